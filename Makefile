@@ -2,25 +2,30 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# The packages of the demo, in seconds, and all of them.
+DEMO   := $(VENV)/.demo
 STAMP  := $(VENV)/.installed
 
 # Programs that start a thousand times compile their modules once, whatever the shell of the caller.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench experiments gpu sim soak lock clean
+.PHONY: help install demo test check bench experiments gpu sim soak lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): requirements.lock pyproject.toml
-	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed; say make PYTHON=python3.12"'
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $@
+$(DEMO): requirements-demo.lock pyproject.toml
+	@$(PYTHON) tools/install.py requirements-demo.lock
+	@touch $@
 
-demo: $(STAMP)  ## the whole way on this machine: upload, lend, compute, result
+$(STAMP): $(DEMO) requirements.lock
+	@$(PYTHON) tools/install.py requirements.lock
+	@touch $@
+
+install: $(STAMP)  ## every package, into .venv: for the tests, and for functions with kernels
+
+demo: $(DEMO)  ## the whole way on this machine: upload, lend, compute, result, clean-up
 	$(BIN)/orchgpu demo $(ARGS)
 
 test: $(STAMP)  ## all checks and tests, as CI runs them
@@ -37,7 +42,7 @@ check: $(STAMP)  ## lint, types, import contracts
 
 experiments: $(STAMP)  ## the simulations of docs/simulator.md, into build/experiments
 	$(BIN)/orchgpu simulate compare simulator/runs/thesis.yaml fifo balance rr rr:queues=device srtf mlfq exclusive \
-	  exclusive:take_max_pct=50,steal_pause_s=15 exclusive:take_max_pct=50,steal_pct=0,idle_s=1e5 \
+	  exclusive:take_max_pct=50,steal_pause_s=15 exclusive:take_max_pct=50,steal_pct=0,idle_s=100000 \
 	  sticky sticky:patience_s=10 fair_sticky --seeds 30 --plots build/experiments/thesis
 	$(BIN)/orchgpu simulate sweep simulator/runs/thesis-3.yaml rr balance srtf exclusive sticky fair_sticky \
 	  --occupancy 0.2,0.4,0.6,0.8,1.0,1.2 --seeds 30 --plots build/experiments
@@ -66,10 +71,11 @@ soak: $(STAMP)  ## long fault runs; the end-to-end tests in AWS's weather
 
 # All extras but host-cuda, whose ONNX Runtime excludes that of the others.
 EXTRAS := scheduler postgres monitor host opencl cuda local moto otel top simulate test dev
+LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
+  --no-annotate --no-emit-index-url --quiet
 lock: $(STAMP)  ## pin the newest versions that the bounds allow, with hashes
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml $(foreach extra,$(EXTRAS),--extra $(extra)) --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet -o requirements.lock
+	$(LOCK) --upgrade $(foreach extra,$(EXTRAS),--extra $(extra)) -o requirements.lock
+	$(LOCK) --constraint requirements.lock --extra demo --extra install -o requirements-demo.lock
 
 clean:  ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

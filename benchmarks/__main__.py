@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import ROOT, commit, machine, row
+from benchmarks.report import ROOT, commit, end_in_order, machine, row
 
 OUTPUT = ROOT / "docs" / "benchmarks.md"
 #: What each of them is asked, so that all are done in a few minutes on two cores.
@@ -73,6 +73,7 @@ def main() -> int:
     unknown = [name for name in options.names if name not in SHORT]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(SHORT)}")
+    end_in_order()
     chosen = options.names or list(SHORT)
     failed = []
     for number, name in enumerate(chosen, 1):
@@ -112,9 +113,7 @@ def _command(name: str) -> list[str]:
 def _run(name: str) -> dict[str, Any] | str:
     """The benchmark's answer, or why there is none."""
     try:
-        done = subprocess.run(
-            _command(name), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
+        done = _finished(_command(name))
         answer = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
         return f"{type(error).__name__}: {error}"
@@ -122,6 +121,19 @@ def _run(name: str) -> dict[str, Any] | str:
     if not isinstance(answer, dict):
         return (said or [f"exit status {done.returncode}"])[-1]
     return answer | {"skipped": [line for line in said if "skipped" in line]}
+
+
+def _finished(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark; when it takes too long, or this program ends, it stops what it started."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except BaseException:
+            process.terminate()
+            process.communicate()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _when() -> str:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,10 +34,21 @@ class Figure:
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the flag that every benchmark has."""
+    """A parser with the flag that every benchmark has; from now on SIGTERM ends it in order."""
+    end_in_order()
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
+
+
+def end_in_order() -> None:
+    """Let the first SIGTERM unwind the program, so that it stops what it started (status 143)."""
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def show(

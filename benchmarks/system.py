@@ -75,16 +75,18 @@ class System:
 
 
 def orchgpu(environment: Mapping[str, str], *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "orchgpu", *arguments],
-        env=dict(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"orchgpu {' '.join(arguments)}: {done.stdout}{done.stderr}")
-    return done.stdout
+    """What a command prints. An exception waits for its end: half a system cannot be stopped."""
+    command = [sys.executable, "-m", "orchgpu", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            process.communicate()
+            raise
+    if process.returncode != 0:
+        raise RuntimeError(f"orchgpu {' '.join(arguments)}: {out}{err}")
+    return out
 
 
 @contextmanager
@@ -94,8 +96,8 @@ def local_system(*up: str) -> Iterator[System]:
         environment = {**os.environ, "ORCHGPU_HOME": folder}
         for name in [n for n in environment if n.startswith(("AWS_", "LOCALSTACK_"))]:
             del environment[name]
-        orchgpu(environment, "up", "--detach", *up)
         try:
+            orchgpu(environment, "up", "--detach", *up)
             system = json.loads((Path(folder) / "system.json").read_text())
             yield System(Path(folder), system["endpoint"], system["scheduler"], environment)
         finally:

@@ -1,7 +1,8 @@
 """The envelope: a zip or tar.gz with `job.json`, `env.json` and, for small inputs, `input/<name>`.
 
     job.json   Job (below)
-    env.json   {"middleware": "builtin", "connection": {...}, "variables": {"NAME": "value"}}
+    env.json   absent for an attempt without a device, which is claimed by an object (claim.py)
+               {"middleware": "builtin", "connection": {...}, "variables": {"NAME": "value"}}
 
 `connection` is what `remote_gpu.client` opens the session with; `variables` is what the
 middleware's unmodified client needs, filtered by its allow-list on both sides.
@@ -24,7 +25,7 @@ class Job(Record):
 
     job_id: str
     attempt: int  #: n, from 1
-    fence: int
+    fence: int  #: of its lease; 0 = it has none
     function: str
     input_bucket: str
     input_key: str
@@ -41,4 +42,5 @@ class Job(Record):
     variables: dict[str, str] | None = None  #: the user's own variables from the FDL
     #: W3C trace context of the function's span; None = no trace is recorded.
     traceparent: str | None = None
+    provenance: JsonObject | None = None  #: of the result, as far as the orchestrator knows it
     version: int = VERSION

@@ -5,6 +5,7 @@ Layout of a function's intermediate bucket (below an optional prefix of the user
     staging/<function>/<job_id>/<n>.<fence>.zip    envelope of attempt n (or .tar.gz); its creation
                                                    starts Lambda
     attempts/<job_id>/<n>/report.json              why attempt n failed (written by the runner)
+    attempts/<job_id>/<n>/claim.json               the one start of attempt n, without a device
     attempts/<job_id>/<n>/before.json              a foreign function's object before the run
     results/<job_id>.json                          the one terminal record of a job
 """
@@ -18,6 +19,10 @@ from typing import NamedTuple
 _STAGING = re.compile(
     r"staging/(?P<function>[^/]+)/(?P<job>[^/]+)/(?P<n>\d+)\.(?P<fence>\d+)\.(?P<form>zip|tar\.gz)"
 )
+_ATTEMPT = re.compile(r"attempts/(?P<job>[^/]+)/(?P<n>\d+)/(?P<what>claim|report)\.json")
+#: Metadata of each output object: the job that wrote it.
+OUTPUT_JOB = "orchgpu-job"
+
 _RESULT = re.compile(r"results/(?P<job>[^/]+)\.json")
 
 
@@ -37,6 +42,10 @@ def staging_key(function: str, job: str, n: int, fence: int, form: str = "zip") 
 
 def report_key(job: str, n: int) -> str:
     return f"attempts/{job}/{n}/report.json"
+
+
+def claim_key(job: str, n: int) -> str:
+    return f"attempts/{job}/{n}/claim.json"
 
 
 def before_key(job: str, n: int) -> str:
@@ -65,6 +74,12 @@ def parse_staging_key(key: str) -> StagingKey | None:
     return StagingKey(
         match["function"], match["job"], int(match["n"]), int(match["fence"]), match["form"]
     )
+
+
+def parse_attempt_key(key: str) -> tuple[str, int, str] | None:
+    """Job id, attempt, and `claim` or `report`; None for any other key."""
+    match = _ATTEMPT.fullmatch(key)
+    return None if match is None else (match["job"], int(match["n"]), match["what"])
 
 
 def parse_result_key(key: str) -> str | None:

@@ -42,6 +42,7 @@ class Result(Record):
     detail: str = ""  #: one sentence for people
     ended_at_s: float = 0.0  #: wall clock
     notes: list[str] = field(default_factory=list)  #: unexpected facts about a success
+    provenance: JsonObject = field(default_factory=dict)  #: see `contract.provenance`
     version: int = VERSION
 
 
@@ -57,4 +58,7 @@ class Report(Record):
     detail: str
     log_tail: str
     times: dict[str, float]
+    #: Of NOT_ON_HOST: `{"data": [names], "programs": [names]}` that the host does not have.
+    lacks: JsonObject = field(default_factory=dict)
+    provenance: JsonObject = field(default_factory=dict)  #: as of a result
     version: int = VERSION

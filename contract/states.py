@@ -6,13 +6,16 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """RECEIVED → WAITING → RESERVED → STAGED → RUNNING → COMMITTED → one of the terminal six."""
+    """RECEIVED → WAITING → RESERVED → STAGED → RUNNING → COMMITTED → one of the terminal six.
+
+    A job without a device goes from RECEIVED to STAGED.
+    """
 
     RECEIVED = "RECEIVED"  #: an orchestrator holds its message
     WAITING = "WAITING"  #: an attempt is open, no device yet
     RESERVED = "RESERVED"  #: a lease is granted
     STAGED = "STAGED"  #: the envelope is in the intermediate bucket
-    RUNNING = "RUNNING"  #: the function opened its session
+    RUNNING = "RUNNING"  #: the function opened its session, or claimed its attempt
     COMMITTED = "COMMITTED"  #: the result exists
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"  #: every attempt failed, or one cannot be retried
@@ -53,6 +56,7 @@ class Reason(StrEnum):
         "HOST_UNREACHABLE"  #: a feasible device exists, but its host is not connected
     )
     SCHEDULER_UNREACHABLE = "SCHEDULER_UNREACHABLE"
+    CONCURRENCY = "CONCURRENCY"  #: as many jobs of its function run as may at once
     RETRY_BACKOFF = "RETRY_BACKOFF"  #: an attempt failed, the next starts after a pause
     # why an attempt failed
     EXIT_NONZERO = "EXIT_NONZERO"  #: the user's code exited with another status than 0
@@ -66,12 +70,17 @@ class Reason(StrEnum):
     FUNCTION_ERROR = "FUNCTION_ERROR"  #: Lambda reports that the function itself failed
     FUNCTION_TIMEOUT = "FUNCTION_TIMEOUT"  #: Lambda ended it at its limit
     FUNCTION_CRASHED = "FUNCTION_CRASHED"  #: the function's process died
-    NOT_STARTED = "NOT_STARTED"  #: no session was opened before connect_by
+    NOT_STARTED = "NOT_STARTED"  #: the function did not start before connect_by
+    EVENT_EXPIRED = "EVENT_EXPIRED"  #: Lambda dropped the event that starts it: it was too old
+    THROTTLED = "THROTTLED"  #: Lambda started nothing: the concurrency was used up
+    START_TIMED_OUT = "START_TIMED_OUT"  #: the function's own start took longer than Lambda allows
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  #: the function needed more memory than it has
     SESSION_LOST = "SESSION_LOST"  #: the session timed out or its connection broke
     CAP = "CAP"  #: the session reached its hard limit
     REVOKED = "REVOKED"  #: an operator, a cancel or its host (too much memory) revoked the lease
     PREEMPTED = "PREEMPTED"  #: its lease ended for a request of higher priority; not counted
     HOST_LOST = "HOST_LOST"  #: the GPU host stopped responding
+    NOT_ON_HOST = "NOT_ON_HOST"  #: its host lacks a data set or program; not counted
     DEVICE_BAD = "DEVICE_BAD"  #: the device failed its health check
     RESERVATION_EXPIRED = "RESERVATION_EXPIRED"  #: granted, but not staged in time
     NO_OBJECT = "NO_OBJECT"  #: a foreign function did not write its object during the lease
@@ -80,7 +89,7 @@ class Reason(StrEnum):
     REQUEST_REFUSED = "REQUEST_REFUSED"  #: the scheduler rejected the request as not valid
     BAD_RESULT = "BAD_RESULT"  #: the object at its result key is not a result
     IMPOSSIBLE = "IMPOSSIBLE"  #: the request is permanently infeasible
-    POISON = "POISON"  #: three orchestrators died while packing it
+    POISON = "POISON"  #: four orchestrators ended while packing it, the last one packed it alone
     BAD_EVENT = "BAD_EVENT"  #: the message is not a supported event
     BAD_KEY = "BAD_KEY"  #: the object key is not valid for an input
     UNKNOWN_FUNCTION = "UNKNOWN_FUNCTION"  #: no deployed function belongs to this queue

@@ -63,6 +63,8 @@ class Budget:
     #: A killed worker that lives on this long makes its device SUSPECT; a session waits as long.
     worker_cut_s: float = 10.0
     worker_slack_s: float = 1.0  #: a worker ends itself this long after gpud should have ended it
+    #: An Invoke takes 20 to 50 ms; the envelope's event starts a function without an answer by then.
+    invoke_s: float = 2.0
     program_ready_s: float = 60.0  #: a cold start on a slow disk compiles every module once
     program_stop_s: float = 2.0  #: a stopped program ends this long after its drain at the latest
     system_stop_s: float = 60.0  #: six programs, most of them one after the other
@@ -73,6 +75,8 @@ class Budget:
     queues_empty_s: float = 20.0  #: after the last job its completion events are consumed
     # --- orchestrator
     adopt_every_s: float = 5.0  #: scans for records without a live owner
+    #: Before the last packing of a job with `strikes_max`: owners that were only silent return.
+    last_packing_pause_s: float = 120.0
     registry_poll_s: float = 2.0  #: scans for newly deployed functions
     reconcile_every_s: float = 900.0  #: uploads without a job are searched for this often
     reconcile_often_s: float = 600.0  #: and every `reconcile_age_s` this long after a deploy
@@ -94,6 +98,7 @@ class Budget:
     reconnect_s_max: float = 5.0
     # --- several schedulers over one log, of which one leads
     leader_beat_s: float = 1.0  #: an idle leader appends an empty group this often
+    leader_alone_beat_s: float = 2.0  #: while no session and no host is connected to it
     standby_poll_s: float = 0.25  #: a standby reads the log this often
     takeover_s: float = 3.0  #: after this silence of the log: three beats, or one slow put
     handover_s: float = 2.0  #: a stopping leader's last put takes no longer
@@ -103,13 +108,15 @@ class Budget:
     failover_connect_s: float = 1.0  #: a machine that is gone answers no connection and no hello
     failover_pause_s_max: float = 0.5  #: between two rounds of all addresses
     # --- function
-    function_timeout_s_max: float = 900.0  #: Lambda's own limit
     gateway_dial_s: float = 5.0  #: a host without a connection by then is gone
     gateway_answer_s: float = 20.0  #: a gateway answers by then, after an install and a revocation
     gateway_door_s: float = 130.0  #: a host starts the server of another middleware within this
     # --- counts
     restarts_max: int = 10  #: ten pauses last 150 s: enough for a machine that was overloaded
-    strikes_max: int = 3  #: deaths of orchestrators while packing a job before it is POISON
+    #: Jobs without a device that one orchestrator has in hand of one function, unless its
+    #: concurrency is limited: a new AWS account runs 1,000 functions at once, some only 10.
+    jobs_without_device_max: int = 64
+    strikes_max: int = 3  #: orchestrators that ended while packing a job; one more is POISON
     max_receive_count: int = 1000  #: SQS's own limit, as a backstop; the job record decides
     inline_input_bytes_max: int = 8 * 2**20  #: a larger input travels by reference
 
@@ -153,6 +160,10 @@ class Budget:
         tried_s = self.leader_beat_s + self.standby_poll_s + self.failover_connect_s
         text = "leader_beat_s + standby_poll_s + failover_connect_s <= takeover_s"
         yield text, tried_s <= self.takeover_s * (1 + 1e-9)
+        # read late by a poll, and put in the time of two more
+        alone_s = self.leader_alone_beat_s + 3 * self.standby_poll_s
+        text = "leader_alone_beat_s + 3 * standby_poll_s <= takeover_s"
+        yield text, alone_s <= self.takeover_s * (1 + 1e-9)
         positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))
         yield "every time and count is positive", positive
 
@@ -166,6 +177,7 @@ _AT_MOST = (
     ("keys_poll_s", "stored_keys_poll_s", 1),
     ("failover_beat_s", "failover_silence_s", 3),
     ("leader_beat_s", "takeover_s", 3),
+    ("leader_beat_s", "leader_alone_beat_s", 1),
     ("standby_poll_s", "leader_beat_s", 2),
     ("host_report_s", "failover_silence_s", 1),
     ("failover_silence_s", "client_gone_s", 2),
@@ -178,6 +190,8 @@ _AT_MOST = (
     ("host_report_s", "device_clean_s", 2),
     ("host_stale_s", "host_lost_s", 1),
     ("hand_back_after_s", "job_receipt_s_max", 1),
+    ("client_gone_s", "last_packing_pause_s", 3),
+    ("last_packing_pause_s", "hand_back_after_s", 1),
     ("drain_s", "visibility_s", 1),
     ("accept_s", "reserved_ttl_s", 1),
     ("handshake_s", "worker_take_s", 1),
@@ -202,6 +216,7 @@ _REAL_WORK = frozenset(
         "worker_take_s",
         "worker_cut_s",
         "worker_slack_s",
+        "invoke_s",
         "gateway_dial_s",
         "gateway_answer_s",
         "gateway_door_s",

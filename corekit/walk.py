@@ -34,14 +34,24 @@ DEPTH_MAX = 32
 UNIONS = (typing.Union, types.UnionType)
 
 
+class LoneSurrogate(ValueError):
+    """Half a character, which could not be written anywhere. The rest of the text is JSON."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("a string has half of a surrogate pair (such as \\ud800 alone)")
+        self.value = value  #: as it was parsed; not to be written or sent
+
+
 def parse_json(data: bytes) -> Any:
     """Plain data from JSON text. Raises ValueError for anything but one finite UTF-8 value."""
     try:
         value = _FROM_JSON.decode(data.decode())
-        if b"\\ud" in data or b"\\uD" in data:  # half a character could not be written anywhere
+        if b"\\ud" in data or b"\\uD" in data:
             _TO_UNICODE.encode(value).encode()
     except RecursionError:
         raise ValueError("nested too deep") from None
+    except UnicodeEncodeError:
+        raise LoneSurrogate(value) from None
     return value
 
 

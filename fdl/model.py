@@ -6,6 +6,7 @@ directory. `locations` maps the path of a key (`functions.aws[0].lambda.memory`)
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,11 @@ LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240,
 STORAGE_MIB_MIN, STORAGE_MIB_MAX = 512, 10240
 #: Of a file's own tags: AWS takes 50 of a resource, and a value of 256 characters.
 TAGS_MAX, TAG_NAMES_CHARACTERS_MAX = 40, 256
+#: The path of the roles that deploy makes: a deployer's policy allows changes below it only.
+ROLE_PATH = "/orchgpu/functions/"
+#: Placeholders of storage paths (`fdl.plan.placeholders`).
+ACCOUNT, REGION = "{account}", "{region}"
+_STEM_CHARACTERS_MAX = 22
 #: An envelope is read within minutes of its staging; a day leaves time to examine a failure.
 STAGED_DAYS = 1
 #: Results and reports are for people; a result must outlive every late copy of its event.
@@ -179,6 +185,8 @@ class Gpu:
     min_driver: str | None = None
     min_runtime: str | None = None
     requires: Mapping[str, str] = field(default_factory=dict)  #: name → version specifier
+    data: tuple[str, ...] = ()  #: data sets of its hosts: `proteins`, `proteins@sha256:…`
+    programs: tuple[str, ...] = ()  #: programs of its hosts; the same
     max_wait_s: float | None = None
     deadline_s: float | None = None
     lease_s: float | None = None  #: None = what the function's timeout allows
@@ -223,6 +231,8 @@ class Gpu:
             min_driver=self.min_driver,
             min_runtime=self.min_runtime,
             requires=tuple(name + versions for name, versions in self.requires.items()),
+            data=self.data,
+            programs=self.programs,
             max_wait_s=self.max_wait_s,
             deadline_s=self.deadline_s,
             lease_s=self.lease_s,
@@ -255,6 +265,8 @@ class Job:
     completion: str = "result"  #: result, or object for code that commits no result
     object: Path | None = None  #: with `completion: object`: the one key, with words in braces
     envelope: str = "zip"  #: zip, tar.gz or reference
+    start: str | None = None  #: invoke or event; None = invoke, if our runner runs the code
+    jobs: bool = True  #: False: `job: none`, objects start the function by themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,8 +313,9 @@ class Iam:
 
     role: str | None = None
     create: bool = False  #: make one with least privilege; on AWS only
-    permissions_boundary: str | None = None  #: ARN of a policy that limits the role made
-    path: str = "/"  #: of the role made
+    #: ARN of the policy that limits the role made. [default: that of the account, in `plan`]
+    permissions_boundary: str | None = None
+    path: str = ROLE_PATH  #: of the role made
     boto_profile: str | None = None
     region: str | None = None
 
@@ -373,8 +386,15 @@ class Function:
 
     @property
     def queued(self) -> bool:
-        """True: its jobs go through the queue and get a device; False: a plain SCAR function."""
-        return self.gpu is not None or self.job is not None
+        """True: its input becomes jobs. False: objects start it by themselves.
+
+        That is `job: none`, or what jobs cannot be and a file of SCAR's may have: several inputs or
+        none, or an image that runs its own command.
+        """
+        if self.job is not None:
+            return self.job.jobs
+        able = len(self.function.input) == 1 and bool(self.runs or self.steps)
+        return self.gpu is not None or able
 
     @property
     def user_input(self) -> tuple[Storage, ...]:
@@ -383,13 +403,21 @@ class Function:
 
     @property
     def intermediate(self) -> Path:
-        """The bucket of envelopes and results: declared, or `<name>-intermediate`."""
+        """The bucket of envelopes and results: declared, or `<name>-intermediate`, with
+        placeholders where the input has `{account}`."""
         if self.job is not None and self.job.intermediate is not None:
             return self.job.intermediate.path
         if self.job is not None and self.job.input and self.function.input:
             return self.function.input[0].path  # SCAR's trigger, as in the file of its paper
         stem = self.name.lower().replace("_", "-")[:50].strip("-") or "function"
+        if any(ACCOUNT in storage.path.bucket for storage in self.user_input):
+            return Path(bucket=f"{_short(stem)}-intermediate-{ACCOUNT}-{REGION}")
         return Path(bucket=f"{stem}-intermediate")
+
+    @property
+    def queue_names(self) -> tuple[str, ...]:
+        """Names of the queues that it has: without jobs that of dead letters alone."""
+        return self.queues if self.queued else (self.queues[1],)
 
     @property
     def queues(self) -> tuple[str, str, str]:
@@ -400,6 +428,14 @@ class Function:
             declared.dead_letter or f"{self.name}-dlq",
             declared.completion or f"{self.name}-done",
         )
+
+
+def _short(stem: str) -> str:
+    """A stem that leaves room for an account and a region in the 63 characters of a bucket."""
+    if len(stem) <= _STEM_CHARACTERS_MAX:
+        return stem
+    digest = hashlib.sha256(stem.encode()).hexdigest()[:6]
+    return f"{stem[: _STEM_CHARACTERS_MAX - 7].strip('-')}-{digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
 from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import Checked, Meta, Value, checked, field
 from gpu_scheduler.constraints import CONSTRAINTS_MAX, constraint_problem
+from gpu_scheduler.data_names import HOST_NAMES_MAX, NAMES_MAX, reference_problem
 from gpu_scheduler.names import NAME, name_problem
 from gpu_scheduler.versions import is_version
 
@@ -110,6 +111,11 @@ Name = Annotated[str, NAME]
 Word = Annotated[str, Meta(extra={"problem": _word_problem})]
 Version = Annotated[str, Meta(extra={"problem": _version_problem})]
 VersionConstraint = Annotated[str, Meta(extra={"problem": constraint_problem})]
+#: A data set or program of a host: `proteins`, or with its content, `proteins@sha256:…`.
+DataReference = Annotated[str, Meta(extra={"problem": reference_problem})]
+DataReferences = Annotated[tuple[DataReference, ...], Meta(max_length=NAMES_MAX)]
+#: Data sets or programs of a host: name → SHA-256 of the content, "" = not known.
+DataDigests = Annotated[Mapping[Name, Word], Meta(max_length=HOST_NAMES_MAX)]
 MemoryMib = Annotated[int, Meta(ge=0, le=MEMORY_MIB_MAX)]
 Figure = Annotated[int, Meta(ge=0, le=FIGURE_MAX)]
 #: Percent of a device, with at most one decimal; a whole one is an integer.
@@ -134,7 +140,8 @@ class Batch(Checked):
 class Request(Checked):
     """A request for devices. Validated on construction (raises INVALID)."""
 
-    count: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = 1  #: devices
+    #: Devices; 0 = the attempt of a job that needs none: it gets no lease and never waits.
+    count: Annotated[int, Meta(ge=0, le=COUNT_MAX)] = 1
     kinds: tuple[DeviceKind, ...] = ()  #: in order of preference; empty = any
     #: In order of preference; empty = any.
     models: Annotated[tuple[Name, ...], Meta(max_length=PREFERENCES_MAX)] = ()
@@ -164,6 +171,8 @@ class Request(Checked):
     min_runtime: Version | None = None  #: lowest accepted CUDA or OpenCL version: "12.4"
     #: Accepted versions of libraries, driver and runtime: `onnxruntime>=1.10,<1.13`.
     requires: Annotated[tuple[VersionConstraint, ...], Meta(max_length=CONSTRAINTS_MAX)] = ()
+    data: DataReferences = ()  #: data sets that its hosts must have (`gpud --data`)
+    programs: DataReferences = ()  #: programs that its hosts must have (`gpud --program`)
     max_wait_s: WaitS | None = None  #: longest wait; after it, the answer is busy
     #: Give up this long after the job began to wait: unlike `max_wait_s`, it counts across
     #: hand-backs and further attempts. Relative, because no clock is shared.
@@ -305,6 +314,7 @@ class Share(Value):
     compute_guarantee_pct: int | float
     compute_limit_pct: int | float
     exclusive: bool
+    driver: str = ""  #: version of its driver at the grant; "" = not known
 
     @property
     def compute_guarantee_permille(self) -> int:
@@ -410,15 +420,18 @@ class Record(Value):
     owner: str | None  #: orchestrator session that acts for the job; None = may be adopted
     attempt: int  #: n of the newest attempt; 0 = none opened yet
     step: Step
-    strikes: int  #: number of owners that died while packing this attempt
     waiting_since_s: float | None  #: scheduler's wall clock; kept through hand-backs
-    handle: str  #: newest SQS receipt handle
+    handle: str = ""  #: newest SQS receipt handle
     block: Mapping[str, Any] = field(default_factory=dict)  #: the orchestrator's, ≤ BLOCK_BYTES_MAX
+    #: Sessions that ended while they packed the job, and were not seen since; none once its
+    #: envelope is stored. Oldest first, at most ENDED_OWNERS_MAX.
+    ended_owners: tuple[str, ...] = ()
     outcome: str | None = None  #: terminal job state, set by finish
     reason: str | None = None
     lease: LeaseId | None = None  #: of the newest attempt
     key: str = ""  #: name of the key of the session that created it; "" = no keys existed
     tenant: str | None = None  #: of the newest request
+    with_device: bool = True  #: False: the newest attempt was opened without a device
     updated_s: float = 0.0  #: scheduler's wall clock
     times: Mapping[str, float] = field(default_factory=dict)  #: step name → wall clock of its entry
     #: Oldest first, the live one last; bounded by parameters `record_leases_max`, `record_past_s`.
@@ -427,9 +440,21 @@ class Record(Value):
     attempts: tuple[EndedAttempt, ...] = ()
 
     @property
+    def strikes(self) -> int:
+        """The number of orchestrators that the job may have ended."""
+        return len(self.ended_owners)
+
+    @property
     def device_text(self) -> str:
         """The device of the newest lease, for people; "" before the first."""
         return self.leases[-1].device_text if self.leases else ""
+
+    @property
+    def packing(self) -> bool:
+        """True while the owner packs the newest attempt: its envelope is not stored yet."""
+        if self.with_device:
+            return self.step is Step.RESERVED
+        return self.step is Step.RECEIVED and self.reason is None
 
     @property
     def hidden(self) -> bool:

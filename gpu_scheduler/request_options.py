@@ -21,6 +21,7 @@ from corekit.units import (
     parse_percent,
 )
 from gpu_scheduler.constraints import constraint_problem, parse_constraint
+from gpu_scheduler.data_names import reference_problem
 from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
 
 #: A function from the text of one value to the value, of the type of the option's field; it raises
@@ -79,6 +80,12 @@ def _constraint(text: str) -> str:
     if (problem := constraint_problem(text)) is not None:
         raise invalid(problem)
     return str(parse_constraint(text))
+
+
+def _reference(text: str) -> str:
+    if (problem := reference_problem(text.strip())) is not None:
+        raise invalid(problem)
+    return text.strip()
 
 
 def _batch(text: str) -> Batch:
@@ -143,6 +150,23 @@ _COUNT_AND_KIND = (
         parse=_constraint,
         example="onnxruntime>=1.10,<1.13; driver>=550",
         help="Accepted versions of libraries, driver and runtime, as for Python packages.",
+    ),
+    RequestOption(
+        key="data",
+        metavar="NAME",
+        many=True,
+        parse=_reference,
+        example="proteins,taxonomy",
+        help="Only hosts that have these data sets (`gpud --data`); NAME@sha256:HEX with exactly"
+        " this content.",
+    ),
+    RequestOption(
+        key="programs",
+        metavar="NAME",
+        many=True,
+        parse=_reference,
+        example="blast",
+        help="Only hosts that run these programs (`gpud --program`); NAME@sha256:HEX as for data.",
     ),
     RequestOption(
         key="middleware",
@@ -239,7 +263,8 @@ _QUEUE = (
         metavar="N",
         parse=_whole,
         example="10",
-        help="-100 to 100; a higher one is served first.",
+        help="-100 to 100; a higher one is served first. With a key, at most what the key allows: 0"
+        " unless its operator gave more.",
     ),
     RequestOption(
         key="preempts",

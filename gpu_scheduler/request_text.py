@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from corekit.units import format_percent
+from gpu_scheduler.data_names import short
 from gpu_scheduler.model import Placement, Request, Sharing
 
 
 def request_text(request: Request) -> str:
     """A request as text: `2 × cuda A100 with 8192 MiB, 50 % compute`."""
+    if not request.count:
+        return "no device"
     kinds = "/".join(request.kinds) or "device"
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
@@ -25,6 +28,8 @@ def request_text(request: Request) -> str:
     if request.min_runtime:
         parts.append(f"runtime {request.min_runtime}")
     parts.extend(request.requires)
+    parts.extend(f"data {short(one)}" for one in request.data)
+    parts.extend(f"program {short(one)}" for one in request.programs)
     same_host = " on one host" if request.placement is Placement.SAME_HOST else ""
     with_ = " with " + ", ".join(parts) if parts else ""
     return f"{request.count} × {kinds}{models}{size}{with_}{exclusive}{same_host}"

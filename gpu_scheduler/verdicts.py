@@ -26,6 +26,8 @@ class NoFit(StrEnum):
     DRIVER = "DRIVER"  #: older than the requested minimum, or unknown
     RUNTIME = "RUNTIME"  #: older than the requested minimum, or unknown
     VERSION = "VERSION"  #: of a library, the driver or the runtime: not an accepted one
+    DATA = "DATA"  #: its host does not have a requested data set
+    PROGRAM = "PROGRAM"  #: its host does not have a requested program
     EXCLUSIVE_TAKEN = "EXCLUSIVE_TAKEN"  #: allocated exclusively
     SHARED_TAKEN = "SHARED_TAKEN"  #: requested exclusively, but shares are allocated
     HOST_STALE = "HOST_STALE"
@@ -96,8 +98,8 @@ class ExpectedRun(Value):
 class Shortage(Value):
     """The requirement of an impossible request that all known devices together do not meet."""
 
-    #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, VERSION, TOO_LARGE, MEMORY, SAME_HOST
-    #: or COUNT
+    #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, VERSION, DATA, PROGRAM, TOO_LARGE,
+    #: MEMORY, SAME_HOST or COUNT
     what: NoFit
     wanted: str
     most: str  #: the best value of the known devices, or their kinds or models

@@ -7,8 +7,16 @@ so that only a reader who knows both tenant and content recognises it.
 from __future__ import annotations
 
 import hashlib
+import re
 
 _DIGITS = 32  #: of a hash: 128 bits
+#: The end of a name that `deploy` derives (fdl/plan/workload.py).
+_DERIVED = re.compile(r"(?<=.)-[0-9a-f]{12}$")
+
+
+def workload_label(workload: str) -> str:
+    """The part for people of a derived name, which ends with a hash; another name as it is."""
+    return _DERIVED.sub("", workload)
 
 
 def tenant_folder(tenant: str) -> str:

@@ -90,6 +90,7 @@ def build(
         machine=machine,
         queue=without_cloud(cloud.queue, clock),
         store=without_cloud(cloud.store, clock),
+        functions=without_cloud(cloud.functions, clock),
         scheduler=scheduler,
         registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
         render=render,

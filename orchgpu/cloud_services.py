@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from contract.secrets.reference import SecretReference
 from corekit.values import Value
-from fdl.plan.resources import Notification
-from orchgpu.deploy.ports import Cloud
 from orchgpu.ports import Message
+
+if TYPE_CHECKING:  # most commands make no plan, and would import its modules
+    from fdl.plan.resources import Notification
+    from orchgpu.deploy.ports import Cloud
 
 
 class Entry(Value):
@@ -36,6 +38,7 @@ class Head(Value):
     version_id: str | None  #: None: the bucket keeps no versions
     modified: datetime  #: by the clock of the store
     metadata: Mapping[str, str]
+    size: int = 0  #: bytes
 
 
 class MessageCounts(Value):
@@ -93,8 +96,11 @@ class CloudServices(Protocol):
         """Every object below a prefix, in the order of keys."""
         ...
 
-    def read_object(self, bucket: str, key: str) -> tuple[bytes, float]:
-        """The whole object and the wall-clock time of its last write."""
+    def read_object(self, bucket: str, key: str, *, etag: str | None = None) -> tuple[bytes, float]:
+        """The whole object and the wall-clock time of its last write.
+
+        Raises CONFLICT unless it has that etag, where one is given.
+        """
         ...
 
     def head_object(self, bucket: str, key: str, version_id: str | None = None) -> Head:
@@ -120,6 +126,14 @@ class CloudServices(Protocol):
 
     def triggers(self, bucket: str) -> Sequence[Notification]:
         """The rules by which objects of the bucket start functions."""
+        ...
+
+    def queue_url(self, name: str) -> str:
+        """The URL of a queue. Raises NOT_FOUND."""
+        ...
+
+    def start(self, function: str, payload: str) -> None:
+        """Start a function with a JSON payload, without waiting for it."""
         ...
 
     def count_messages(self, queue_url: str) -> MessageCounts:

@@ -20,7 +20,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -36,8 +36,8 @@ def function(
     *,
     input: Places,  # noqa: A002 - the key's own name
     output: Places = (),
-    gpu: Mapping[str, object] | None = None,
-    job: Mapping[str, object] | None = None,
+    gpu: Mapping[str, object] | Literal["none"] | None = None,
+    job: Mapping[str, object] | Literal["none"] | None = None,
     name: str | None = None,
     variables: Mapping[str, object] | None = None,
     secrets: Mapping[str, str] | None = None,
@@ -45,21 +45,24 @@ def function(
 ) -> Callable[[F], F]:
     """Declare the decorated function, which takes one `lambda_functions.work.Work`.
 
-    `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name
-    (without both it gets no device); `name`: by default the function's, with hyphens; `variables`:
-    of its environment; `secrets`: variables with references to their values, which are read when a
-    run starts (`{"TOKEN": "ssm:/search/token"}`); `settings`: further keys of `lambda:`, such as
-    `memory` and `timeout`. Every key and its values are those of a definition file, and are checked
-    by the deploy.
+    `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name,
+    or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
+    with hyphens; `variables`: of its environment; `secrets`: variables with references to their
+    values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `settings`: further
+    keys of `lambda:`, such as `memory` and `timeout`. Every key and its values are those of a
+    definition file, and are checked by the deploy.
     """
     block: dict[str, object] = {"output": _list(output)} if output else {}
-    jobs = None if job is None and gpu is None else {"input": _list(input), **(job or {})}
-    if jobs is None:
+    without_device = gpu is None or gpu == "none"
+    jobs: object = job
+    if job == "none" or (job is None and without_device):
         block["input"] = _list(input)
+    else:
+        jobs = {"input": _list(input), **(job or {})}
     if variables:
         block["container"] = {"environment": {"Variables": dict(variables)}}
     blocks = {
-        "gpu": None if gpu is None else dict(gpu),
+        "gpu": dict(gpu) if isinstance(gpu, Mapping) else gpu,
         "job": jobs,
         "secrets": dict(secrets) if secrets else None,
     }

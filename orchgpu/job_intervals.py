@@ -3,7 +3,8 @@
     queue      queued       uploaded … received
                pause        attempt failed … next one due
     scheduler  waits        request … grant
-               staging      grant … envelope stored
+               staging      grant … envelope stored; of a first attempt without a device
+                            received … envelope stored
                finishing    result seen … record ended
     function   cold start   envelope stored … user's code
                running      user's code
@@ -43,7 +44,8 @@ class AttemptTimes(Value):
     """The moments of one attempt, wall clock."""
 
     number: int
-    #: Those of the record: WAITING RESERVED STAGED RUNNING COMMITTED LEASE_ENDED.
+    #: Those of the record: WAITING RESERVED STAGED RUNNING COMMITTED LEASE_ENDED; and RECEIVED of
+    #: a first attempt without a device, whose staging begins so.
     steps: Mapping[str, float] = field(default_factory=dict)
     code: Mapping[str, float] = field(default_factory=dict)  #: EStart, EEnd, committed
     failed_s: float | None = None  #: the moment of its failure, if it failed
@@ -86,14 +88,14 @@ def job_times(
     for one in record.attempts if record is not None else ():
         code = found.get(one.n, AttemptTimes(number=one.n)).code
         found[one.n] = AttemptTimes(
-            number=one.n, steps=_own(one.times), code=code, failed_s=one.ended_s
+            number=one.n, steps=_own(one.times, one.n), code=code, failed_s=one.ended_s
         )
     if newest:
         code = result.times if result is not None and result.attempt == newest else {}
         before = found.get(newest, AttemptTimes(number=newest))
         found[newest] = AttemptTimes(
             number=newest,
-            steps={**before.steps, **_own(steps)},
+            steps={**before.steps, **_own(steps, newest, record)},
             code={**before.code, **code},
             failed_s=before.failed_s,
         )
@@ -135,9 +137,13 @@ def intervals(times: JobTimes) -> tuple[Interval, ...]:
     return tuple(sorted(found, key=lambda one: (LANES.index(one.lane), one.start_s, one.name)))
 
 
-def _own(steps: Mapping[str, float]) -> dict[str, float]:
-    """The steps of one attempt among those of a record."""
-    return {name: at_s for name, at_s in steps.items() if name in _STEPS}
+def _own(steps: Mapping[str, float], number: int, record: Record | None = None) -> dict[str, float]:
+    """The steps of one attempt among those of a record; `record`: whose attempt is not over."""
+    own = {name: at_s for name, at_s in steps.items() if name in _STEPS}
+    without_device = "STAGED" in own or (record is not None and not record.with_device)
+    if number == 1 and without_device and not own.keys() & {"WAITING", "RESERVED"}:
+        own |= {name: steps[name] for name in ("RECEIVED",) if name in steps}
+    return own
 
 
 def _failed(number: int, report: Report, reported_s: Mapping[int, float]) -> AttemptTimes:
@@ -157,10 +163,13 @@ def _of_attempt(attempt: AttemptTimes, over_s: float | None) -> Iterator[Interva
     steps, code = attempt.steps, attempt.code
     reserved_s, staged_s = steps.get("RESERVED"), steps.get("STAGED")
     running_s, started_s = steps.get("RUNNING"), code.get("EStart")
+    opened_s = steps.get("RECEIVED") if reserved_s is None else reserved_s
+    # staged without a lease: it needs no device
+    session_s = None if reserved_s is None and staged_s is not None else running_s
     returned_s = code.get("EEnd") if attempt.failed_s is None else None  # a failure has no result
     ends: Sequence[tuple[str, str, float | None, Sequence[float | None]]] = (
         ("scheduler", "waits", steps.get("WAITING"), (reserved_s, over_s)),
-        ("scheduler", "staging", reserved_s, (staged_s, over_s)),
+        ("scheduler", "staging", opened_s, (staged_s, over_s)),
         # without a result yet the session is the nearest known moment to the start of the code
         ("function", "cold start", staged_s, (started_s, running_s, over_s)),
         (
@@ -171,7 +180,7 @@ def _of_attempt(attempt: AttemptTimes, over_s: float | None) -> Iterator[Interva
         ),
         ("function", "result", returned_s, (code.get("committed"), over_s)),
         ("device", "reserved", reserved_s, (running_s, steps.get("LEASE_ENDED"), over_s)),
-        ("device", "session", running_s, (steps.get("LEASE_ENDED"), over_s)),
+        ("device", "session", session_s, (steps.get("LEASE_ENDED"), over_s)),
     )
     for lane, name, start_s, possible in ends:
         end_s = next((at_s for at_s in possible if at_s is not None), None)

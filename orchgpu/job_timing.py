@@ -122,15 +122,16 @@ class JobTimings:
             timing.pause(self._clock.monotonic_s(), action.in_s)
 
     def noticed(self, event: on.Event) -> None:
-        """The result's notice or the end of the lease, whichever comes first: our turn again."""
-        if not isinstance(event, (on.ResultNoticed, on.LeaseChanged)):
+        """The notice of result or report, or the end of the lease, whichever comes first: our turn
+        again."""
+        if not isinstance(event, (on.ResultNoticed, on.ReportNoticed, on.LeaseChanged)):
             return
         timing = self._jobs.get(event.job)
         if timing is None:
             return
         if isinstance(event, on.ResultNoticed):
             timing.noticed_s = timing.noticed_s or event.at_s
-        elif event.state is LeaseState.ENDED:
+        elif isinstance(event, on.ReportNoticed) or event.state is LeaseState.ENDED:
             timing.ended_s.setdefault(event.attempt, event.at_s)
 
     def performed(self, action: do.Action, event: on.Event | None) -> None:

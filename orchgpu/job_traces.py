@@ -84,9 +84,11 @@ class JobTraces:
             self._record("attempt.envelope", parent.child("envelope"), parent, start_s)
         elif isinstance(event, on.ResultRead) and event.result is not None:
             result = event.result
+            self._attempt(self._open(job, trace), result.attempt, _first(result.times, start_s))
             self._function(job, trace, result.attempt, result.times, "")
         elif isinstance(event, on.ReportRead) and event.report is not None:
             report = event.report
+            self._attempt(self._open(job, trace), report.attempt, _first(report.times, start_s))
             self._function(job, trace, report.attempt, report.times, report.reason)
         elif isinstance(action, do.RecordAttemptFailure):
             self._ended(job, trace, action.attempt, action.reason.value)
@@ -141,10 +143,9 @@ class JobTraces:
         self, job: Job, trace: JobTrace, attempt: int, times: Mapping[str, float], error: str
     ) -> None:
         """The spans of a function, once, from the moments in its result or report."""
-        moments = [float(at_s) for at_s in times.values()]
         of = self._open(job, trace)
-        opened = self._attempt(of, attempt, min(moments, default=0.0))
-        if opened.reported or not moments or "invoked" not in times:
+        opened = of.attempts[attempt]
+        if opened.reported or "invoked" not in times:
             return
         opened.reported = True
         context, parent = function_context(of.root, attempt), attempt_context(of.root, attempt)
@@ -153,7 +154,7 @@ class JobTraces:
             "faas.name": job.function.name,
             "faas.trigger": "datasource",
         }
-        start_s, end_s = times["invoked"], max(moments)
+        start_s, end_s = times["invoked"], max(times.values())
         self._record("function", context, parent, start_s, end_s, attributes, error)
         for name, first, last in _PARTS:
             if first in times and last in times:
@@ -193,3 +194,8 @@ class JobTraces:
                 error=error,
             )
         )
+
+
+def _first(times: Mapping[str, float], read_s: float) -> float:
+    """The first moment of a result or report; the time of its read where it has none."""
+    return min(times.values(), default=read_s)

@@ -21,8 +21,8 @@ from pathlib import Path
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.jobs.batch import Progress
 from orchgpu.cli.jobs.follow import Followed, follow
+from orchgpu.cli.jobs.output_folder import OutputFolder
 from orchgpu.cli.jobs.transfers import fetch_outputs, inputs_of, submit_all
-from orchgpu.cli.objects.places import file_below
 from orchgpu.cli.scheduler import answering_scheduler
 from orchgpu.declaration import name_of
 from orchgpu.jobs.cloud import JobCloud
@@ -106,8 +106,8 @@ def map(  # noqa: A001 - what it is named for
 
 def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) -> JobResult:
     """The result of a job that is over, with its outputs in the folder."""
-    files = job.result.files if job.result is not None else []
-    if folder is not None and (lost := fetch_outputs(cloud, [job], folder, at_once=4)):
+    to = None if folder is None else OutputFolder(path=folder)
+    if to is not None and (lost := fetch_outputs(cloud, [job], to, at_once=4)):
         text = f"{', '.join(lost)}: overwritten since job {job.job_id} wrote it, and not fetched"
         raise AppError(ErrorCode.CONFLICT, text, overwritten=lost)
     return JobResult(
@@ -117,12 +117,8 @@ def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) 
         reason=job.reason,
         detail=job.result.detail if job.result is not None else "",
         log_tail=job.result.log_tail if job.result is not None else "",
-        objects=tuple(f"s3://{file['bucket']}/{file['key']}" for file in files),
-        outputs=tuple(
-            file_below(folder / job.job_id, str(file["key"]))
-            for file in files
-            if folder is not None
-        ),
+        objects=tuple(one.url for one in job.outputs),
+        outputs=() if to is None else tuple(file for file, _ in to.files([job])),
     )
 
 

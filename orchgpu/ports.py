@@ -129,11 +129,24 @@ class ObjectStore(Protocol):
         ...
 
 
+class FunctionStarter(Protocol):
+    """Lambda's asynchronous invocation."""
+
+    async def start(self, function: str, payload: str) -> None:
+        """Hand one event over, which the function then runs as it runs one of S3; JSON text.
+
+        A repetition may run it twice. Raises NOT_FOUND (no such function), DENIED, EXHAUSTED
+        (too many calls at once), INVALID (for example while the function is made).
+        """
+        ...
+
+
 class CloudPorts(Value):
     """One cloud, opened."""
 
     queue: JobQueue
     store: ObjectStore
+    functions: FunctionStarter
     state_bucket: str  #: holds the registry of deployed functions
 
 

@@ -11,33 +11,49 @@ timers                            ─▶ TimerFired
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import Driver, NoJournal
-from corekit.aio.supervise import Nursery
+from corekit.aio.supervise import Nursery, contained
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import JobId, RandomStream
 from corekit.tracing.span import NoTracer, Tracer
 from gpu_scheduler.client import Disconnected
 from gpu_scheduler.protocol import ops
-from orchgpu.actions.performer import FAULTS, Performer, Render
+from orchgpu.actions.performer import Performer, Render
 from orchgpu.actions.timers import Timers
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.completion import InvocationFailed, ObjectWasWritten, read_completion
+from orchgpu.core.completion import (
+    AttemptWasClaimed,
+    InvocationFailed,
+    ObjectWasWritten,
+    ReportWasWritten,
+    ResultWasWritten,
+    read_completion,
+)
 from orchgpu.core.function import Function
-from orchgpu.core.job import Phase
+from orchgpu.core.job import UNSTAGED_SOON, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.window import Window
 from orchgpu.emf import EmbeddedMetrics
 from orchgpu.job_timing import JobTimings
 from orchgpu.job_traces import JobTraces
 from orchgpu.metrics import OrchestratorMetrics
-from orchgpu.ports import JobQueue, Message, ObjectStore, Registry, Scheduler
+from orchgpu.ports import (
+    FunctionStarter,
+    JobQueue,
+    Message,
+    ObjectStore,
+    Registry,
+    Scheduler,
+)
 from orchgpu.pushes import Clocks, event_of_push
 from orchgpu.reconciling import Reconciler, Search
 
@@ -55,12 +71,15 @@ ORPHANS_PER_SCAN = 100
 AFTER_EVENTS_S = 0.02
 #: Notices are deleted this much later, many in one call: their events are handled first.
 FORGET_NOTICES_S = 0.1
+#: Parts of `drain_s`: for what is nearly done, and for handing back the rest. Connections close in
+#: what is left of it.
+DRAIN_SHARE, DRAIN_LAST_SHARE = 0.6, 0.3
 #: Phases that a drain waits for: they end by themselves within moments.
 _SOON_OVER = frozenset(
     {
-        Phase.ACCEPTING,
-        Phase.STAGING,
+        *UNSTAGED_SOON,
         Phase.RECORDING,
+        Phase.CLOSING,
         Phase.CHECKING,
         Phase.EXPLAINING,
         Phase.FAILING,
@@ -81,6 +100,7 @@ class Replica:
         machine: OrchestratorMachine,
         queue: JobQueue,
         store: ObjectStore,
+        functions: FunctionStarter,
         scheduler: Scheduler,
         registry: Registry,
         render: Render,
@@ -104,11 +124,13 @@ class Replica:
         self._performer = Performer(
             queue=queue,
             store=store,
+            functions=functions,
             scheduler=scheduler,
             timers=Timers(self._driver.submit),
             render=render,
             clock=clock,
             budget=budget,
+            strict=nursery.strict,
         )
         self._reconciler = Reconciler(
             queue=queue,
@@ -131,19 +153,14 @@ class Replica:
         """Load the deployed functions and start every loop."""
         await self._load_functions()
         self._nursery.start_eternal(self._driver.run(), "driver")
-        self._nursery.start_eternal(self._pushes(), "pushes")
-        self._nursery.start_eternal(self._every(self._budget.adopt_every_s, self._adopt), "adopt")
-        self._nursery.start_eternal(
-            self._every(self._budget.registry_poll_s, self._load_functions), "registry"
-        )
-        self._nursery.start_eternal(
-            self._every(self._budget.registry_poll_s, self._reconciler.run_due), "reconcile"
-        )
+        self._nursery.start_loop(self._pushes, "pushes")
+        self._start_every(self._budget.adopt_every_s, self._adopt, "adopt")
+        self._start_every(self._budget.registry_poll_s, self._load_functions, "registry")
+        self._start_every(self._budget.registry_poll_s, self._reconciler.run_due, "reconcile")
 
     def start_metrics(self, *, emf: str | None) -> None:
         """Measure the queues from now on; log the metrics for CloudWatch's namespace `emf`."""
-        every, budget = self._every, self._budget
-        self._nursery.start_eternal(every(budget.metrics_poll_s, self._measure), "metrics")
+        self._start_every(self._budget.metrics_poll_s, self._measure, "metrics")
         if emf is not None:
             embedded = EmbeddedMetrics(emf)
 
@@ -152,7 +169,7 @@ class Replica:
                 for line in embedded.lines(metrics.families(), metrics.histograms(), wall_s):
                     logger.info("metrics", extra=line)
 
-            self._nursery.start_eternal(every(budget.emf_every_s, log), "emf")
+            self._start_every(self._budget.emf_every_s, log, "emf")
 
     async def _measure(self) -> None:
         """Read the length of every queue."""
@@ -167,32 +184,40 @@ class Replica:
                     self.metrics.backlog[name, queue] = size
 
     async def drain(self) -> None:
-        """SIGTERM: stop receiving, hand back what has not started, finish what is nearly done."""
+        """SIGTERM: stop receiving, hand back what has not started, finish what is nearly done.
+
+        At most `drain_s`, also when the cloud does not answer: what cannot be packed in time is
+        handed back, and what runs is adopted from its record.
+        """
         for task in [task for tasks in self._loops.values() for task in tasks]:
             task.cancel()
         self._driver.submit(on.DrainRequested(**self._now()))
-        deadline_s = self._clock.monotonic_s() + self._budget.drain_s * 0.8
-        while self._clock.monotonic_s() < deadline_s:
-            await self._driver.drained()
-            if not any(job.phase in _SOON_OVER for job in self._machine.jobs.values()):
-                return
-            await self._progressed(deadline_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._budget.drain_s * DRAIN_SHARE):
+                await self._nearly_done()
+        self._driver.submit(on.DrainRequested(**self._now(), last=True))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._budget.drain_s * DRAIN_LAST_SHARE):
+                await self._driver.drained()
 
-    async def _progressed(self, deadline_s: float) -> None:
-        self._progress.clear()
-        try:
-            async with asyncio.timeout(max(0.0, deadline_s - self._clock.monotonic_s())):
-                await self._progress.wait()
-        except TimeoutError:
-            return
+    async def _nearly_done(self) -> None:
+        """Wait until no job in hand is about to be over, or staged."""
+        while True:
+            self._progress.clear()
+            if not any(job.phase in _SOON_OVER for job in self._machine.jobs.values()):
+                return await self._driver.drained()
+            await self._progress.wait()
 
     def _now(self) -> Clocks:
         return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
 
-    async def _every(self, pause_s: float, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await tolerated(work())
-            await asyncio.sleep(pause_s)
+    def _start_every(self, pause_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
+        async def repeat() -> None:
+            while True:
+                await tolerated(work())
+                await asyncio.sleep(pause_s)
+
+        self._nursery.start_loop(repeat, name)
 
     # ------------------------------------------------------------------ what is deployed
 
@@ -209,17 +234,26 @@ class Replica:
         self._reconciler.load(found)
         self._progress.set()
         for name, function in found.items():
-            devices = await self._scheduler.device_count(function.request)
-            full = min(max(WINDOW_MIN, WINDOW_PER_DEVICE * devices), WINDOW_MAX)
+            full = await self._window_of(function)
             self._windows.setdefault(name, Window(full)).resize(full)
             if name not in self._loops:
                 logger.info(
                     "serving %s%s", name, _remark(function), extra={"event": "function_loaded"}
                 )
                 self._loops[name] = [
-                    self._nursery.start(self._receive(function), f"receive/{name}"),
-                    self._nursery.start(self._complete(function), f"complete/{name}"),
+                    self._nursery.start_loop(partial(self._receive, function), f"receive/{name}"),
+                    self._nursery.start_loop(partial(self._complete, function), f"complete/{name}"),
                 ]
+
+    async def _window_of(self, function: Function) -> int:
+        """The full size of the receive window."""
+        if not function.with_device:
+            return self._in_hand_max(function) or WINDOW_MAX
+        devices = await self._scheduler.device_count(function.request)
+        return min(max(WINDOW_MIN, WINDOW_PER_DEVICE * devices), WINDOW_MAX)
+
+    def _in_hand_max(self, function: Function) -> int | None:
+        return function.in_hand_max(self._budget.jobs_without_device_max)
 
     def _serves(self, function: Function) -> bool:
         """False once it was changed or undeployed. Its loops finish their call and end then: a call
@@ -247,9 +281,10 @@ class Replica:
     def _room(self, function: Function) -> int:
         """The number of jobs that may be received now."""
         room = self._windows[function.name].size - self._machine.waiting_count(function.name)
-        if function.concurrency_max is None:
+        in_hand_max = self._in_hand_max(function)
+        if in_hand_max is None:
             return room
-        return min(room, function.concurrency_max - self._machine.count(function.name))
+        return min(room, in_hand_max - self._machine.count(function.name))
 
     async def _return(self, function: Function, messages: Sequence[Message]) -> None:
         """Make the messages visible at once: the loops of the newest revision receive them."""
@@ -291,46 +326,51 @@ class Replica:
             await asyncio.sleep(AFTER_EVENTS_S)
 
     def _notice(self, function: Function, message: Message) -> None:
-        failures = []
+        works: list[do.Action] = []
         for notice in read_completion(message.body):
-            if isinstance(notice, InvocationFailed):
-                failures.append(notice)
-                continue
-            if isinstance(notice, ObjectWasWritten):
-                self._driver.submit(
-                    on.ObjectNoticed(**self._now(), bucket=notice.bucket, key=notice.key)
-                )
-                continue
-            event = on.ResultNoticed(**self._now(), job=notice.job)
-            self._timings.noticed(event)
-            self._driver.submit(event)
-        if failures:
-            record = self._record_failures(function, failures, message.receipt_handle)
-            self._nursery.start(record, f"failures/{function.name}")
+            match notice:
+                case InvocationFailed():
+                    works.append(_failure_of(function, notice))
+                case AttemptWasClaimed():
+                    bucket = function.intermediate_bucket
+                    started = do.RecordStarted(
+                        job=notice.job, attempt=notice.attempt, bucket=bucket
+                    )
+                    works.append(started)
+                case ReportWasWritten():
+                    reported = on.ReportNoticed(
+                        **self._now(), job=notice.job, attempt=notice.attempt
+                    )
+                    self._timings.noticed(reported)
+                    self._driver.submit(reported)
+                case ObjectWasWritten():
+                    self._driver.submit(
+                        on.ObjectNoticed(**self._now(), bucket=notice.bucket, key=notice.key)
+                    )
+                case ResultWasWritten():
+                    event = on.ResultNoticed(**self._now(), job=notice.job)
+                    self._timings.noticed(event)
+                    self._driver.submit(event)
+        if works:
+            record = self._record_notices(function, works, message.receipt_handle)
+            self._nursery.start(record, f"notices/{function.name}")
         else:
             self._forget_soon(function, [message.receipt_handle])
 
-    async def _record_failures(
-        self, function: Function, failures: list[InvocationFailed], receipt_handle: str
+    async def _record_notices(
+        self, function: Function, works: list[do.Action], receipt_handle: str
     ) -> None:
-        """Lambda reports a failure once: delete the message only when the report is stored.
+        """A start or a failure is reported once: delete the message only when it is recorded.
 
         Any replica does this for any job; the job's owner finds the report.
         """
-        for failure in failures:
-            work = self._performer.perform(
-                do.RecordFunctionFailure(
-                    job=failure.job,
-                    function=function,
-                    attempt=failure.attempt,
-                    reason=failure.reason,
-                    detail=failure.detail,
-                )
-            )
+        for action in works:
+            work = self._performer.perform(action)
             event = None if work is None else await work
-            if event is None or isinstance(event, on.CallFailed):
+            if isinstance(event, on.CallFailed):
                 return  # the message comes again when its visibility ends
-            self._driver.submit(event)
+            if event is not None:
+                self._driver.submit(event)
         self._forget_soon(function, [receipt_handle])
 
     def _forget_soon(self, function: Function, receipt_handles: list[str]) -> None:
@@ -389,6 +429,11 @@ class Replica:
         started_s = self._clock.wall_s() if self._traces.enabled else 0.0
         event = await work
         self._progress.set()
+        with contained(f"figures of {type(action).__name__}"):
+            self._observe(action, event, started_s)
+        return event
+
+    def _observe(self, action: do.Action, event: on.Event | None, started_s: float) -> None:
         self._timings.performed(action, event)
         job = self._machine.jobs.get(action.job)
         self.metrics.performed(job, action, event)
@@ -398,7 +443,6 @@ class Replica:
             self._quarantined(action)
         if isinstance(action, do.OpenAttempt):
             self._note_attempt(action.job, event)
-        return event
 
     def _quarantined(self, action: do.QuarantineMessage) -> None:
         for name, function in self._functions.items():
@@ -428,9 +472,21 @@ async def tolerated(work: Awaitable[T], event: str = "call_failed") -> T | None:
         return await work
     except AppError as error:
         logger.warning("%s", error, extra={"event": event})
-    except FAULTS:
+    except Exception:
         logger.exception("a call failed", extra={"event": "fault"})
     return None
+
+
+def _failure_of(function: Function, failed: InvocationFailed) -> do.RecordFunctionFailure:
+    return do.RecordFunctionFailure(
+        job=failed.job,
+        function=function,
+        attempt=failed.attempt,
+        reason=failed.reason,
+        detail=failed.detail,
+        request=failed.request,
+        with_device=failed.with_device,
+    )
 
 
 def _remark(function: Function) -> str:

@@ -59,7 +59,6 @@ def ended_record(job: str, end_s: float, **fields: Any) -> Record:
         "owner": None,
         "attempt": 1,
         "step": Step.ENDED,
-        "strikes": 0,
         "waiting_since_s": None,
         "handle": "",
         "block": {"function": "f", "input": source},

@@ -51,7 +51,7 @@ def install(folder: Path, wheel: Path, extras: Iterable[str] = ()) -> Installati
 def extras_of(wheel: Path) -> list[str]:
     """The extras that the wheel names, those for development left out."""
     named = _metadata(wheel).get_all("Provides-Extra", [])
-    return [name for name in named if name not in {"test", "dev"}]
+    return [name for name in named if name not in {"test", "dev", "install"}]
 
 
 def _metadata(wheel: Path) -> email.message.Message:

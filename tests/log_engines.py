@@ -139,6 +139,9 @@ class WrappedLog:
     def read(self, from_seq: int) -> Iterator[tuple[int, bytes]]:
         return self.log.read(from_seq)
 
+    def last_seq(self, after: int) -> int:
+        return self.log.last_seq(after)
+
     def trim(self, to_seq: int, keep: Collection[int] = ()) -> None:
         self.log.trim(to_seq, keep)
 

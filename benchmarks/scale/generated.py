@@ -46,6 +46,7 @@ class GeneratedSystem:
             "state": "DRAINED" if drained else "UP",
             "address": f"10.0.{number // 250}.{number % 250}:4790",
             "last_seen_s": self.now_s - 0.4,
+            "offers": "data proteins; programs blast" if number == 0 else "",
             "devices": [self._device(number, one) for one in range(self.devices_per_host)],
         }
 
@@ -214,7 +215,8 @@ class GeneratedSystem:
             "outputs": [f"{name}-out"],
             "changed_s": self.now_s - 9000,
             "revision": "3fa9c1d2",
-            "warm_key": WARM_KEY if name == FUNCTIONS[0] else None,
+            "jobs_kept": True,
+            "warm_keys": [WARM_KEY] if name == FUNCTIONS[0] else [],
             "jobs": self.jobs // len(FUNCTIONS),
         }
 
@@ -229,7 +231,8 @@ class GeneratedSystem:
             {"revision": 4, "changed_s": self.now_s - 9000, "note": "files", "current": True},
             {"revision": 3, "changed_s": self.now_s - 90000, "note": "gpu", "current": False},
         ]
-        definition = {"input": f"{name}-in", "timeout_s": 120, "gpu": {"memory_mib": 8192}}
+        text = f"  - lambda:\n      name: {name}\n      timeout: 120\n    gpu: {{memory: 8GiB}}"
+        definition = {"file": "fdl.yaml", "line": 3, "text": text}
         graph = {"nodes": nodes, "edges": edges}
         return {"definition": definition, "graph": graph, "revisions": revisions}
 

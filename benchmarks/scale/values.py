@@ -141,7 +141,6 @@ def ended_record(system: GeneratedSystem, number: int) -> Record:
         owner=None,
         attempt=1,
         step=Step.ENDED,
-        strikes=0,
         waiting_since_s=None,
         handle=f"handle-{number}",
         block=block(system, number),

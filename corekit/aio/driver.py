@@ -123,7 +123,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
             if not self._syncing:
                 self._commit()
         except Exception as error:
-            self._failure.set_exception(error)
+            self._fail(error)
             return
         if len(self._decided) < self._group_max:
             self._schedule()
@@ -146,12 +146,20 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
     async def _act_when(
         self, durable: Awaitable[None], group: Sequence[Decision[ChangeT, ActionT]]
     ) -> None:
-        await durable
-        self._syncing = False  # after a failure it stays set: the journal is not used again
-        self._act(group)
-        if self._decided:
-            self._commit()
+        try:
+            await durable
+            self._syncing = False  # after a failure it stays set: the journal is not used again
+            self._act(group)
+            if self._decided:
+                self._commit()
+        except Exception as error:
+            self._fail(error)
+            return
         self._schedule()
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
 
     def _act(self, group: Sequence[Decision[ChangeT, ActionT]]) -> None:
         for decision in group:

@@ -18,7 +18,7 @@ class Deadlock(RuntimeError):
     """Every task waits and no timer is armed: on real time this would hang."""
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _JumpingSelector(selectors.PollSelector):
     """Instead of sleeping until the next timer, moves the loop's clock there."""
 
     def __init__(self) -> None:

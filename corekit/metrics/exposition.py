@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from corekit.metrics.metric import Kind, Metric
+from corekit.metrics.metric import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -90,8 +90,3 @@ def _escaped(value: str) -> str:
     if value.isalnum():  # most are
         return value
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def is_total(metric: Metric) -> bool:
-    """True when its values only rise until the program's next start."""
-    return metric.kind is not Kind.GAUGE

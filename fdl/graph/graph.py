@@ -78,11 +78,9 @@ def _place(storage: Storage) -> StorageNode:
 
 
 def _device(function: Function) -> str:
-    if not function.queued:
-        return ""
     gpu = function.gpu
     if gpu is None:
-        return "1 × any device"
+        return ""
     kinds = "|".join((*gpu.kinds,)) or "any device"
     size = f", {gpu.memory}" if any(gpu.memory) else ""
     return f"{gpu.count} × {kinds}{size}"

@@ -101,7 +101,8 @@ AWS_KEYS = {
     "reserved_concurrency": Key(
         reader=Integer(low=1, high=_CONCURRENCY_MAX),
         about="Runs that Lambda keeps free for this function, and its limit; other functions of"
-        " the account cannot exhaust it.",
+        " the account cannot exhaust it. On AWS further events wait 1 s to 5 min, also while runs"
+        " are free.",
         default="none: the account's common limit",
     ),
     "kms_key": Key(

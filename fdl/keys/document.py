@@ -52,8 +52,19 @@ ELEMENT = Block(
     into=Function,
     keys={
         "lambda": Key(reader=LAMBDA, to="function", required=True, about="The function itself."),
-        "gpu": Key(reader=GPU, bare=True, about="The request of each job to the scheduler."),
-        "job": Key(reader=JOB, bare=True, about="The jobs that input becomes."),
+        "gpu": Key(
+            reader=GPU,
+            bare=True,
+            about="The request of each job to the scheduler; `none`: its jobs need no device.",
+            default="`none`",
+        ),
+        "job": Key(
+            reader=JOB,
+            bare=True,
+            about="The jobs that input becomes; `none`: each object starts the function by itself,"
+            " as in SCAR, and a start that fails three times leaves a dead letter, nothing else.",
+            default="a job for each object of the input",
+        ),
         "secrets": Key(
             reader=Secrets(),
             about="Variables of the script whose values are read when a run starts, by the"

@@ -19,6 +19,7 @@ from fdl.schema.scalars import (
     Versions,
 )
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader
+from gpu_scheduler.data_names import NAMES_MAX, REFERENCE_PATTERN
 from gpu_scheduler.model import (
     BATCH_SIZE_MAX,
     BATCH_WAIT_MS_MAX,
@@ -31,6 +32,15 @@ from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 _TEXT = Text(short="names")
 _HELP = {word.key: word.help for word in REQUEST_OPTIONS}
+_NAMES = ListOf(
+    item=Text(
+        pattern=REFERENCE_PATTERN,
+        what="a name such as proteins, or proteins@sha256: with 64 hex digits",
+        short="names",
+    ),
+    one=True,
+    items_max=NAMES_MAX,
+)
 _QUEUE = Text(
     pattern=r"[A-Za-z0-9_-]{1,80}",
     what="the name of a standard SQS queue (letters, digits, - and _, up to 80)",
@@ -75,8 +85,9 @@ _BATCH = Block(
         ),
     },
 )
-GPU = Block(
+GPU: Block[Gpu | None] = Block(
     into=Gpu,
+    none=lambda: None,
     keys={
         "count": _word("count", Integer(low=1, high=COUNT_MAX)),
         "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True), default="any"),
@@ -111,6 +122,8 @@ GPU = Block(
             ),
             default="any versions",
         ),
+        "data": _word("data", _NAMES, default="any data"),
+        "programs": _word("programs", _NAMES, default="any programs"),
         "warm_key": _word(
             "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
         ),
@@ -198,6 +211,7 @@ _QUEUES = Block(
 )
 JOB = Block(
     into=Job,
+    none=lambda: Job(jobs=False),
     keys={
         "input": Key(
             reader=ListOf(item=STORAGE, one=True),
@@ -237,7 +251,8 @@ JOB = Block(
             reader=Integer(low=1, high=1000),
             to="concurrency_max",
             about="Limit of jobs in one orchestrator, waiting or running.",
-            default="limited by the devices alone",
+            default="limited by the devices alone; without a device `lambda.reserved_concurrency`,"
+            " or 64",
         ),
         "completion": Key(
             reader=Choice(("result", "object")),
@@ -256,6 +271,13 @@ JOB = Block(
             about="The form in which the runner gets the input: inside the envelope while it is"
             " small (a `zip`, or a `tar.gz` as orchGPU packs it), or in place, never copied"
             " (`reference`).",
+        ),
+        "start": Key(
+            reader=Choice(("invoke", "event")),
+            about="The start of the function: by an `invoke` once the envelope is stored, and by"
+            " the envelope's event again; or by the `event` alone, which takes seconds, sometimes"
+            " a minute.",
+            default="`invoke`; with `completion: object`, `event`",
         ),
         "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),
         "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),

@@ -282,7 +282,8 @@ IAM = Block(
                 what="the ARN of a policy (arn:aws:iam::<12 digits>:policy/<name>)",
                 short="an ARN",
             ),
-            about="With `create`: the policy that limits what the role may ever do.",
+            about="With `create`: the policy that limits what the role may ever do; by default"
+            " the account's `orchgpu-functions`.",
         ),
         "path": Key(
             reader=Text(

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from corekit.bucket_names import CHARACTERS, broken_rule
-from fdl.keys.aws import ACCOUNT, KMS_KEY
-from fdl.model import Path, Storage
+from fdl.keys.aws import ACCOUNT as ACCOUNT_ID
+from fdl.keys.aws import KMS_KEY
+from fdl.model import ACCOUNT, REGION, Path, Storage
 from fdl.schema.scalars import Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Node
@@ -16,12 +17,17 @@ from fdl.text.nodes import Node
 _FILTER = Text(pattern=r"(?s).{1,1024}", what="a text of 1 to 1024 characters", short="a string")
 
 
+_UNKNOWN = f"its placeholders are {ACCOUNT} and {REGION}"
+
+
 def _bucket_fault(name: str) -> str:
     """Why a name is not one of a bucket, with a valid name that is close to it; "" = it is."""
     if name.startswith("arn:") or name == "s3:":
         why = "write bucket/prefix, without arn: or s3://"
     else:
-        why = broken_rule(name)
+        # the longest values that the placeholders may get
+        sample = name.replace(ACCOUNT, "1" * 12).replace(REGION, "ap-southeast-1")
+        why = _UNKNOWN if "{" in sample or "}" in sample else broken_rule(sample)
     close = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")
     hint = f"; write {close!r}" if why == CHARACTERS and not broken_rule(close) else ""
     return f"{name[:70]!r} is not a bucket name: {why}{hint}" if why else ""
@@ -79,7 +85,8 @@ STORAGE_KEYS = {
     "path": Key(
         reader=_S3Path(),
         required=True,
-        about="The bucket and the prefix of keys; an output's key is kept below it.",
+        about="The bucket and the prefix of keys; an output's key is kept below it. `{account}` and"
+        " `{region}` are those of the deploy.",
     ),
     "suffix": Key(
         reader=ListOf(item=_FILTER, one=True),
@@ -92,7 +99,7 @@ STORAGE_KEYS = {
         about="Outputs only: files whose path below TMP_OUTPUT_DIR starts with one of these.",
     ),
     "owner": Key(
-        reader=ACCOUNT,
+        reader=ACCOUNT_ID,
         about="Account that owns the bucket, where it is another one; S3 refuses every call to a"
         " bucket that another account owns.",
         default="the account of the deploy",

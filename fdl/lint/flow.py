@@ -56,13 +56,13 @@ def deployment_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
     """Errors about queues, buckets and rules that deployed functions (a group is one) share."""
     for function in functions:
         yield from _twice(function)
-        names = function.queues if function.queued else ()
+        names = function.queue_names
         for queue in dict.fromkeys(name for name in names if names.count(name) > 1):
             message = f"{queue!r} is named for two of its queues; each needs a name of its own"
             yield _E, f"{function.path}.job.queue", message
     for left, right in combinations(functions, 2):
-        for queue in right.queues if left.queued and right.queued else ():
-            if queue in left.queues:
+        for queue in right.queue_names:
+            if queue in left.queue_names:
                 message = f"{left.name} uses the queue {queue!r} too; {_OWN}"
                 yield _E, f"{right.path}.job.queue", message
     for function in functions:

@@ -29,6 +29,9 @@ def foreign(function: Function, others: tuple[Function, ...]) -> Iterator[Findin
     if not function.foreign:
         yield _E, f"{path}.object", "has no effect without completion: object"
         return
+    if job.start == "invoke":
+        message = "code that our runner does not run would run twice: leave it to the event"
+        yield _E, f"{path}.start", message
     yield from _code(function)
     yield from _pattern(f"{path}.object", job.object)
     place = Storage(path=Path(bucket=job.object.bucket, prefix=_fixed(job.object)))

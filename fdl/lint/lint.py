@@ -11,26 +11,26 @@ import re
 from collections.abc import Iterator, Mapping
 
 from contract.timing import RESERVE_S, kept_back
+from corekit.clear_secrets import looks_secret
 from corekit.suggest import did_you_mean
 from fdl.diagnostics import Diagnostic, FileFacts, FileKind, Finding, MiddlewareFacts, Severity
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
 from fdl.lint.secrets import CLEAR_REMEDY, secret_findings
-from fdl.lint.settings import owner_findings, settings_findings
+from fdl.lint.settings import data_findings, owner_findings, settings_findings
 from fdl.lint.variables import LOADERS, OUR_NAME, risky
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION
 from fdl.plan.functions import variables_of
 from fdl.plan.groups import check, deployed
+from fdl.plan.placeholders import has_placeholders
 from fdl.plan.resources import DeployTarget
 
 #: Lambda's quota for all names and values together.
 ENVIRONMENT_BYTES_MAX = 4096
-_SECRET_NAME = re.compile(r"(?i)(secret|passw|token|private_?key|api_?key|access_?key|credential)")
-_SECRET_VALUE = re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY-----")
 #: Lambda's own names; CreateFunction refuses some of them and overwrites the others.
 _RESERVED_NAME = re.compile(r"AWS_|LAMBDA_|_HANDLER$|ORCHGPU_")
-_E, _W = Severity.ERROR, Severity.WARNING
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 #: Architectures in the name or tag of an image.
 _ARCHITECTURE = re.compile(r"[-_:.](arm64|aarch64|amd64|x86_64)\b")
 _ECR_IMAGE = re.compile(r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/.+")
@@ -63,8 +63,11 @@ def lint(
         findings += _code(function, place)
         findings += _outside(function)
         findings += settings_findings(function, place)
+        findings += data_findings(function)
         if place is not None:
             findings += _at_place(function, place)
+        else:
+            findings += _unresolved(function)
         if files is not None:
             findings += _files(function, files)
     notes = [
@@ -202,18 +205,32 @@ def _storages(function: Function) -> Iterator[Finding]:
             if storage.prefixes and name != "lambda.output":
                 yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
             yield from _patterns(path, storage)
-    if function.queued and len(function.user_input) != 1:
-        message = (
-            f"a function with `gpu:` or `job:` has exactly one input, this one has"
-            f" {len(function.user_input)}: write `job: {{input: BUCKET/PREFIX}}`"
-        )
-        yield _E, f"{function.path}.job.input", message
-    if not function.queued and not function.user_input:
-        yield _W, f"{function.path}.lambda", "no input: nothing triggers this function"
+    yield from _inputs(function)
     if not declared.output:
         yield _W, f"{function.path}.lambda", "no output: files the script writes are dropped"
     if declared.file_system and not declared.vpc.subnet_ids:
         yield _E, f"{function.path}.lambda.file_system", "a file system needs vpc.SubnetIds"
+
+
+def _inputs(function: Function) -> Iterator[Finding]:
+    """Errors of inputs that cannot become jobs."""
+    count, path = len(function.user_input), function.path
+    if function.queued and count != 1:
+        message = (
+            f"a function with `gpu:` or `job:` has exactly one input, this one has {count}: write"
+            " `job: {input: BUCKET/PREFIX}`"
+        )
+        yield _E, f"{path}.job.input", message
+    if not function.queued and function.gpu is not None:
+        yield _E, f"{path}.job", "none, but only a job gets the device of `gpu:`; remove one"
+    if not function.queued and not count:
+        yield _W, f"{path}.lambda", "no input: nothing triggers this function"
+    if count > 1 and function.job is None and function.gpu is None:
+        message = (
+            f"{count} inputs, and jobs have one: objects start the function by themselves, as with"
+            " `job: none`; write a function for each input"
+        )
+        yield _W, f"{path}.lambda.input", message
 
 
 def _patterns(path: str, storage: Storage) -> Iterator[Finding]:
@@ -239,7 +256,7 @@ def _variables(function: Function, known: Mapping[str, MiddlewareFacts]) -> Iter
     for block, variables, reserved in both:
         path = f"{function.path}.{block}.Variables"
         for name, value in variables.items():
-            if value and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value)):
+            if looks_secret(name, value):
                 message = f"looks like a secret in clear; {CLEAR_REMEDY.format(name)}"
                 yield _W, f"{path}.{name}", message
             if reserved.match(name):
@@ -319,6 +336,13 @@ def _at_place(function: Function, place: DeployTarget) -> Iterator[Finding]:
         yield _W, f"{function.path}.lambda", message
 
 
+def _unresolved(function: Function) -> Iterator[Finding]:
+    for storage in (*function.user_input, *function.function.output):
+        if has_placeholders(storage.path):
+            message = f"{storage.path}: a deploy replaces {{account}} and {{region}} by its own"
+            yield _N, f"{function.path}", message
+
+
 def _outside(function: Function) -> Iterator[Finding]:
     """Files of the package that lie outside of the definition's folder."""
     declared = function.function
@@ -327,7 +351,7 @@ def _outside(function: Function) -> Iterator[Finding]:
         ("extra_payload", declared.extra_payload),
     ):
         if name is not None and (name.startswith("/") or ".." in name.split("/")):
-            message = f"{name!r} lies outside of this file's folder, and goes into the package"
+            message = f"{name!r} lies outside of this file's folder: deploy needs --allow-outside"
             yield _W, f"{function.path}.lambda.{key}", message
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fdl.diagnostics import Finding, Severity
-from fdl.model import Function, Storage
+from fdl.model import ROLE_PATH, Function, Storage
 from fdl.plan.resources import DeployTarget
+from gpu_scheduler.data_names import name_of
 
 #: The runner is written for Python 3.11; Lambda's 3.11 runs on Amazon Linux 2, whose end is near.
 _RUNNER_MINOR, _AWS_MINOR = 11, 12
@@ -26,11 +27,25 @@ def settings_findings(function: Function, place: DeployTarget | None) -> Iterato
     yield from _runtime(function, place)
     yield from _logging(function)
     yield from _role(function, place)
+    yield from _concurrency(function, place)
     if place is not None and place.local:
         for attribute, key, default in _AWS_ONLY:
             if getattr(function.function, attribute) != default:
                 message = "no effect: off AWS it is accepted and not applied"
                 yield Severity.NOTE, f"{function.path}.lambda.{key}", message
+
+
+def data_findings(function: Function) -> Iterator[Finding]:
+    """Data sets and programs that are named twice; with two contents no host has both."""
+    gpu = function.gpu
+    for key, references in (("data", gpu.data), ("programs", gpu.programs)) if gpu else ():
+        contents: dict[str, str] = {}
+        for index, reference in enumerate(references):
+            name, path = name_of(reference), f"{function.path}.gpu.{key}[{index}]"
+            if reference in references[:index]:
+                yield _W, path, f"{name} is named twice"
+            elif reference != name and contents.setdefault(name, reference) != reference:
+                yield _E, path, f"{name} is named with another content before: no host has both"
 
 
 def _runtime(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
@@ -62,12 +77,29 @@ def _logging(function: Function) -> Iterator[Finding]:
             yield _W, f"{path}.{key}", message
 
 
+def _concurrency(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
+    """A limit of runs that nothing keeps uploads, or the jobs of an orchestrator, below.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html
+    """
+    reserved, job = function.function.reserved_concurrency, function.job
+    jobs_max = None if job is None else job.concurrency_max
+    if reserved is None or (place is not None and place.local):
+        return
+    if (job is None and function.gpu is None) or (jobs_max is not None and jobs_max > reserved):
+        message = (
+            f"on AWS the events beyond {reserved} runs at a time are throttled: each waits 1 s,"
+            " then twice as long up to 5 min, also while runs are free"
+        )
+        yield _W, f"{function.path}.lambda.reserved_concurrency", message
+
+
 def _role(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
     iam, path = function.iam, f"{function.path}.iam"
     if not iam.create:
         for key, given in (
             ("permissions_boundary", iam.permissions_boundary is not None),
-            ("path", iam.path != "/"),
+            ("path", iam.path != ROLE_PATH),
         ):
             if given:
                 yield (

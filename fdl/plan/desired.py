@@ -8,7 +8,7 @@ from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.values import Value, replace
-from fdl.model import Function, Gpu, Intermediate, Job, Storage
+from fdl.model import RETENTION_S, Function, Intermediate, Job, Storage
 from fdl.plan import resources as kinds
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
@@ -32,6 +32,8 @@ from gpu_scheduler.model import Request
 COMPLETION_RETENTION_S = 86400
 #: Lambda's smallest MaximumEventAgeInSeconds; an envelope older than this has lost its lease.
 EVENT_AGE_S = 60
+#: Of a function without jobs: Lambda's own defaults for an asynchronous event.
+DIRECT_RETRIES, DIRECT_EVENT_AGE_S = 2, 21600
 #: SCAR's key of a log group's retention.
 RETENTION = "log_retention_policy_in_days"
 #: Parts of an upload that was cut off are deleted after this.
@@ -69,11 +71,12 @@ def desired(
         parts += _queues(function, place, budget, known)
         parts += [lambda_function, _invoke_config(function, place)]
     else:
-        parts.append(lambda_function)
+        parts += _dead_letters(function, place, budget, known)
+        parts += [lambda_function, _invoke_config(function, place)]
     parts += _permissions(function, place)
     parts += notifications_of(function, place)
     if function.queued:
-        parts.append(_record(function, place, budget, digest(parts), code.contents))
+        parts.append(_record(function, place, budget, digest(parts), code))
     return DesiredFunction(
         name=function.name, resources=tuple(parts), notices=_notices(function, place)
     )
@@ -204,6 +207,24 @@ def _queues(
     return [dead_letter, job_queue, completion]
 
 
+def _dead_letters(
+    function: Function, place: DeployTarget, budget: Budget, facts: Facts
+) -> list[Resource]:
+    """The queue of events that a function without jobs could not run."""
+    name = function.queues[1]
+    allowed: list[Mapping[str, object]] = []
+    if not makes_role(function, place):
+        allowed.append(_from_role(place, name, role_arn(function, place, facts)))
+    queue = kinds.QueueResource(
+        name=name,
+        retention_s=round(RETENTION_S),
+        visibility_s=max(1, round(budget.visibility_s)),
+        policy=_policy(*allowed) if allowed else {},
+        tags=tags_of(function),
+    )
+    return [queue]
+
+
 def _policy(*statements: Mapping[str, object]) -> dict[str, object]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
@@ -247,9 +268,9 @@ def _from_role(place: DeployTarget, queue: str, role: str) -> dict[str, object]:
 def _invoke_config(function: Function, place: DeployTarget) -> kinds.InvokeConfig:
     return kinds.InvokeConfig(
         name=function.name,
-        retries=0,
-        event_age_s=EVENT_AGE_S,
-        on_failure_arn=place.queue_arn(function.queues[2]),
+        retries=0 if function.queued else DIRECT_RETRIES,
+        event_age_s=EVENT_AGE_S if function.queued else DIRECT_EVENT_AGE_S,
+        on_failure_arn=place.queue_arn(function.queues[2 if function.queued else 1]),
     )
 
 
@@ -290,7 +311,23 @@ def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Noti
             prefix="results/",
             suffix=".json",
         ),
+        *_attempts_rule(function, place.queue_arn(done)),
         *_object_rule(function, place.queue_arn(done)),
+    ]
+
+
+def _attempts_rule(function: Function, target: str) -> list[kinds.Notification]:
+    """The rule for claims and reports of attempts without a device, which no session reports."""
+    if function.gpu is not None or function.foreign:
+        return []
+    return [
+        kinds.Notification(
+            bucket=function.intermediate.bucket,
+            id=f"orchgpu-{function.name}-attempts",
+            target_arn=target,
+            prefix="attempts/",
+            suffix=".json",
+        )
     ]
 
 
@@ -326,7 +363,9 @@ def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[kinds.No
 
 def _request(function: Function, budget: Budget, contents: str) -> Request:
     """The request of each job; the lease length defaults to the longest that a run can take."""
-    asked = (function.gpu or Gpu()).request()
+    if function.gpu is None:
+        return Request(count=0)
+    asked = function.gpu.request()
     if asked.workload is None and not function.foreign:
         asked = replace(asked, workload=workload_of(function, contents))
     if asked.lease_s is not None:
@@ -336,7 +375,7 @@ def _request(function: Function, budget: Budget, contents: str) -> Request:
 
 
 def _record(
-    function: Function, place: DeployTarget, budget: Budget, revision: str, contents: str
+    function: Function, place: DeployTarget, budget: Budget, revision: str, code: Code
 ) -> kinds.Record:
     assert function.job is None or len(function.user_input) == 1, "lint refuses several inputs"
     source = function.user_input[0]
@@ -355,8 +394,9 @@ def _record(
         "middleware": gpu.middleware if gpu is not None else "builtin",
         "timeout_s": float(function.function.timeout_s),
         "attempts_max": job.attempts_max,
-        "concurrency_max": job.concurrency_max,
+        "concurrency_max": _in_hand_max(function),
         "envelope": job.envelope,
+        "start": job.start or ("event" if function.foreign else "invoke"),
         "object_bucket": job.object.bucket if job.object is not None else "",
         "object_key": job.object.prefix if job.object is not None else "",
         "on_unavailable": gpu.on_unavailable if gpu is not None else "fail",
@@ -365,10 +405,19 @@ def _record(
         "owners": {
             name: owners_of(function).get(name) or place.account for name in buckets_of(function)
         },
-        "request": encode(_request(function, budget, contents)),
+        "request": encode(_request(function, budget, code.contents)),
+        "package_sha256": code.sha256 if has_package(function, place) else "",
     }
     body["revision"] = digest([revision, body])
     return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)
+
+
+def _in_hand_max(function: Function) -> int | None:
+    """The limit of jobs; without a device no more than Lambda runs at once."""
+    declared = None if function.job is None else function.job.concurrency_max
+    if function.gpu is not None or declared is not None:
+        return declared
+    return function.function.reserved_concurrency
 
 
 def _output(storage: Storage) -> dict[str, object]:
@@ -381,10 +430,17 @@ def _output(storage: Storage) -> dict[str, object]:
 
 
 def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
-    if not runs_outside_image(function, place):
-        return ()
-    where = f"the script runs on this machine's files, not in {function.image}"
-    return (f"{function.name}: this cloud starts no containers; {where}",)
+    found = []
+    if runs_outside_image(function, place):
+        where = f"the script runs on this machine's files, not in {function.image}"
+        found.append(f"{function.name}: this cloud starts no containers; {where}")
+    if not function.queued and function.user_input:
+        found.append(
+            f"{function.name}: its objects become no jobs: Lambda tries an event three times"
+            f" within six hours, and then moves it to {function.queues[1]}; there is no list of"
+            " them, no result, no cancel, and no search for lost events"
+        )
+    return tuple(found)
 
 
 def ledger_of(

@@ -10,8 +10,8 @@ from corekit.values import Value
 class Facts(Value):
     """Read before a plan; the defaults are those of a cloud without any."""
 
-    #: Function → name of the role that an older version made for it, which is kept.
-    roles: Mapping[str, str] = {}
+    #: ARN of the boundary of made roles, where the definition names none; "" = the account's own.
+    boundary: str = ""
     #: Bucket → ARN of the KMS key of its default encryption; without those that AWS manages.
     bucket_keys: Mapping[str, str] = {}
     #: Reference to a secret → ARN of the KMS key of the account that encrypts it; without those

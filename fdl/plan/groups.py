@@ -191,6 +191,8 @@ def _gpu(members: tuple[Function, ...]) -> Gpu | None:
         ),
         compute_guarantee_pct=None,
         compute_limit_pct=None,
+        data=tuple(dict.fromkeys(name for gpu in asked for name in gpu.data)),
+        programs=tuple(dict.fromkeys(name for gpu in asked for name in gpu.programs)),
         priority=max(gpu.priority for gpu in asked),
         max_wait_s=_least(gpu.max_wait_s for gpu in asked),
         deadline_s=_least(gpu.deadline_s for gpu in asked),

@@ -78,6 +78,9 @@ class Step(Value):
 
 
 def _change(name: str, old: object, new: object) -> str:
+    if name == "created" and isinstance(old, list) and isinstance(new, list):
+        more, fewer = len(set(new) - set(old)), len(set(old) - set(new))
+        return f"list of resources (+{more}, -{fewer})"
     if name not in _OPAQUE:
         return f"{name} {_shown(old)} → {_shown(new)}"
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -202,7 +205,7 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
 
 def _late_rules(wanted: Sequence[DesiredFunction], made: Sequence[Step]) -> Iterator[str]:
     """Notices of functions whose early uploads stay lost: orchestrators search for those of
-    functions with a queue.
+    functions with jobs.
 
     S3 applies a changed notification configuration within about five minutes (AWS, "Amazon S3
     Event Notifications").
@@ -210,14 +213,14 @@ def _late_rules(wanted: Sequence[DesiredFunction], made: Sequence[Step]) -> Iter
     changed = {step.key for step in made if isinstance(step.resource, Notification)}
     for function in wanted:
         rules = [r for r in function.resources if isinstance(r, Notification)]
-        has_queue = any(isinstance(r, QueueResource) for r in function.resources)
+        has_jobs = any(isinstance(r, Record) for r in function.resources)
         buckets = sorted({rule.bucket for rule in rules if key_of(rule) in changed})
-        if buckets and not has_queue:
+        if buckets and not has_jobs:
             text = (
                 f"{function.name}: S3 applies new rules within about five minutes, and a function"
             )
             where = f"of an upload to {', '.join(buckets)} before then"
-            yield f"{text} without a queue gets no event {where}: upload later, or again"
+            yield f"{text} without jobs gets no event {where}: upload later, or again"
 
 
 def removal(

@@ -28,10 +28,19 @@ class DeployTarget(Value):
     region: str
     partition: str = "aws"
     local: bool = False  #: True: not AWS itself (embedded cloud, moto, LocalStack)
+    #: The state bucket is in the account's own namespace: no other account can take its name (S3
+    #: user guide, "Namespaces for general purpose buckets").
+    account_regional: bool = False
 
     @property
     def state_bucket(self) -> str:
-        return f"orchgpu-state-{self.account}-{self.region}"
+        suffix = self.own_suffix if self.account_regional else f"-{self.account}-{self.region}"
+        return f"orchgpu-state{suffix}"
+
+    @property
+    def own_suffix(self) -> str:
+        """The end of the names of buckets in the account's own namespace."""
+        return f"-{self.account}-{self.region}-an"
 
     def queue_arn(self, name: str) -> str:
         return f"arn:{self.partition}:sqs:{self.region}:{self.account}:{name}"
@@ -44,6 +53,9 @@ class DeployTarget(Value):
 
     def role_arn(self, name: str) -> str:
         return f"arn:{self.partition}:iam::{self.account}:role/{name}"
+
+    def policy_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:iam::{self.account}:policy/{name}"
 
 
 class Bucket(Value):
@@ -126,7 +138,7 @@ class Role(Value):
     name: str
     policy: Json
     path: str = "/"
-    boundary: str = ""  #: ARN of the policy that limits it; "" = none
+    boundary: str = ""  #: ARN of the policy that limits it; "" (observed) = none
     tags: Mapping[str, str] = {}
 
     @property

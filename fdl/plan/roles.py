@@ -19,8 +19,9 @@ from fdl.plan.tags import FUNCTION_TAG, tags_of
 
 #: IAM's limit for the name of a role.
 _NAME_CHARS_MAX = 64
-_PREFIX = "orchgpu-"
-_INTERFACES = (
+#: The managed policy that limits made roles, unless a definition or a setting names another.
+BOUNDARY_NAME = "orchgpu-functions"
+INTERFACES = (
     "ec2:CreateNetworkInterface",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeSubnets",
@@ -29,16 +30,16 @@ _INTERFACES = (
     "ec2:UnassignPrivateIpAddresses",
 )
 #: Denied to the function's code; Lambda itself calls without a function as source.
-_DENIED = (*_INTERFACES, "ec2:DetachNetworkInterface")
-_MOUNT = ("elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite")
+DENIED_TO_CODE = (*INTERFACES, "ec2:DetachNetworkInterface")
+MOUNT = ("elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite")
 _READS = {
     Scheme.SECRETS_MANAGER: "secretsmanager:GetSecretValue",
     Scheme.PARAMETER_STORE: "ssm:GetParameter",
 }
 #: The statements about entries of stores.
 SECRET_SIDS = ("Secrets", "Parameters")
-_TRACES = ("xray:PutTraceSegments", "xray:PutTelemetryRecords")
-_LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
+TRACES = ("xray:PutTraceSegments", "xray:PutTelemetryRecords")
+LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 Statement = Mapping[str, object]
 
@@ -48,41 +49,44 @@ def role_of(function: Function, place: DeployTarget, facts: Facts | None = None)
     known = facts or Facts()
     policy = {"Version": "2012-10-17", "Statement": list(_statements(function, place, known))}
     return Role(
-        name=known.roles.get(function.name) or role_name(function.name, place.region),
+        name=role_name(function.name, place.region),
         policy=policy,
         path=function.iam.path,
-        boundary=function.iam.permissions_boundary or "",
+        boundary=boundary_of(function, place, known),
         tags=tags_of(function),
     )
 
 
+def boundary_of(function: Function, place: DeployTarget, facts: Facts | None = None) -> str:
+    """The ARN of the policy that limits the role: without one a deployer could make any role."""
+    known = facts or Facts()
+    declared = function.iam.permissions_boundary
+    return declared or known.boundary or place.policy_arn(BOUNDARY_NAME)
+
+
 def role_name(function: str, region: str) -> str:
-    """Unique for each function and region; a name too long for IAM ends with its hash."""
-    return _shortened(f"{_PREFIX}{function}-{region}", f"{function}-{region}")
+    """Unique for each function and region; a name too long for IAM ends with its hash.
 
-
-def older_role_name(function: str) -> str:
-    """The name that versions before 2026-11 gave the role, one for all regions of an account."""
-    return _shortened(_PREFIX + function, function)
+    It differs from the name `orchgpu-<function>-<region>` of earlier versions, whose role had
+    another path: a deploy replaces that role, because IAM cannot change the path of a role.
+    """
+    name = f"{function}-{region}"
+    if len(name) <= _NAME_CHARS_MAX:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_CHARS_MAX - 9]}-{digest}"
 
 
 def function_of_role(role: Role) -> str:
-    """The function that a role was made for; older versions did not tag it."""
-    return role.tags.get(FUNCTION_TAG) or role.name.removeprefix(_PREFIX)
-
-
-def _shortened(name: str, hashed: str) -> str:
-    if len(name) <= _NAME_CHARS_MAX:
-        return name
-    digest = hashlib.sha256(hashed.encode()).hexdigest()[:8]
-    return f"{name[: _NAME_CHARS_MAX - 9]}-{digest}"
+    """The function that a role was made for."""
+    return role.tags.get(FUNCTION_TAG, role.name)
 
 
 def uses_interfaces(role: Role) -> bool:
     """Whether Lambda manages network interfaces by the rights of this role."""
     statements = role.policy.get("Statement", ())
     return any(
-        statement.get("Effect") == "Allow" and _INTERFACES[0] in statement.get("Action", ())
+        statement.get("Effect") == "Allow" and INTERFACES[0] in statement.get("Action", ())
         for statement in statements
     )
 
@@ -94,19 +98,21 @@ def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[S
     statements = [
         _allow("Inputs", ("s3:GetObject", "s3:GetObjectVersion"), _objects(place, reads)),
         _allow("Outputs", ("s3:PutObject", "s3:AbortMultipartUpload"), _objects(place, writes)),
-        _allow("Logs", _LOGS, (_log_group(function, place),)),
+        _allow("Logs", LOGS, (_log_group(function, place),)),
     ]
     if function.queued:
         statements += _of_jobs(function, place)
+    else:
+        statements.append(_failures(place, function.queues[1]))
     lists = [*reads, *([function.intermediate] if function.queued else [])]
     statements.append(_allow("Absence", ("s3:ListBucket",), _buckets(place, lists)))
     if declared.vpc.subnet_ids:
-        statements.append(_allow("Network", _INTERFACES, ("*",)))
+        statements.append(_allow("Network", INTERFACES, ("*",)))
         statements.append(_not_by_code(function, place))
     mounts = tuple(fs.arn for fs in declared.file_system)
-    statements.append(_allow("Files", _MOUNT, mounts))
+    statements.append(_allow("Files", MOUNT, mounts))
     if declared.tracing == "Active":
-        statements.append(_allow("Traces", _TRACES, ("*",)))
+        statements.append(_allow("Traces", TRACES, ("*",)))
     statements += _secrets(function, place)
     statements += _keys(function, facts)
     return [statement for statement in statements if statement["Resource"]]
@@ -115,12 +121,17 @@ def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[S
 def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
     bucket = place.bucket_arn(function.intermediate.bucket)
     results = (f"{bucket}/results/*", f"{bucket}/attempts/*")
-    staged = (f"{bucket}/staging/{function.name}/*", f"{bucket}/results/*")
+    staged = (f"{bucket}/staging/{function.name}/*", *results)
     return [
         _allow("Envelopes", ("s3:GetObject",), staged),
         _allow("Results", ("s3:PutObject",), () if function.foreign else results),
-        _allow("Failures", ("sqs:SendMessage",), (place.queue_arn(function.queues[2]),)),
+        _failures(place, function.queues[2]),
     ]
+
+
+def _failures(place: DeployTarget, queue: str) -> Statement:
+    """The right to send Lambda's failure records, which Lambda does as the function's role."""
+    return _allow("Failures", ("sqs:SendMessage",), (place.queue_arn(queue),))
 
 
 def _secrets(function: Function, place: DeployTarget) -> list[Statement]:
@@ -182,7 +193,7 @@ def _not_by_code(function: Function, place: DeployTarget) -> Statement:
     return {
         "Sid": "NetworkNotByCode",
         "Effect": "Deny",
-        "Action": list(_DENIED),
+        "Action": list(DENIED_TO_CODE),
         "Resource": ["*"],
         "Condition": {
             "ArnEquals": {"lambda:SourceFunctionArn": [place.function_arn(function.name)]}

@@ -34,6 +34,8 @@ Schema: TypeAlias = dict[str, object]
 #: The value of a block that fills no dataclass: its keys.
 Values: TypeAlias = dict[str, object]
 
+#: The word for a block that is left out on purpose.
+NONE = "none"
 #: Faults in one error message, at most: a hostile file could have any number.
 FAULTS_MAX = 20
 
@@ -272,8 +274,14 @@ class Block(Generic[T_co]):
     into: Callable[..., T_co]  #: the dataclass; its defaults are the defaults of the keys
     keys: MappingABC[str, Key]
     short: str | None = None  #: a key that a lone scalar stands for
+    none: Callable[[], T_co] | None = None  #: what the word `none` stands for, if it may be written
 
     def read(self, node: Node, path: str, reading: Reading) -> T_co:
+        if self.none is not None and isinstance(node, Scalar) and not node.is_null:
+            if node.text != NONE:
+                message = f"expected a mapping or the word `{NONE}`, got {kind_of(node)}"
+                raise reading.error(node, path, message)
+            return self.none()
         if self.short is not None and isinstance(node, Scalar) and not node.is_null:
             key = self.keys[self.short]
             values = {key.to or self.short: key.reader.read(node, path, reading)}
@@ -323,7 +331,8 @@ class Block(Generic[T_co]):
 
     def describe(self) -> str:
         names = ", ".join(f"`{name}`" for name in self.keys)
-        return f"a block: {names}" if len(self.keys) <= 4 else "a block"
+        block = f"a block: {names}" if len(self.keys) <= 4 else "a block"
+        return block if self.none is None else f"{block}, or `{NONE}`"
 
     def schema(self) -> Schema:
         required = [name for name, key in self.keys.items() if key.required]
@@ -337,6 +346,8 @@ class Block(Generic[T_co]):
         }
         if required:
             block["required"] = required
+        if self.none is not None:
+            return {"anyOf": [block, {"const": NONE}]}
         if self.short is None:
             return block
         return {"anyOf": [block, self.keys[self.short].reader.schema()]}

@@ -93,7 +93,7 @@ class Channel:
 
     async def __aenter__(self) -> Channel:
         await self._nursery.__aenter__()
-        self._nursery.start_eternal(self._stay_connected(), "connection")
+        self._nursery.start_loop(self._stay_connected, "connection")
         return self
 
     async def __aexit__(

@@ -84,7 +84,7 @@ class SchedulerClient:
 
     async def __aenter__(self) -> SchedulerClient:
         await self._channel.__aenter__()
-        self._channel.nursery.start_eternal(self._beats(), "beats")
+        self._channel.nursery.start_loop(self._beats, "beats")
         return self
 
     async def __aexit__(

@@ -15,9 +15,10 @@ from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.queue.policy import declaration_of
 from gpu_scheduler.core.state import State
-from gpu_scheduler.model import LeaseState, Step
+from gpu_scheduler.model import LeaseState, Record, Step
 
 _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
+_ONLY_WITH_DEVICE = (Step.WAITING, Step.RESERVED)
 
 
 def check(state: State) -> list[str]:
@@ -27,6 +28,7 @@ def check(state: State) -> list[str]:
         *_index(state),
         *_leases(state),
         *_records(state),
+        *_strikes(state),
         *_queue(state),
         *_hosts(state),
         *_tenants(state),
@@ -126,16 +128,41 @@ def _records(state: State) -> Iterator[str]:
             yield f"{record.holder}: RECEIVED with a live lease"
         if (record.step is Step.WAITING) is not (attempt in state.queue.entries):
             yield f"{record.holder}: step {record.step} and the queue disagree"
-        if lease is None and record.step in _WITH_LEASE and record.reason is None:
-            yield f"{record.holder}: {record.step} without a lease or a reason"
+        yield from _device_of(record, has_lease=lease is not None)
         if lease is not None and record.reason is not None:
             yield f"{record.holder}: a live lease and a reason why it ended"
+    yield from _owners(state)
+
+
+def _owners(state: State) -> Iterator[str]:
+    for record in state.records.values():
         owned = record.holder in state.owned.get(SessionId(record.owner or ""), {})
         if record.step is not Step.ENDED and owned is (record.holder in state.orphans):
             yield f"{record.holder}: indexes of owners disagree"
+        if len(set(record.ended_owners)) != record.strikes or record.owner in record.ended_owners:
+            yield f"{record.holder}: strikes by {record.ended_owners}, owned by {record.owner}"
     for session, holders in state.owned.items():
         if not holders:
             yield f"session {session} owns an empty list"
+
+
+def _strikes(state: State) -> Iterator[str]:
+    struck: dict[str, dict[str, None]] = {}
+    for record in state.records.values():
+        for session in record.ended_owners if record.step is not Step.ENDED else ():
+            struck.setdefault(session, {})[record.holder] = None
+    if struck != state.struck:
+        yield f"strikes are indexed as {state.struck}, not {struck}"
+    for session in struck.keys() & state.sessions.keys():
+        yield f"session {session} lives, and {list(struck[session])} count it as ended"
+
+
+def _device_of(record: Record, *, has_lease: bool) -> Iterator[str]:
+    if not record.with_device and (has_lease or record.step in _ONLY_WITH_DEVICE):
+        yield f"{record.holder}: {record.step} or a lease, but its attempt needs no device"
+    needs_lease = record.with_device and record.step in _WITH_LEASE
+    if needs_lease and not has_lease and record.reason is None:
+        yield f"{record.holder}: {record.step} without a lease or a reason"
 
 
 def _queue(state: State) -> Iterator[str]:

@@ -122,6 +122,9 @@ class State:
     records: dict[JobId, Record] = field(default_factory=dict)
     record_order: Order[JobId] = field(default_factory=Order)  #: that of `records`, for pages
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
+    #: Sessions that ended while they packed jobs → these jobs; the inverse of
+    #: `ended_owners`, but for ended jobs.
+    struck: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
     #: By policy: the one in force, and those of a newer version that are unknown here.
     memories: dict[str, PolicyMemory] = field(default_factory=dict)
@@ -224,6 +227,8 @@ class State:
         if record.holder not in self.records:
             self.record_order.add(record.holder)
         self.records[record.holder] = record
+        for session in record.ended_owners if record.step is not Step.ENDED else ():
+            self.struck.setdefault(SessionId(session), {})[record.holder] = None
         if record.step is not Step.ENDED and record.owner is None:
             self.orphans.setdefault(record.holder)
             return
@@ -241,14 +246,20 @@ class State:
             self.record_order.remove(holder)
 
     def _disowned(self, holder: JobId) -> Record | None:
-        """Remove a record from the index of owners, and return it."""
+        """Remove a record from the indexes by sessions, and return it."""
         old = self.records.get(holder)
         if old is not None and old.owner is not None:
-            theirs = self.owned.get(SessionId(old.owner), {})
-            theirs.pop(holder, None)
-            if not theirs:
-                self.owned.pop(SessionId(old.owner), None)
+            _remove(self.owned, SessionId(old.owner), holder)
+        for session in () if old is None else old.ended_owners:
+            _remove(self.struck, SessionId(session), holder)
         return old
+
+
+def _remove(index: dict[SessionId, dict[JobId, None]], session: SessionId, holder: JobId) -> None:
+    theirs = index.get(session, {})
+    theirs.pop(holder, None)
+    if not theirs:
+        index.pop(session, None)
 
 
 class StateView(Protocol):

@@ -122,7 +122,7 @@ class Transaction:
         new = replace(
             record, step=step or record.step, times=times, updated_s=self.wall_s, **changed
         )
-        self.emit(to.RecordWritten(record=new))
+        self.emit(to.record_part(self.state.records.get(new.holder), new))
         self._publish(new.holder, new)
         return new
 

@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import Clock, SystemClock
@@ -38,7 +39,7 @@ from gpu_scheduler.daemon.journal.journal import Disk
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
-from gpu_scheduler.daemon.parts import locked_parts, using_folder
+from gpu_scheduler.daemon.parts import DaemonParts, locked_parts, using_folder
 from gpu_scheduler.daemon.performer import Performer
 from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
@@ -89,7 +90,7 @@ async def running_daemon(
         http_endpoint = HttpEndpoint(metrics, journal, authorizer, admission)
         http = await listen_http(http_endpoint, settings, admission, stack)
         reread = asyncio.Event()
-        nursery.start_eternal(_reread(settings, authorizer, reread), "reread")
+        nursery.start_loop(partial(_reread, settings, authorizer, reread), "reread")
         entrance = Entrance()
         if settings.standby:
             follower = Follower(parts.log, machine, settings.budget, clock, parts.fingerprint)
@@ -108,12 +109,13 @@ async def running_daemon(
         metrics.epoch = machine.state.epoch
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
         hub = Hub(machine.state, clock, decoder, parts.registry, Redaction(authorizer))
-        observed = _observed(_beating(settings, journal, clock, nursery), hub, clock, stack)
+        beating = _beating(settings, parts, metrics, clock, nursery)
+        observed = _observed(beating, hub, clock, stack)
         performer.driver = driver = Driver(machine, observed, performer.perform, nursery)
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
-        nursery.start_eternal(hub.beats(settings.budget.client_beat_s), "watch")
+        nursery.start_loop(partial(hub.beats, settings.budget.client_beat_s), "watch")
         stack.callback(hub.end_all, "ssgmd stops")
         entrance.connection = lambda: Connection(
             decoder, parts.registry, metrics, authorizer, admission
@@ -179,12 +181,16 @@ def _observed(
 
 
 def _beating(
-    settings: DaemonSettings, journal: SchedulerJournal, clock: Clock, nursery: Nursery
+    settings: DaemonSettings, parts: DaemonParts, metrics: Metrics, clock: Clock, nursery: Nursery
 ) -> DriverJournal[Entry]:
     """The journal of the driver; one in a log also gets signs of life."""
     if settings.log is None:
-        return journal
-    beating = BeatingJournal(journal, settings.budget.leader_beat_s, clock.monotonic_s)
+        return parts.journal
+
+    def is_alone() -> bool:
+        return metrics.connections == 0 and not parts.machine.state.sessions
+
+    beating = BeatingJournal(parts.journal, settings.budget, clock.monotonic_s, is_alone)
     nursery.start_eternal(beating.beats(), "beats")
     return beating
 

@@ -218,8 +218,17 @@ def keys_group() -> None:
     "--tenant", default=None, help="Restricts a requester or reader to the jobs of this tenant."
 )
 @click.option("--host", default=None, help="Restricts a host's key to this host.")
+@click.option(
+    "--priority-max",
+    type=click.IntRange(-100, 100),
+    default=0,
+    show_default=True,
+    help="The highest priority that a requester may give: above 0 it passes other tenants.",
+)
 @click.pass_obj
-def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str | None) -> None:
+def keys_add(
+    found: Config, name: str, role: str, tenant: str | None, host: str | None, priority_max: int
+) -> None:
     """Create a key and print it once: only its hash is stored.
 
     From the first key on, callers without a key are refused.
@@ -234,6 +243,7 @@ def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str 
             sha256="0" * 64,
             tenant=tenant,
             host=host,
+            priority_max=priority_max,
             made=datetime.now(UTC).date().isoformat(),
         )
         echo(add_key(_keys_file(found), entry))
@@ -254,7 +264,8 @@ def keys_list(found: Config, as_json: bool) -> None:
         return
     for key in keys:
         bound = key.tenant or key.host or "-"
-        echo(f"{key.name:<24}  {key.role.value:<9}  {bound:<16}  {key.made}")
+        most = f"  priority up to {key.priority_max}" if key.role is Role.REQUESTER else ""
+        echo(f"{key.name:<24}  {key.role.value:<9}  {bound:<16}  {key.made}{most}")
 
 
 @keys_group.command("revoke")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import Driver
+from corekit.aio.supervise import contained
 from corekit.budget import Budget
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
@@ -34,11 +36,18 @@ class Performer:
             do.ReplyError: registry.reply_error,
             do.PushToSession: registry.push,
             do.PushToHost: registry.push_to_host,
-            do.WakeAt: self._wake_at,
         }
 
     def perform(self, action: do.Action) -> None:
-        self._verbs[type(action)](action)
+        """Perform an action; an answer or push that cannot be sent ends its request or connection.
+
+        The timer is the daemon's: its error is raised.
+        """
+        if isinstance(action, do.WakeAt):
+            self._wake_at(action)
+            return
+        with contained(type(action).__name__, partial(self._registry.failed, action)):
+            self._verbs[type(action)](action)
 
     def _wake_at(self, action: do.WakeAt) -> None:
         self.close()

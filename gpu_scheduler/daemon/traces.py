@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import Journal
+from corekit.aio.supervise import contained
 from corekit.ids import JobId, LeaseId, split_attempt
 from corekit.tracing.context import TraceContext, parse_traceparent
 from corekit.tracing.job import attempt_context, job_trace_of
@@ -113,5 +114,6 @@ class TracedJournal:
     def append(self, changes: Sequence[to.Entry]) -> Awaitable[None]:
         """`corekit.aio.driver.Journal`."""
         durable = self._journal.append(changes)
-        self._traces.changed(changes)
+        with contained("traces of changes"):
+            self._traces.changed(changes)
         return durable

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 
 from corekit.aio.backoff import Backoff
@@ -82,6 +82,7 @@ class HostLink:
         budget: Budget,
         middlewares: tuple[str, ...] = (),
         ephemeral: bool = False,
+        digests: Mapping[str, Mapping[str, str]] | None = None,
         incarnation: str | None = None,
         access: Access | None = None,
     ) -> None:
@@ -94,6 +95,7 @@ class HostLink:
         self._gateway = gateway
         self._middlewares = middlewares
         self._ephemeral = ephemeral
+        self._digests = digests or {}  #: of "data" and "programs", by name
         self._budget = budget
         self._last_fence = 0
         self._spread = random.Random()
@@ -118,9 +120,9 @@ class HostLink:
     async def __aenter__(self) -> HostLink:
         await self._watch.poll()
         await self._channel.__aenter__()
-        self._channel.nursery.start_eternal(self._polls(), "polls")
-        self._channel.nursery.start_eternal(self._reports(), "reports")
-        self._channel.nursery.start_eternal(self._reconcile(), "reconcile")
+        self._channel.nursery.start_loop(self._polls, "polls")
+        self._channel.nursery.start_loop(self._reports, "reports")
+        self._channel.nursery.start_loop(self._reconcile, "reconcile")
         return self
 
     async def __aexit__(
@@ -291,6 +293,8 @@ class HostLink:
             residents=residents,
             ephemeral=self._ephemeral,
             oldest_version=HELLO_OLDEST_VERSION,
+            data=self._digests.get("data", {}),
+            programs=self._digests.get("programs", {}),
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:

@@ -34,6 +34,7 @@ class Outcome(StrEnum):
     WAITING = "waiting"
     BUSY = "busy"
     IMPOSSIBLE = "impossible"
+    OPENED = "opened"  #: the attempt needs no device
 
 
 # --- answers
@@ -53,7 +54,10 @@ class SessionWelcome(Value, omit_defaults=True):
 
 
 class AttemptAnswer(Value):
-    """Exactly one of `granted` and `explanation` is present; `record` is None for `reserve`."""
+    """One of `granted` and `explanation` is present, neither with OPENED.
+
+    `record` is None for `reserve`.
+    """
 
     outcome: Outcome
     granted: GrantedLease | None = None
@@ -124,6 +128,8 @@ class HostView(Value):
     draining: DrainView | None = None  #: its own drain, not an operator's
     ephemeral: bool = False
     forgotten_in_s: float | None = None  #: of a lost ephemeral host; None = it stays
+    data: Mapping[str, str] = field(default_factory=dict)  #: data sets: name → SHA-256
+    programs: Mapping[str, str] = field(default_factory=dict)  #: programs of `exec`: the same
 
 
 class InventoryAnswer(Value):

@@ -63,6 +63,8 @@ class HostRegistered(Value):
     devices: tuple[Device, ...]  #: all devices ever seen there, without `resident`
     middlewares: tuple[str, ...] = ()
     ephemeral: bool = False  #: forgotten some time after it is lost
+    data: Mapping[str, str] = field(default_factory=dict)  #: name → SHA-256
+    programs: Mapping[str, str] = field(default_factory=dict)  #: name → SHA-256
 
 
 class HostDrained(Value):
@@ -234,6 +236,47 @@ class RecordWritten(Value):
     record: Record
 
 
+class RecordChanged(RecordWritten):
+    """A record in place of the one before; the journal has no field twice that stayed as it was.
+
+    `record` is whole where it is made; decoded, it lacks the fields of `same`.
+    """
+
+    same: tuple[str, ...]  #: names of fields, each with a default
+
+
+#: Fields that are compared: those of some length. A payload and a handle have most of a record.
+COMPARED = ("block", "handle", "key", "tenant", "times", "leases", "attempts")
+
+
+def record_part(old: Record | None, new: Record) -> RecordWritten:
+    """The change from one record of a job to the next."""
+    if old is None:
+        return RecordWritten(record=new)
+    same = tuple(name for name in COMPARED if getattr(old, name) is getattr(new, name))
+    return RecordChanged(record=new, same=same)
+
+
+#: Fields of a record that need not be written, with the value that a reader takes without them.
+_DEFAULTS = {
+    one.name: one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory()
+    for one in msgspec.structs.fields(Record)
+    if not one.required
+}
+
+
+def _as_written(part: RecordChanged) -> Mapping[str, object]:
+    """The fields of a change without what stayed as it was."""
+    record = part.record
+    values = {name: getattr(record, name) for name in Record.__struct_fields__}
+    changed = {
+        name: value
+        for name, value in values.items()
+        if name not in _DEFAULTS or (name not in part.same and value != _DEFAULTS[name])
+    }
+    return {"record": changed, "same": part.same}
+
+
 class RecordForgotten(Value):
     holder: JobId
 
@@ -263,6 +306,7 @@ Part = (
     | LeaseGranted
     | LeaseChanged
     | RecordWritten
+    | RecordChanged
     | RecordForgotten
     | ParameterSet
     | TenantUsed
@@ -299,6 +343,7 @@ CHANGES: Mapping[str, type[Part]] = {
     "lease_granted": LeaseGranted,
     "lease_changed": LeaseChanged,
     "record_written": RecordWritten,
+    "record_changed": RecordChanged,
     "record_forgotten": RecordForgotten,
     "parameter_set": ParameterSet,
     "tenant_used": TenantUsed,
@@ -352,7 +397,10 @@ def encode_parts(parts: Iterable[Part]) -> bytes:
 
 
 def _named(part: Part) -> tuple[str, object]:
-    return (part.name, part.fields) if type(part) is Unknown else (CHANGE_NAMES[type(part)], part)
+    if type(part) is Unknown:
+        return part.name, part.fields
+    fields = _as_written(part) if type(part) is RecordChanged else part
+    return CHANGE_NAMES[type(part)], fields
 
 
 def decode_entry(data: Buffer, passed: list[str] | None = None) -> Entry:

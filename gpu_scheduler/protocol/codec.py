@@ -19,7 +19,7 @@ import msgspec
 from corekit.decode import Buffer, decode, decode_known, encode_json, fast_reader
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
-from corekit.walk import parse_json
+from corekit.walk import LoneSurrogate, parse_json
 
 #: Version of the protocol. It rises when an older side would misread a message, not when a message
 #: has one more key; see docs/protocol.md, Versions.
@@ -234,9 +234,17 @@ def encode_line(value: Any) -> bytes:
 
 
 def decode_line(line: bytes) -> dict[str, Any]:
-    """The object in one line. Raises BrokenFrame for anything but one finite JSON object."""
+    """The object in one line. Raises BrokenFrame for anything but one finite JSON object, and
+    INVALID, with its id in details if it has one, for an object that could not be sent on."""
     try:
         value = parse_json(line)
+    except LoneSurrogate as error:
+        if not isinstance(error.value, dict):
+            raise BrokenFrame(f"not a JSON object: {error}") from None
+        id_ = error.value.get("id")
+        raise invalid(
+            str(error), id=id_ if type(id_) is int and 0 <= id_ < ID_MAX else None
+        ) from None
     except ValueError as error:
         raise BrokenFrame(f"not a JSON object: {error}") from None
     if not isinstance(value, dict):

@@ -18,6 +18,7 @@ from corekit.values import Checked, Meta, Value, field
 from gpu_scheduler.model import (
     LENGTH_S_MAX,
     Batch,
+    DataDigests,
     Device,
     DeviceResidents,
     Door,
@@ -186,6 +187,8 @@ class HostHello(Checked, omit_defaults=True):
     residents: Annotated[tuple[DeviceResidents, ...], Meta(max_length=DEVICES_MAX)] = ()
     ephemeral: bool = False  #: forgotten `forget_after_s` after it is lost
     oldest_version: int | None = None  #: as in a requester's hello
+    data: DataDigests = field(default_factory=dict)  #: its data sets, `gpud --data`
+    programs: DataDigests = field(default_factory=dict)  #: its programs, `gpud --program`
 
 
 class HostWelcome(Value, omit_defaults=True):

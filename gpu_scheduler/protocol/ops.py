@@ -17,6 +17,7 @@ from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Checked, Meta, Value, checked, field
 from gpu_scheduler.model import (
     BLOCK_BYTES_MAX,
+    COUNT_MAX,
     LENGTH_S_MAX,
     Door,
     EndReason,
@@ -87,6 +88,11 @@ CountLimit = Annotated[int, Meta(ge=1)]
 Network = Annotated[str, Meta(extra={"problem": _network_problem})]
 
 AnswerT_co = TypeVar("AnswerT_co", bound=Value, covariant=True)
+
+
+def _require_device(request: Request) -> None:
+    if not request.count:
+        raise invalid(f"count 0 must lie in 1…{COUNT_MAX}; 0 is for attempts of jobs alone")
 
 
 class Op(Checked, Generic[AnswerT_co]):
@@ -180,8 +186,18 @@ class StagedOp(Op[RecordAnswer]):
     """Op `staged`: the envelope is stored; the lease is not renewed after that."""
 
     holder: Holder
-    lease: LeaseName
+    lease: LeaseName | None  #: None: of an attempt without a device
     connect_by_s: LengthS
+
+
+class StartedOp(Op[Done]):
+    """Op `started`: the function of an attempt without a device has started; any may report it.
+
+    Unknown, ended and other attempts = success: nothing changes.
+    """
+
+    holder: Holder
+    n: Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
 
 
 class Release(Op[Done]):
@@ -253,6 +269,7 @@ class Reserve(Op[AttemptAnswer]):
 
     def __post_init__(self) -> None:
         checked(self)
+        _require_device(self.request)
         if self.sources and self.door is not Door.PORT:
             raise invalid("sources need door 'port'; the gateway checks the lease's secret instead")
 
@@ -276,6 +293,8 @@ class Explain(Op[ExplainAnswer]):
         checked(self)
         if [self.attempt, self.holder, self.request].count(None) != 2:
             raise invalid("explain needs exactly one of attempt, holder and request")
+        if self.request is not None:
+            _require_device(self.request)
 
 
 class Inventory(Op[InventoryAnswer]):
@@ -351,6 +370,7 @@ OPS: Mapping[str, type[Op[Value]]] = {
     "hand_back": HandBack,
     "renew": Renew,
     "staged": StagedOp,
+    "started": StartedOp,
     "release": Release,
     "fail_attempt": FailAttempt,
     "finish": Finish,

@@ -1,8 +1,9 @@
 """The body of a deployed function: claims the device, runs the user's script, reports the end.
 
     handler    the entry point: dispatches each record of an event to one of the two modes
-    job        job mode: session, input, script, device given back, outputs, result
-    plain      plain mode: one object through the script, without a device
+    job        job mode: claim, input, script, device given back, outputs, result
+    claims     the claim of an attempt: the session of its lease, or an object
+    plain      plain mode (`job: none`): one object through the script, without a job
     settings   the function's `ORCHGPU_*` variables
     limits     the division of Lambda's time among script, outputs and result
     envelope/  the archive of an attempt, read without trust

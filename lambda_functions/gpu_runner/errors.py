@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from contract.record import JsonObject
 from contract.states import Reason
 
 
@@ -36,6 +37,7 @@ class AttemptFailed(Exception):
     exit_code: int | None = None  #: as a shell shows it: 128 + n for signal n
     log_tail: str = ""
     times: dict[str, float] = field(default_factory=dict)  #: wall clock: EStart, EEnd
+    provenance: JsonObject = field(default_factory=dict)  #: see `contract.provenance`
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.detail}"

@@ -45,6 +45,8 @@ _OWN_TMP = workspace.own_folder(
 class Context(Protocol):
     """The part of Lambda's context object in use."""
 
+    aws_request_id: str
+
     def get_remaining_time_in_millis(self) -> int:
         """Milliseconds until Lambda ends the function."""
         ...  # pragma: no cover
@@ -66,7 +68,7 @@ def handle(event: object, context: Context) -> Answer:
         limits = TimeLimits.within(left_s, SETTINGS.threshold_s)
         _clean()  # after a run that was ended within its own cleaning
         try:
-            answers.append(_run_record(SETTINGS, limits, record))
+            answers.append(_run_record(SETTINGS, limits, record, context.aws_request_id))
         except Exception as error:  # the boundary: the other records run too
             failures.append(error)
         finally:
@@ -76,12 +78,13 @@ def handle(event: object, context: Context) -> Answer:
     return answers[0] if len(answers) == 1 else {"records": answers}
 
 
-def _run_record(settings: Settings, limits: TimeLimits, record: JsonObject) -> Answer:
+def _run_record(settings: Settings, limits: TimeLimits, record: JsonObject, request: str) -> Answer:
     bucket = record["s3"]["bucket"]["name"]
     key = unquote_plus(record["s3"]["object"]["key"])
     staging = None if settings.mode == "plain" else parse_staging_key(key)
     if staging is not None:
-        return run_attempt(S3, settings, limits, staging, (bucket, key), values=VALUES)
+        place = (bucket, key)
+        return run_attempt(S3, settings, limits, staging, place, values=VALUES, request=request)
     if settings.mode == "job":
         return {"status": "ignored", "detail": f"{key!r} is not the key of an envelope"}
     return run_plain(S3, settings, limits, (bucket, key), record, VALUES)

@@ -1,41 +1,41 @@
 """One attempt of one job, from its envelope to its result.
 
-The order matters. The session is the first remote act after reading the envelope: a start that
-cannot claim the lease does nothing. The device is given back the moment the code has ended. Outputs
-are uploaded only after success and while the session lives; the result is written last.
+The order matters. The claim is the first remote act after reading the envelope: a start that cannot
+claim the attempt does nothing. The device is given back the moment the code has ended. Outputs
+are uploaded only after success and while the claim holds; the result is written last.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from contract.envelope import Job
-from contract.keys import StagingKey
-from contract.result import CLAIM_FAILED, OutputFile
+from contract.keys import OUTPUT_JOB, StagingKey
+from contract.record import JsonObject
+from contract.result import OutputFile
 from contract.states import Reason
+from lambda_functions.gpu_runner.claims import Claim, SessionClaim, claim
 from lambda_functions.gpu_runner.envelope import envelope
 from lambda_functions.gpu_runner.errors import (
     AttemptFailed,
     EnvelopeError,
-    LeaseNotOpen,
     StorageError,
 )
 from lambda_functions.gpu_runner.limits import TimeLimits
+from lambda_functions.gpu_runner.provenance import Collected
 from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
 from lambda_functions.gpu_runner.script import environment, steps
-from lambda_functions.gpu_runner.script.process import Ending, Signals
+from lambda_functions.gpu_runner.script.process import Ending
 from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
 from lambda_functions.gpu_runner.settings import Settings
 from lambda_functions.gpu_runner.storage import commit, outputs
 from lambda_functions.gpu_runner.storage.s3 import S3, download
-from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.forwarder import client_variables
 from remote_gpu.wire.errors import WireError
 
@@ -46,53 +46,8 @@ Answer: TypeAlias = "dict[str, object]"
 
 #: A bucket can answer 404 for objects that exist in the first 15 minutes of its versioning
 #: (https://docs.aws.amazon.com/AmazonS3/latest/userguide/manage-versioning-examples.html), and the
-#: envelope of a duplicate start is gone for good: ten seconds of the reserved device separate them.
+#: envelope of an ended lease is gone for good: ten seconds of the reserved device separate them.
 _ABSENT_PAUSES_S = (0.5, 1.0, 2.0, 3.0, 3.5)
-
-
-class Claim:
-    """The session of an attempt, with descriptors that its news make readable."""
-
-    def __init__(self, grant: envelope.Grant, cap_s: float, traceparent: str) -> None:
-        """Raises Refused."""
-        flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
-        self.signals = Signals(lost_fd=os.eventfd(0, flags), preempt_fd=os.eventfd(0, flags))
-        try:
-            self.session = Session.open(
-                grant.connection,
-                cap_s,
-                on_lost=self._on_lost,
-                on_preempt=self._on_preempt,
-                traceparent=traceparent,
-            )
-        except BaseException:
-            self._close_descriptors()
-            raise
-        self.outcome = "FAILED"  #: the reason that the session is closed with
-
-    def _on_lost(self, _refused: Refused) -> None:
-        os.eventfd_write(self.signals.lost_fd, 1)
-
-    def _on_preempt(self, grace_s: float) -> None:
-        LOG.warning("the lease ends in %g s for a request of higher priority", grace_s)
-        os.eventfd_write(self.signals.preempt_fd, max(1, round(grace_s * 1000)))
-
-    def _close_descriptors(self) -> None:
-        os.close(self.signals.lost_fd)
-        os.close(self.signals.preempt_fd)
-
-    def check(self) -> None:
-        """Raises AttemptFailed when the session is lost."""
-        if (lost := self.session.lost) is not None:
-            raise AttemptFailed(_reason_of(lost), f"the session was lost: {lost}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # joins the thread that writes to the descriptors
-        self.session.close(self.outcome, succeeded=self.outcome == "DONE")
-        self._close_descriptors()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +64,11 @@ class Attempt:
     workspace: Workspace
     given: dict[str, str]  #: the user's variables that came with the envelope, checked
     moments: dict[str, float]  #: wall clock: invoked, claimed, given_back
+    collected: Collected  #: what it used
+
+    def provenance(self, masked: Callable[[str], str] = str) -> JsonObject:
+        """For its result or report; `masked` hides secrets."""
+        return self.collected.provenance(self.job.provenance, self.job.input_size, masked)
 
 
 def run_attempt(
@@ -120,9 +80,11 @@ def run_attempt(
     pause: Callable[[float], None] = time.sleep,
     *,
     values: SecretValues,
+    request: str,
 ) -> Answer:
     """Run the attempt whose envelope lies at `place` (bucket, key); the answer is for the log.
 
+    `request`: Lambda's id of this start.
     A duplicate delivery or a withdrawn envelope is not an error. Raises RunnerError when the
     orchestrator must learn from Lambda that the function could not run the attempt.
     """
@@ -131,19 +93,21 @@ def run_attempt(
     attempt_of: Answer = {"job_id": staging.job, "attempt": staging.n}
     LOG.info("%s, attempt %d", staging.job, staging.n)  # `orchgpu logs` searches for this line
     try:
-        opened = _fetch(s3, bucket, key, staging.form, pause)
+        opened = _fetch(s3, bucket, key, staging, pause)
     except StorageError as error:
         if error.status == 404:
             return {"status": "withdrawn", **attempt_of}
         raise
+    if opened is None:
+        return {"status": "duplicate", **attempt_of}
     with opened, Workspace() as workspace:
         _check_address(opened.job, staging, bucket)
         given = _given_variables(opened)
-        claim = _claim(opened.grant, limits, opened.job.traceparent or "")
-        if claim is None:
+        held = claim(s3, opened.job, opened.grant, limits, request)
+        if held is None:
             return {"status": "duplicate", **attempt_of}
         moments["claimed"] = time.time()
-        with claim:
+        with held:
             attempt = Attempt(
                 s3=s3,
                 job=opened.job,
@@ -151,26 +115,34 @@ def run_attempt(
                 values=values,
                 limits=limits,
                 envelope=opened,
-                claim=claim,
+                claim=held,
                 workspace=workspace,
                 given=given,
                 moments=moments,
+                collected=Collected(workspace.root),
             )
             return attempt_of | _succeed_or_report(attempt)
 
 
 def _fetch(
-    s3: S3, bucket: str, key: str, form: str, pause: Callable[[float], None]
-) -> envelope.Envelope:
-    """The envelope, requested again while S3 answers 404. Raises StorageError, EnvelopeError."""
+    s3: S3, bucket: str, key: str, staging: StagingKey, pause: Callable[[float], None]
+) -> envelope.Envelope | None:
+    """The envelope, requested again while S3 answers 404; None when its attempt has ended.
+
+    Each attempt is started twice, and the second start often finds no envelope. The end is looked
+    for after the envelope, so that the first start makes no call more. Raises StorageError,
+    EnvelopeError.
+    """
     for pause_s in _ABSENT_PAUSES_S:
         try:
-            return envelope.fetch(s3, bucket, key, form)
+            return envelope.fetch(s3, bucket, key, staging.form)
         except StorageError as error:
             if error.status != 404:
                 raise
+        if commit.is_over(s3, bucket, staging):
+            return None
         pause(pause_s)
-    return envelope.fetch(s3, bucket, key, form)
+    return envelope.fetch(s3, bucket, key, staging.form)
 
 
 def _check_address(job: Job, staging: StagingKey, bucket: str) -> None:
@@ -186,28 +158,26 @@ def _given_variables(opened: envelope.Envelope) -> dict[str, str]:
 
     Raises EnvelopeError.
     """
-    environment.middleware_variables(opened.grant.middleware, opened.grant.variables)
+    if opened.grant is not None:
+        environment.middleware_variables(opened.grant.middleware, opened.grant.variables)
     return environment.user_variables(opened.job.variables)
-
-
-def _claim(grant: envelope.Grant, limits: TimeLimits, traceparent: str) -> Claim | None:
-    """The session, or None for a duplicate start."""
-    try:
-        return Claim(grant, limits.cap_s, traceparent)
-    except Refused as refused:
-        if refused.code in (Refusal.CLAIMED, Refusal.ENDED):
-            LOG.info("nothing to do: %s", refused)
-            return None
-        raise LeaseNotOpen(f"{CLAIM_FAILED}{refused}") from refused
 
 
 def _succeed_or_report(attempt: Attempt) -> Answer:
     try:
         return _succeed(attempt)
     except AttemptFailed as failure:
+        attempt.collected.explain(failure)
         LOG.warning("attempt failed: %s", failure)
-        nonce = attempt.claim.session.nonce
-        commit.report(attempt.s3, attempt.job, nonce, failure, attempt.moments)
+        commit.report(
+            attempt.s3,
+            attempt.job,
+            attempt.claim.nonce,
+            failure,
+            attempt.moments,
+            lacks=dict(attempt.collected.lacks()),
+            provenance=failure.provenance,
+        )
         return {"status": "failed", "reason": str(failure.reason), "detail": failure.detail}
 
 
@@ -216,12 +186,16 @@ def _succeed(attempt: Attempt) -> Answer:
     left_s = attempt.limits.script_left_s
     secrets = attempt.values.resolved(attempt.settings.secrets, left_s)
     with secrets.masked_failures():
-        return _succeed_with(attempt, secrets)
+        try:
+            return _succeed_with(attempt, secrets)
+        except AttemptFailed as failure:
+            failure.provenance = attempt.provenance(secrets.masker.text)
+            raise
 
 
 def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
     """Input, script, device given back, outputs, result. Raises AttemptFailed."""
-    job, claim = attempt.job, attempt.claim
+    job, held = attempt.job, attempt.claim
     input_file = _fetch_input(attempt)
     try:
         run = _run_steps(attempt, input_file, secrets)
@@ -233,32 +207,32 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
     outcome = run.outcome
     with steps.outcome_in_failure(outcome):
         if outcome.ending in (Ending.LOST, Ending.OWN):
-            claim.check()  # raises the reason of the loss, by which a script may have failed
+            held.check()  # raises the reason of the loss, by which a script may have failed
         steps.check_outcome(outcome, attempt.limits, run.step)
-        claim.check()
+        held.check()
         files = _upload(attempt, run)
-        claim.check()
+        held.check()
     notes = [secrets.masker.text(note) for note in run.notes]
     result = commit.result_of(
         job,
-        claim.session.nonce,
+        held.nonce,
         exit_code=outcome.exit_code,
         files=files,
         times=attempt.moments | outcome.times,
         log_tail=outcome.log_tail,
-        device=_device(claim.session),
+        device=held.device(),
         notes=notes,
+        provenance=attempt.provenance(secrets.masker.text),
     )
     for note in notes:
         LOG.warning("%s", note)
     stands = commit.commit(attempt.s3, job, result)
-    claim.outcome = "DONE"
+    held.outcome = "DONE"
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
 def _give_back(attempt: Attempt, *, succeeded: bool) -> None:
-    with contextlib.suppress(Refused):  # a lost session is found by the next check
-        attempt.claim.session.give_back(succeeded=succeeded)
+    attempt.claim.give_back(succeeded=succeeded)
     attempt.moments["given_back"] = time.time()
 
 
@@ -267,7 +241,7 @@ def _fetch_input(attempt: Attempt) -> Path:
     target = attempt.workspace.input / input_name(job.input_key)
     try:
         if job.input_inline:
-            attempt.envelope.save_input(target)
+            attempt.envelope.save_input(target, attempt.collected.input_part)
         else:
             download(
                 attempt.s3,
@@ -276,6 +250,7 @@ def _fetch_input(attempt: Attempt) -> Path:
                 key=job.input_key,
                 version=job.input_version,
                 etag=job.input_etag,
+                seen=attempt.collected.input_part,
             )
     except (EnvelopeError, StorageError, OSError) as error:
         raise AttemptFailed(Reason.INPUT_ERROR, f"input {job.input_key!r}: {error}") from None
@@ -283,7 +258,7 @@ def _fetch_input(attempt: Attempt) -> Path:
 
 
 def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Run:
-    """Run the function's step, or the steps of its group, on one session."""
+    """Run the function's step, or the steps of its group, on one claim."""
     job = attempt.job
     chain = attempt.settings.steps(job.outputs)
     first = steps.Item(
@@ -294,9 +269,10 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
         workspace=attempt.workspace,
     )
     with _client_variables(attempt) as of_client:
-        of_session = attempt.claim.session.environment()
+        of_session = attempt.claim.environment()
         if job.traceparent:
             of_session["TRACEPARENT"] = job.traceparent
+        of_session |= attempt.collected.variables
         layers = (of_session, of_client)
         signals = attempt.claim.signals
         return steps.run_all(
@@ -311,8 +287,11 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
 @contextlib.contextmanager
 def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
     """The variables of the middleware's own client, valid while its forwarder runs."""
-    grant, view = attempt.envelope.grant, attempt.claim.session.view()
-    folder = attempt.workspace.root
+    grant, claim, folder = attempt.envelope.grant, attempt.claim, attempt.workspace.root
+    if grant is None or not isinstance(claim, SessionClaim):
+        yield {}
+        return
+    view = claim.session.view()
     try:
         with client_variables(view, grant.middleware, grant.variables, folder) as variables:
             yield variables
@@ -321,24 +300,11 @@ def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
 
 
 def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
-    """Upload all outputs while the session lives."""
+    """Upload all outputs while the claim holds."""
     job = attempt.job
-    metadata = {"orchgpu-job": job.job_id, "orchgpu-attempt": str(job.attempt)}
+    metadata = {OUTPUT_JOB: job.job_id, "orchgpu-attempt": str(job.attempt)}
     stored: list[OutputFile] = []
     for file in run.stored(lambda f, places: outputs.upload(attempt.s3, f, places, metadata)):
         stored.append(file)
         attempt.claim.check()
     return stored
-
-
-def _device(session: Session) -> dict[str, object]:
-    """The first device of the lease, for people."""
-    for host, device in session.view().devices:
-        return {"host": host.host, "kind": device.kind, "model": device.model}
-    return {}
-
-
-def _reason_of(lost: Refused) -> Reason:
-    """The host's reason for ending the lease; SESSION_LOST without one."""
-    word = lost.message.partition(":")[0]
-    return Reason(word) if word in Reason.__members__ else Reason.SESSION_LOST

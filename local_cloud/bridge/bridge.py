@@ -30,7 +30,7 @@ from local_cloud.model.functions.function import (
 from local_cloud.model.json_text import read_json
 from local_cloud.model.s3.notifications import Rule, iso_time, quoted_key
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
-from local_cloud.sandbox.runtime import RunSpec
+from local_cloud.sandbox.runtime import RunSpec, log_group
 from local_cloud.sandbox.runtime_api import error_payload
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.sandbox.unpack import unpack
@@ -71,6 +71,7 @@ class Bridge:
         self._clock = clock
         self._nursery = nursery
         self._dispatcher = Dispatcher(nursery, clock.now_s, self._run, self._deliver)
+        sandbox.on_free = self._dispatcher.slot_free
         self._functions: dict[str, BridgedFunction] = {}  # by ARN
         self._rules: dict[str, tuple[Rule, ...]] = {}  # by bucket
         self._ids = Cloud(ids=IdSource(secrets.token_hex(16)))
@@ -81,8 +82,8 @@ class Bridge:
         """Make the queue, mirror what is there, and begin. Raises UNAVAILABLE."""
         self._url, self._queue_arn = await asyncio.to_thread(self._moto.create_queue, QUEUE)
         await self._discover()
-        self._nursery.start_eternal(self._keep_discovering(), "discover")
-        self._nursery.start_eternal(self._keep_receiving(), "receive")
+        self._nursery.start_loop(self._keep_discovering, "discover")
+        self._nursery.start_loop(self._keep_receiving, "receive")
 
     def close(self) -> None:
         """Start nothing more."""
@@ -203,7 +204,13 @@ class Bridge:
             return None
         revision = _revision(remote)
         if known is None:
-            queue = InvocationQueue(function_arn=arn)
+            queue = InvocationQueue(
+                function_arn=arn,
+                backs_off=False,
+                note=lambda invocation, condition: self._sandbox.note(
+                    remote.name, log_group(remote.name), invocation, condition
+                ),
+            )
             known = BridgedFunction(remote=remote, revision=revision, code=code, invocations=queue)
             self._functions[arn] = known
         known.remote, known.revision, known.code = remote, revision, code

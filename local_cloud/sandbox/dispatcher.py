@@ -33,7 +33,7 @@ Deliver = Callable[[DestinationRecord], Awaitable[None]]
 
 
 class Dispatcher:
-    """One for all functions. `run` raises nothing; an error of `deliver` is a lost record."""
+    """One for all functions. An error of `run` is the function's; of `deliver`, a lost record."""
 
     def __init__(
         self, nursery: Nursery, now_s: Callable[[], float], run: Run, deliver: Deliver
@@ -43,6 +43,7 @@ class Dispatcher:
         self._run = run
         self._deliver = deliver
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._throttled: dict[str, Target] = {}  #: functions with events that found no slot
 
     def pump(self, target: Target) -> None:
         """Start the due invocations, and again when the next one is due."""
@@ -59,6 +60,20 @@ class Dispatcher:
             loop = asyncio.get_running_loop()
             self._timers[target.name] = loop.call_later(delay_s, self.pump, target)
 
+    def slot_free(self) -> None:
+        """An environment is free: the oldest throttled event of each function is tried."""
+        for name, target in list(self._throttled.items()):
+            if target.invocations.slot_free(self._now_s()):
+                self.pump(target)
+            else:
+                del self._throttled[name]
+
+    def limit_changed(self, target: Target) -> None:
+        """The function's concurrency is another one: each of its throttled events is tried."""
+        while target.invocations.slot_free(self._now_s()):
+            pass
+        self.pump(target)
+
     def close(self) -> None:
         """Start nothing more."""
         for timer in self._timers.values():
@@ -66,7 +81,13 @@ class Dispatcher:
         self._timers.clear()
 
     async def _run_one(self, target: Target, invocation: Invocation) -> None:
-        outcome = await self._run(target, invocation)
+        try:
+            outcome = await self._run(target, invocation)
+        except Exception:  # one invocation fails, and its place is free again
+            logger.exception("an invocation failed", extra={"event": "sandbox_failed"})
+            outcome = Outcome(payload="", error="Unhandled")
+        if outcome.throttled:
+            self._throttled[target.name] = target
         self._give(target.invocations.ended(self._now_s(), invocation.request_id, outcome))
         self.pump(target)
 

@@ -11,11 +11,19 @@ from typing import Any
 
 from corekit.aio.supervise import Nursery
 from local_cloud.model.functions.function import Outcome
-from local_cloud.sandbox.process_tree import is_alive, kill_all, signal_all
+from local_cloud.sandbox.process_tree import (
+    is_alive,
+    kill_all,
+    processor_wait_s,
+    signal_all,
+)
 from local_cloud.sandbox.runtime import RunSpec, Runtime
 from local_cloud.sandbox.runtime_api import Channel, RuntimeApi, Work, error_payload
 
 INIT_S_MAX = 10.0  #: of the code outside the handler, as on AWS
+#: The same by the wall clock, on a machine whose processors are busy: then it has not started.
+INIT_WALL_S_MAX = 120.0
+_LOOK_S_MIN = 0.1  #: between two looks at the processor time of an INIT
 _LINE_BYTES_MAX = 256 * 1024  #: of one log line, as CloudWatch
 
 LogLine = Callable[[str], None]
@@ -29,6 +37,10 @@ class Crashed(Exception):
         self.outcome = outcome
 
 
+class NotStarted(Exception):
+    """The machine was too busy to start the process; the invocation did not begin."""
+
+
 class ExecutionEnvironment:
     """Started once, run many times, ended once. After `Crashed` only `end` is left."""
 
@@ -40,12 +52,12 @@ class ExecutionEnvironment:
         self._nursery = Nursery(f"environment/{spec.name}")
         self._channel = Channel()
         self._process: asyncio.subprocess.Process | None = None
-        self._exit: asyncio.Task[int] | None = None
+        self._exit: asyncio.Task[int | None] | None = None
         self._reader: asyncio.Task[None] | None = None
         self._frozen = False
 
     async def start(self, api: RuntimeApi, runtime: Runtime, stream: str) -> None:
-        """Start the process and wait until it asks for work. Raises Crashed."""
+        """Start the process and wait until it asks for work. Raises Crashed, NotStarted."""
         self._scratch.mkdir(mode=0o700, parents=True)
         self._port = await api.open(self._channel)
         runtime_api = f"127.0.0.1:{self._port}"
@@ -68,11 +80,7 @@ class ExecutionEnvironment:
 
     async def _until_ready(self, limit_s: float) -> None:
         assert self._exit is not None
-        await asyncio.wait(
-            list[asyncio.Future[Any]]([self._channel.ready, self._exit, self._channel.init_error]),
-            timeout=limit_s,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        await self._wait_for([self._channel.ready, self._exit, self._channel.init_error], limit_s)
         if self._channel.init_error.done():
             raise Crashed(Outcome(payload=self._channel.init_error.result(), error="Unhandled"))
         if self._exit.done():
@@ -81,6 +89,25 @@ class ExecutionEnvironment:
             message = f"INIT timed out after {limit_s:.2f} seconds"
             payload = error_payload("Sandbox.Timedout", message)
             raise Crashed(Outcome(payload=payload, error="Unhandled"))
+
+    async def _wait_for(self, ends: list[asyncio.Future[Any]], limit_s: float) -> None:
+        """Wait for the first end, at most `limit_s`: time without a free processor is not counted,
+        since AWS's environments share none. Raises NotStarted.
+        """
+        assert self._process is not None
+        loop, pid = asyncio.get_running_loop(), self._process.pid
+        began_s, waited_s = loop.time(), processor_wait_s(pid)
+        left_s = limit_s
+        while left_s > 0:
+            done, _ = await asyncio.wait(
+                ends, timeout=max(left_s, _LOOK_S_MIN), return_when=asyncio.FIRST_COMPLETED
+            )
+            wall_s = loop.time() - began_s
+            if done:
+                return
+            if wall_s >= INIT_WALL_S_MAX:
+                raise NotStarted
+            left_s = limit_s - wall_s + processor_wait_s(pid) - waited_s
 
     async def run(self, work: Work) -> Outcome:
         """One invocation. Raises Crashed when the process ended or ran out of time."""
@@ -114,7 +141,7 @@ class ExecutionEnvironment:
         """After a run: wait until it asks for work again, then freeze it. False: it ended."""
         try:
             await self._until_ready(INIT_S_MAX)
-        except Crashed:
+        except (Crashed, NotStarted):
             return False
         self.freeze()
         return True
@@ -154,6 +181,9 @@ class ExecutionEnvironment:
         else:
             reason = f"Runtime exited with error: signal: {_signal_name(-status)}"
         message = f"RequestId: {request_id} Error: {reason}" if request_id else reason
+        if request_id:
+            self._log(message)
+            self._log("Runtime.ExitError")
         return Crashed(
             Outcome(payload=error_payload("Runtime.ExitError", message), error="Unhandled")
         )

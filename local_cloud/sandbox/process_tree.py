@@ -80,6 +80,16 @@ def is_alive(pid: int) -> bool:
     return not killed and fields[0] not in "ZX" and not int(fields[6]) & _PF_EXITING
 
 
+def processor_wait_s(pid: int) -> float:
+    """The time in which a process could have run and no processor was free: its main thread's,
+    from <https://docs.kernel.org/scheduler/sched-stats.html>; 0 where the kernel does not count it.
+    """
+    try:
+        return int((_PROC / str(pid) / "schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 def signal_all(pid: int, number: signal.Signals) -> None:
     """Signal the group of `pid` and all descendants; processes that ended are skipped."""
     below = descendants(pid)

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import shutil
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from corekit.aio.clock import Clock
-from corekit.aio.supervise import Nursery
+from corekit.aio.supervise import Nursery, contained
 from local_cloud.model.functions.environments import Environment, EnvironmentPool
-from local_cloud.model.functions.function import Outcome
-from local_cloud.sandbox.environment import Crashed, ExecutionEnvironment
+from local_cloud.model.functions.function import Invocation, Outcome
+from local_cloud.sandbox.environment import Crashed, ExecutionEnvironment, NotStarted
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.process_tree import kill, processes_in
 from local_cloud.sandbox.runtime import RunSpec, Runtime
 from local_cloud.sandbox.runtime_api import RuntimeApi, Work, error_payload
+from local_cloud.sandbox.starts import Starts
 
 logger = logging.getLogger(__name__)
 
 _TAIL_LINES = 100
 _SWEEP_S = 5.0  #: between two sweeps of idle environments
+#: The log stream of what befalls events before they run; on AWS it is in metrics alone.
+EVENTS_STREAM = "asynchronous-events"
 
 
 class _Gone(Exception):
@@ -41,7 +47,10 @@ class _Live:
 
 
 class Sandbox:
-    """Runs functions. `revisions` names the current revision of every function that exists."""
+    """Runs functions. `revisions` names the current revision of every function that exists.
+
+    `on_free` is called when an environment became idle or ended: concurrency is left again.
+    """
 
     def __init__(
         self,
@@ -52,9 +61,13 @@ class Sandbox:
         logs: LogStore,
         clock: Clock,
         revisions: Callable[[], dict[str, str]],
+        starts_max: int | None = None,
     ) -> None:
+        """`starts_max`: environments that start at the same time; None = one for each core."""
         self.pool = pool
         self.logs = logs
+        self.on_free: Callable[[], None] = lambda: None
+        self._starts = Starts(starts_max or len(os.sched_getaffinity(0)))
         self._folder = folder.resolve()
         self._runtime = runtime
         self._clock = clock
@@ -70,13 +83,15 @@ class Sandbox:
         self._folder.mkdir(parents=True)
         await self._api.start()
         await self._nursery.__aenter__()
-        self._nursery.start_eternal(self._sweep(), "sweep")
+        self._nursery.start_loop(self._sweep, "sweep")
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._starts.close()
         await self._nursery.close()
         for number in list(self._live):
-            await self._discard(number)
+            with contained(f"the end of environment {number}"):
+                await self._end(number)
         await self._api.close()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -88,6 +103,9 @@ class Sandbox:
         """
         while (slot := self.pool.acquire(spec.name, spec.revision)) is not None:
             environment, is_new = slot
+            if is_new and (idle := await self._starts.turn(environment)) is not None:
+                self._free(environment.id)
+                environment, is_new = idle, False
             live = self._make(environment, spec) if is_new else self._live[environment.id]
             live.tail.clear()
             outcome = await self._outcome(live, is_new, spec, request_id, payload)
@@ -110,26 +128,23 @@ class Sandbox:
             keep = True
         except Crashed as crash:
             outcome = crash.outcome
+        except NotStarted:
+            outcome = Outcome(payload="", throttled=True)  # not an attempt: nothing was run
         except _Gone:
             self.pool.discard(live.slot.id)  # immediately: it may hold the last free slot
         except Exception as error:  # no process, port or folder available, or an internal error
             logger.exception("%s cannot be run", spec.name, extra={"event": "sandbox_failed"})
-            payload = error_payload("Sandbox.Failure", f"{spec.name} could not be started: {error}")
+            message = f"{spec.name} could not be started: {error}"
+            self._line(live, spec, f"RequestId: {request_id} Error: {message}")
+            payload = error_payload("Sandbox.Failure", message)
             outcome = Outcome(payload=payload, error="Unhandled")
         finally:
             # Answering need not wait until the environment is idle again, or gone.
-            after = self._rest if keep else self._discard
-            self._nursery.start(self._contained(after, live.slot.id), f"after/{spec.name}")
+            if keep:
+                self._nursery.start(self._rest(live.slot.id), f"rest/{spec.name}")
+            else:
+                self._discard(live.slot.id)
         return outcome
-
-    async def _contained(self, work: Callable[[int], Awaitable[None]], number: int) -> None:
-        """Contain errors of one environment: neither its neighbours nor the cloud end."""
-        try:
-            await work(number)
-        except Exception:
-            logger.exception(
-                "cleaning up environment %s failed", number, extra={"event": "sandbox_failed"}
-            )
 
     def _make(self, slot: Environment, spec: RunSpec) -> _Live:
         stream = f"{slot.id:05d}[$LATEST]{spec.revision.replace('-', '')}"
@@ -147,9 +162,7 @@ class Sandbox:
     async def _run(
         self, live: _Live, is_new: bool, spec: RunSpec, request_id: str, payload: str
     ) -> Outcome:
-        began_s = self._clock.monotonic_s()
-        if is_new:
-            await live.process.start(self._api, self._runtime, live.stream)
+        init = f"\tInit Duration: {await self._start(live, spec):.2f} ms" if is_new else ""
         if not is_new and not live.process.alive:
             raise _Gone
         started_s = self._clock.monotonic_s()
@@ -157,37 +170,83 @@ class Sandbox:
         work = Work(
             request_id=request_id, payload=payload, function_arn=spec.arn, timeout_s=spec.timeout_s
         )
+        status = ""
         try:
             return await live.process.run(work)
+        except Crashed as crash:
+            status = f"\t{_status(crash.outcome)}"
+            raise
         finally:
             ran_ms = (self._clock.monotonic_s() - started_s) * 1000
-            init = f"\tInit Duration: {(started_s - began_s) * 1000:.2f} ms" if is_new else ""
             self._line(live, spec, f"END RequestId: {request_id}")
             self._line(
                 live,
                 spec,
                 f"REPORT RequestId: {request_id}\tDuration: {ran_ms:.2f} ms"
-                f"\tMemory Size: {spec.memory_mib} MB{init}",
+                f"\tMemory Size: {spec.memory_mib} MB{init}{status}",
             )
+
+    async def _start(self, live: _Live, spec: RunSpec) -> float:
+        """Start its process; the milliseconds that it took. Raises Crashed, NotStarted.
+
+        A failure is a line of the function's log in Lambda's form
+        (<https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html>).
+        """
+        began_s, failure = self._clock.monotonic_s(), ""
+        try:
+            await live.process.start(self._api, self._runtime, live.stream)
+        except Crashed as crash:
+            failure = _status(crash.outcome)
+            raise
+        except NotStarted:
+            failure = "Status: repeated, the machine is too busy"
+            raise
+        finally:
+            self._starts.ended()
+            took_ms = (self._clock.monotonic_s() - began_s) * 1000
+            if failure:
+                report = f"INIT_REPORT Init Duration: {took_ms:.2f} ms\tPhase: init\t{failure}"
+                self._line(live, spec, report)
+                logger.warning("%s: %s", spec.name, report, extra={"event": "start_failed"})
+        return took_ms
+
+    def note(self, function: str, group: str, invocation: Invocation, condition: str) -> None:
+        """Log why an asynchronous event does not run, in the function's log and the cloud's."""
+        text = f"RequestId: {invocation.request_id} {condition} after {invocation.runs} runs"
+        self.logs.append(group, EVENTS_STREAM, self._clock.wall_s(), text)
+        logger.warning("%s: %s", function, text, extra={"event": "event_not_run"})
 
     def _line(self, live: _Live, spec: RunSpec, text: str) -> None:
         live.tail.append(text)
         self.logs.append(spec.log_group, live.stream, self._clock.wall_s(), text)
 
     async def _rest(self, number: int) -> None:
-        live = self._live[number]
-        if await live.process.rest():
+        live = self._live.get(number)
+        if live is None:
+            return  # ended right after its run, with the sandbox
+        rests = False
+        with contained(f"the rest of environment {number}"):
+            rests = await live.process.rest()
+        if not rests:
+            self._discard(number)
+        elif not self._starts.offer(live.slot):
             self.pool.release(self._clock.monotonic_s(), number)
-        else:
-            await self._discard(number)
+            self.on_free()
 
-    async def _discard(self, number: int) -> None:
-        live = self._live.pop(number, None)
+    def _discard(self, number: int) -> asyncio.Task[None]:
+        """End an environment: until its processes have ended it has its place."""
+        return self._nursery.start_end(partial(self._end, number), f"end/{number}")
+
+    async def _end(self, number: int) -> None:
+        live = self._live.get(number)
         if live is not None:
-            try:
-                await live.process.end(self._api)
-            finally:
-                self.pool.discard(number)
+            await live.process.end(self._api)
+            self._live.pop(number, None)
+            self._free(number)
+
+    def _free(self, number: int) -> None:
+        self.pool.discard(number)
+        self.on_free()
 
     async def _sweep(self) -> None:
         """End environments that are idle for long, or of outdated code."""
@@ -200,5 +259,14 @@ class Sandbox:
         outdated = self.pool.outdated(self._clock.monotonic_s(), self._revisions())
         for number in outdated:
             self.pool.discard(number)  # before the first of them is waited for: none takes work
-        for number in outdated:
-            await self._contained(self._discard, number)
+        if outdated:
+            await asyncio.wait([self._discard(number) for number in outdated])
+
+
+def _status(outcome: Outcome) -> str:
+    """The end of a run or a start, as Lambda's reports have it."""
+    try:
+        kind = json.loads(outcome.payload)["errorType"]
+    except (ValueError, KeyError, TypeError):  # a function may report any text as its error
+        kind = "Runtime.Unknown"
+    return "Status: timeout" if kind == "Sandbox.Timedout" else f"Status: error\tError Type: {kind}"

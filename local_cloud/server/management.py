@@ -82,6 +82,12 @@ def _tags_xml(role: Role) -> str:
     return element("Tags", *members)
 
 
+def _get_policy(_context: Context, form: Form) -> str:
+    """Any managed policy exists: nothing here reads one, and a boundary is kept by its ARN."""
+    arn = form["PolicyArn"]
+    return element("Policy", text("PolicyName", arn.rpartition("/")[2]), text("Arn", arn))
+
+
 def _create_role(context: Context, form: Form) -> str:
     role = Role(
         name=_name(form),
@@ -184,6 +190,7 @@ _ACTIONS: dict[str, Callable[[Context, Form], str]] = {
     "DeleteRolePermissionsBoundary": _delete_boundary,
     "DeleteRolePolicy": _delete_role_policy,
     "GetCallerIdentity": _caller_identity,
+    "GetPolicy": _get_policy,
     "GetRole": _get_role,
     "GetRolePolicy": _get_role_policy,
     "ListAttachedRolePolicies": _no_attached_policies,

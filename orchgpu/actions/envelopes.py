@@ -8,11 +8,13 @@ from orchgpu.core import actions as do
 from orchgpu.ports import ObjectStore
 
 
-async def put(store: ObjectStore, action: do.StageEnvelope, body: bytes) -> None:
-    """Store an envelope, which starts the function. Idempotent: an existing one stays."""
-    function, fence = action.function, action.granted.lease.fence
+async def put(store: ObjectStore, action: do.StageEnvelope, body: bytes) -> str:
+    """Store an envelope, whose event starts the function; its key. Idempotent: one stays."""
+    function = action.function
+    fence = 0 if action.granted is None else action.granted.lease.fence
     key = staging_key(function.name, action.job, action.attempt, fence, function.envelope_form)
     await put_once(store, function.intermediate_bucket, key, body)
+    return key
 
 
 async def remove(store: ObjectStore, action: do.RemoveEnvelope) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from contract import envelope
 from orchgpu.core import actions as do
+from orchgpu.core.provenance import provenance_of
 from orchgpu.ports import StoredObject
 
 #: A fixed time makes the envelope of an attempt byte for byte the same on every replica.
@@ -21,17 +22,19 @@ NAME_BYTES_MAX = 200  #: of a local file name; file systems stop at 255
 def pack(
     action: do.StageEnvelope,
     stored: StoredObject,
-    environment: Mapping[str, object],
+    environment: Mapping[str, object] | None,
     *,
     staged_at_s: float,
     connect_by_s: float,
 ) -> bytes:
-    """The envelope's bytes. The input travels inside when `stored` has its body."""
+    """The envelope's bytes. The input travels inside when `stored` has its body.
+
+    `environment`: None for an attempt without a device.
+    """
     job = _job(action, stored, staged_at_s, connect_by_s)
-    entries = {
-        envelope.JOB_NAME: job.to_json(),
-        envelope.ENV_NAME: json.dumps(environment).encode(),
-    }
+    entries = {envelope.JOB_NAME: job.to_json()}
+    if environment is not None:
+        entries[envelope.ENV_NAME] = json.dumps(environment).encode()
     if stored.body is not None:
         entries[envelope.INPUT_FOLDER + local_name(action.input.key)] = stored.body
     return _FORMATS[action.function.envelope_form](entries)
@@ -68,7 +71,7 @@ def _job(
     return envelope.Job(
         job_id=action.job,
         attempt=action.attempt,
-        fence=action.granted.lease.fence,
+        fence=0 if action.granted is None else action.granted.lease.fence,
         function=function.name,
         input_bucket=action.input.bucket,
         input_key=action.input.key,
@@ -92,6 +95,7 @@ def _job(
         replace_etag=action.replace_etag,
         variables=dict(function.variables),
         traceparent=action.traceparent or None,
+        provenance=provenance_of(function, action.input, action.granted, stored.etag),
     )
 
 

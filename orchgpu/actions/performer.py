@@ -7,23 +7,23 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from contract.keys import report_key
-from contract.result import Report
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId
-from gpu_scheduler.model import EndReason, GrantedLease, Record, Step
+from gpu_scheduler.model import RETRY_AT, GrantedLease, Record, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome, RecordAnswer
-from orchgpu.actions import envelopes, foreign
+from orchgpu.actions import claims, envelopes, foreign
+from orchgpu.actions.function_failures import FunctionFailures, record_of
 from orchgpu.actions.packing import pack
-from orchgpu.actions.results import put_once, read_report, read_result, write_result
+from orchgpu.actions.results import read_report, read_result, write_result
+from orchgpu.actions.starting import DirectStarts
 from orchgpu.actions.timers import Timers
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
-from orchgpu.ports import JobQueue, ObjectStore, Scheduler, StoredObject
+from orchgpu.ports import FunctionStarter, JobQueue, ObjectStore, Scheduler, StoredObject
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +31,6 @@ logger = logging.getLogger(__name__)
 KEPT_BYTES_MAX = 64 * 2**20
 NO_BODY = -1  #: not even an empty input
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
-
-#: Errors that libraries raise for values they cannot take: one job fails, not the process.
-FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError, EOFError)
 
 Render = Callable[[str, GrantedLease], Mapping[str, object]]
 
@@ -46,19 +43,25 @@ class Performer:
         *,
         queue: JobQueue,
         store: ObjectStore,
+        functions: FunctionStarter,
         scheduler: Scheduler,
         timers: Timers,
         render: Render,
         clock: Clock,
         budget: Budget,
+        strict: bool = False,
     ) -> None:
+        """`strict`: a broken assertion fails the process, as simulations want it, not its job."""
+        self._strict = strict
         self._queue = queue
         self._store = store
+        self._starts = DirectStarts(functions, clock, budget)
         self._scheduler = scheduler
         self._timers = timers
         self._render = render
         self._clock = clock
         self._budget = budget
+        self._failures = FunctionFailures(store, scheduler, clock, budget)
         self._kept: dict[str, StoredObject] = {}
         self._kept_bytes = 0
 
@@ -105,6 +108,10 @@ class Performer:
                 return self._remove_envelope(action)
             case do.RecordStaged():
                 return self._record_staged(action)
+            case do.RecordStarted():
+                return self._record_started(action)
+            case do.CloseAttempt():
+                return self._close_attempt(action)
             case do.ReleaseLease():
                 return self._release(action)
             case do.RecordFunctionFailure():
@@ -153,7 +160,9 @@ class Performer:
                 message=str(error),
                 exhausted=error.code is ErrorCode.EXHAUSTED,
             )
-        except FAULTS as error:
+        except Exception as error:
+            if self._strict and isinstance(error, AssertionError):
+                raise
             logger.exception(
                 "%s", type(action).__name__, extra={"event": "fault", "job": action.job}
             )
@@ -267,7 +276,7 @@ class Performer:
         return on.RecordConflict(**self._about(action), record=record)
 
     async def _record(self, job: str) -> Record | None:
-        return (await self._scheduler.ask(ops.RecordOf(holder=JobId(job)))).record
+        return await record_of(self._scheduler, job)
 
     async def _open_attempt(self, action: do.OpenAttempt) -> on.Event:
         answer = await self._scheduler.ask(
@@ -287,7 +296,9 @@ class Performer:
             return on.AttemptGranted(
                 **about, attempt=action.attempt, granted=answer.granted, record=answer.record
             )
-        assert answer.explanation is not None, "an attempt is granted or explained"
+        if answer.outcome is Outcome.OPENED and answer.record is not None:
+            return on.AttemptOpened(**about, attempt=action.attempt, record=answer.record)
+        assert answer.explanation is not None, "an attempt is granted, opened or explained"
         if answer.outcome is Outcome.WAITING and answer.record is not None:
             return on.AttemptWaiting(**about, record=answer.record, explanation=answer.explanation)
         busy = answer.outcome is Outcome.BUSY
@@ -322,11 +333,23 @@ class Performer:
         await self._scheduler.ask(
             ops.StagedOp(
                 holder=JobId(action.job),
-                lease=LeaseId(action.lease),
+                lease=None if action.lease is None else LeaseId(action.lease),
                 connect_by_s=action.connect_by_s,
             )
         )
         return on.StagedRecorded(**self._about(action), attempt=action.attempt)
+
+    async def _record_started(self, action: do.RecordStarted) -> on.Event | None:
+        claim = await claims.read(self._store, action.bucket, action.job, action.attempt)
+        if claim is None or not claim.request:
+            return None
+        await self._scheduler.ask(ops.StartedOp(holder=JobId(action.job), n=action.attempt))
+        return on.AttemptStarted(**self._about(action), attempt=action.attempt, claim=claim)
+
+    async def _close_attempt(self, action: do.CloseAttempt) -> on.Event:
+        wall_s = self._clock.wall_s()
+        claim = await claims.close(self._store, action.bucket, action.job, action.attempt, wall_s)
+        return on.AttemptClosed(**self._about(action), attempt=action.attempt, claim=claim)
 
     async def _release(self, action: do.ReleaseLease) -> None:
         detail = "released by the orchestrator"
@@ -345,8 +368,10 @@ class Performer:
                 retry_at_s=self._clock.wall_s() + action.pause_s,
             )
         )
+        recorded = _present(answer)  # a failure that was reported before keeps its first pause
+        left_s = recorded.times.get(RETRY_AT, 0.0) - self._clock.wall_s()
         return on.AttemptFailureRecorded(
-            **self._about(action), record=_present(answer), pause_s=action.pause_s
+            **self._about(action), record=recorded, pause_s=max(0.0, left_s)
         )
 
     async def _finish(self, action: do.FinishJob) -> on.Event:
@@ -376,7 +401,8 @@ class Performer:
         if action.target is not None:
             await foreign.note_before(self._store, action)
         body = await self._pack(action, stored)
-        await envelopes.put(self._store, action, body)
+        key = await envelopes.put(self._store, action, body)
+        await self._starts.start(action.function, key)
         self._drop_input(action.job)
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
 
@@ -387,37 +413,16 @@ class Performer:
             logger.warning("%s", error, extra={"event": "envelope_left", "job": action.job})
 
     async def _pack(self, action: do.StageEnvelope, stored: StoredObject) -> bytes:
-        environment = self._render(action.function.middleware, action.granted)
+        environment = None
+        if action.granted is not None:
+            environment = self._render(action.function.middleware, action.granted)
         times = {"staged_at_s": self._clock.wall_s(), "connect_by_s": self._budget.connect_by_s}
         if stored.body is None or len(stored.body) <= PACK_INLINE_BYTES:
             return pack(action, stored, environment, **times)
         return await asyncio.to_thread(pack, action, stored, environment, **times)
 
     async def _record_function_failure(self, action: do.RecordFunctionFailure) -> on.Event:
-        report = Report(
-            job_id=action.job,
-            attempt=action.attempt,
-            nonce="",
-            reason=action.reason.value,
-            exit_code=None,
-            detail=action.detail,
-            log_tail="",
-            times={},
-        )
-        key = report_key(action.job, action.attempt)
-        # the runner's own report stays
-        await put_once(self._store, action.function.intermediate_bucket, key, report.to_json())
-        if _is_unopened(await self._record(action.job), action):
-            # Lambda may deliver an event twice: another delivery may just have opened the session,
-            # and its host's report is on its way. This delivery must not end that lease.
-            await asyncio.sleep(self._budget.failure_grace_s)
-            record = await self._record(action.job)
-            if record is not None and record.lease is not None and _is_unopened(record, action):
-                await self._scheduler.ask(
-                    ops.Release(
-                        lease=record.lease, reason=EndReason.NOT_STARTED, detail=action.detail
-                    )
-                )
+        await self._failures.record(action)
         return on.FunctionFailureRecorded(**self._about(action), attempt=action.attempt)
 
     async def _write_result(self, action: do.WriteResult) -> on.Event:
@@ -444,12 +449,15 @@ class Performer:
             await self._queue.set_visibility(action.queue_url, receipt_handles, visibility_s)
 
     async def _hand_back(self, action: do.HandBack) -> on.Event | None:
-        if action.revision > 0:
-            record = await self._record(action.job)
-            if record is None or record.owner != self._scheduler.session:
-                return on.HandedBack(**self._about(action))
-            if record.step not in (Step.WAITING, Step.RECEIVED):
-                return None  # a grant came first
+        known = action.revision > 0
+        record = await self._record(action.job) if known or action.even_granted else None
+        mine = record is not None and record.owner == self._scheduler.session
+        if known and not mine:
+            return on.HandedBack(**self._about(action))
+        if record is not None and mine:
+            back = (Step.WAITING, Step.RECEIVED, *([Step.RESERVED] if action.even_granted else []))
+            if record.step not in back:
+                return None
             await self._scheduler.ask(
                 ops.HandBack(holder=JobId(action.job), revision=record.revision)
             )
@@ -472,9 +480,3 @@ def _present(answer: RecordAnswer) -> Record:
     if answer.record is None:
         raise AppError(ErrorCode.NOT_FOUND, "the job record is gone")
     return answer.record
-
-
-def _is_unopened(record: Record | None, action: do.RecordFunctionFailure) -> bool:
-    if record is None or record.lease is None:
-        return False
-    return record.step is Step.STAGED and record.attempt == action.attempt

@@ -32,6 +32,7 @@ _CODES = {
     "MethodNotAllowed": ErrorCode.NOT_FOUND,  # a delete marker by its version
     "AWS.SimpleQueueService.NonExistentQueue": ErrorCode.NOT_FOUND,
     "QueueDoesNotExist": ErrorCode.NOT_FOUND,
+    "ResourceNotFoundException": ErrorCode.NOT_FOUND,
     "PreconditionFailed": ErrorCode.CONFLICT,
     "ConditionalRequestConflict": ErrorCode.UNAVAILABLE,
     "InternalError": ErrorCode.UNAVAILABLE,
@@ -276,6 +277,22 @@ class MemoryStore:
             return VersionPage(versions=versions, after=end)
 
         return await self._faults.around(call)
+
+
+class MemoryStarter:
+    """`FunctionStarter` over the model's functions."""
+
+    def __init__(self, cloud: Cloud, clock: Clock, faults: Faults | None = None) -> None:
+        self._cloud = cloud
+        self._clock = clock
+        self._faults = faults or Faults()
+
+    async def start(self, function: str, payload: str) -> None:
+        async def call() -> None:
+            arn = _refusals(lambda: self._cloud.functions.get(function)).arn
+            _refusals(lambda: self._cloud.invoke_later(self._clock.wall_s(), arn, payload))
+
+        await self._faults.around(call)
 
 
 def _refusals(call: Callable[[], T]) -> T:

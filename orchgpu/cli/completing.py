@@ -16,18 +16,21 @@ import click
 from click.shell_completion import CompletionItem
 
 from corekit.errors import AppError
+from corekit.local_system import HOME_VARIABLE
 from gpu_scheduler.model import Record
 from orchgpu.cli.scheduler import ask, scheduler_address
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.records import newest_records
-from orchgpu.local.home import HOME_VARIABLE, default_home
+from orchgpu.local.home import default_home
 
 T = TypeVar("T")
 
 #: For each call of the scheduler or the cloud.
 ANSWER_WITHIN_S = 1.0
-#: More jobs than a person reads.
+#: The newest jobs that are searched, and those of them that are offered: more than this makes a
+#: shell ask whether to show them all.
 JOBS_MAX = 200
+OFFERED_MAX = 20
 _DEFINITIONS = (".yaml", ".yml", ".py")
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -43,7 +46,7 @@ def jobs_in(wanted: Callable[[Record], bool]) -> Complete:
             CompletionItem(one.holder, help=_described(one))
             for one in _offered(context, lambda: _records(context))
             if one.holder.startswith(incomplete) and wanted(one)
-        ]
+        ][:OFFERED_MAX]
 
     return complete
 

@@ -13,6 +13,7 @@ from corekit.net.addresses import parse_address
 from corekit.values import Value
 from fdl.model import Document, Function
 from fdl.plan.groups import deployed as deployed_functions
+from fdl.plan.placeholders import at_place
 from fdl.plan.resources import DeployTarget
 from gpu_scheduler.client.access import find_access
 from gpu_scheduler.model import Health, HostState
@@ -87,7 +88,9 @@ def _declared(
 ) -> list[Inspected]:
     """The functions of a definition, or those of them that are named."""
     found = [
-        f for f in deployed_functions(document) if f.name in options.names or not options.names
+        at_place(f, place)
+        for f in deployed_functions(document)
+        if f.name in options.names or not options.names
     ]
     if missing := set(options.names) - {function.name for function in found}:
         raise AppError(

@@ -9,7 +9,7 @@ import click
 
 from corekit.cli.groups import CommandGroup, CommandModules
 from corekit.cli.program import run_and_exit
-from orchgpu.local.home import HOME_VARIABLE
+from corekit.local_system import HOME_VARIABLE
 
 #: The sections of --help. A command is a file in one of these folders (`corekit.cli.groups`); those
 #: of the simulator are in its own package, which is imported when one of them is used.

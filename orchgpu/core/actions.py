@@ -97,7 +97,7 @@ class StageEnvelope(Action):
     attempt: int
     function: Function
     input: InputEvent
-    granted: GrantedLease
+    granted: GrantedLease | None  #: None: an attempt without a device
     replace_etag: str | None
     target: Target | None = None  #: its etag is noted before the envelope is stored
     traceparent: str = ""  #: of the function's span; "" = no trace
@@ -111,7 +111,7 @@ class RemoveEnvelope(Action):
 
     attempt: int
     function: Function
-    #: None: another replica had the lease, and every envelope of the job is deleted.
+    #: 0: without a device. None: another replica had the lease, and every envelope is deleted.
     fence: int | None
 
 
@@ -119,8 +119,25 @@ class RecordStaged(Action):
     """→ StagedRecorded | LeaseGone"""
 
     attempt: int
-    lease: str
+    lease: str | None  #: None: an attempt without a device
     connect_by_s: float
+
+
+class RecordStarted(Action):
+    """Report that a function has claimed its attempt, which has no device. Any replica may do so.
+
+    → AttemptStarted, or nothing for a claim of an orchestrator
+    """
+
+    attempt: int
+    bucket: str
+
+
+class CloseAttempt(Action):
+    """Take the claim of an attempt without a device unless a start has it. → AttemptClosed"""
+
+    attempt: int
+    bucket: str
 
 
 class ReleaseLease(Action):
@@ -131,12 +148,17 @@ class ReleaseLease(Action):
 
 class RecordFunctionFailure(Action):
     """Store Lambda's failure as the attempt's report (If-None-Match) and, when the function never
-    opened its session, end the lease. Any replica may do so. → FunctionFailureRecorded"""
+    opened its session, end the lease. Any replica may do so. → FunctionFailureRecorded
+
+    Without a device, the failure of another start than the one with the claim is not stored.
+    """
 
     function: Function
     attempt: int
     reason: Reason
     detail: str
+    request: str = ""  #: Lambda's id of the start that failed
+    with_device: bool = True  #: of the attempt; the function may have changed since
 
 
 class RecordAttemptFailure(Action):
@@ -192,12 +214,13 @@ class ExtendVisibility(Action):
 class HandBack(Action):
     """Release the job and its messages to any replica (the record keeps its place in the queue).
 
-    → HandedBack, or nothing when a grant came first
+    → HandedBack, or nothing when a grant came first, or the job runs
     """
 
     queue_url: str
     receipt_handles: tuple[str, ...]
     revision: int  #: 0: there is no record yet
+    even_granted: bool = False  #: also a job whose grant came first: its lease is released
 
 
 class SplitMessage(Action):
@@ -225,6 +248,7 @@ class Timer(StrEnum):
     HAND_BACK = "hand_back"  #: the job has waited so long that its message must start a new 12 h
     RENEW = "renew"  #: of a lease that is not staged yet
     CHECK = "check"  #: a backup check for the result
+    DEADLINE = "deadline"  #: an attempt without a device must have been heard of by now
     GRACE = "grace"  #: Lambda's own failure record may still come
     NEXT_ATTEMPT = "next_attempt"
 

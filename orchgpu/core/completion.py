@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from urllib.parse import unquote_plus
 
-from contract.keys import parse_result_key, parse_staging_key
+from contract.keys import parse_attempt_key, parse_result_key, parse_staging_key
 from contract.states import Reason
 from corekit.values import Value
 
@@ -24,6 +24,8 @@ class InvocationFailed(Value):
     attempt: int
     reason: Reason
     detail: str
+    request: str = ""  #: Lambda's id of the start
+    with_device: bool = True  #: False: its envelope has no lease
 
 
 class ObjectWasWritten(Value):
@@ -33,7 +35,21 @@ class ObjectWasWritten(Value):
     key: str
 
 
-Notice = ResultWasWritten | ObjectWasWritten | InvocationFailed
+class AttemptWasClaimed(Value):
+    """The claim of an attempt without a device was stored."""
+
+    job: str
+    attempt: int
+
+
+class ReportWasWritten(Value):
+    job: str
+    attempt: int
+
+
+Notice = (
+    ResultWasWritten | ReportWasWritten | AttemptWasClaimed | ObjectWasWritten | InvocationFailed
+)
 
 
 def read_completion(body: str) -> list[Notice]:
@@ -46,45 +62,79 @@ def read_completion(body: str) -> list[Notice]:
         return []
     if "requestPayload" in value:
         return _failures(value)
-    return [notice for place in _objects(value) for notice in _written(*place)]
+    return [notice for place in places_of(value) for notice in _written(*place)]
 
 
 def _written(bucket: str, key: str) -> list[Notice]:
-    job = parse_result_key(key)
-    if job is not None:
+    if (job := parse_result_key(key)) is not None:
         return [ResultWasWritten(job=job)]
+    if (of_attempt := parse_attempt_key(key)) is not None:
+        job, n, what = of_attempt
+        notice = AttemptWasClaimed if what == "claim" else ReportWasWritten
+        return [notice(job=job, attempt=n)]
     return [ObjectWasWritten(bucket=bucket, key=key)] if bucket else []
 
 
 def _failures(value: Mapping[str, object]) -> list[Notice]:
-    reason, detail = _why(value)
-    staged = [parse_staging_key(key) for _, key in _objects(value["requestPayload"])]
+    reason, detail = failure_of(value)
+    request = _mapping(value.get("requestContext")).get("requestId")
+    staged = [parse_staging_key(key) for _, key in places_of(value["requestPayload"])]
     return [
-        InvocationFailed(job=key.job, attempt=key.n, reason=reason, detail=detail)
+        InvocationFailed(
+            job=key.job,
+            attempt=key.n,
+            reason=reason,
+            detail=detail,
+            request=request if isinstance(request, str) else "",
+            with_device=key.fence > 0,
+        )
         for key in staged
         if key is not None
     ]
 
 
-def _why(value: Mapping[str, object]) -> tuple[Reason, str]:
-    context = value.get("requestContext")
-    condition = context.get("condition") if isinstance(context, Mapping) else None
-    if condition == "EventAgeExceeded":
-        return Reason.NOT_STARTED, "Lambda dropped the event: it was too old"
-    payload = value.get("responsePayload")
-    kind, message = "", ""
-    if isinstance(payload, Mapping):
-        kind = str(payload.get("errorType", ""))
-        message = str(payload.get("errorMessage", ""))
+#: Conditions of an invocation record under which no code ran.
+_NOT_RUN = {
+    "EventAgeExceeded": (Reason.EVENT_EXPIRED, "Lambda dropped the event: it was too old"),
+    "ZeroReservedConcurrency": (Reason.THROTTLED, "the function's reserved concurrency is 0"),
+}
+
+
+def failure_of(value: Mapping[str, object]) -> tuple[Reason, str]:
+    """The reason in an invocation record, and its text for people.
+
+    Sources: Lambda developer guide, "Retaining records of asynchronous invocations" (conditions),
+    "Understanding the Lambda execution environment lifecycle" (a start has 10 s; a runtime that is
+    killed for its memory has the error type Runtime.OutOfMemory).
+    """
+    context = _mapping(value.get("requestContext"))
+    payload = _mapping(value.get("responsePayload"))
+    kind, message = str(payload.get("errorType", "")), str(payload.get("errorMessage", ""))
     detail = f"{kind}: {message}".strip(": ")[:DETAIL_CHARS_MAX]
+    condition = context.get("condition")
+    if isinstance(condition, str) and condition in _NOT_RUN:
+        reason, what = _NOT_RUN[condition]
+        if reason is Reason.EVENT_EXPIRED and context.get("approximateInvokeCount") == 0:
+            return Reason.THROTTLED, "Lambda dropped the event: there was no room to run it in time"
+        return reason, what
+    if kind == "AttemptFailed" and (word := message.partition(":")[0]) in Reason.__members__:
+        return Reason(word), message[:DETAIL_CHARS_MAX]  # of our runner, without a job
+    if "INIT timed out" in message or kind == "Runtime.InitTimeout":
+        return Reason.START_TIMED_OUT, detail
+    if kind == "Runtime.OutOfMemory":  # "signal: killed" alone may be any signal
+        return Reason.OUT_OF_MEMORY, detail
     if kind == "Sandbox.Timedout" or "Task timed out" in message:
         return Reason.FUNCTION_TIMEOUT, detail
-    if kind == "Runtime.ExitError" or "exited" in message:
+    if kind == "Runtime.ExitError" or "Runtime exited" in message:
         return Reason.FUNCTION_CRASHED, detail
     return Reason.FUNCTION_ERROR, detail or "Lambda reports a failure without a reason"
 
 
-def _objects(value: object) -> list[tuple[str, str]]:
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def places_of(value: object) -> list[tuple[str, str]]:
     """Bucket ("" where it is missing) and key of every record."""
     records = value.get("Records") if isinstance(value, Mapping) else None
     if not isinstance(records, list):

@@ -10,11 +10,14 @@ from contract.result import Report, Result
 from contract.states import JobState, Reason
 from corekit.budget import Budget
 from corekit.ids import RandomStream
+from corekit.values import replace
 from gpu_scheduler.model import EndReason
 from orchgpu.core import actions as do
-from orchgpu.core import attempt
+from orchgpu.core import attempt, without_device
 from orchgpu.core import events as on
-from orchgpu.core.job import Failure, Job, Phase
+from orchgpu.core.job import UNCOUNTED, Failure, Job, Phase
+from orchgpu.core.lacked import Lacked, newly_lacked
+from orchgpu.core.provenance import provenance_of
 
 #: End of a lease → reason of the attempt that held it.
 _REASON_OF_END = {
@@ -72,6 +75,17 @@ def result_read(job: Job, event: on.ResultRead) -> Iterable[do.Action]:
     return ()
 
 
+def may_replace(job: Job, event: on.ResultRead) -> bool:
+    """A redriven copy may replace the failure that it was sent for, and nothing newer."""
+    dead_at_s, result = job.input.dead_at_s, event.result
+    return (
+        dead_at_s is not None
+        and result is not None
+        and result.state in ("FAILED", "REJECTED")
+        and result.ended_at_s <= dead_at_s + 1e-6  # written by the same clock, through JSON
+    )
+
+
 def _is_replaced_failure(job: Job, event: on.ResultRead) -> bool:
     return job.replace_etag is not None and event.etag == job.replace_etag
 
@@ -81,6 +95,8 @@ def report_read(
 ) -> Iterable[do.Action]:
     if job.phase is not Phase.EXPLAINING or event.attempt != job.attempt:
         return ()
+    if event.report is None and not job.with_device and job.overdue is None:
+        return without_device.watch_again(job, budget)
     if event.report is None and not job.graced and job.end_reason in _WORTH_WAITING:
         job.graced, job.phase = True, Phase.GRACE
         return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=budget.failure_grace_s)]
@@ -89,7 +105,14 @@ def report_read(
     failure = _failure(job, event.report)
     if failure.reason is Reason.SECRET_ERROR:  # repeating the attempt changes nothing
         return conclude(job, JobState.FAILED, failure, event.wall_s)
-    if failure.reason is Reason.NOT_STARTED:
+    if failure.reason is Reason.NOT_ON_HOST:
+        lacked = newly_lacked(
+            {} if event.report is None else event.report.lacks, job.request, job.lacked
+        )
+        if lacked is not None:
+            return _elsewhere(job, failure, lacked)
+        failure = replace(failure, reason=Reason.EXIT_NONZERO)  # another host would not help
+    if failure.reason in UNCOUNTED:
         return _not_started(job, failure, budget, jitter, event.wall_s)
     return attempt_failed(job, failure, budget, jitter, event.wall_s)
 
@@ -97,9 +120,10 @@ def report_read(
 def _not_started(
     job: Job, failure: Failure, budget: Budget, jitter: RandomStream, wall_s: float
 ) -> Iterable[do.Action]:
-    """Try again, without counting the attempt: Lambda was throttled and never ran its code.
+    """Try again, without counting the attempt: its code never ran.
 
-    The time since the first such attempt is the limit, because it may last for minutes.
+    Lambda was throttled, or the owner was silent until the reservation expired. The time since the
+    first such attempt is the limit, because it may last for minutes.
     """
     job.count_not_started(wall_s)
     if wall_s - job.not_started_at_s >= budget.not_started_s_max:
@@ -107,6 +131,16 @@ def _not_started(
     job.first_attempt += 1
     ceiling_s = min(budget.retry_base_s * 2 ** min(job.not_started, 16), budget.retry_s_max)
     return _failing(job, failure, pause_s=jitter.uniform(ceiling_s / 2, ceiling_s))
+
+
+def _elsewhere(job: Job, failure: Failure, lacked: Lacked) -> list[do.Action]:
+    """Try at once again where the hosts have what this one lacked, without counting the attempt.
+
+    A replica that dies before it opens that attempt forgets the names; the next failure has them.
+    """
+    job.lacked = lacked
+    job.first_attempt += 1
+    return _failing(job, failure, pause_s=0.0)
 
 
 def _preempted(job: Job) -> list[do.Action]:
@@ -117,6 +151,8 @@ def _preempted(job: Job) -> list[do.Action]:
 
 def function_failure_recorded(job: Job, event: on.FunctionFailureRecorded) -> Iterable[do.Action]:
     """End the wait: the report exists now."""
+    if not job.with_device and event.attempt == job.attempt:
+        return without_device.noticed(job)
     if job.phase is not Phase.GRACE or event.attempt != job.attempt:
         return ()
     return attempt.read_report(job)
@@ -132,7 +168,10 @@ def _failure(job: Job, report: Report | None) -> Failure:
             exit_code=report.exit_code,
             log_tail=report.log_tail,
             times=report.times,
+            provenance=report.provenance,
         )
+    if job.overdue is not None:
+        return Failure(reason=job.overdue, detail=job.end_detail)
     if job.end_reason is None:
         return Failure(reason=Reason.RESERVATION_EXPIRED, detail=job.end_detail)
     if job.end_reason is EndReason.EXPIRED and job.target is not None:
@@ -187,17 +226,23 @@ def _envelope_removed(job: Job) -> list[do.Action]:
     """Remove the envelope, which holds a secret, once its lease has ended. A replica that never had
     the lease removes all envelopes of the job, once the job has a result."""
     fence = None if job.granted is None else job.granted.lease.fence
+    if not job.with_device and job.attempt:
+        fence = 0
     n = job.attempt if fence is not None or job.result is None else job.result.attempt
     if not n or (fence is None and job.result is None):
         return []
     return [do.RemoveEnvelope(job=job.id, attempt=n, function=job.function, fence=fence)]
 
 
-def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
+def staging_failed(
+    job: Job, event: on.CallFailed, budget: Budget, jitter: RandomStream
+) -> Iterable[do.Action]:
     """The envelope cannot be stored: release the lease; its end fails the attempt."""
-    if job.phase is not Phase.STAGING or job.granted is None:
+    if job.phase is not Phase.STAGING:
         return ()
     job.staging_error, job.graced = event.message, True
+    if job.granted is None:
+        return attempt_failed(job, _failure(job, None), budget, jitter, event.wall_s)
     return [do.ReleaseLease(job=job.id, lease=job.lease)]
 
 
@@ -230,6 +275,7 @@ def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> Iter
         detail=failure.detail,
         ended_at_s=wall_s,
         device=_device(job),
+        provenance=dict(failure.provenance or provenance_of(job.function, job.input, job.granted)),
     )
     bucket = job.function.intermediate_bucket
     return [do.WriteResult(job=job.id, bucket=bucket, result=result, replace_etag=job.replace_etag)]
@@ -300,7 +346,7 @@ def _ask_again(job: Job, event: on.AttemptImpossible, *, pause_s: float) -> list
 
 
 def poison(job: Job, strikes: int, wall_s: float) -> Iterable[do.Action]:
-    detail = f"{strikes} orchestrators ended while packing this job"
+    detail = f"{strikes} orchestrators ended while packing this job, the last one packed it alone"
     return conclude(job, JobState.FAILED, Failure(reason=Reason.POISON, detail=detail), wall_s)
 
 
@@ -335,13 +381,15 @@ def dead_letter_sent(job: Job) -> Iterable[do.Action]:
 def _finish(job: Job) -> list[do.Action]:
     assert job.result is not None, "a job finishes only with a result"
     job.phase = Phase.FINISHING
+    # the attempts of a redriven job continue those of its result: its record may be forgotten
+    has_record = job.result.attempt > 0 and job.replace_etag is None
     return [
         do.FinishJob(
             job=job.id,
             outcome=job.result.state,
             reason=job.result.reason,
             detail=job.result.detail[:DETAIL_CHARS_MAX],
-            payload=None if job.result.attempt else job.payload(),  # the job may have no record
+            payload=None if has_record else job.payload(),
             received_at_s=job.received_at_s,
             committed_at_s=job.committed_at_s,
         )

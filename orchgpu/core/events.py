@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contract.claim import Claim
 from contract.result import Report, Result
 from corekit.tracing.job import JobTrace
 from corekit.values import Value
@@ -66,6 +67,13 @@ class AttemptGranted(JobEvent):
     pushed: bool = False
 
 
+class AttemptOpened(JobEvent):
+    """An attempt without a device: it is staged at once."""
+
+    attempt: int
+    record: Record
+
+
 class AttemptWaiting(JobEvent):
     record: Record
     explanation: Explanation
@@ -111,6 +119,20 @@ class StagedRecorded(JobEvent):
     attempt: int
 
 
+class AttemptStarted(JobEvent):
+    """The function of an attempt without a device has claimed it."""
+
+    attempt: int
+    claim: Claim
+
+
+class AttemptClosed(JobEvent):
+    """The claim of an attempt without a device that stands now; it may be a start's."""
+
+    attempt: int
+    claim: Claim
+
+
 class LeaseRenewed(JobEvent):
     """The lease is renewed; a pushed grant is accepted."""
 
@@ -136,6 +158,12 @@ class ResultNoticed(JobEvent):
     """The completion queue reports that a result was written."""
 
 
+class ReportNoticed(JobEvent):
+    """The completion queue reports that the report of an attempt was written."""
+
+    attempt: int
+
+
 class ObjectNoticed(Event):
     """The completion queue reports an object that is not a result."""
 
@@ -151,7 +179,7 @@ class FunctionFailureRecorded(JobEvent):
 
 class AttemptFailureRecorded(JobEvent):
     record: Record
-    pause_s: float  #: until the next attempt, as in the action
+    pause_s: float  #: until the next attempt, as in the record
 
 
 class ResultWritten(JobEvent):
@@ -207,6 +235,8 @@ class RepeatDue(JobEvent):
 
 class DrainRequested(Event):
     """SIGTERM: hand back jobs that have not started; others are adopted from their records."""
+
+    last: bool = False  #: the time is over: hand back also jobs that are being packed
 
 
 class SchedulerReturned(Event):

@@ -33,7 +33,7 @@ class Function(Value):
     input_suffixes: tuple[str, ...] = ()
     intermediate_bucket: str
     outputs: tuple[Output, ...] = ()
-    request: Request = field(default_factory=Request)
+    request: Request = field(default_factory=Request)  #: for 0 devices: its jobs need none
     middleware: str = "builtin"
     timeout_s: float = 300.0  #: the Lambda function's own timeout
     attempts_max: int = 3
@@ -41,13 +41,18 @@ class Function(Value):
     on_unavailable: str = "fail"
     #: `zip` and `tar.gz`: a small input travels inside; `reference`: a zip that never contains it.
     envelope: str = "zip"
+    #: `invoke`: the orchestrator starts the function, and the envelope's event again; `event`:
+    #: only the event does.
+    start: str = "invoke"
     #: `completion: object`: the bucket and the pattern of the key that ends a job (core/target.py);
     #: "" = our runner commits results.
     object_bucket: str = ""
     object_key: str = ""
-    concurrency_max: int | None = None  #: jobs in hand in one orchestrator; None = no limit
+    #: Jobs in hand in one orchestrator; None = no limit, without a device the budget's.
+    concurrency_max: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
+    package_sha256: str = ""  #: of the package; "" = an older version deployed it, or none
     #: Wall clock of the store: an upload before the first deploy with this input starts no job.
     #: 0 = deployed by a version that did not note it; the reconciler leaves such functions out.
     deployed_at_s: float = 0.0
@@ -58,6 +63,20 @@ class Function(Value):
     def hold(self) -> LeaseLifetime:
         """The condition that keeps a lease: our runner's session; for foreign code a time limit."""
         return LeaseLifetime.DEADLINE if self.object_bucket else LeaseLifetime.SESSION
+
+    @property
+    def with_device(self) -> bool:
+        """False: its jobs need no device."""
+        return self.request.count > 0
+
+    def in_hand_max(self, without_device: int) -> int | None:
+        """The number of jobs that an orchestrator may have in hand; None = no limit but devices.
+
+        `without_device`: the budget's limit, where nothing else limits the jobs.
+        """
+        if self.with_device or self.concurrency_max is not None:
+            return self.concurrency_max
+        return without_device
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -71,6 +90,16 @@ class Function(Value):
             self.object_bucket,
             self.object_key,
         )
+
+    def takes_from(self, bucket: str, key: str) -> bool:
+        """Whether an object lies where the function's inputs are."""
+        folder = f"{self.input_prefix}/" if self.input_prefix else ""
+        return bucket == self.input_bucket and key.startswith(folder)
+
+    @property
+    def invoked(self) -> bool:
+        """Whether the orchestrator starts it. Foreign code opens no session, so two starts run."""
+        return self.start == "invoke" and not self.object_bucket
 
     @property
     def inline(self) -> bool:

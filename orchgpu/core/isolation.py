@@ -1,10 +1,12 @@
-"""Isolation of suspects: a job that kills orchestrators must not add strikes to other jobs.
+"""Isolation of suspects: a job that ends orchestrators must not add strikes to other jobs.
 
 A replica packs many jobs at once, and when it dies all of them look alike: reserved, not staged,
-without an owner. Adopting a job counts a strike. So suspects are adopted one at a time, while
-nothing else is packed here, and nothing else begins until the envelope is stored: if this replica
-dies too, only that job gets another strike. The others wait without an owner, which adds no strike;
-a grant that is pushed meanwhile is not accepted, which costs no attempt.
+without an owner, with one more strike. So suspects are packed one at a time, while nothing else is
+packed here, and nothing else begins until the envelope is stored: if this replica dies too, only
+that job gets another strike. Suspects are the jobs that are adopted so, and later every job with
+strikes: its reservation may expire before it is packed, and it opens another attempt. The others
+wait without an owner, which adds no strike; a grant that is pushed meanwhile is not accepted, which
+costs no attempt.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from corekit.budget import Budget
+from gpu_scheduler.model import Record
 from orchgpu.core import actions as do
 from orchgpu.core.job import Job, Phase
 
@@ -19,7 +23,7 @@ from orchgpu.core.job import Job, Phase
 #: orchestrator dies in one of them, the record shows that the job was being packed.
 _PACKING = frozenset({Phase.OPENING, Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING})
 #: Phases of a suspect from its adoption to the end of its packing.
-_ALONE = frozenset({Phase.ADOPTING, Phase.STAGING, Phase.RECORDING})
+_ALONE = _PACKING | {Phase.ADOPTING}
 
 
 class Isolation:
@@ -27,7 +31,7 @@ class Isolation:
 
     def __init__(self) -> None:
         self._alone: str | None = None  #: the suspect that is adopted or packed now
-        self._suspects: deque[do.AdoptRecord] = deque()
+        self._suspects: deque[do.Action] = deque()  #: the first step of each
         self._held: deque[do.Action] = deque()
 
     def survived(self, job: str) -> None:
@@ -51,7 +55,9 @@ class Isolation:
         return allowed
 
     def _holds_back(self, action: do.Action, jobs: Mapping[str, Job]) -> bool:
-        if isinstance(action, do.AdoptRecord) and action.suspect:
+        if self._alone == action.job:
+            return False
+        if _is_of_suspect(action, jobs):
             if all(known.job != action.job for known in self._suspects):
                 self._suspects.append(action)
             return True
@@ -63,12 +69,37 @@ class Isolation:
         return True
 
     def _packing(self, jobs: Mapping[str, Job]) -> bool:
-        held = {action.job for action in self._held}
+        held = {action.job for action in (*self._held, *self._suspects)}
         return any(job.phase in _PACKING and name not in held for name, job in jobs.items())
 
     def _drop_unknown_jobs(self, jobs: Mapping[str, Job]) -> None:
         self._suspects = deque(action for action in self._suspects if action.job in jobs)
         self._held = deque(action for action in self._held if action.job in jobs)
+
+
+def adoption(
+    job: Job, record: Record, wall_s: float, budget: Budget, receipt_handle: str | None
+) -> do.Action:
+    """Adopt a record; before its last packing after a pause, for owners that were only silent."""
+    suspect = record.owner is None and record.packing
+    adopting = do.AdoptRecord(
+        job=job.id, revision=record.revision, receipt_handle=receipt_handle, suspect=suspect
+    )
+    if not suspect or record.strikes != budget.strikes_max:
+        return adopting
+    longest_s = budget.last_packing_pause_s
+    pause_s = min(record.updated_s + longest_s - wall_s, longest_s)
+    if pause_s <= 0.0:
+        return adopting
+    return do.RepeatLater(job=job.id, action=adopting, in_s=pause_s)
+
+
+def _is_of_suspect(action: do.Action, jobs: Mapping[str, Job]) -> bool:
+    """True for the first step of a job that may have ended an orchestrator."""
+    if isinstance(action, do.AdoptRecord):
+        return action.suspect
+    job = jobs.get(action.job)
+    return job is not None and job.strikes > 0 and _begins(action, jobs)
 
 
 def _begins(action: do.Action, jobs: Mapping[str, Job]) -> bool:

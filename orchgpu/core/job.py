@@ -14,6 +14,7 @@ from corekit.values import Value, replace
 from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function
+from orchgpu.core.lacked import Lacked, with_lacked
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.target import Target, target_key
 
@@ -32,6 +33,7 @@ class Phase(StrEnum):
     STAGING = "staging"
     RECORDING = "recording"  #: the envelope is stored, the scheduler is informed
     RUNNING = "running"  #: the function runs, or is about to
+    CLOSING = "closing"  #: an attempt without a device: did its function start at all?
     CHECKING = "checking"  #: the lease ended: is there a result?
     EXPLAINING = "explaining"  #: there is none: is there a report?
     GRACE = "grace"  #: neither: Lambda's own record may still come
@@ -56,6 +58,20 @@ NOT_STARTED = frozenset(
     }
 )
 
+#: Phases that end by themselves with the stored envelope, or with a wait.
+UNSTAGED_SOON = frozenset({Phase.OPENING, Phase.ADOPTING, Phase.ACCEPTING, Phase.STAGING})
+#: Phases without a stored envelope.
+UNSTAGED = NOT_STARTED | UNSTAGED_SOON
+#: Ends of attempts whose code never ran: they do not count, within `not_started_s_max`.
+UNCOUNTED = frozenset(
+    {
+        Reason.NOT_STARTED,
+        Reason.EVENT_EXPIRED,
+        Reason.THROTTLED,
+        Reason.RESERVATION_EXPIRED,
+    }
+)
+
 
 class Failure(Value):
     """The reason why an attempt failed."""
@@ -65,6 +81,7 @@ class Failure(Value):
     exit_code: int | None = None
     log_tail: str = ""
     times: Mapping[str, float] = {}
+    provenance: Mapping[str, object] = {}  #: as the function saw it; empty = it saw nothing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,10 +101,14 @@ class Job:
     reason: Reason = Reason.NONE
     revision: int = 0  #: newest known of the record; 0 = no record known
     attempt: int = 0
+    strikes: int = 0  #: orchestrators that ended while they packed it; see `isolation.py`
     first_attempt: int = 1  #: of the current budget; a redrive starts a new one
     not_started: int = 0  #: newest attempts in a row whose code never started; they do not count
     not_started_at_s: float = 0.0  #: wall clock of the end of the first of them
     fell_back: bool = False  #: there was no device: from now on any cpu will do
+    #: Data sets and programs that hosts of earlier attempts did not have.
+    lacked: Lacked = field(default_factory=dict)
+    with_device: bool = True  #: of the current attempt; False: it has no lease
     granted: GrantedLease | None = None
     input_known: bool = False
     input_misses: int = 0  #: reads that found no input, which may be false
@@ -100,6 +121,8 @@ class Job:
     replace_etag: str | None = None  #: of the failed result that a redriven job may replace
     end_reason: EndReason | None = None  #: of the current attempt's lease
     end_detail: str = ""
+    #: Why the current attempt, without a device, is over although nothing was heard of it.
+    overdue: Reason | None = None
     staging_error: str = ""  #: why the current attempt's envelope could not be stored
     graced: bool = False  #: the wait for Lambda's failure record is over
     checks: int = 0  #: backup result checks of this attempt
@@ -124,7 +147,7 @@ class Job:
     @property
     def request(self) -> Request:
         """The request of the next attempt."""
-        asked = self.function.request
+        asked = with_lacked(self.function.request, self.lacked)
         return cpu_fallback(asked) if self.fell_back else asked
 
     @property
@@ -152,6 +175,7 @@ class Job:
             "not_started": self.not_started,
             "not_started_at_s": self.not_started_at_s,
             "fell_back": self.fell_back,
+            "lacked": {kind: list(names) for kind, names in self.lacked.items() if names},
             "replace_etag": self.replace_etag,
             "input": encode(self.input),
         }

@@ -31,11 +31,18 @@ from corekit.machine import Decision
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseState, Record, Step
 from orchgpu.core import actions as do
-from orchgpu.core import attempt, ending
+from orchgpu.core import attempt, ending, without_device
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
-from orchgpu.core.isolation import Isolation
-from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_payload
+from orchgpu.core.isolation import Isolation, adoption
+from orchgpu.core.job import (
+    NOT_STARTED,
+    UNSTAGED,
+    UNSTAGED_SOON,
+    Job,
+    Phase,
+    input_from_payload,
+)
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
 
@@ -44,6 +51,9 @@ RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled wit
 
 #: Phases in which the lease expires unless this replica renews it.
 _MAY_EXPIRE = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING)
+
+#: Phases that only a push of the scheduler ends.
+_AWAITING_PUSHES = (Phase.WAITING, Phase.RUNNING)
 
 #: Phases without an open attempt: the next attempt uses the function deployed by then.
 _BETWEEN_ATTEMPTS = (Phase.READING, Phase.BACKOFF, Phase.RECHECKING)
@@ -89,7 +99,7 @@ class OrchestratorMachine:
             case on.MessageReceived():
                 return self._message(event)
             case on.DrainRequested():
-                return self._drain()
+                return self._drain(event)
             case on.SchedulerReturned():
                 return self._resynchronise()
             case on.ObjectNoticed():
@@ -133,6 +143,12 @@ class OrchestratorMachine:
                 return attempt.reopened(job, event)
             case on.AttemptGranted():
                 return attempt.granted(job, event, budget)
+            case on.AttemptOpened():
+                return without_device.opened(job, event, budget)
+            case on.AttemptStarted():
+                return without_device.started(job, event)
+            case on.AttemptClosed():
+                return without_device.closed(job, event, budget)
             case on.AttemptWaiting():
                 return attempt.waiting(job, event, budget)
             case on.AttemptImpossible():
@@ -142,13 +158,19 @@ class OrchestratorMachine:
             case on.EnvelopeStaged():
                 return attempt.staged(job, event, budget)
             case on.StagedRecorded():
+                if not job.with_device:
+                    return without_device.recorded(job, event, budget)
                 return attempt.recorded(job, event, budget)
             case on.LeaseChanged():
                 return self._lease(job, event)
             case on.LeaseGone():
                 return self._lease_gone(job, event)
+            case on.ResultNoticed() | on.ReportNoticed() if not job.with_device:
+                return without_device.noticed(job)
             case on.ResultNoticed():
                 return attempt.look_for_result(job)
+            case on.ReportNoticed():
+                return ()  # the end of its lease comes
             case on.ReportRead():
                 return ending.report_read(job, event, budget, jitter)
             case on.FunctionFailureRecorded():
@@ -295,9 +317,11 @@ class OrchestratorMachine:
             return ending.result_read(job, event)
         job.result_known, job.result = True, event.result
         if event.result is not None:
-            if not _may_replace(job, event):
+            if not ending.may_replace(job, event):
                 return ending.already_decided(job, event.result, event.at_s)
             job.replace_etag, job.result = event.etag, None
+            # its record may be forgotten, but claims and reports of its attempts still stand
+            job.attempt, job.first_attempt = event.result.attempt, event.result.attempt + 1
         return self._read(job)
 
     def _read(self, job: Job) -> Iterable[do.Action]:
@@ -320,7 +344,7 @@ class OrchestratorMachine:
             job.revision = record.revision  # our own newer write: the scheduler moved the record
             return attempt.open_next(job)
         job.phase = Phase.ADOPTING
-        return [_adopt(job, record, receipt_handle=job.newest_receipt_handle)]
+        return [adoption(job, record, event.wall_s, self._budget, job.newest_receipt_handle)]
 
     def _no_record(self, job: Job) -> Iterable[do.Action]:
         """The record was never written, or was forgotten long after its end."""
@@ -351,7 +375,10 @@ class OrchestratorMachine:
     def _orphan(self, event: on.Orphaned) -> Iterable[do.Action]:
         function = self._functions.get(event.function)
         source = input_from_payload(event.record.block)
-        if self._draining or event.job in self.jobs or function is None or source is None:
+        known = self.jobs.get(event.job)
+        if known is not None and known.phase in _AWAITING_PUSHES:
+            return [do.ReadRecord(job=known.id)]  # its owner no longer, by a push that was lost
+        if self._draining or known is not None or function is None or source is None:
             return ()
         job = Job(
             id=event.job,
@@ -363,7 +390,8 @@ class OrchestratorMachine:
         )
         self.jobs[job.id] = job
         # a beat at once: the last owner may have died just before its own
-        return [_adopt(job, event.record, receipt_handle=None), *self._beat(job)]
+        adopting = adoption(job, event.record, event.wall_s, self._budget, None)
+        return [adopting, *self._beat(job)]
 
     def _adopted(self, job: Job, event: on.Adopted) -> Iterable[do.Action]:
         record = event.record
@@ -378,8 +406,12 @@ class OrchestratorMachine:
                 return ending.delete(job)
             case Step.WAITING:
                 return attempt.wait(job, self._budget)
-            case Step.RESERVED if record.strikes >= self._budget.strikes_max:
+            case _ if record.packing and record.strikes > self._budget.strikes_max:
                 return ending.poison(job, record.strikes, event.wall_s)
+            case Step.RECEIVED if record.packing:
+                return attempt.stage(job, self._budget)
+            case Step.STAGED | Step.RUNNING if not record.with_device:
+                return without_device.resume(job, record, event.wall_s, self._budget)
             case Step.RESERVED if event.granted is not None:
                 return attempt.stage(job, self._budget)
             case Step.STAGED | Step.RUNNING | Step.COMMITTED if event.granted is not None:
@@ -389,7 +421,7 @@ class OrchestratorMachine:
         return ending.lease_ended(
             job,
             job.attempt,
-            _end_reason(record),
+            attempt.end_reason(record),
             "the lease ended while no orchestrator watched it",
         )
 
@@ -407,8 +439,8 @@ class OrchestratorMachine:
 
     def _resynchronise(self) -> list[do.Action]:
         """Read the records of all waiting jobs: pushes may be lost while the scheduler is away."""
-        waiting = (Phase.WAITING, Phase.RUNNING)
-        return [do.ReadRecord(job=j.id) for j in self.jobs.values() if j.phase in waiting]
+        waiting = [job for job in self.jobs.values() if job.phase in _AWAITING_PUSHES]
+        return [do.ReadRecord(job=job.id) for job in waiting]
 
     def _lease_gone(self, job: Job, event: on.LeaseGone) -> Iterable[do.Action]:
         """The lease ended before its push came; the record has the reason."""
@@ -421,6 +453,10 @@ class OrchestratorMachine:
     def _timer(self, job: Job, event: on.TimerFired) -> Iterable[do.Action]:
         if event.timer is do.Timer.BEAT:
             return self._beat(job)
+        if event.timer is do.Timer.DEADLINE:  # of an earlier attempt, if this one has a device
+            return () if job.with_device else without_device.deadline_passed(job, self._budget)
+        if event.timer is do.Timer.CHECK and not job.with_device:
+            return without_device.check(job)
         return attempt.timer(job, event, self._budget)
 
     def _beat(self, job: Job) -> list[do.Action]:
@@ -438,7 +474,7 @@ class OrchestratorMachine:
         job.failures[name] = tries = job.failures.get(name, 0) + 1
         job.looking = job.looking and not isinstance(event.action, do.ReadResult)
         if not event.retryable and isinstance(event.action, do.StageEnvelope):
-            return ending.staging_failed(job, event)
+            return ending.staging_failed(job, event, self._budget, self._jitter)
         if not event.retryable and tries >= NON_RETRYABLE_TRIES_MAX:
             refused = ending.refused(job, event)
             if refused:
@@ -448,44 +484,17 @@ class OrchestratorMachine:
         pause_s *= self._jitter.uniform(0.5, 1.0)
         return [do.RepeatLater(job=job.id, action=event.action, in_s=pause_s)]
 
-    def _drain(self) -> Iterable[do.Action]:
+    def _drain(self, event: on.DrainRequested) -> Iterable[do.Action]:
+        """Hand jobs back; one that is being opened or packed has some time, as it nearly runs."""
         self._draining = True
-        unstarted = [job for job in self.jobs.values() if job.phase in NOT_STARTED]
-        return [a for job in unstarted for a in (*attempt.hand_back(job), *self._forget(job))]
+        phases = UNSTAGED if event.last else NOT_STARTED - UNSTAGED_SOON
+        unstaged = [job for job in self.jobs.values() if job.phase in phases]
+        return [
+            action
+            for job in unstaged
+            for action in (*attempt.hand_back(job, even_granted=True), *self._forget(job))
+        ]
 
     def _forget(self, job: Job) -> Iterable[do.Action]:
         self.jobs.pop(job.id, None)
         return [do.ForgetJob(job=job.id)]
-
-
-def _adopt(job: Job, record: Record, *, receipt_handle: str | None) -> do.Action:
-    return do.AdoptRecord(
-        job=job.id,
-        revision=record.revision,
-        receipt_handle=receipt_handle,
-        suspect=_is_suspect(record),
-    )
-
-
-def _is_suspect(record: Record) -> bool:
-    """Its owner ended while it packed this job, or another one at the same time."""
-    return record.owner is None and record.step is Step.RESERVED
-
-
-def _may_replace(job: Job, event: on.ResultRead) -> bool:
-    """A redriven copy may replace the failure that it was sent for, and nothing newer."""
-    dead_at_s, result = job.input.dead_at_s, event.result
-    return (
-        dead_at_s is not None
-        and result is not None
-        and result.state in ("FAILED", "REJECTED")
-        and result.ended_at_s <= dead_at_s + 1e-6  # written by the same clock, through JSON
-    )
-
-
-def _end_reason(record: Record) -> EndReason | None:
-    """The reason in the record for the end of its newest lease; None when there is none."""
-    try:
-        return EndReason(record.reason or "")
-    except ValueError:
-        return None

@@ -15,8 +15,10 @@ from fdl.model import Document
 from fdl.plan import plan as planning
 from fdl.plan.desired import DesiredFunction, desired
 from fdl.plan.groups import deployed
+from fdl.plan.placeholders import at_place
 from fdl.plan.plan import Action, Plan, Step
 from fdl.plan.resources import FunctionResource, Ledger
+from fdl.written import Written, written
 from orchgpu.deploy.files import (
     facts_of,
     known_middlewares,
@@ -24,7 +26,7 @@ from orchgpu.deploy.files import (
     name_of,
     read_document,
 )
-from orchgpu.deploy.package import build
+from orchgpu.deploy.package import PackedFile, build
 from orchgpu.deploy.ports import Cloud
 from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
 
@@ -52,7 +54,9 @@ class Prepared(Value):
     rewritten: bool = False  #: parts of the file are read as newer keys
     preheated: tuple[str, ...] = ()  #: functions to call once after a change
     wanted: tuple[DesiredFunction, ...] = ()  #: the desired state; empty for a removal
+    packed: Mapping[str, tuple[PackedFile, ...]] = {}  #: function → the user's files in its package
     note: str = ""  #: of the revisions that the plan makes
+    written: Mapping[str, Written] = {}  #: function → its part of the file
     drift: tuple[Drift, ...] = ()  #: changes outside of deploys, where requested
 
 
@@ -64,10 +68,18 @@ def validate(path: Path) -> tuple[Document, tuple[Diagnostic, ...]]:
     )
 
 
-def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None = None) -> Prepared:
+def prepare(
+    path: Path,
+    cloud: Cloud,
+    budget: Budget,
+    document: Document | None = None,
+    *,
+    outside: bool = False,
+) -> Prepared:
     """Plan a deploy of a file; changes nothing. Raises INVALID with every error found.
 
     `document`: the parsed file, where it was read before (standard input can be read once).
+    `outside`: packages may have files from outside of the definition's folder.
     """
     document = document or read_document(path)
     notes = lint(
@@ -79,9 +91,11 @@ def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None 
     errors = [note for note in notes if note.severity is Severity.ERROR]
     if errors:
         raise invalid("\n".join(note.text(name_of(path)) for note in errors))
-    functions = [located(function, path.parent) for function in deployed(document)]
+    functions = [
+        at_place(located(function, path.parent), cloud.place) for function in deployed(document)
+    ]
     facts = cloud.facts(functions)
-    built = [build(function, path.parent) for function in functions]
+    built = [build(function, path.parent, outside=outside) for function in functions]
     wanted = [
         desired(function, cloud.place, package.code, budget, facts)
         for function, package in zip(functions, built, strict=True)
@@ -95,7 +109,9 @@ def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None 
         notes=notes,
         rewritten=bool(document.rewrites),
         preheated=tuple(f.name for f in functions if f.function.preheat),
+        packed={name: package.files for name, package in zip(names, built, strict=True)},
         wanted=tuple(wanted),
+        written={name: part for name in names if (part := written(document, name)) is not None},
     )
 
 
@@ -114,6 +130,7 @@ def prepare_rollback(name: str, number: int | None, cloud: Cloud) -> Prepared:
         packages=packages,
         wanted=(wanted,),
         note=f"rollback to {revision.number}",
+        written={} if revision.written is None else {name: revision.written},
     )
 
 
@@ -192,6 +209,7 @@ def _keep(wanted: DesiredFunction, prepared: Prepared, cloud: Cloud) -> None:
         note=prepared.note,
         plan=prepared.plan,
         package=package,
+        written=prepared.written.get(wanted.name),
     )
     cloud.keep(revision, prepared.packages.get(package))
 

@@ -67,8 +67,23 @@ def _read(path: Path) -> bytes:
             return file.read(BYTES_MAX + 1)
     except FileNotFoundError:
         raise AppError(ErrorCode.NOT_FOUND, f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise invalid(f"{path} is a folder: give the definition{_definition_in(path)}") from None
     except OSError as error:
         raise invalid(f"{path}: {error.strerror}") from error
+
+
+def _definition_in(folder: Path) -> str:
+    """The one file of a folder that looks like a definition, for a message."""
+    found = [one for one in folder.glob("*.y*ml") if _declares_functions(one)]
+    return f", as {found[0]}" if len(found) == 1 else ", a .yaml or .py file in it"
+
+
+def _declares_functions(path: Path) -> bool:
+    try:
+        return path.is_file() and b"functions:" in path.read_bytes()[:_LOOK_BYTES_MAX]
+    except OSError:
+        return False
 
 
 def known_middlewares() -> Mapping[str, MiddlewareFacts]:

@@ -18,6 +18,7 @@ from corekit.values import Value
 from fdl.plan.desired import DesiredFunction
 from fdl.plan.plan import Action, Plan, Step
 from fdl.plan.resources import KINDS, FunctionResource, Ledger, Package, Record, Resource, digest
+from fdl.written import Written
 
 #: Older ones are deleted; a rollback comes minutes or days after a deploy.
 REVISIONS_KEPT = 20
@@ -36,6 +37,16 @@ class Revision(Value):
     summary: tuple[str, ...]  #: the changes, as sentences of the plan
     package: str  #: hex sha256 of the kept zip; "" = none
     resources: tuple[Mapping[str, object], ...]  #: each with its `kind`
+    written: Written | None = None  #: the part of the file; None: it is not known
+
+    @property
+    def changes(self) -> str:
+        """One line: the note, else changes by name and the number of created resources."""
+        created = sum(line.startswith("+") for line in self.summary)
+        changed = [line.removeprefix("~ ") for line in self.summary if line.startswith("~")]
+        if self.note or (self.number == 1 and not changed):
+            return self.note or "first deploy"
+        return "; ".join([*changed, *([f"{created} created"] if created else [])])
 
     def wanted(self) -> DesiredFunction:
         """The desired state, for a plan. Raises INVALID when another version wrote it."""
@@ -54,7 +65,14 @@ def _resource(revision: Revision, value: Mapping[str, object]) -> Resource:
 
 
 def revision_of(
-    wanted: DesiredFunction, *, number: int, at_s: float, note: str, plan: Plan, package: str
+    wanted: DesiredFunction,
+    *,
+    number: int,
+    at_s: float,
+    note: str,
+    plan: Plan,
+    package: str,
+    written: Written | None = None,
 ) -> Revision:
     """The revision that `plan` makes of one function."""
     resources = tuple(_plain(resource) for resource in wanted.resources)
@@ -71,6 +89,7 @@ def revision_of(
         summary=tuple(lines[:SUMMARY_LINES_MAX]),
         package=package,
         resources=resources,
+        written=written,
     )
 
 

@@ -39,7 +39,7 @@ async def serve(settings: HistorySettings, store: Store) -> None:
     stop = stop_signal()
     consumer = Consumer(store, settings.http, settings.access, budget_from_environment())
     async with Nursery("orchgpu-collect") as nursery:
-        nursery.start_eternal(consumer.run(), "consumer")
+        nursery.start_loop(consumer.run, "consumer")
         write_ready(settings.ready_file, {"store": str(settings.store)})
         logger.info("writing %s", settings.store, extra={"event": "serving"})
         await until_first(stop.wait(), nursery.failed())

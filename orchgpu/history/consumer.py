@@ -114,11 +114,16 @@ class Consumer:
         self._clock = clock or SystemClock()
         self._on_written = on_written
         self._devices = Devices()
-        self._pending = Pending()
+        self._pending = Pending()  # reset by `run`
         self._complete = True  # False: between `started` and the end of the state
 
     async def run(self) -> None:
-        """Consume without end. Raises DENIED, INVALID, and the errors of the store."""
+        """Consume without end; called again after an error, it continues where the store ends.
+
+        Raises DENIED, INVALID, and the errors of the store.
+        """
+        self._pending, self._complete = Pending(), True
+        self._devices.clear()
         after = await asyncio.to_thread(lambda: self._store.position)
         self._devices.restore(await asyncio.to_thread(self._store.latest_presences))
         stream = watched(self._http, self._access, after=after, budget=self._budget)
@@ -207,7 +212,7 @@ async def _batches(events: AsyncIterator[Watched]) -> AsyncGenerator[list[Watche
         try:
             async for one in events:
                 await queue.put(one)
-        except AppError as error:
+        except Exception as error:  # the consumer's, which waits for events
             await queue.put(error)
 
     filling = asyncio.create_task(fill(), name="history-events")

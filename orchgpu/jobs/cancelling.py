@@ -2,7 +2,9 @@
 
 A job is over when its result exists, so a CANCELLED result is committed first, on the condition
 that there is none; then its lease is revoked, which makes its orchestrator finish it. A job without
-a lease or an orchestrator is finished from here, by the same steps in the same order.
+a lease or an orchestrator is finished from here, by the same steps in the same order. Without a
+device the attempt's claim is taken, so that no later start runs it; a running one finds the result
+within some seconds and ends its code.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ def commit_cancelled(cloud: JobCloud, known: Known, detail: str) -> None:
         if error.code is not ErrorCode.CONFLICT:
             raise
         _refuse_ended(known.job, _state_of(cloud, function, known.job))
+    if known.record is not None and not known.record.with_device:
+        cloud.close_attempt(function, known.job, known.attempt)
 
 
 def cancelled_result(known: Known, detail: str, now_s: float) -> Result:

@@ -12,14 +12,15 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TypeVar
 
-from contract.keys import job_id, report_key, result_key
+from contract.claim import Claim
+from contract.keys import claim_key, job_id, report_key, result_key
 from contract.result import Report, Result
 from corekit.aio.newer import known
 from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import did_you_mean
 from corekit.values import Value
-from fdl.plan.resources import Ledger, Notification, Record
+from fdl.plan.resources import Ledger, Notification, QueueResource, Record
 from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
 from orchgpu.core.function import Function
 from orchgpu.jobs.direct import DirectFunction
@@ -81,7 +82,7 @@ class JobCloud:
     # ------------------------------------------------------------------ deployed functions
 
     def function(self, name: str) -> Function:
-        """The deployed function. Raises NOT_FOUND, or INVALID for a function without a device."""
+        """The deployed function. Raises NOT_FOUND, or INVALID for a function without jobs."""
         key = f"functions/{name}.json"
         body = self._found(self.services.state_bucket, key)
         if body is None:
@@ -126,27 +127,35 @@ class JobCloud:
         return [key.removeprefix(prefix).removesuffix(".json") for key in listed]
 
     def _not_served(self, name: str) -> AppError:
-        """INVALID for a function without a device, else NOT_FOUND."""
+        """INVALID for a function without jobs, else NOT_FOUND."""
         found = self.direct(name)
         if found is None:
             others = [other for other in self.deployed() if other != name]
-            hint = did_you_mean(name, others, otherwise="; `orchgpu deploy FDL` deploys one")
+            hint = "; `orchgpu deploy FDL` deploys one"
+            if others:
+                hint = f"{did_you_mean(name, others)}; deployed are {', '.join(sorted(others))}"
             return AppError(ErrorCode.NOT_FOUND, f"no function {name!r} is deployed here{hint}")
-        upload = f"upload to {' or '.join(found.places)} instead"
+        upload = f"`orchgpu put FILE {name}` uploads to {' or '.join(found.places)}"
         return invalid(
-            f"{name!r} has no gpu: block, so the orchestrator does not serve it and it cannot be "
-            f"followed; {upload if found.places else 'nothing triggers it'}"
+            f"{name!r} has no jobs (`job: none`), so its runs cannot be listed or followed; "
+            f"{upload if found.places else 'nothing triggers it'}, and `orchgpu dlq ls {name}` "
+            "lists events that it could not run"
         )
 
     def direct(self, name: str) -> DirectFunction | None:
-        """The deployed function of that name without a device, if there is one."""
+        """The deployed function of that name without jobs, if there is one."""
         ledger = None if name in self.served() else self.ledger(name)
         if ledger is None or f"{Record.kind}/{name}" in ledger.created:
             return None  # with a record: an interrupted deploy or removal; deploy it again
-        return DirectFunction(name=name, inputs=self._triggers(ledger))
+        queues = [key for key in ledger.created if key.startswith(f"{QueueResource.kind}/")]
+        return DirectFunction(
+            name=name,
+            inputs=self._triggers(ledger),
+            dead_letters=queues[0].partition("/")[2] if queues else "",
+        )
 
     def direct_functions(self) -> list[DirectFunction]:
-        """All deployed functions without a device, by name."""
+        """All deployed functions without jobs, by name."""
         found = (self.direct(name) for name in self.deployed())
         return [one for one in found if one is not None]
 
@@ -221,6 +230,16 @@ class JobCloud:
         bucket, key = function.intermediate_bucket, result_key(result.job_id)
         self.services.write_once(bucket, key, result.to_json(), replaces=replaced)
 
+    def close_attempt(self, function: Function, job: str, attempt: int) -> None:
+        """Take the claim of an attempt without a device, unless a start has it."""
+        bucket, key, now_s = function.intermediate_bucket, claim_key(job, attempt), time.time()
+        claim = Claim(job_id=job, attempt=attempt, request="", claimed_at_s=now_s, ends_at_s=now_s)
+        try:
+            self.services.write_once(bucket, key, claim.to_json(), replaces=None)
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+
     def report(self, function: Function, job: str, attempt: int) -> tuple[Report, float] | None:
         """The report of a failed attempt and the time it was stored; None when there is none."""
         bucket, key = function.intermediate_bucket, report_key(job, attempt)
@@ -236,13 +255,24 @@ class JobCloud:
 
     # ------------------------------------------------------------------ objects and queues
 
+    def letters(self, function: Function | DirectFunction) -> int:
+        """The number of dead letters of a function."""
+        if isinstance(function, Function):
+            return self.messages(function.dead_letter_url)
+        name = function.dead_letters
+        return self.messages(self.services.queue_url(name)) if name else 0
+
     def objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
         """Every object below a prefix, by key. Raises NOT_FOUND for an unknown bucket."""
         return self.services.list_objects(bucket, prefix)
 
-    def fetch(self, bucket: str, key: str) -> bytes:
+    def head(self, bucket: str, key: str) -> Head:
+        """The properties of an object that was listed or written."""
+        return _existing(lambda: self.services.head_object(bucket, key))
+
+    def fetch(self, bucket: str, key: str, *, etag: str | None = None) -> bytes:
         """One whole object that was listed or written."""
-        return _existing(lambda: self.services.read_object(bucket, key)[0])
+        return _existing(lambda: self.services.read_object(bucket, key, etag=etag)[0])
 
     def download(self, bucket: str, key: str, to: Path) -> None:
         """An object that was listed or written, into a file, in pieces.

@@ -1,4 +1,4 @@
-"""Functions without a device: objects start them directly, no orchestrator serves them."""
+"""Functions without jobs (`job: none`): objects start them, and no orchestrator serves them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fdl.plan.resources import Notification
 
 
 class DirectFunction(Value):
-    """A function without a device, as it is deployed."""
+    """A function without jobs, as it is deployed."""
 
     name: str
     inputs: Sequence[Notification]  #: the rules by which objects start it
+    dead_letters: str = ""  #: name of the queue of events that it could not run; "" = it has none
 
     @property
     def places(self) -> list[str]:

@@ -150,9 +150,24 @@ def _function(cloud: JobCloud, known: Scheduled | None, job: str) -> Function | 
 
 
 def moments(known: Known) -> list[Moment]:
-    """All moments, by time. The clocks are those of several machines."""
+    """All moments, as they happened. The clocks are those of several machines."""
     found = [*_of_queue(known), *_of_record(known), *_of_function(known)]
-    return sorted(found, key=lambda moment: moment.at_s)
+    return _as_they_happened(found, known.attempt)
+
+
+def _as_they_happened(found: list[Moment], attempt: int) -> list[Moment]:
+    """By time, but never an effect before its cause: a step is noted after what it began."""
+    chain = (
+        *("RStart", Step.RECEIVED, Step.WAITING, Step.RESERVED, Step.STAGED, Step.RUNNING),
+        *(f"EStart:{attempt}", f"EEnd:{attempt}", "result", Step.COMMITTED, Step.ENDED),
+    )
+    by_kind = {moment.id.partition("@")[0]: moment for moment in found}
+    order, not_before_s = {}, 0.0
+    for kind in chain:
+        if (moment := by_kind.get(kind)) is not None:
+            not_before_s = max(not_before_s, moment.at_s)
+            order[moment.id] = not_before_s
+    return sorted(found, key=lambda moment: order.get(moment.id, moment.at_s))
 
 
 def intervals_of(known: Known) -> tuple[Interval, ...]:
@@ -190,7 +205,7 @@ def _of_record(known: Known) -> Iterator[Moment]:
         Step.WAITING: ("scheduler", "waits for a device", None),
         Step.RESERVED: ("scheduler", f"lease granted{_shares(known)}", None),
         Step.STAGED: ("orchestrator", "envelope staged, which starts the function", None),
-        Step.RUNNING: ("device", f"session opened{_device(known)}", None),
+        Step.RUNNING: _running(known, record),
         Step.COMMITTED: ("orchestrator", "result seen", "NEnd"),
         LEASE_ENDED: ("device", "lease ended, the device is free", None),
         Step.ENDED: ("scheduler", f"job {record.outcome}", "REnd"),
@@ -203,6 +218,12 @@ def _of_record(known: Known) -> Iterator[Moment]:
     if RETRY_AT in record.times and record.step is Step.RECEIVED:
         at_s, what = record.times[RETRY_AT], "next attempt is due"
         yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"{RETRY_AT}@{at_s}")
+
+
+def _running(known: Known, record: Record) -> tuple[str, str, None]:
+    if not record.with_device:
+        return "function", "the function claimed its attempt", None
+    return "device", f"session opened{_device(known)}", None
 
 
 def _of_earlier_leases(record: Record) -> Iterator[Moment]:

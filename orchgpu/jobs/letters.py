@@ -3,6 +3,10 @@
 A letter is the event that started a job, with the reason and time of its failure. Sent back, it
 gives the job a new budget of attempts; the new result may replace that failure and nothing else
 (`orchgpu.core.machine`), so that it does no harm to send a letter back twice.
+
+A function without jobs has Lambda's own records of the events that it could not run. Sent back,
+such an event starts the function once more: twice, if this command is cut off before the letter is
+deleted.
 """
 
 from __future__ import annotations
@@ -11,11 +15,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from orchgpu.cloud_services import CloudServices
+from orchgpu.core.completion import failure_of, places_of
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
+from orchgpu.jobs.direct import DirectFunction
 from orchgpu.ports import Message
 
 #: A letter that was read stays hidden this long when this process dies before unhiding it.
@@ -79,12 +87,75 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def read_failure(message: Message) -> Letter:
+    """The letter in Lambda's record of an event that it could not run; total."""
+    try:
+        value = json.loads(message.body)
+    except (ValueError, RecursionError):
+        value = None
+    found: Mapping[str, object] = value if isinstance(value, Mapping) else {}
+    reason, detail = failure_of(found) if found else (None, "")
+    payload = found.get("requestPayload")
+    places = [f"{bucket}/{key}" for bucket, key in places_of(payload)]
+    return Letter(
+        id=message.id,
+        handle=message.receipt_handle,
+        body=json.dumps(payload),
+        job=None,
+        reason=reason,
+        detail=detail,
+        dead_at_s=_time(found.get("timestamp")),
+        input=", ".join(places) or None,
+    )
+
+
+def _time(value: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except ValueError:
+        return None
+
+
+class _OfJobs:
+    """The dead letters of a function with jobs."""
+
+    def __init__(self, services: CloudServices, function: Function) -> None:
+        self._services = services
+        self._function = function
+        self.url = function.dead_letter_url
+
+    def read(self, message: Message) -> Letter:
+        return read_letter(message, self._function)
+
+    def send_back(self, letter: Letter) -> None:
+        self._services.send(self._function.queue_url, letter.body, letter.traceparent)
+
+
+class _OfEvents:
+    """The dead letters of a function without jobs."""
+
+    def __init__(self, services: CloudServices, function: DirectFunction) -> None:
+        """Raises NOT_FOUND for a function that has no such queue."""
+        if not function.dead_letters:
+            message = f"{function.name} was deployed without dead letters; deploy it again"
+            raise AppError(ErrorCode.NOT_FOUND, message)
+        self._services = services
+        self._name = function.name
+        self.url = services.queue_url(function.dead_letters)
+
+    def read(self, message: Message) -> Letter:
+        return read_failure(message)
+
+    def send_back(self, letter: Letter) -> None:
+        self._services.start(self._name, letter.body)
+
+
 @dataclass(slots=True)
 class DeadLetters:
     """The letters that were read and not sent back; `unhide` releases them. Raises AppError."""
 
     services: CloudServices
-    function: Function
+    box: _OfJobs | _OfEvents
     _read: dict[str, Letter] = field(default_factory=dict)
 
     def read(self, limit: int) -> list[Letter]:
@@ -94,32 +165,37 @@ class DeadLetters:
         return list(self._read.values())
 
     def send_back(self, letter: Letter) -> None:
-        """Send to the job queue, then delete the dead letter: a crash in between does no harm."""
-        self.services.send(self.function.queue_url, letter.body, letter.traceparent)
-        self.services.delete(self.function.dead_letter_url, letter.handle)
+        """Send it back, then delete the dead letter: a crash in between loses nothing."""
+        self.box.send_back(letter)
+        self.services.delete(self.box.url, letter.handle)
         del self._read[letter.id]
 
     def unhide(self) -> None:
         """Make the letters that were only read visible to others at once."""
         handles = [letter.handle for letter in self._read.values()]
         for start in range(0, len(handles), BATCH_MAX):
-            url = self.function.dead_letter_url
-            self.services.unhide(url, handles[start : start + BATCH_MAX])
+            self.services.unhide(self.box.url, handles[start : start + BATCH_MAX])
 
     def _receive(self, count_max: int) -> bool:
-        url = self.function.dead_letter_url
         received = self.services.receive(
-            url, count_max=count_max, hidden_s=HIDDEN_S, wait_s=EMPTY_AFTER_S
+            self.box.url, count_max=count_max, hidden_s=HIDDEN_S, wait_s=EMPTY_AFTER_S
         )
         before = len(self._read)
-        self._read |= {one.id: read_letter(one, self.function) for one in received}
+        self._read |= {one.id: self.box.read(one) for one in received}
         return len(self._read) > before
 
 
 @contextmanager
-def dead_letters(services: CloudServices, function: Function) -> Iterator[DeadLetters]:
+def dead_letters(
+    services: CloudServices, function: Function | DirectFunction
+) -> Iterator[DeadLetters]:
     """The letters of a function; however the block ends, those not sent back are visible again."""
-    letters = DeadLetters(services, function)
+    box: _OfJobs | _OfEvents
+    if isinstance(function, Function):
+        box = _OfJobs(services, function)
+    else:
+        box = _OfEvents(services, function)
+    letters = DeadLetters(services, box)
     try:
         yield letters
     finally:

@@ -68,6 +68,11 @@ def reason_of(record: Record) -> str:
     return record.reason if record.reason in _JOB_REASONS else Reason.NONE.value
 
 
+def shown_reason(reason: object) -> str:
+    """A reason for people: nothing where there is none."""
+    return "" if reason in (None, Reason.NONE) else str(reason)
+
+
 def record_json(record: Record) -> dict[str, object]:
     """A job record as data; its function and input are those of the orchestrator's block."""
     block = record.block

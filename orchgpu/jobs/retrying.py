@@ -49,5 +49,10 @@ def letter_body(known: Known, result: Result) -> str:
             f"neither a dead letter nor a record of {known.job} exists any more; upload its input"
             " again",
         )
+    function = known.function
+    if function is not None and not function.takes_from(source.bucket, source.key):
+        where = f"s3://{source.bucket}/{source.key}"
+        text = f"the record of {known.job} names {where}, which is not an input of {function.name}"
+        raise AppError(ErrorCode.DENIED, f"{text}: it is not run again")
     event = json.dumps(source.as_s3_event())
     return dead_letter_body(event, known.job, result.reason, result.detail, result.ended_at_s)

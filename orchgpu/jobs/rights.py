@@ -109,7 +109,7 @@ class JobRights(Value):
 
     def _require_requester(self, what: str) -> None:
         self.key.require(Role.REQUESTER, f"{what} of job {self.job}")
-        if self.record is None and self.function is not None:
+        if self.function is not None:  # a record names whichever its key wrote
             self.key.require_function(self.function)
 
     def _is_owner(self, record: Record) -> bool:

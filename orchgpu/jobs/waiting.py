@@ -131,6 +131,11 @@ def in_lines(sentence: str) -> str:
     return sentence.replace(_BLOCKED_BY, "\n  blocked by ")
 
 
+def without_leases(sentence: str) -> str:
+    """The sentence without the leases, as a list of many jobs has it."""
+    return sentence.partition(_BLOCKED_BY)[0]
+
+
 def pause_sentence(record: Record, now_s: float) -> str:
     """The reason why a job waits, other than for a device; "" when it proceeds or is over."""
     if record.step is Step.RECEIVED and record.times.get(RETRY_AT, 0.0) > now_s:
@@ -138,11 +143,10 @@ def pause_sentence(record: Record, now_s: float) -> str:
         why = f" ({record.reason})" if record.reason else ""
         return f"attempt {record.attempt} failed{why}; the next one is due in {due_s:.0f} s"
     if record.step is Step.ENDED or record.owner is not None:
-        return (
-            "the envelope is staged; the function has not opened a session yet"
-            if record.step is Step.STAGED
-            else ""
-        )
+        if record.step is not Step.STAGED:
+            return ""
+        what = "opened a session" if record.with_device else "started"
+        return f"the envelope is staged; the function has not {what} yet"
     if record.step in (Step.STAGED, Step.RUNNING):
         return "the job has no owner now; its function continues, and any orchestrator adopts it"
     return "the job has no owner now: an orchestrator adopts it, or its message is delivered again"

@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cloud", choices=CLOUDS, default="embedded")
     parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--middleware", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--program", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--emulate", type=Path, help="emulated devices of the first host")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
     parser.add_argument("--verify-signatures", action="store_true")
@@ -134,6 +135,7 @@ def _settings(arguments: argparse.Namespace) -> LocalSettings:
         host_memory_mib=max(256, min(HOST_MEMORY_MIB_MAX, memory_mib // 4)),
         data=_named(arguments.data),
         middlewares=_named(arguments.middleware),
+        programs=_pairs(arguments.program),
         emulate=arguments.emulate,
         verify_signatures=arguments.verify_signatures,
         weather=arguments.weather,
@@ -142,7 +144,11 @@ def _settings(arguments: argparse.Namespace) -> LocalSettings:
 
 
 def _named(pairs: list[str]) -> dict[str, Path]:
-    return {name: Path(path) for name, _, path in (pair.partition("=") for pair in pairs)}
+    return {name: Path(path) for name, path in _pairs(pairs).items()}
+
+
+def _pairs(pairs: list[str]) -> dict[str, str]:
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
 #: Events that the log keeps too: nothing reads the output of a detached system.

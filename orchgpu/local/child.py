@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from corekit.aio.process import guarded
@@ -17,11 +18,14 @@ from corekit.values import Value
 
 #: Period of the checks for the ready file and the end of a program; each costs microseconds.
 LOOK_EVERY_S = 0.02
+#: Looks between two reads of the log of a program that starts.
+NEWS_EVERY_LOOKS = 25
 #: Lines of a dead program's log that are shown: enough for a Python traceback.
 LOG_TAIL_LINES = 15
 _LOG_TAIL_BYTES = 16_384
 
 Ready = Mapping[str, object]  #: the content of a ready file
+LogLine = Mapping[str, object]  #: a line of a program that logs JSON
 
 
 class Program(Value):
@@ -53,6 +57,7 @@ class Child:
         self.ready: Ready = {}
         program.ready_file.unlink(missing_ok=True)
         self._log_start = program.log.stat().st_size if program.log.exists() else 0
+        self._news_at = self._log_start
         with program.log.open("ab") as log:
             self._process = subprocess.Popen(
                 guarded(program.command, signal.SIGTERM),
@@ -74,20 +79,46 @@ class Child:
         """None while it runs; negative = the signal that killed it."""
         return self._process.poll()
 
-    async def wait_ready(self, limit_s: float) -> Ready:
-        """Its ready file's content. Raises Died or TIMEOUT."""
-        for _ in range(max(1, round(limit_s / LOOK_EVERY_S))):
+    async def wait_ready(self, limit_s: float, news: Callable[[LogLine], object] = bool) -> Ready:
+        """Its ready file's content. Raises Died, or TIMEOUT after this long without news.
+
+        `news` gets the lines of its log about the indexing of data, which may take minutes.
+        """
+        looks = most = max(1, round(limit_s / LOOK_EVERY_S))
+        while looks > 0:
+            looks -= 1
             if self.exit_status() is not None:
                 raise self.death()
             if self.program.ready_file.exists():
                 self.ready = self._read_ready()
                 return self.ready
+            if not looks % NEWS_EVERY_LOOKS:
+                for line in self._news():
+                    news(line)
+                    looks = most
             await asyncio.sleep(LOOK_EVERY_S)
         raise AppError(
             ErrorCode.TIMEOUT,
             f"{self.program.name} was not ready after {limit_s:.0f} s; see {self.program.log}",
             log_tail=self.log_tail(),
         )
+
+    def _news(self) -> list[LogLine]:
+        """The new lines of its log about indexing, as gpud writes them."""
+        try:
+            with self.program.log.open("rb") as log:
+                log.seek(self._news_at)
+                whole, newline, _ = log.read(_LOG_TAIL_BYTES).rpartition(b"\n")
+        except OSError:
+            return []
+        self._news_at += len(whole) + len(newline)
+        found: list[LogLine] = []
+        for line in whole.splitlines():
+            with contextlib.suppress(ValueError):
+                value = json.loads(line) if b'"indexing"' in line else None
+                if isinstance(value, dict) and value.get("event") == "indexing":
+                    found.append(value)
+        return found
 
     def _read_ready(self) -> Ready:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -17,10 +16,8 @@ from typing import IO
 from corekit.aio.files import replace_json
 from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.local_system import LOCK, SYSTEM, is_supervised, local_folder
 from corekit.values import Value
-
-#: Names the folder of the local system; unset = `.orchgpu` in the working directory.
-HOME_VARIABLE = "ORCHGPU_HOME"
 
 
 class ProgramState(StrEnum):
@@ -68,8 +65,8 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.system_file = self.path / "system.json"
-        self.lock_file = self.path / "lock"
+        self.system_file = self.path / SYSTEM
+        self.lock_file = self.path / LOCK
         self.logs = self.path / "logs"
         self.ready = self.path / "ready"
         self.temporary = self.path / "tmp"
@@ -114,17 +111,8 @@ class Home:
         return handle
 
     def supervised(self) -> bool:
-        """True while a supervisor holds the lock. Nothing is written: the disk may be read-only."""
-        try:
-            with self.lock_file.open() as handle:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise self._unusable(error) from error
-        return False
+        """True while a supervisor holds the lock."""
+        return is_supervised(self.path)
 
     def _unusable(self, error: OSError) -> AppError:
         return invalid(f"cannot use {self.path} for the local system: {error}")
@@ -166,4 +154,4 @@ class Home:
 
 def default_home() -> Home:
     """`$ORCHGPU_HOME`, else `.orchgpu` in the working directory."""
-    return Home(Path(os.environ.get(HOME_VARIABLE) or ".orchgpu"))
+    return Home(local_folder())

@@ -34,6 +34,8 @@ class LocalSettings(Value):
     data: Mapping[str, Path]  #: data sets resident on every host: name → file
     #: Middlewares of every host besides the built-in one: name → its server's program.
     middlewares: Mapping[str, Path] = field(default_factory=dict)
+    #: Programs of every host: name → command, as of `gpud --program`.
+    programs: Mapping[str, str] = field(default_factory=dict)
     emulate: Path | None = None  #: emulated devices of the first host
     verify_signatures: bool = False  #: the embedded cloud serves the holder of its key alone
     weather: str = ""  #: of the embedded cloud, as `local_cloud` reads it; empty = none
@@ -121,6 +123,7 @@ class Programs:
             *("--drain-s", "0"),  # the whole system stops: no other host takes its jobs
             *_each("--data", self._settings.data),
             *_each("--middleware", self._settings.middlewares),
+            *_each("--program", self._settings.programs),
         )
         return self._built(name, command, "gateway", {})
 
@@ -188,7 +191,7 @@ def last_address(ready: ReadyFiles, name: str, key: str) -> str:
     return address_of(str(ready.get(name, {}).get(key) or fixed_address()))
 
 
-def _each(option: str, named: Mapping[str, Path]) -> Iterator[str]:
+def _each(option: str, named: Mapping[str, Path | str]) -> Iterator[str]:
     for name, path in sorted(named.items()):
         yield from (option, f"{name}={path}")
 

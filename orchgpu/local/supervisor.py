@@ -6,18 +6,19 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import address_of, parse_address
-from orchgpu.local.child import Child, Program, Ready, birth_of
+from orchgpu.local.child import Child, LogLine, Program, Ready, birth_of
 from orchgpu.local.home import Home, ProcessRecord, ProgramState, SystemRecord
 from orchgpu.local.programs import ReadyFiles, key_pair
 from orchgpu.local.restarts import Restarts
 
 #: Progress as data: {"event": "starting" | "ready" | "died" | "restarting" | "given_up" |
-#: "stopped", "program": …, …}
+#: "stopped" | "indexing", "program": …, …}
 Event = dict[str, object]
 Report = Callable[[Event], None]
 #: Keys of ready files with an address.
@@ -70,7 +71,9 @@ class Supervisor:
         begun_s = time.monotonic()
         child = Child(program)
         self._put(child)
-        self._ready[program.name] = await child.wait_ready(self._budget.program_ready_s)
+        self._ready[program.name] = await child.wait_ready(
+            self._budget.program_ready_s, partial(self._indexing, program.name)
+        )
         self._report(
             {
                 "event": "ready",
@@ -79,6 +82,10 @@ class Supervisor:
                 "took_s": round(time.monotonic() - begun_s, 3),
             }
         )
+
+    def _indexing(self, program: str, line: LogLine) -> None:
+        about = {key: line.get(key) for key in ("data", "sequences", "part")}
+        self._report({"event": "indexing", "program": program, **about})
 
     def _put(self, fresh: Child) -> None:
         for at, child in enumerate(self._children):

@@ -36,6 +36,7 @@ class Launch:
         cloud: str,
         data: Mapping[str, Path],
         middlewares: Mapping[str, Path] | None = None,
+        programs: Mapping[str, str] | None = None,
         emulate: Path | None = None,
         allowed_hosts: Iterable[str] = (),
         verify_signatures: bool = False,
@@ -48,8 +49,9 @@ class Launch:
         home.create()
         command = [sys.executable, "-m", "orchgpu.local", "--home", str(home.path)]
         command += ["--cloud", cloud]
-        for option, named in (("--data", data), ("--middleware", middlewares or {})):
-            command += [part for name, path in named.items() for part in (option, f"{name}={path}")]
+        named = {"--data": data, "--middleware": middlewares or {}, "--program": programs or {}}
+        for option, pairs in named.items():
+            command += [part for name, one in pairs.items() for part in (option, f"{name}={one}")]
         command += [] if emulate is None else ["--emulate", str(emulate)]
         command += [part for name in allowed_hosts for part in ("--allow-host", name)]
         command += ["--verify-signatures"] if verify_signatures else []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from corekit.values import Value
-from fdl.model import Function
+from corekit.values import Value, replace
+from fdl.model import ROLE_PATH, Function
 from fdl.plan.desired import buckets_of
 from fdl.plan.resources import DeployTarget
-from fdl.plan.roles import role_of
+from fdl.plan.roles import BOUNDARY_NAME, boundary_of, role_of
 
 #: The version of IAM's policy language.
 LANGUAGE = "2012-10-17"
@@ -26,9 +26,9 @@ class Statement(Value):
 
     @property
     def equals(self) -> Mapping[str, str]:
-        """Condition key → the one value that it must equal."""
+        """Condition key → a value that it may equal."""
         named = self.condition.get("StringEquals", {})
-        return {str(key): str(value) for key, value in named.items()}
+        return {key: value if isinstance(value, str) else value[0] for key, value in named.items()}
 
     def document(self) -> dict[str, object]:
         """The statement as JSON."""
@@ -43,25 +43,37 @@ class Statement(Value):
 
 
 class Scope(Value):
-    """The account, region and functions of a policy; no functions: all, also later ones."""
+    """The account, region and functions of a policy.
+
+    No functions: all whose resources have names with these prefixes, also later ones.
+    """
 
     place: DeployTarget
     functions: tuple[Function, ...] = ()
+    bucket_prefix: str = ""
+    function_prefix: str = ""  #: of functions, and of their queues, roles and log groups
+    secret_prefix: str | None = None  #: of entries that functions may read; None = no entry
+    any_state: bool = False  #: the state bucket by its earlier name or by its newer one
 
     @property
     def state(self) -> str:
-        return self.place.bucket_arn(self.place.state_bucket)
+        return self.place.bucket_arn(self._state_name)
+
+    @property
+    def _state_name(self) -> str:
+        older = replace(self.place, account_regional=False).state_bucket
+        return f"{older}*" if self.any_state else self.place.state_bucket
 
     @property
     def all_buckets(self) -> tuple[str, ...]:
         """Buckets that deploy makes or configures."""
         named = (name for function in self.functions for name in buckets_of(function))
-        return self._arns((self.place.state_bucket, *named, *self._packages), "bucket")
+        return self._arns((self._state_name, *named, *self._packages), "bucket")
 
     @property
     def packages(self) -> tuple[str, ...]:
         """Buckets of functions' zips."""
-        return self._arns((self.place.state_bucket, *self._packages), "bucket", always=True)
+        return self._arns((self._state_name, *self._packages), "bucket", always=True)
 
     @property
     def _packages(self) -> tuple[str, ...]:
@@ -96,7 +108,12 @@ class Scope(Value):
     def queues(self, *which: int) -> tuple[str, ...]:
         """Queues of functions: 0 of jobs, 1 of dead letters, 2 of completions. [default: all]"""
         numbers = which or (0, 1, 2)
-        named = (f.queues[number] for f in self.functions if f.queued for number in numbers)
+        named = (
+            f.queues[number]
+            for f in self.functions
+            for number in numbers
+            if f.queues[number] in f.queue_names
+        )
         return self._arns(named, "queue")
 
     def keys(self, *, of_buckets: bool) -> tuple[str, ...]:
@@ -112,12 +129,25 @@ class Scope(Value):
         )
         return tuple(dict.fromkeys(key for key in named if key))
 
-    def made_roles(self) -> tuple[str, ...]:
-        """Roles that deploy makes."""
+    def made_roles(self, *, seen: bool = False) -> tuple[str, ...]:
+        """Roles that deploy makes.
+
+        `seen`: also by their names alone, as IAM names a role that does not exist.
+        """
         if not self.functions:
-            return (self.place.role_arn("orchgpu-*"), self.place.role_arn("*/orchgpu-*"))
-        roles = [role_of(f, self.place) for f in self.functions if f.iam.create]
-        return tuple(self.place.role_arn(f"{one.path.lstrip('/')}{one.name}") for one in roles)
+            names = [(ROLE_PATH[1:], f"{self.function_prefix}*")]
+        else:
+            made = [role_of(f, self.place) for f in self.functions if f.iam.create]
+            names = [(one.path[1:], one.name) for one in made]
+        paths = [path + name for path, name in names] + [name for _, name in names if seen]
+        return tuple(self.place.role_arn(path) for path in dict.fromkeys(paths))
+
+    def boundaries(self) -> tuple[str, ...]:
+        """The policies by which deploy limits those roles."""
+        if not self.functions:
+            return (self.place.policy_arn(BOUNDARY_NAME),)
+        named = (boundary_of(f, self.place) for f in self.functions if f.iam.create)
+        return tuple(dict.fromkeys(named))
 
     def by(self, service: str) -> dict[str, Any]:
         """The condition that a key is used through a service."""
@@ -128,19 +158,37 @@ class Scope(Value):
         return self._arns((f.name for f in self.functions), "function")
 
     @property
+    def without_jobs(self) -> tuple[str, ...]:
+        """Functions whose dead letters are sent back to Lambda itself."""
+        if not self.functions:
+            return self.lambdas
+        return tuple(self.place.function_arn(f.name) for f in self.functions if not f.queued)
+
+    @property
     def log_groups(self) -> tuple[str, ...]:
+        """Log groups as IAM names them in every action but those on tags."""
+        return tuple(f"{arn}:*" for arn in self.tagged_log_groups)
+
+    @property
+    def tagged_log_groups(self) -> tuple[str, ...]:
+        """Log groups as IAM names them in actions on tags (CloudWatch Logs API, LogGroup)."""
         where = f"arn:{self.place.partition}:logs:{self.place.region}:{self.place.account}"
-        names = [f.log_group for f in self.functions] or ["/aws/lambda/*"]
-        return tuple(f"{where}:log-group:{name}:*" for name in dict.fromkeys(names))
+        prefixed = f"/aws/lambda/{self.function_prefix}*"
+        names = [f.log_group for f in self.functions] if self.functions else [prefixed]
+        return tuple(f"{where}:log-group:{name}" for name in dict.fromkeys(names))
 
     def _arns(self, names: Iterable[str], kind: str, *, always: bool = False) -> tuple[str, ...]:
-        """ARNs of names, each once; without functions those of everything of the kind."""
+        """ARNs of names, each once; without functions also those of all with the prefix."""
         make = {
             "bucket": self.place.bucket_arn,
             "queue": self.place.queue_arn,
             "function": self.place.function_arn,
         }[kind]
-        chosen = tuple(dict.fromkeys(names)) if self.functions or always else ("*",)
+        prefix = self.bucket_prefix if kind == "bucket" else self.function_prefix
+        if self.functions or always:
+            chosen = tuple(dict.fromkeys(names))
+        else:
+            chosen = (*names, f"{prefix}*")
         return tuple(make(name) for name in chosen)
 
 

@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
@@ -17,6 +18,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import is_loopback, parse_address
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.core.admission.rates import Rates
 from orchgpu.startup_retry import StartupRetry, Stopped
 from orchgpu.web.console import Console
 from orchgpu.web.feed import Feed
@@ -24,6 +26,7 @@ from orchgpu.web.http.assets import read_assets
 from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.server import listen
 from orchgpu.web.http.sessions import Sessions
+from orchgpu.web.http.streams import Streams
 from orchgpu.web.metrics import ConsoleMetrics
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.scheduler import ANSWER_WITHIN_S, SchedulerDoor
@@ -31,6 +34,7 @@ from orchgpu.web.settings import ConsoleSettings
 from orchgpu.web.work.activity import ActivityReader
 from orchgpu.web.work.door import CloudDoor
 from orchgpu.web.work.explanations import Explanations
+from orchgpu.web.work.workloads import Workloads
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +87,8 @@ async def opened(
     """The parts of a console, of which those that read the scheduler run in the nursery."""
     clock, picture = SystemClock(), Picture(secrets.token_hex(4))
     sessions, feed = Sessions(clock), Feed(picture, clock)
-    live = LiveChanges(picture, sessions)
+    streams = Streams()
+    live = LiveChanges(picture, sessions, streams)
     client = SchedulerClient(
         settings.scheduler,
         budget=scheduler.budget,
@@ -98,18 +103,21 @@ async def opened(
         picture=picture,
         sessions=sessions,
         live=live,
-        metrics=ConsoleMetrics(picture, sessions, live),
+        streams=streams,
+        logins=Rates(),
+        metrics=ConsoleMetrics(picture, sessions, streams),
         scheduler=scheduler,
         cloud=await stack.enter_async_context(CloudDoor()),
         explanations=Explanations(client, clock),
+        workloads=Workloads(client, clock),
         activity=ActivityReader(settings.history, clock),
         feed=feed,
         nursery=nursery,
         assets=read_assets(),
         clock=clock,
     )
-    nursery.start_eternal(feed.run(client), "feed")
-    nursery.start_eternal(live.run(), "live")
+    nursery.start_loop(partial(feed.run, client), "feed")
+    nursery.start_loop(live.run, "live")
     stack.push_async_callback(nursery.close)  # before its client closes
     return console
 

@@ -9,10 +9,12 @@ from aiohttp import web
 
 from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
+from gpu_scheduler.core.admission.rates import Rates
 from orchgpu.web.feed import Feed
 from orchgpu.web.http.assets import Asset
 from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.sessions import Sessions
+from orchgpu.web.http.streams import Streams
 from orchgpu.web.metrics import ConsoleMetrics
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.scheduler import SchedulerDoor
@@ -20,6 +22,7 @@ from orchgpu.web.settings import ConsoleSettings
 from orchgpu.web.work.activity import ActivityReader
 from orchgpu.web.work.door import CloudDoor
 from orchgpu.web.work.explanations import Explanations
+from orchgpu.web.work.workloads import Workloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +33,14 @@ class Console:
     has_keys: bool  #: of the scheduler: browsers must log in
     picture: Picture
     sessions: Sessions
+    streams: Streams
     live: LiveChanges
+    logins: Rates
     metrics: ConsoleMetrics
     scheduler: SchedulerDoor
     cloud: CloudDoor
     explanations: Explanations
+    workloads: Workloads
     activity: ActivityReader
     feed: Feed
     nursery: Nursery

@@ -13,6 +13,7 @@ from remote_gpu.client.resources import Resource
 from remote_gpu.client.transport.handshake import Carrier, open_connection
 from remote_gpu.client.transport.prompt import PromptSocket
 from remote_gpu.client.transport.timing import ANSWER_S
+from remote_gpu.client.uses import uses_file
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused, WireError
@@ -31,6 +32,7 @@ from remote_gpu.wire.frames import (
 )
 from remote_gpu.wire.proof import Role
 from remote_gpu.wire.segment import SHARED_BYTES_MIN
+from remote_gpu.wire.uses import lacks_in
 
 if TYPE_CHECKING:
     from remote_gpu.client.transport.segment import SharedMemory
@@ -149,6 +151,7 @@ class Lane(Device):
         self._bare: dict[tuple[str, int], bytearray] = {}  # frames of calls without arguments
         self._gone: Refused | None = None
         self._graphs: set[str] = set()  # already sent
+        self._uses = uses_file()
         self._memory: SharedMemory | None = None
         self._may_share = isinstance(stream, socket.socket) and stream.family == socket.AF_UNIX
 
@@ -189,7 +192,10 @@ class Lane(Device):
                 header, meta = received
                 if header.call != call:
                     raise WireError(_error_of(meta) or f"answer to call {header.call}, not {call}")
-                return self._result(header, meta, None if kept else out)
+                result = self._result(header, meta, None if kept else out)
+                if self._uses is not None:
+                    self._uses.operation(name, result.implementation)
+                return result
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
 
@@ -269,12 +275,20 @@ class Lane(Device):
         if len(meta) == 1 and "ran" in meta and out is None and not header.payload_bytes:
             return OpResult({}, [], str(meta["ran"]))
         if isinstance(error := meta.get("error"), dict):
-            raise OpFailed(str(error.get("code")), str(error.get("message")))
+            raise self._failed(error)
+        if self._uses is not None and "used" in meta:
+            self._uses.host(meta["used"])
         views: list[memoryview] = []
         if header.payload_bytes or "out" in meta or out is not None:
             views = self._receive_results(header, meta, out)
         values = meta.get("ok")
         return OpResult(values if isinstance(values, dict) else {}, views, str(meta.get("ran", "")))
+
+    def _failed(self, error: Meta) -> OpFailed:
+        lacks = lacks_in(error)
+        if self._uses is not None and lacks:
+            self._uses.lacks(lacks)
+        return OpFailed(str(error.get("code")), str(error.get("message")), lacks)
 
     def _receive_results(self, header: Header, meta: Meta, out: Out) -> list[memoryview]:
         sizes = parse_sizes(meta, "out", header.payload_bytes, self._channel.limits)

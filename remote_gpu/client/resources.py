@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from remote_gpu.client.content_ids import ByteIds, FileIds
 from remote_gpu.client.graph import Operating
+from remote_gpu.client.uses import uses_file
 from remote_gpu.wire.errors import OpCode, OpFailed, Refused
 from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
 from remote_gpu.wire.graphs import content_id
@@ -145,6 +146,8 @@ class Operations:
         data, status = read_source(source, fetch)
         content = self._content_of(source, data, status)
         resource = Resource(content, type_, data.nbytes)
+        if (uses := uses_file()) is not None:
+            uses.resource(content, type_, source)
         args: Meta = {"session": session, "type": type_, "content": resource.content}
         if self._device.op("resource.register", **args).values["missing"]:
             self._device.op("content.put", data, content=resource.content)

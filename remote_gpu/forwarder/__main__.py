@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from remote_gpu.client import Refused, Session
+from remote_gpu.client.transport.readiness import readable
 from remote_gpu.forwarder import client_variables
 from remote_gpu.forwarder.pidfd import pidfd_open
 from remote_gpu.wire.errors import WireError
@@ -89,9 +89,9 @@ def _run_to_end(pid: int, lost: int) -> bool:
     """
     pidfd = pidfd_open(pid)
     try:
-        ended_first = pidfd in select.select([pidfd, lost], [], [])[0]
+        ended_first = pidfd in readable((pidfd, lost))
         _signal_group(pid, signal.SIGTERM)
-        select.select([pidfd], [], [], _GRACE_S)
+        readable((pidfd,), _GRACE_S)
         _signal_group(pid, signal.SIGKILL)
     finally:
         os.close(pidfd)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from remote_gpu.client.transport.handshake import Carrier, open_connection, tune
+from remote_gpu.client.transport.readiness import readable
 from remote_gpu.client.transport.relay import Relay
 from remote_gpu.client.transport.timing import RELAY_S
 from remote_gpu.wire.connection import Access, HostAccess
@@ -102,7 +102,7 @@ class Forwarder:
 
     def _accept(self) -> None:
         while True:
-            ready, _, _ = select.select([*self._listeners, self._woken], [], [])
+            ready = readable([*self._listeners, self._woken])
             if self._woken in ready:
                 if _CLOSE in self._woken.recv(64):
                     return

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corekit.aio.process import private_folder
+from corekit.aio.process import DESCRIPTORS_MAX, private_folder
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
@@ -27,6 +27,8 @@ from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
+from remote_gpu.host.digests import DIGESTS_NAME, Digests
+from remote_gpu.host.gateway.gateway import GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
@@ -40,6 +42,7 @@ from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
+from remote_gpu.wire.uses import DATA, PROGRAMS
 from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.isolation.policy import Policy, Setting
 from remote_gpu.worker.isolation.privileges import take
@@ -81,6 +84,7 @@ class HostSettings:
     warm_workers: bool = True  #: workers may outlive their leases
     on_excess: OnExcess = OnExcess.END  #: of a lease's memory on a card
     isolation: Setting = Setting.AUTO
+    descriptors: int = DESCRIPTORS_MAX  #: that this process may have
     secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
 
 
@@ -114,7 +118,6 @@ async def running_host(
     `registered` is called each time that the scheduler has registered this host.
     """
     os.sched_setaffinity(0, settings.cpu.cpus)  # gpud, its spawner and all workers
-    budget = settings.budget
     async with contextlib.AsyncExitStack() as stack:
         log = _log(settings.state)
         stack.callback(log.close)
@@ -129,17 +132,19 @@ async def running_host(
         sandboxes = _sandboxes(policy, settings.state / KEPT_NAME)
         stack.callback(sandboxes.close)
         nursery = await stack.enter_async_context(Nursery(f"gpud {settings.host}"))
-        pool = _pool(settings, nursery, sandboxes, policy)
+        pool = await _pool(settings, nursery, sandboxes, policy)
         stack.push_async_callback(pool.close)
         await pool.open()
         turns = _turns(settings)
         stack.callback(turns.close)
         cpu = CpuProbe(settings.cpu, lambda: pool.pids)
-        table = LeaseTable({cpu.device_id: settings.cpu.memory_mib}, budget.session_silence_s)
+        table = LeaseTable(
+            {cpu.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
+        )
         probes = [cpu, *_emulated_probes(settings, table, turns)]
         probe = await _probe(probes, pool, settings, upstream)
         stack.push_async_callback(probe.close)
-        cards = await _checked_cards(budget, nursery, probe)
+        cards = await _checked_cards(settings.budget, nursery, probe)
         listeners = _listeners(settings)
         stack.callback(listeners.close)
         daemon = HostDaemon(
@@ -150,7 +155,7 @@ async def running_host(
             _relays(settings, nursery, sandboxes),
             probe,
             _endpoints(settings, listeners),
-            budget,
+            settings.budget,
             nursery,
             lambda control: HostLink(
                 upstream.scheduler,
@@ -158,10 +163,11 @@ async def running_host(
                 control=control,
                 probe=probe,
                 gateway=advertised(upstream.advertise, listeners.address),
-                budget=budget,
+                budget=settings.budget,
                 access=upstream.access,
                 middlewares=("builtin", *settings.middlewares),
                 ephemeral=settings.ephemeral,
+                digests=pool.offered_digests,
             ),
             cards,
             warm_workers=settings.warm_workers,
@@ -169,13 +175,17 @@ async def running_host(
             registered=registered,
             tracer=_tracer(stack),
         )
-        nursery.start_eternal(daemon.gateway.serve(), "gateway")
-        nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
-        nursery.start_eternal(daemon.limit_warm_workers(), "warm workers")
-        nursery.start_eternal(pool.watch(), "spawner")
+        _start(daemon, pool, nursery)
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
         yield _running(daemon, nursery)
+
+
+def _start(daemon: HostDaemon[HostLink], pool: WorkerPool, nursery: Nursery) -> None:
+    nursery.start_loop(daemon.gateway.serve, "gateway")
+    nursery.start_loop(daemon.keep_deadlines, "deadlines")
+    nursery.start_loop(daemon.limit_warm_workers, "warm workers")
+    nursery.start_loop(pool.watch, "spawner")
 
 
 def _tracer(stack: contextlib.AsyncExitStack) -> Tracer:
@@ -197,7 +207,7 @@ def _running(daemon: HostDaemon[HostLink], nursery: Nursery) -> RunningHost:
     )
 
 
-def _pool(
+async def _pool(
     settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: Policy
 ) -> WorkerPool:
     return WorkerPool(
@@ -214,7 +224,14 @@ def _pool(
         policy,
         settings.emulated,
         settings.cards,
+        await asyncio.to_thread(_digests, settings),
     )
+
+
+def _digests(settings: HostSettings) -> dict[str, dict[str, str]]:
+    """The contents of data sets and programs, by kind and name; see `host/digests.py`."""
+    files = {name: Path(program.command[0]) for name, program in settings.programs.items()}
+    return Digests(settings.state / DIGESTS_NAME).of({DATA: settings.data, PROGRAMS: files})
 
 
 def _relays(settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes) -> Relays:
@@ -230,7 +247,13 @@ def _endpoints(settings: HostSettings, listeners: Listeners) -> Endpoints:
         advertise=settings.advertise_address or settings.listen_address,
         ports=settings.door_ports,
     )
-    return Endpoints(host=settings.host, listeners=listeners, ports=ports, tls=settings.tls)
+    return Endpoints(
+        host=settings.host,
+        listeners=listeners,
+        limits=GatewayLimits.of(settings.descriptors),
+        ports=ports,
+        tls=settings.tls,
+    )
 
 
 def _indices(settings: HostSettings) -> dict[DeviceId, int]:

@@ -37,6 +37,7 @@ from gpu_scheduler.client.access import (
     find_access,
 )
 from gpu_scheduler.client.joining import IamJoin
+from gpu_scheduler.data_names import is_data_name
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.departure.departure import Departure
@@ -106,7 +107,7 @@ def main(options: HostOptions) -> None:
             drivers=_drivers(options),
         )
         settings = _settings(options, listen, public[0])
-        raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
+        settings = replace(settings, descriptors=raise_descriptor_limit())
         asyncio.run(_serve(settings, upstream, options))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
@@ -179,7 +180,7 @@ async def _serve(settings: HostSettings, upstream: Upstream, options: HostOption
             answer_s = settings.budget.instance_metadata_answer_s
             metadata = InstanceMetadata(endpoint_of(os.environ), answer_s)
             watch = MetadataWatch(metadata, departure, settings.budget, sources)
-            host.nursery.start_eternal(watch.run(), "instance metadata")
+            host.nursery.start_loop(watch.run, "instance metadata")
         await _until_over(departure, host, options.ready_file, addresses)
 
 
@@ -197,14 +198,14 @@ async def _until_over(
     """Announce the host once it is registered; return when it has to end, or raise the error of a
     task."""
 
-    async def announce() -> None:
+    async def served() -> None:
         await host.link.registered()
         write_ready(ready_file, {"gateway": host.gateway, **addresses})
         logger.info("serving", extra={"event": "serving", "gateway": host.gateway})
+        await host.link.failed()
 
-    host.nursery.start(announce(), "announce")
     over = departure.over(host.link, host.leases, host.nursery)
-    await until_first(over, host.nursery.failed(), host.link.failed())
+    await until_first(over, host.nursery.failed(), served())
 
 
 def _hide() -> None:
@@ -310,6 +311,8 @@ def _pairs(option: str, value: str, items: Iterable[str]) -> Iterator[tuple[str,
             raise invalid(f"{option} {item!r} is not NAME={value}")
         if name in seen:
             raise invalid(f"{option} {name!r} is given twice")
+        if not is_data_name(name):
+            raise invalid(f"{option}: the name {name!r} must have letters, digits, - . _ only")
         seen.add(name)
         yield name, text
 
@@ -340,8 +343,6 @@ def _middlewares(items: Iterable[str]) -> dict[str, Path]:
 def _data(items: Iterable[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, path in _pairs("--data", "PATH", items):
-        if "/" in name:
-            raise invalid(f"--data: the name {name!r} has a slash")
         if not Path(path).exists():
             raise invalid(f"--data {name}: {path} does not exist")
         found[name] = Path(path).resolve()

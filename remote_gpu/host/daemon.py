@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
-from corekit.aio.supervise import Nursery
+from corekit.aio.supervise import Nursery, contained
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
@@ -34,6 +34,7 @@ from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.excess import MemoryExcess
 from remote_gpu.host.processes.excess_table import OnExcess
+from remote_gpu.host.processes.lease_ends import LeaseEnds
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
 from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
@@ -41,7 +42,6 @@ from remote_gpu.host.reports.link import Link, NoLink
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
-from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 
@@ -117,7 +117,9 @@ class HostDaemon(Generic[L]):
             self._card_failed,
             cards.context_bytes,
         )
-        self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
+        self._ends = LeaseEnds(
+            table, self.endings, self._workers, self._warm, nursery, self.apply, self._report_held
+        )
         #: Reports of ends that wait until the lease's worker is warm or known not to be.
         self._held: dict[LeaseId, list[Callable[[], None]]] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -236,9 +238,13 @@ class HostDaemon(Generic[L]):
     def apply(self, steps: list[Step]) -> None:
         """Carry out steps in order; slow ones in tasks of their own."""
         for step in steps:
-            self._apply_one(step)
+            with contained(f"{step.kind.value} of {step.lease}", partial(self._failed, step.lease)):
+                self._apply_one(step)
         if steps:
             self.wake()
+
+    def _failed(self, lease: LeaseId, error: Exception) -> None:
+        self.apply(self.table.end(lease, EndReason.REVOKED, f"an error of gpud: {error!r}"))
 
     def _apply_one(self, step: Step) -> None:
         self._log.write(step, step.kind.value, self.now_s())
@@ -247,7 +253,7 @@ class HostDaemon(Generic[L]):
                 self._warm.take(step.lease, name)
             self._open_port(step.lease)
         elif step.kind is StepKind.KILL:
-            self._nursery.start(self._kill(step), "kill")
+            self._ends.begin(step, self._relays.leave(step.lease))
         elif step.kind is StepKind.EVICT:
             self._warm.evict(step.warm, step.detail)
         elif step.kind is StepKind.OPENED:
@@ -257,7 +263,8 @@ class HostDaemon(Generic[L]):
             self._report(step, SessionState.FREED)
         elif step.kind is StepKind.UNBOUND:
             self.gateway.session_ended(step)
-            self._unbind(step.lease)
+            self._relays.unbind(step.lease)
+            self._ends.unbind(step.lease)
         elif step.kind is StepKind.CUT:
             self._reports.cut(step.lease)
         elif step.kind is StepKind.CONFLICT:
@@ -331,53 +338,6 @@ class HostDaemon(Generic[L]):
         """Send the reports that waited for the warm worker of a lease."""
         for report in self._held.pop(lease, ()):
             report()
-
-    def _unbind(self, lease: LeaseId) -> None:
-        """End the lanes, relays and memory of a session that is over. The lease continues,
-        as does a worker that has no lane yet."""
-        self._relays.unbind(lease)
-        if (worker := self._workers.unbind(lease)) is None:
-            return
-        worker.kill()
-        before = self._unbinding.get(lease)
-        self._unbinding[lease] = self._nursery.start(self._unbound(lease, worker, before), "unbind")
-
-    async def _unbound(
-        self, lease: LeaseId, worker: Worker, before: asyncio.Task[None] | None
-    ) -> None:
-        if before is not None:
-            await before
-        await self.endings.end(self.endings.of_lease(lease), worker)
-
-    async def _kill(self, step: Step) -> None:
-        """End the lease's server, kill its worker or keep it warm, and free its shares."""
-        lease = step.lease
-        ended = self.endings.of_lease(lease)
-        server = self._relays.leave(lease)
-        worker = await self._workers.pop(lease)
-        kept = ""
-        if worker is None:
-            self._warm.unused(lease)
-        elif step.keeps is not None:
-            self._turns.leave(lease, worker)
-            kept = await self._warm.keep(step.keeps, worker)
-        self._report_held(lease)
-        if worker is not None and not kept:
-            worker.kill()
-        for batch in await self._workers.batches.leave(lease):
-            await self.endings.end(ended, batch)
-        if worker is not None and not kept:
-            await self.endings.end(ended, worker)
-        if (unbinding := self._unbinding.pop(lease, None)) is not None:
-            await unbinding
-        if server is not None:
-            await self.endings.end(ended, server)
-        await self.endings.clean(ended, held=functools.partial(self._distrust, kept))
-        self.apply(self.table.gone(lease))
-
-    def _distrust(self, kept: str) -> None:
-        """Evict the warm worker of a lease after which a card is not clean."""
-        self.apply(self.table.evict_warm((kept,), "it holds more memory of a card than it reports"))
 
     # --- the gateway's needs
 

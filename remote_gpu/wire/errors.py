@@ -57,7 +57,15 @@ class Refused(RemoteError):
 
 
 class OpFailed(RemoteError):
-    """One operation failed (`OpCode` codes); the lane stays usable."""
+    """One operation failed (`OpCode` codes); the lane stays usable.
+
+    `lacks`: of an ENOENT, the data set or program that this host does not have, and another host
+    may have: `{"data": "proteins"}` or `{"programs": "blast"}`.
+    """
+
+    def __init__(self, code: str, message: str, lacks: Mapping[str, str] | None = None) -> None:
+        super().__init__(code, message)
+        self.lacks: Mapping[str, str] = lacks or {}
 
     @property
     def errno(self) -> int:

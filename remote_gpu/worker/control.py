@@ -3,8 +3,11 @@
 One packet is one JSON object, with at most one file descriptor. Blocking; local. Packets of a
 worker are not trusted: it may run foreign code.
 
-    gpud → spawner   {"fork": {}} + the worker's end of its control socket
-    spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
+    gpud → spawner   {"fork": number} + the worker's end of its control socket
+    spawner → gpud   {"indexing": {data, sequences, part}}, part from 0 to 1, before:
+                     {"ready": {operations, failures, resident}}, once;
+                     {"forked": pid, "number": of the request} + pidfd,
+                     or {"failed": why, "number": …}
     gpud → worker    {"start": Start}, first, and again after `released`, for the next lease;
                      {"lane": {"number": n, "device": index, "kind": …, "key": hex}}
                      + its socket; with a key it continues in TLS, bound by that key;

@@ -11,6 +11,7 @@ into place. The results of a call with `keep` go to resident buffers and are not
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -29,6 +30,7 @@ from remote_gpu.wire.frames import (
     text_field,
 )
 from remote_gpu.wire.segment import SEGMENT_COMMAND
+from remote_gpu.wire.uses import Uses
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.backends.calls import calls_of
 from remote_gpu.worker.graphs import Graphs
@@ -39,6 +41,7 @@ from remote_gpu.worker.memory.segments import SharedLane
 from remote_gpu.worker.operation import Context, Operation, Outcome
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
+from remote_gpu.worker.uses import LaneUses
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
 Input: TypeAlias = "memoryview | int | str"
@@ -59,6 +62,8 @@ class Runner:
 
     def __init__(self, registry: Registry, context: Context) -> None:
         self._registry = registry
+        self._uses = LaneUses()
+        context = dataclasses.replace(context, uses=self._uses)
         self._context = context
         self._buffers = Buffers(context.quota)
         self._commands: dict[str, _Command] = {
@@ -118,6 +123,9 @@ class Runner:
         batches, model = self._context.batches, registered_model(args)
         if batches is None:
             return None
+        named = args.get("model")
+        if isinstance(named, str) and named.startswith("data:"):  # it is opened elsewhere
+            self._context.data_path(named[5:].partition("/")[0])
         data = None if model is None else self._context.resources.data(model)
         result = batches.op(name, args, views, data)
         if result is None:
@@ -138,6 +146,10 @@ class Runner:
                 raise
         with self._context.turn_of(operation):
             return operation.run(self._context, args, views)
+
+    def used(self) -> Uses | None:
+        """The host's data and programs that calls used since the last answer that named any."""
+        return self._uses.take()
 
     def keep(self, results: Sequence[memoryview], handles: Sequence[int]) -> None:
         """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""
@@ -269,8 +281,11 @@ class LaneServer:
             self._answer(header, _error(error), error)
             return
         self._activity.calling = False
-        if values or results:
+        used = None if header.flags & NO_REPLY else self._runner.used()
+        if values or results or used:
             answer: Meta = {"ok": values, "ran": ran}
+            if used:
+                answer["used"] = used
             if results:
                 answer["out"] = [view.nbytes for view in results]
             self._answer(header, answer, None, results)
@@ -385,4 +400,7 @@ class LaneServer:
 
 
 def _error(error: OpFailed) -> Meta:
-    return {"error": {"code": error.code, "message": error.message[:2000]}}
+    found: Meta = {"code": error.code, "message": error.message[:2000]}
+    if error.lacks:
+        found["lacks"] = dict(error.lacks)
+    return {"error": found}

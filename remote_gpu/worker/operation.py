@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import BufferLike, Meta
+from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
@@ -23,6 +24,7 @@ from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.store.resources import Resources
 from remote_gpu.worker.turns import Gate, Loads
+from remote_gpu.worker.uses import LaneUses
 
 T = TypeVar("T")
 
@@ -89,6 +91,10 @@ def _nothing() -> None:
     """Outside of a host no worker outlives its caller."""
 
 
+def _not_shown(name: str, sequences: int, part: float) -> None:
+    """Outside of gpud's spawner no client waits for an index."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The environment of an operation, besides its arguments and inputs."""
@@ -102,6 +108,10 @@ class Context:
     contents: Contents = field(default_factory=Contents)  #: sent by the tenant, by hash
     resources: Resources = field(default_factory=Resources)  #: registered by sessions
     programs: Mapping[str, Program] = field(default_factory=dict)  #: `gpud --program NAME=…`
+    digests: Uses = field(default_factory=dict)  #: of data and programs, by kind and name
+    uses: LaneUses | None = None  #: of the calling lane; None: they are not collected
+    #: Reports the indexing of host data: name, sequences, finished part from 0 to 1.
+    indexing: Callable[[str, int, float], None] = _not_shown
     lifeline: int | None = None  #: descriptor that programs hold open: gpud sees their end
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
     gate: Gate | None = None  #: of the device; None: not shared
@@ -120,14 +130,30 @@ class Context:
     taint: Callable[[], None] = _nothing
 
     def data_path(self, name: str) -> Path:
-        """The path of host data. Raises OpFailed(ENOENT) listing the known names."""
-        try:
-            return self.data[name]
-        except KeyError:
+        """The path of host data, which counts as used. Raises OpFailed(ENOENT) listing the known
+        names."""
+        found = self.data.get(name)
+        if found is None:
             known = ", ".join(sorted(self.data)) or "none"
-            raise OpFailed(
-                OpCode.ENOENT, f"no data {name!r} on this host; it has {known}"
-            ) from None
+            message = f"no data {name!r} on this host; it has {known}"
+            raise OpFailed(OpCode.ENOENT, message, {DATA: name})
+        self.note_use(DATA, name)
+        return found
+
+    def program(self, name: str) -> Program:
+        """A program of the host, which counts as used. Raises OpFailed(ENOENT), as `data_path`."""
+        found = self.programs.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.programs)) or "none"
+            message = f"this host has no program {name!r}; it has {known}"
+            raise OpFailed(OpCode.ENOENT, message, {PROGRAMS: name})
+        self.note_use(PROGRAMS, name)
+        return found
+
+    def note_use(self, kind: str, name: str, sha256: str = "") -> None:
+        """Report to the caller that its call used this; `sha256`: of content read just now."""
+        if self.uses is not None:
+            self.uses.add(kind, name, sha256 or self.digests.get(kind, {}).get(name, ""))
 
     def turn(self) -> AbstractContextManager[None]:
         """A turn on the device to compute in; nothing without a gate."""

@@ -12,7 +12,6 @@ import dataclasses
 import gc
 import os
 import resource
-import select
 import signal
 import socket
 import ssl
@@ -25,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from remote_gpu.client.transport.readiness import readable
 from remote_gpu.client.transport.tls import TlsStream, secure
 from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import Refused, WireError
@@ -290,7 +290,7 @@ def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, in
     """The next packet; meanwhile idle tokens are returned in time."""
     while True:
         looks_s = [look_s for gate in gates.values() if (look_s := gate.look()) is not None]
-        if not looks_s or select.select([stream], [], [], min(looks_s))[0]:
+        if not looks_s or readable((stream,), min(looks_s)):
             return control.receive(stream)
 
 

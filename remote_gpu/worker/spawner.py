@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -34,6 +35,9 @@ from remote_gpu.worker.operation import Context
 from remote_gpu.worker.process import IsolationSettings, LaneSettings, run_worker
 from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.registry import Registry, load_registry
+
+#: Seconds between two news of the indexing of one file.
+_INDEXING_EVERY_S = 2.0
 
 
 def main() -> None:
@@ -59,6 +63,8 @@ def main() -> None:
         programs={
             name: Program(command=tuple(command)) for name, command in settings["programs"].items()
         },
+        digests=settings["digests"],
+        indexing=_Indexing(stream).show,
         batch_wait_s=settings["batch_wait_s"],
         cards=CardSettings(**settings["cards"]),
         kernels_refused=isolation.policy.kernels_refused,
@@ -74,6 +80,22 @@ def main() -> None:
     gc.freeze()  # collections in workers do not touch loaded objects: pages stay shared
     _announce(stream, registry, context, {device.kind.value for device in emulation.devices})
     _serve(stream, registry, context, isolation, lanes, fork)
+
+
+class _Indexing:
+    """Reports the indexing of host data to gpud: its begin, its end, now and then between."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._next_s = 0.0
+
+    def show(self, name: str, sequences: int, part: float) -> None:
+        now_s = time.monotonic()
+        if 0.0 < part < 1.0 and now_s < self._next_s:
+            return
+        self._next_s = now_s + _INDEXING_EVERY_S
+        message = {"data": name, "sequences": sequences, "part": part}
+        control.send(self._stream, {"indexing": message})
 
 
 def _isolation(settings: Meta) -> IsolationSettings:
@@ -134,18 +156,24 @@ def _serve(
     # only now: drivers that are tried before start programs and wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
     while (received := control.receive(stream)) is not None:
-        descriptor = received[1]
+        meta, descriptor = received
         if descriptor is None:
             continue
         me = 0 if isolation.policy.pid_namespace else os.getpid()
-        pid = fork()
-        if pid == 0:
-            stream.close()
-            run_worker(me, socket.socket(fileno=descriptor), registry, context, isolation, lanes)
+        answer: dict[str, object] = {"number": meta["fork"]}
+        try:
+            pid = fork()
+            if pid == 0:
+                stream.close()
+                worker = socket.socket(fileno=descriptor)
+                run_worker(me, worker, registry, context, isolation, lanes)
+            pidfd = os.pidfd_open(pid)  # it may have ended by now
+        except OSError as error:
+            control.send(stream, {**answer, "failed": str(error)})
+        else:
+            control.send(stream, {**answer, "forked": pid}, pidfd)
+            os.close(pidfd)
         os.close(descriptor)
-        pidfd = os.pidfd_open(pid)
-        control.send(stream, {"forked": pid}, pidfd)
-        os.close(pidfd)
 
 
 if __name__ == "__main__":

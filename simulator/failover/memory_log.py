@@ -37,6 +37,9 @@ class MemoryLog:
             yield from_seq, data
             from_seq += 1
 
+    def last_seq(self, after: int) -> int:
+        return max((seq for seq in self.items if seq > after), default=after)
+
     def trim(self, to_seq: int, keep: Collection[int] = ()) -> None:
         for seq in [one for one in self.items if one <= to_seq and one not in keep]:
             self.items.pop(seq, None)

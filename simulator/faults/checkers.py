@@ -27,6 +27,7 @@ class Checker:
     jobs: RecordChecker = field(default_factory=RecordChecker)
     preemptions: PreemptionChecker = field(default_factory=PreemptionChecker)
     violation: Violation | None = None  #: the first one of the run
+    last_start: dict[str, int] = field(default_factory=dict)  #: job → attempt without a device
     fence: int = 0
     decisions: int = 0
     _trace: hashlib._Hash = field(default_factory=hashlib.sha256)
@@ -38,6 +39,17 @@ class Checker:
     @property
     def trace(self) -> str:
         return str(self._trace.hexdigest()[:16])
+
+    def started(self, job: str, attempt: int) -> None:
+        """The user's code of an attempt without a device starts: once, and no later than the next.
+
+        Raises Violation, in the function: it is kept as well.
+        """
+        if attempt <= self.last_start.get(job, 0):
+            text = f"{job}: attempt {attempt} starts after {self.last_start[job]}"
+            self.violation = self.violation or Violation(text)
+            raise self.violation
+        self.last_start[job] = attempt
 
     def scheduler_decided(
         self, machine: SchedulerMachine, event: object, entries: Sequence[to.Entry]
@@ -57,6 +69,8 @@ class Checker:
         broken = check(machine.state)
         if broken:
             raise Violation(f"after {type(event).__name__}: {broken}")
+        if isinstance(event, on.Asked):
+            self.jobs.silent.discard(event.session)
         beyond = [text for entry in entries for text in self.usage.note(entry)]
         wall_s = getattr(event, "wall_s", 0.0)
         beyond += [text for entry in entries for text in self.jobs.note(entry, wall_s)]

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
+from contract.claim import Claim
 from contract.envelope import ENV_NAME, JOB_NAME, Job
-from contract.keys import report_key, result_key
+from contract.keys import claim_key, parse_staging_key, report_key, result_key
 from contract.result import Report, Result
 from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
@@ -113,11 +114,11 @@ class SimLambda:
 
     async def _duplicate(self, invocation: Invocation) -> None:
         await asyncio.sleep(self._behaviour.stream.uniform(0.0, 30.0))
-        await self._invoke(invocation.payload)
+        await self._invoke(invocation.payload, f"{invocation.request_id} again")
 
     async def _run(self, function: LambdaFunction, invocation: Invocation) -> None:
         await asyncio.sleep(self._behaviour.stream.uniform(0.01, 1.0))  # event to first line
-        error = await self._invoke(invocation.payload)
+        error = await self._invoke(invocation.payload, invocation.request_id)
         outcome = Outcome(payload=json.dumps(error or {}), error="Unhandled" if error else "")
         for record in function.invocations.ended(
             self._clock.wall_s(), invocation.request_id, outcome
@@ -125,7 +126,7 @@ class SimLambda:
             self._cloud.deliver(self._clock.wall_s(), record)
         self._look_again(function)
 
-    async def _invoke(self, payload: str) -> dict[str, str] | None:
+    async def _invoke(self, payload: str, request: str) -> dict[str, str] | None:
         """None when the function returned; else Lambda's error object."""
         fate = self._behaviour.draw()
         entry = json.loads(payload)["Records"][0]["s3"]
@@ -134,6 +135,9 @@ class SimLambda:
             return {"errorType": "Runtime.ImportModuleError", "errorMessage": "no module"}
         self._runs += 1
         nonce = f"nonce-{self._runs}"
+        staging = parse_staging_key(key)
+        if staging is not None and staging.fence == 0:
+            return await self._invoke_without_device(bucket, key, request, fate)
         try:
             job, lease, host = await self._envelope(bucket, key)
             installed = await self._hosts[host].open(lease, nonce)
@@ -151,6 +155,57 @@ class SimLambda:
             job = Job.from_json(archive.read(JOB_NAME))
             connection = json.loads(archive.read(ENV_NAME))["connection"]
         return job, LeaseId(connection["lease"]), connection["hosts"][0]["host"]
+
+    async def _invoke_without_device(
+        self, bucket: str, key: str, request: str, fate: Fate
+    ) -> dict[str, str] | None:
+        try:
+            stored = await repeated(lambda: self._store.get(bucket, key, bytes_max=1 << 24))
+            with zipfile.ZipFile(io.BytesIO(stored.body or b"")) as archive:
+                job = Job.from_json(archive.read(JOB_NAME))
+            if not await self._claim(job, request):
+                return None  # a duplicate delivery, or the attempt was closed
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None  # withdrawn
+            return {"errorType": "AppError", "errorMessage": str(error)}
+        self._checker.started(job.job_id, job.attempt)
+        stream, behaviour = self._behaviour.stream, self._behaviour
+        started_s, work_s = self._clock.wall_s(), stream.uniform(0.1, behaviour.work_s_max)
+        commit_s = stream.uniform(1.0, 60.0) if fate is Fate.SLOW_COMMIT else 0.0
+        if fate is Fate.HANGS or work_s + commit_s > behaviour.timeout_s:
+            await asyncio.sleep(behaviour.timeout_s)
+            return {"errorType": "Sandbox.Timedout", "errorMessage": "Task timed out"}
+        await asyncio.sleep(work_s)
+        if fate is Fate.CRASHES:
+            return {"errorType": "Runtime.ExitError", "errorMessage": "exited"}
+        times = {"EStart": started_s, "EEnd": self._clock.wall_s()}
+        if fate is Fate.FAILS:
+            await self._report(job, request, times)
+            return None
+        await asyncio.sleep(commit_s)
+        await self._commit(job, request, times)
+        return None
+
+    async def _claim(self, job: Job, request: str) -> bool:
+        """Whether this start has the attempt. A claim whose answer was lost is read back."""
+        now_s = self._clock.wall_s()
+        claim = Claim(
+            job_id=job.job_id,
+            attempt=job.attempt,
+            request=request,
+            claimed_at_s=now_s,
+            ends_at_s=now_s + self._behaviour.timeout_s,
+        )
+        bucket, key = job.intermediate_bucket, claim_key(job.job_id, job.attempt)
+        try:
+            await repeated(lambda: self._store.put(bucket, key, claim.to_json(), if_absent=True))
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            stored = await repeated(lambda: self._store.get(bucket, key, bytes_max=1 << 20))
+            return stored.body == claim.to_json()
+        return True
 
     async def _work(
         self, job: Job, host: SimHost, installed: InstalledLease, nonce: str, fate: Fate

@@ -41,16 +41,30 @@ class SimRequester:
         self._loss_rate = loss_rate
         self._mail: asyncio.Queue[PushWord] = asyncio.Queue()
         self._connected = False
+        self._silences = self._begun = 0  #: at present (they may overlap), and up to now
+        self._heard = asyncio.Event()  #: cleared while nothing passes between both
+        self._heard.set()
 
     async def beat(self) -> None:
         """Connect, beat and reconnect, without end."""
         while True:
             try:
                 await self._connect()
+                await self._heard.wait()
                 await self._scheduler.ask(self._id, ops.Beat())
             except AppError:
                 self._connected = False
             await asyncio.sleep(self._budget.client_beat_s if self._connected else 0.5)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the scheduler hears this session now."""
+        return self._heard.is_set() and self._scheduler.up
+
+    @property
+    def disturbances(self) -> tuple[int, int]:
+        """Silences, and starts of the scheduler, up to now."""
+        return self._begun, self._scheduler.runs
 
     @property
     def _id(self) -> SessionId:
@@ -59,10 +73,13 @@ class SimRequester:
     async def _connect(self) -> None:
         if self._connected:
             return
+        await self._heard.wait()
         self._scheduler.sessions[self._id] = self._receive
         hello = ops.Hello(session=self.session, version=VERSION)
         welcome = await self._scheduler.ask(self._id, hello)
         self._connected = True
+        while not self._mail.empty():
+            self._mail.get_nowait()  # of the connection before
         self._mail.put_nowait(Connected(epoch=welcome.epoch))
 
     def disconnect(self) -> None:
@@ -81,14 +98,27 @@ class SimRequester:
             await self._travel()
             yield push
 
+    async def be_silent(self, lasts_s: float) -> None:
+        """Nothing passes for a time, and the connection ends by it. The process lives."""
+        self._silences += 1
+        self._begun += 1
+        self._heard.clear()
+        await asyncio.sleep(lasts_s)
+        self._silences -= 1
+        if not self._silences:
+            self._connected = False
+            self._heard.set()
+
     async def _travel(self) -> None:
         await asyncio.sleep(self._stream.uniform(0.0, self._delay_s_max))
+        await self._heard.wait()
 
     async def ask(self, op: ops.Op[AnswerT]) -> AnswerT:
         """A request whose answer is lost is repeated: every call is idempotent."""
         while True:
             await self._travel()
             await self._connect()
+            await self._heard.wait()
             answer = await self._scheduler.ask(self._id, op)
             if self._stream.random() >= self._loss_rate:
                 await self._travel()

@@ -23,6 +23,12 @@ FAULTS = (
     "bad device",
     "host leaves",
 )
+#: A session that lives, and that the scheduler does not hear: a starved process, a partition.
+SILENCE = "silence orchestrator"
+#: SIGTERM: it hands back what has not started, and leaves no strike.
+STOP = "stop orchestrator"
+#: The function without a device gets one, or has none again.
+REDEPLOY = "redeploy"
 
 
 #: Seconds from the notice of a host that leaves to its end.
@@ -55,6 +61,7 @@ class Scenario(Value):
     exclusive: bool = False
     preemptible: bool = False  #: its leases may end for urgent jobs
     urgent_jobs: int = 0  #: of a second function, whose requests preempt
+    plain_jobs: int = 0  #: of a third function, whose jobs need no device
     upload_pause_s_max: float = 5.0
     duplicate_event_rate: float = 0.0
     lost_event_rate: float = 0.0  #: uploads whose event never comes
@@ -90,6 +97,7 @@ def draw(seed: int) -> Scenario:
     sometimes = stream.random
     losses = random.Random(f"{seed}/losses")
     preemption = random.Random(f"{seed}/preemption")
+    silences = random.Random(f"{seed}/silences")
     harsh = sometimes() < 0.35
     fates = [
         (fate, stream.uniform(0.0, 0.18))
@@ -112,11 +120,16 @@ def draw(seed: int) -> Scenario:
         cloud_fault_rate=0.1 if harsh else stream.choice((0.0, 0.05)),
         fates=tuple(fates),
         lambda_duplicate_rate=stream.choice((0.0, 0.3)),
-        faults=_draw_faults(stream, stream.randrange(5, 25) if harsh else stream.randrange(8)),
+        faults=_sorted(
+            _draw_faults(stream, stream.randrange(5, 25) if harsh else stream.randrange(8)),
+            _draw_silences(silences, silences.choice((0, 0, 3, 20))),
+            _draw_redeploys(random.Random(f"{seed}/redeploys")),
+        ),
         parameters=replace(
             _draw_parameters(stream), preempt_grace_s=preemption.choice((0.0, 2.0, 10.0))
         ),
         urgent_jobs=preemption.choice((0, 3, 10)),
+        plain_jobs=random.Random(f"{seed}/plain").choice((0, 5, 15)),
         preemptible=preemption.random() < 0.7,
         weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,
         declares=sometimes() < 0.5,
@@ -137,9 +150,9 @@ def _draw_parameters(stream: random.Random) -> Parameters:
     )
 
 
-def _draw_faults(stream: random.Random, count: int) -> tuple[Fault, ...]:
+def _draw_faults(stream: random.Random, count: int) -> list[Fault]:
     kinds = [kind for kind in FAULTS if stream.random() < 0.6] or list(FAULTS)
-    faults = [
+    return [
         Fault(
             kind=stream.choice(kinds),
             at_s=stream.uniform(1.0, 300.0),
@@ -148,4 +161,26 @@ def _draw_faults(stream: random.Random, count: int) -> tuple[Fault, ...]:
         )
         for _ in range(count)
     ]
+
+
+def _draw_silences(stream: random.Random, count: int) -> list[Fault]:
+    return [
+        Fault(
+            kind=stream.choice((SILENCE, SILENCE, STOP)),
+            at_s=stream.uniform(1.0, 100.0),
+            target=stream.randrange(8),
+            lasts_s=stream.choice((5.0, 12.0, 25.0, 90.0)),
+        )
+        for _ in range(count)
+    ]
+
+
+def _draw_redeploys(stream: random.Random) -> list[Fault]:
+    count = stream.choice((0, 0, 1, 6))
+    times = [stream.uniform(1.0, 150.0) for _ in range(count)]
+    return [Fault(kind=REDEPLOY, at_s=at_s, target=0, lasts_s=0.0) for at_s in times]
+
+
+def _sorted(*drawn: list[Fault]) -> tuple[Fault, ...]:
+    faults = [fault for some in drawn for fault in some]
     return tuple(sorted(faults, key=lambda fault: fault.at_s))

@@ -59,7 +59,7 @@ class SimScheduler:
         self._journal: list[bytes] = []
         self._replies: dict[str, asyncio.Future[Value]] = {}
         self._asked = 0
-        self._runs = 0
+        self.runs = 0
         self._wake: asyncio.TimerHandle | None = None
         self._machine: SchedulerMachine | None = None
         self.sessions: dict[SessionId, Mail] = {}
@@ -76,8 +76,8 @@ class SimScheduler:
 
     def start(self) -> None:
         """Recover from the journal and begin a new epoch."""
-        self._runs += 1
-        ids = IdSource(f"{self._seed}/scheduler/{self._runs}")
+        self.runs += 1
+        ids = IdSource(f"{self._seed}/scheduler/{self.runs}")
         self._machine = SchedulerMachine(self._budget, ids, self._configured, installed_policies())
         for line in self._journal:
             self._machine.apply(decode_entry(line))

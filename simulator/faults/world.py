@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -22,15 +22,15 @@ from corekit.tracing.span import Tracer
 from corekit.values import Value
 from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
 from local_cloud.model.cloud import Cloud
-from local_cloud.model.errors import CloudError
 from local_cloud.model.functions.function import InvokeConfig
 from local_cloud.model.functions.functions import FunctionSettings
 from local_cloud.model.s3.body import Content, MemoryBodies
 from local_cloud.model.s3.notifications import Rule
 from local_cloud.model.s3.object_version import ObjectVersion
 from local_cloud.model.sqs.settings import QueueSettings
-from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStore
+from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
 from orchgpu.core.function import Function
+from orchgpu.core.job import UNCOUNTED
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.shell import Replica
 from simulator.faults.checkers import Checker, Violation
@@ -40,12 +40,13 @@ from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.requester import SimRequester
 from simulator.faults.scenario import DRAIN_S, Scenario, draw
 from simulator.faults.scheduler import SimScheduler
+from simulator.faults.services import Deployed, settled
 from simulator.faults.tenant_usage import TenantUsage
 
 T = TypeVar("T")
-WORK, URGENT = "work", "urgent"  #: functions; requests of the second one preempt
+#: Functions: requests of the second one preempt, jobs of the third one need no device.
+WORK, URGENT, PLAIN = "work", "urgent", "plain"
 ATTEMPTS_MAX = 3  #: of a job
-_PASSING = ("OperationAborted", "TooManyRequestsException", "SlowDown", "InternalError")
 QUIET_AFTER_S = 6 * 3600.0  #: after the last fault every job must be over within this
 
 
@@ -67,6 +68,7 @@ class Running:
 
     nursery: Nursery
     requester: SimRequester
+    replica: Replica
 
 
 @dataclass
@@ -128,11 +130,17 @@ class World:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return (WORK, URGENT) if self.scenario.urgent_jobs else (WORK,)
+        return tuple(name for name, count in self._counts.items() if count)
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        """The number of jobs of each function."""
+        scenario = self.scenario
+        return {WORK: scenario.jobs, URGENT: scenario.urgent_jobs, PLAIN: scenario.plain_jobs}
 
     @property
     def _jobs(self) -> int:
-        return self.scenario.jobs + self.scenario.urgent_jobs
+        return sum(self._counts.values())
 
     def _deploy(self, name: str) -> Function:
         now_s = self.clock.wall_s()
@@ -153,7 +161,9 @@ class World:
         created = ("s3:ObjectCreated:*",)
         run = Rule(id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix="")
         results = Rule(id="done", arn=done, events=created, prefix="results/", suffix="")
-        for bucket, rules in (("in", self._input_rules(name)), ("mid", [run, results])):
+        attempts = Rule(id="att", arn=done, events=created, prefix="attempts/", suffix=".json")
+        between = [run, results, *([attempts] if name == PLAIN else [])]
+        for bucket, rules in (("in", self._input_rules(name)), ("mid", between)):
             self._configure(f"{name}-{bucket}", rules)
         return self._function(name)
 
@@ -173,7 +183,11 @@ class World:
             input_bucket=f"{name}-in",
             deployed_at_s=self.clock.wall_s(),
             intermediate_bucket=f"{name}-mid",
-            request=Request(
+            start="invoke" if self.seed % 4 else "event",
+            timeout_s=self.scenario.behaviour(self.stream("timeout")).timeout_s,
+            request=Request(count=0)
+            if name == PLAIN
+            else Request(
                 kinds=(DeviceKind.CPU,),
                 memory_mib=self.scenario.request_mib,
                 sharing=Sharing.EXCLUSIVE if self.scenario.exclusive else Sharing.SHARED,
@@ -191,7 +205,7 @@ class World:
             stream=self.stream(purpose),
         )
 
-    async def start_replica(self, functions: Sequence[Function]) -> None:
+    async def start_replica(self, functions: Deployed) -> None:
         """Start one orchestrator: the real shell, performer and machine."""
         self.started += 1
         session = f"replica-{self.started}"
@@ -205,7 +219,8 @@ class World:
         )
         queue = MemoryQueue(self.cloud, self.arrivals, self.clock, self.faults(session + "/sqs"))
         store = MemoryStore(self.cloud, self.bodies, self.clock, self.faults(session + "/s3"))
-        nursery = Nursery(session)
+        starter = MemoryStarter(self.cloud, self.clock, self.faults(session + "/lambda"))
+        nursery = Nursery(session, strict=True)
         await nursery.__aenter__()
         ids = IdSource(f"{self.seed}/{session}")
         machine = OrchestratorMachine(budget=self.budget, session=session, ids=ids)
@@ -213,8 +228,9 @@ class World:
             machine=machine,
             queue=queue,
             store=store,
+            functions=starter,
             scheduler=requester,
-            registry=FixedFunctions(functions),
+            registry=functions,
             render=render,
             clock=self.clock,
             budget=self.budget,
@@ -224,7 +240,7 @@ class World:
         )
         nursery.start_eternal(requester.beat(), "beat")
         nursery.start(self._start(replica), "start")
-        self.replicas.append(Running(nursery, requester))
+        self.replicas.append(Running(nursery, requester, replica))
 
     async def _start(self, replica: Replica) -> None:
         """Repeat the start as `StartupRetry` does, with pauses that are not random."""
@@ -239,13 +255,25 @@ class World:
     async def kill_replica(self, index: int) -> None:
         """`kill -9`: nothing is handed back or reported."""
         running = self.replicas.pop(index)
+        self.checker.jobs.ended.add(running.requester.session)
         running.requester.disconnect()
+        await running.nursery.close()
+
+    async def stop_replica(self, index: int) -> None:
+        """SIGTERM: a drain, which leaves no strike where the scheduler hears it."""
+        running = self.replicas.pop(index)
+        requester = running.requester
+        is_heard, before = requester.is_heard, requester.disturbances
+        await running.replica.drain()
+        if not (is_heard and requester.is_heard and requester.disturbances == before):
+            self.checker.jobs.ended.add(requester.session)
+        requester.disconnect()
         await running.nursery.close()
 
     # ------------------------------------------------------------------ running
 
     async def run(self) -> Verdict:
-        deployed = self.deploy()
+        deployed = Deployed(self.deploy())
         self.scheduler.start()
         for host in self.hosts.values():
             self.nursery.start_eternal(host.report(), "report")
@@ -257,9 +285,8 @@ class World:
         )
         for _ in range(self.scenario.replicas):
             await self.start_replica(deployed)
-        self.nursery.start(self._upload(WORK, self.scenario.jobs), "uploads")
-        if self.scenario.urgent_jobs:
-            self.nursery.start(self._upload(URGENT, self.scenario.urgent_jobs), "urgent uploads")
+        for name in self._names:
+            self.nursery.start(self._upload(name, self._counts[name]), f"uploads of {name}")
         self.nursery.start(self._inject_faults(deployed), "faults")
         await self._until_quiet()
         outcomes = self._check(functions)
@@ -314,21 +341,26 @@ class World:
             queue.send(self.clock.wall_s(), messages[-1].body)
             self.arrivals.arrived(queue)
 
-    async def _inject_faults(self, functions: Sequence[Function]) -> None:
+    async def _inject_faults(self, functions: Deployed) -> None:
         """The scenario's faults, in the order of their times."""
         for fault in self.scenario.faults:
             await asyncio.sleep(max(0.0, fault.at_s - self.clock.monotonic_s()))
             self.checker.note("fault", fault.kind, fault.at_s)
             await self._inject(fault.kind, fault.target, fault.lasts_s, functions)
 
-    async def _inject(
-        self, kind: str, target: int, lasts_s: float, functions: Sequence[Function]
-    ) -> None:
+    async def _inject(self, kind: str, target: int, lasts_s: float, functions: Deployed) -> None:
         host = self.hosts[f"host-{target % len(self.hosts)}"]
         match kind:
             case "kill orchestrator" if self.replicas:
                 await self.kill_replica(target % len(self.replicas))
                 self._later(lasts_s, self.start_replica(functions))
+            case "stop orchestrator" if self.replicas:
+                self.nursery.start(self.stop_replica(target % len(self.replicas)), "stop")
+                self._later(lasts_s, self.start_replica(functions))
+            case "silence orchestrator" if self.replicas:
+                requester = self.replicas[target % len(self.replicas)].requester
+                self.checker.jobs.silent.add(requester.session)
+                self.nursery.start(requester.be_silent(lasts_s), "silence")
             case "kill scheduler" if self.scheduler.up:
                 self.scheduler.kill()
                 self._later(lasts_s, self._restart_scheduler())
@@ -337,6 +369,8 @@ class World:
                 self._later(lasts_s, _call(host.resume))
             case "restart host":
                 host.restart()
+            case "redeploy":
+                functions.redeploy(PLAIN, WORK)
             case "host leaves":
                 self.nursery.start(host.leave(DRAIN_S), "leave")
                 self._later(DRAIN_S + lasts_s, _call(host.come_back))
@@ -417,32 +451,13 @@ class World:
 
         Raises Violation.
         """
-        if result.state != "FAILED" or result.reason == Reason.NOT_STARTED.value:
+        uncounted = (*UNCOUNTED, Reason.POISON)
+        if result.state != "FAILED" or result.reason in uncounted:
             return
         preempted = self.checker.preemptions.ended[job]
         if result.attempt - preempted < ATTEMPTS_MAX:
             attempts = f"{result.attempt} attempts, of which {preempted} were preempted"
             raise Violation(f"{job} is FAILED ({result.reason}) after {attempts}")
-
-
-def settled(call: Callable[[], T]) -> T:
-    """The value of a call to the cloud model, repeated at once while weather refuses it."""
-    while True:
-        try:
-            return call()
-        except CloudError as error:
-            if error.code not in _PASSING:
-                raise
-
-
-class FixedFunctions:
-    """A registry in which the same functions are always deployed."""
-
-    def __init__(self, functions: Sequence[Function]) -> None:
-        self._functions = {one.name: one for one in functions}
-
-    async def functions(self) -> dict[str, Function]:
-        return self._functions
 
 
 async def _call(work: Callable[[], object]) -> None:
@@ -458,7 +473,7 @@ async def _simulate(seed: int, scenario: Scenario, tracer: Tracer | None) -> Ver
     checker = Checker(
         TenantUsage(scenario.parameters), preemptions=PreemptionChecker(scenario.parameters)
     )
-    async with Nursery("world") as nursery:
+    async with Nursery("world", strict=True) as nursery:
         world = World(seed, scenario, Budget(), LoopClock(), checker, nursery, tracer=tracer)
         running = asyncio.ensure_future(world.run())
         failing = asyncio.ensure_future(nursery.failed())

@@ -70,6 +70,7 @@ class FixtureServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._position = 0
         self.resumed: list[str | None] = []  #: position of each opened stream
+        self.changes: list[tuple[str, str]] = []  #: of jobs, with their ids
 
     def application(self) -> web.Application:
         """The routes of the page and of its interface."""
@@ -86,6 +87,7 @@ class FixtureServer:
                 web.get("/api/queue", self._queue),
                 web.get("/api/jobs", self._jobs),
                 web.get("/api/jobs/{job}", self._job),
+                web.post("/api/jobs/{job}/{change}", self._change),
                 web.get("/api/jobs/{job}/logs", self._logs),
                 web.get("/api/jobs/{job}/outputs", self._outputs),
                 web.get("/api/jobs/{job}/outputs/{number}", self._output),
@@ -186,6 +188,10 @@ class FixtureServer:
                 await response.write(f"event: line\ndata: {json.dumps(line)}\n\n".encode())
             await response.write(b"event: end\ndata: {}\n\n")
         return response
+
+    async def _change(self, request: web.Request) -> web.Response:
+        self.changes.append((request.match_info["change"], request.match_info["job"]))
+        return await _json({})
 
     async def _outputs(self, _request: web.Request) -> web.Response:
         items = [

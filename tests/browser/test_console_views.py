@@ -70,6 +70,55 @@ def test_no_view_has_a_serious_fault_of_accessibility(
     assert found == []
 
 
+def test_all_of_a_view_is_in_a_landmark(server: FixtureServer, open_page: OpenPage) -> None:
+    page = open_page(server.address)
+    page.evaluate(AXE)
+    go(page, "#/fleet", "gpu0002")
+    options = {"runOnly": ["region"], "resultTypes": ["violations"]}
+    found = page.evaluate("options => axe.run(document, options)", options)["violations"]
+    assert [one["nodes"][0]["html"][:120] for one in found] == []
+
+
+def test_jobs_are_sorted_chosen_and_exported(server: FixtureServer, open_page: OpenPage) -> None:
+    page = open_page(server.address + "#/jobs")
+    expect(page.locator("tbody tr").first).to_contain_text("vision")
+    with page.expect_request("**/api/jobs?*sort=duration*"):
+        page.get_by_role("button", name="Duration").click()
+    head = page.get_by_role("columnheader", name="Duration")
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    with page.expect_request("**/api/jobs?*order=descending*"):
+        page.get_by_role("button", name="Duration").click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    exports = page.get_by_role("link", name="CSV")
+    assert "sort" not in str(exports.get_attribute("href"))
+    page.get_by_role("checkbox", name="Job input-000000.jpg").check()
+    page.get_by_role("checkbox", name="Job input-000005.jpg").check()
+    page.get_by_role("button", name="Cancel 2").click()
+    page.get_by_role("button", name="Cancel them").click()
+    expect(page.locator(".notice")).to_contain_text("2 jobs cancelled.")
+    expect(page.locator(".together")).to_have_count(0)
+    ids = {server.system.job_id(0), server.system.job_id(5)}
+    assert set(server.changes) == {("cancel", one) for one in ids}
+
+
+def test_functions_have_distinct_colours_that_do_not_depend_on_the_page(
+    server: FixtureServer, open_page: OpenPage
+) -> None:
+    def colours(page: Page) -> list[str]:
+        expect(page.locator(".legend.pad")).to_contain_text("thumbnail")
+        found = page.evaluate(
+            "[...document.querySelectorAll('.legend.pad span')]"
+            ".map(one => one.textContent + ' ' + one.querySelector('i').style.background)"
+        )
+        return sorted(one for one in found if "cold" not in one)
+
+    wide = open_page(server.address + "#/activity")
+    phone = open_page(server.address + "#/fleet", width=380)
+    go(phone, "#/activity", "Utilisation")
+    assert colours(wide) == colours(phone)
+    assert len({one.split()[-1] for one in colours(wide)}) == 5
+
+
 def test_each_view_fits_a_phone(server: FixtureServer, open_page: OpenPage) -> None:
     page = open_page(server.address, width=380, height=760)
     wide = []
@@ -190,6 +239,18 @@ def test_warm_workers_have_the_names_of_their_functions(
 ) -> None:
     page = open_page(server.address)
     expect(page.locator(".residents").first).to_have_text("yolo-detect")
+
+
+def test_a_host_names_its_data_sets_and_programs(
+    server: FixtureServer, open_page: OpenPage
+) -> None:
+    page = open_page(server.address)
+    go(page, "#/fleet", "gpu0002")
+    offers = page.get_by_text("data proteins; programs blast")
+    expect(page.get_by_label("host gpu0000", exact=True).locator("> p")).to_have_text(
+        "data proteins; programs blast"
+    )
+    expect(offers).to_have_count(1)
 
 
 def test_the_choice_of_colours_is_kept(server: FixtureServer, open_page: OpenPage) -> None:

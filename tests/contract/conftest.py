@@ -9,15 +9,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
 
+from gpu_scheduler.daemon.journal.log_journal import LogJournal, LogSettings
+from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
+from gpu_scheduler.daemon.log.writer import RetryLimits
+from tests.contract.log_journals import Opener
 from tests.contract.moto_gaps import MOTO_GAPS, NOT_ASKED
 from tests.contract.zips import zipped
-from tests.log_engines import ENGINES, EngineUnderTest
+from tests.log_engines import CALL_S, ENGINES, EngineUnderTest
 
 PROGRAMS = {"embedded": "local_cloud.server", "moto": "orchgpu.local.moto"}
 _START_S_MAX = 60.0  # two loaded cores
@@ -217,3 +222,20 @@ def refused() -> Callable[[Callable[[], Any]], str]:
         return str(error.value.response["Error"]["Code"])
 
     return run
+
+
+@pytest.fixture
+def opened(engine: EngineUnderTest, tmp_path: Path) -> Iterator[Callable[..., LogJournal]]:
+    """Opens journals on an address; all are closed after the test."""
+    found: list[LogJournal] = []
+
+    def open_journal(address: str, opener: Opener = open_log) -> LogJournal:
+        retry = RetryLimits(first_s=0.001, most_s=0.01)
+        parsed = parse_log_address(address)
+        settings = LogSettings(address=parsed, state=tmp_path, call_s=CALL_S, retry=retry)
+        found.append(LogJournal(settings, opener))
+        return found[-1]
+
+    yield open_journal
+    for journal in found:
+        journal.close()

@@ -60,6 +60,7 @@ def test_missing_things_are_not_found(services: CloudServices, cloud: CloudUnder
         lambda: services.head_object(bucket, "none"),
         lambda: list(services.list_objects("no-such-bucket-here", "")),
         lambda: services.function_settings("no-such-function"),
+        lambda: services.queue_url("no-such-queue"),
     ):
         with pytest.raises(AppError) as error:
             call()
@@ -87,6 +88,7 @@ def test_a_message_is_hidden_while_it_is_read_and_visible_again(
     services: CloudServices, cloud: CloudUnderTest
 ) -> None:
     url, _ = cloud.queue()
+    assert services.queue_url(url.rpartition("/")[2]) == url
     services.send(url, "body")
     (message,) = services.receive(url, count_max=10, hidden_s=60, wait_s=5)
     assert message.body == "body"

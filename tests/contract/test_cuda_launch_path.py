@@ -52,7 +52,7 @@ def test_the_backend_calls_the_driver_as_it_should(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
     assert log.read_text().splitlines() == [
         "scale 3145733,1,1 1,1,1 0",  # kernel, blocks, threads, bytes shared
-        *["nothing 3145733,1,1 1,1,1 0"] * 2,  # of a graph, by the real compiler
+        *["nothing_ 3145733,1,1 1,1,1 0"] * 2,  # of a graph, by the real compiler
         "group_sum 2,2,1 4,3,1 60048 0",  # 40 and 60,000 bytes, both at multiples of 16
         "group_sum 1,1,1 2048,1,1 60048 0",
         "wild 1,1,1 1,1,1 0",

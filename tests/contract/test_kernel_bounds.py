@@ -72,6 +72,18 @@ __kernel void wrapped(__global int *y, int a) {
     mine[k] = 1;
     y[0] = mine[k];
 }
+__kernel void shadowed(__global int *y, __global const int *x, long at) {
+    __global const int *p = x;
+    int mine[500], one = 3;
+    {
+        __global const int *p = p;
+        int mine[4] = {mine[0], mine[400], mine[499]}, one = one;
+        y[0] = p[at] + mine[3];
+        y[1] = one;
+    }
+}
+static int nothing(long at) { if (at > 5) return 1; }
+__kernel void unreturned(__global int *y, long at) { y[0] = nothing(at); }
 """
 #: Of each kernel: what it takes, after y, from the index.
 TAKES: dict[str, Callable[[int], list[str | Scalar | Shared]]] = {
@@ -86,6 +98,7 @@ TAKES: dict[str, Callable[[int], list[str | Scalar | Shared]]] = {
     "rows": lambda at: [Scalar("long", at)],
     "group": lambda at: [Shared(64), Scalar("long", at)],
     "bytes": lambda at: [Scalar("long", at)],
+    "shadowed": lambda at: ["x", Scalar("long", at)],
 }
 
 
@@ -186,6 +199,8 @@ def test_inside_everything_is_as_written(machine: Machine) -> None:
     assert machine.run("member", Scalar("long", 2))[:12] == [0, 0, 0, 2, *[0] * 6, 1, 0]
     assert machine.run("bytes", Scalar("long", PAGE - 1))[-1] == 1 << 24
     assert machine.run("inner", Scalar("long", 3))[:2] == [20, 9]
+    assert machine.run("shadowed", "x", Scalar("long", 7))[:2] == [7, 3]
+    assert machine.run("unreturned", Scalar("long", 3))[0] == 0
 
 
 @pytest.mark.parametrize(("a", "inside"), [(0, True), (7, True), (13, False), (15, False)])

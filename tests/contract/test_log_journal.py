@@ -4,61 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import HostId, IdSource
+from corekit.ids import IdSource
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.journal.format import scan
-from gpu_scheduler.daemon.journal.log_journal import LogJournal, LogSettings, as_file
+from gpu_scheduler.daemon.journal.log_journal import (
+    LogJournal,
+    LogSettings,
+    as_file,
+)
 from gpu_scheduler.daemon.journal.log_reader import LogReader
 from gpu_scheduler.daemon.log.item import LogDamage, encode_items
-from gpu_scheduler.daemon.log.port import Log, LogAddress
+from gpu_scheduler.daemon.log.port import Log
 from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
 from gpu_scheduler.daemon.log.writer import LogSuperseded, RetryLimits
-from gpu_scheduler.protocol.changes import Entry, HostDrained, Unknown, encode_parts
+from gpu_scheduler.protocol.changes import Entry, Unknown, encode_parts
+from tests.contract.log_journals import append, compact, entry, names
 from tests.log_engines import CALL_S, EngineUnderTest, WrappedLog
 from tests.unit.gpu_scheduler_daemon.journals import history
-
-Opener = Callable[[LogAddress, float], Log]
-
-
-@pytest.fixture
-def opened(engine: EngineUnderTest, tmp_path: Path) -> Iterator[Callable[..., LogJournal]]:
-    """Opens journals on an address; all are closed after the test."""
-    found: list[LogJournal] = []
-
-    def open_journal(address: str, opener: Opener = open_log) -> LogJournal:
-        retry = RetryLimits(first_s=0.001, most_s=0.01)
-        parsed = parse_log_address(address)
-        settings = LogSettings(address=parsed, state=tmp_path, call_s=CALL_S, retry=retry)
-        found.append(LogJournal(settings, opener))
-        return found[-1]
-
-    yield open_journal
-    for journal in found:
-        journal.close()
-
-
-def entry(name: str, size: int = 0) -> Entry:
-    return Entry(parts=(HostDrained(host=HostId(name + "x" * size), drained=True),))
-
-
-def names(entries: Sequence[Entry]) -> list[str]:
-    parts = (part for entry in entries for part in entry.parts)
-    return [str(part.host) for part in parts if isinstance(part, HostDrained)]
-
-
-def append(journal: LogJournal, *groups: Sequence[Entry]) -> None:
-    async def run() -> None:
-        for group in groups:
-            await journal.append(group)
-
-    asyncio.run(run())
 
 
 def state_of(entries: Sequence[Entry]) -> bytes:
@@ -190,17 +159,6 @@ def test_a_snapshot_shortens_the_log_and_loses_nothing(
     assert names(opened(address).recover())[-1:] == ["z"]
     with pytest.raises(LogSuperseded):
         append(journal, [entry("late")])
-
-
-def compact(journal: LogJournal, machine: SchedulerMachine) -> None:
-    """Compact once; two groups without a change are appended for it."""
-    journal.snapshot, journal.compact_bytes_min = machine.parts, 0
-    journal._snapshot_bytes = 0  # however large the last one was
-    append(journal, [Entry(parts=())])
-    assert journal._compacting is not None
-    assert journal._compacting.result(60) is not None
-    journal.compact_bytes_min = 2**40
-    append(journal, [Entry(parts=())])
 
 
 def test_snapshot_and_lines_are_a_journal_file(

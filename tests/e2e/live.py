@@ -61,6 +61,7 @@ class Live:
     data: Mapping[str, Path] = field(default_factory=dict)
     weather: str | None = None  #: of its cloud; None = that of the option --weather
     host_options: Sequence[str] = ("--operation", "noop")  #: the others take seconds to load
+    own_host_options: Mapping[str, Sequence[str]] = field(default_factory=dict)  #: of one host
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ready: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -97,7 +98,7 @@ class Live:
         if command:
             arguments = [*command, *arguments[arguments.index("--scheduler") :]]
         if kind in HOSTS:
-            arguments += self.host_options
+            arguments += [*self.host_options, *self.own_host_options.get(kind, ())]
         arguments = self._with_addresses(name, arguments)
         with (self.home.logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
@@ -323,7 +324,7 @@ class FunctionSpec:
     script: str
     timeout: int = 30
     threshold: int = 10  #: seconds of the timeout that are not the script's
-    gpu: Mapping[str, Any] = field(default_factory=dict)
+    gpu: Mapping[str, Any] | None = field(default_factory=dict)  #: None: its jobs need no device
     job: Mapping[str, Any] = field(default_factory=dict)
 
     def entry(self, name: str, script: str) -> dict[str, Any]:
@@ -338,7 +339,7 @@ class FunctionSpec:
                 "container": {"timeout_threshold": self.threshold},
                 "output": [output],
             },
-            "gpu": {"memory": 256, "kinds": ["cpu"], **self.gpu},
+            "gpu": "none" if self.gpu is None else {"memory": 256, "kinds": ["cpu"], **self.gpu},
             "job": {"input": [source], **self.job},
         }
 

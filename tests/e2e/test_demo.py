@@ -292,3 +292,11 @@ def test_a_system_that_verifies_signatures_runs_a_job(
 def test_moto_verifies_no_signatures(environment: dict[str, str]) -> None:
     status, _, err = orchgpu(environment, "up", "--cloud", "moto", "--verify-signatures")
     assert (status, "--cloud embedded" in err) == (2, True)
+
+
+def test_a_start_that_fails_ends_with_the_failed_program(environment: dict[str, str]) -> None:
+    status, _, err = orchgpu(environment, "up", "--program", "x=/no/such")
+    assert status == 8
+    assert "--program x: /no/such is not an executable file" in err
+    assert "ended with status 2; its log: " in err.splitlines()[-1]
+    assert_clean(environment)

@@ -61,6 +61,32 @@ def test_what_init_writes_deploys_and_runs(live: Live) -> None:
     assert output.read_text().endswith("says: hello, device\n")
 
 
+READS_PAYLOAD = """#!/usr/bin/env python3
+import os, pathlib
+
+word = pathlib.Path(os.environ["LAMBDA_TASK_ROOT"], "words", "word.txt").read_text()
+name = pathlib.Path(os.environ["INPUT_FILE_PATH"]).name
+pathlib.Path(os.environ["TMP_OUTPUT_DIR"], name).write_text(word)
+"""
+
+
+def test_a_deploy_is_followed_by_a_run_and_the_payload_is_at_the_root(live: Live) -> None:
+    live.orchgpu("init", "packed")
+    folder = live.path / "packed"
+    (folder / "data/words").mkdir(parents=True)
+    (folder / "data/words/word.txt").write_text("payload")
+    (folder / "hello.py").write_text(READS_PAYLOAD)
+    definition = folder / "fdl.yaml"
+    keys = "extra_payload: data\n      init_script:"
+    definition.write_text(definition.read_text().replace("init_script:", keys, 1))
+    told = live.orchgpu("deploy", "packed/fdl.yaml", "--run", "packed/input/hello.txt")
+    assert "packed: deployed" in told
+    assert "SUCCEEDED" in told
+    live.orchgpu("run", "packed", "packed/input/hello.txt", "--output", "unpacked")
+    (output,) = (live.path / "unpacked").rglob("*.txt")
+    assert output.read_text() == "payload"
+
+
 def test_a_change_of_the_script_is_deployed_until_ctrl_c(live: Live) -> None:
     live.orchgpu("init", "changing")
     command = [sys.executable, "-m", "orchgpu", "deploy", "changing/fdl.yaml", "--watch", "--json"]

@@ -29,7 +29,8 @@ KEYS = [
 @pytest.fixture(scope="module", autouse=True)
 def _deployed(live: Live) -> None:
     names = ("keys", "events", "many", "unversioned", "lost")
-    live.deploy({name: FunctionSpec(COPY) for name in names})
+    functions = {name: FunctionSpec(COPY) for name in names}
+    live.deploy(functions | {"by-event": FunctionSpec(COPY, job={"start": "event"})})
     live.start("orchestrator")
 
 
@@ -103,6 +104,25 @@ def test_a_duplicate_event_runs_once(live: Live) -> None:
     assert result.state == "SUCCEEDED"
     assert is_attempt(result.attempt, 1)
     live.quiet("events")
+
+
+def test_an_attempt_whose_event_is_lost_is_started_by_invoke(live: Live) -> None:
+    """The notification rule of envelopes is gone; the other function has no other start."""
+    s3 = live.client("s3")
+    bucket = "events-intermediate"
+    rules = s3.get_bucket_notification_configuration(Bucket=bucket)
+    rules.pop("ResponseMetadata")
+    results = {key: value for key, value in rules.items() if key.startswith("Queue")}
+    s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=results)
+    try:
+        result = live.result("events", live.upload("events", "lost event.txt"))
+        assert (result.state, result.reason) == ("SUCCEEDED", "NONE")
+        assert is_attempt(result.attempt, 1)
+    finally:
+        s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=rules)
+    by_event = live.result("by-event", live.upload("by-event", "a.txt"))
+    assert by_event.state == "SUCCEEDED"
+    live.quiet("events", "by-event")
 
 
 def test_every_version_of_an_overwritten_input_is_a_job_of_its_own(live: Live) -> None:

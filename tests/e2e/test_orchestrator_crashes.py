@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import signal
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from corekit.budget import Budget
 from tests.e2e.live import COPY, DEVICE, FunctionSpec, Live, until
 
 CRASHING = str(Path(__file__).with_name("crashing_orchestrator.py"))
@@ -87,11 +92,11 @@ def test_an_orchestrator_that_starts_first_waits_for_the_cloud(live: Live) -> No
     assert live.terminate("orchestrator-1") == 0
 
 
-def test_a_job_that_kills_three_orchestrators_while_they_pack_is_poison(
+def test_a_job_that_kills_four_orchestrators_while_they_pack_is_poison(
     live: Live, tmp_path: Path
 ) -> None:
-    """Four that die of packing; the fourth adopts the job and does not even try."""
-    names = [f"orchestrator-{number}" for number in range(4)]
+    """Five that die of packing; the fifth adopts the job and does not even try."""
+    names = [f"orchestrator-{number}" for number in range(5)]
     for name in names:
         crashing(live, name, "packed", tmp_path / name)
     job = live.upload("crash", "poison.txt", b"data")
@@ -129,6 +134,30 @@ def test_the_neighbours_of_a_poison_job_are_not_struck_with_it(live: Live, tmp_p
     live.quiet("crash")
     assert live.take_dead_letters("crash") == [(poison, "POISON")]
     assert live.terminate(name) == 0
+
+
+@pytest.mark.soak
+def test_orchestrators_that_are_starved_strike_no_job(live: Live) -> None:
+    """Stopped again and again, longer than their sessions last, while they pack; none has ended."""
+    names = [f"orchestrator-{number}" for number in range(3)]
+    for name in names:
+        live.start(name, "orchestrator")
+    stream, jobs = random.Random(33), []
+    gone_s = Budget().scaled(1 / 20).client_gone_s
+    for number in range(40):
+        jobs += [live.upload("crash", f"starved-{number}-{n}.txt") for n in range(3)]
+        time.sleep(stream.uniform(0.0, 0.3))  # some of them are being packed now
+        stopped = stream.sample(names, stream.choice((1, 2, 3)))
+        for name in stopped:
+            live.signal(name, signal.SIGSTOP)
+        time.sleep(gone_s * stream.choice((1.5, 3.0)))
+        for name in stopped:
+            live.signal(name, signal.SIGCONT)
+    outcomes = Counter(live.result("crash", job, within_s=180.0).reason for job in jobs)
+    assert set(outcomes) == {"NONE"}, outcomes
+    live.quiet("crash", within_s=180.0)
+    for name in names:
+        assert live.terminate(name) == 0
 
 
 def _crashed_within(live: Live, within_s: float) -> bool:

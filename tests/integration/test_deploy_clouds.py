@@ -47,8 +47,8 @@ functions:
       init_script: run.sh
       input: [{{storage_provider: s3, path: {name}-data/in}}]
       output: [{{storage_provider: s3, path: {name}-data/out}}]
+    job: none
 """
-#: Written anew from the structure of SCAR's own examples.
 SHAPES = sorted((Path(__file__).parents[1] / "unit" / "fdl" / "shapes").glob("*.yaml"))
 PROGRAMS = {"moto": "orchgpu.local.moto", "embedded": "local_cloud.server"}
 
@@ -122,7 +122,7 @@ def bench(endpoint: str, tmp_path: Path) -> Iterator[Bench]:
 
 def test_deploy_twice_then_rm_twice(bench: Bench) -> None:
     file = bench.write(FDL, "blast")
-    bench.run("plan", file, status=2)
+    assert "blast: packs 1 file, 15 B: script/run.sh" in bench.run("plan", file, status=2).output
     assert "blast: deployed" in bench.run("deploy", file).output
     assert "plan: nothing to do" in bench.run("plan", file).output
     assert "blast: already deployed" in bench.run("deploy", file).output
@@ -342,11 +342,11 @@ def test_run_names_the_input_of_a_plain_function(bench: Bench) -> None:
     file = bench.write(text, "simple")
     bench.run("deploy", file)
     with contextlib.closing(JobCloud(bench.endpoint)) as cloud:
-        with pytest.raises(AppError, match=r"has no gpu: block") as refused:
+        with pytest.raises(AppError, match=r"has no jobs") as refused:
             cloud.function("simple")
         assert refused.value.code is ErrorCode.INVALID
-        assert "upload to s3://simple-data/in/ instead" in refused.value.message
-        with pytest.raises(AppError, match="did you mean 'simple'"):
+        assert "put FILE simple` uploads to s3://simple-data/in/" in refused.value.message
+        with pytest.raises(AppError, match=r"mean 'simple'\?; deployed are .*simple"):
             cloud.function("simpel")
         _plain_functions_are_known_too(cloud)
         bench.run("rm", file)
@@ -362,9 +362,9 @@ def _plain_functions_are_known_too(cloud: JobCloud) -> None:
     assert [one.name for one in cloud.direct_functions() if one.name in cloud.served()] == []
     assert cloud.direct_outputs(found) == [("simple-data", "out")]
     assert outputs_of(cloud, "simple") == [At(bucket="simple-data", prefix="out/")]
-    assert put._input(cloud, "simple", (Path("x.a"), Path("y.b"))).prefix == "in/"
+    assert put._input(cloud, "simple", None, (Path("x.a"), Path("y.b"))).prefix == "in/"
     with pytest.raises(AppError, match="would ignore it"):
-        put._input(cloud, "simple", (Path("x.c"),))
+        put._input(cloud, "simple", None, (Path("x.c"),))
     assert logs._known_function(cloud, "simple") == "simple"
     assert doctor._deployed(cloud, "simple").endswith("objects in s3://simple-data/in/ start it")
 
@@ -411,7 +411,7 @@ def _body(s3: Any, bucket: str, key: str) -> str:
 def test_a_wrong_file_changes_nothing_and_is_named(bench: Bench) -> None:
     file = bench.write(PLAIN.replace("memory", "x") + "    gpus: {{}}\n", "wrong")
     output = bench.run("deploy", file, status=2).output
-    assert f"{file}:8:5: error: functions.aws[0]: unknown key 'gpus'" in output
+    assert f"{file}:9:5: error: functions.aws[0]: unknown key 'gpus'" in output
     assert "did you mean 'gpu'?" in output
     bench.run("plan", file, status=1)
     bench.run("deploy", bench.folder / "none.yaml", status=3)
@@ -472,13 +472,13 @@ def test_staged_envelopes_expire_next_to_foreign_rules(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
+@pytest.mark.timeout(300)  # many whole deploys
 def test_shapes_of_scars_examples_deploy_and_then_plan_nothing(bench: Bench) -> None:
     (bench.folder / "script.sh").write_text("#!/bin/sh\n")
     cloud = bench.cloud()
-    for shape in SHAPES:
-        file = bench.folder / shape.name
-        layer = "\n      - arn:aws:lambda:us-east-1:123456789012:layer:tools:1"
-        file.write_text(shape.read_text().replace(layer, " []"))  # Lambda asks for real layers
+    layer = "\n      - arn:aws:lambda:us-east-1:123456789012:layer:tools:1"
+    for shape in SHAPES:  # Lambda asks for real layers
+        (file := bench.folder / shape.name).write_text(shape.read_text().replace(layer, " []"))
         first = prepare(file, cloud, Budget())
         execute(first, cloud, lambda *_: None)
         assert not first.plan.empty

@@ -5,79 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import json
 import os
+import resource
 import signal
 import subprocess
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from corekit.aio.clock import SystemClock
-from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.model.functions.function import Outcome
-from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.process_tree import processes_in
-from local_cloud.sandbox.runtime import RunSpec, Runtime
-from local_cloud.sandbox.sandbox import Sandbox
-
-ARN = "arn:aws:lambda:us-east-1:000000000000:function:f"
-PID = "import os\ndef handle(e, c): return os.getpid()"
-
-
-@asynccontextmanager
-async def sandbox(folder: Path, *, concurrency_max: int = 10) -> AsyncIterator[Sandbox]:
-    async with Sandbox(
-        folder / "environments",
-        runtime=Runtime(folder / "runtime", endpoint="http://127.0.0.1:1", region="us-east-1"),
-        pool=EnvironmentPool(concurrency_max=concurrency_max),
-        logs=LogStore(),
-        clock=SystemClock(),
-        revisions=lambda: {"f": "1"},
-    ) as made:
-        yield made
-
-
-def spec(folder: Path, source: str, **changes: Any) -> RunSpec:
-    code = folder / "code"
-    code.mkdir(exist_ok=True)
-    (code / "app.py").write_text(source)
-    fields = {"name": "f", "arn": ARN, "revision": "1", "handler": "app.handle", "code": code}
-    return RunSpec(**{"timeout_s": 10.0, "memory_mib": 256, **fields, **changes})
-
-
-async def run(box: Sandbox, what: RunSpec, payload: Any = None) -> Any:
-    outcome, _ = await box.invoke(what, "request", json.dumps(payload))
-    assert not outcome.error, outcome.payload
-    return json.loads(outcome.payload)
-
-
-async def fail(box: Sandbox, what: RunSpec) -> dict[str, Any]:
-    outcome, _ = await box.invoke(what, "request", "{}")
-    assert outcome.error == "Unhandled", outcome
-    return dict(json.loads(outcome.payload))
-
-
-async def until(holds: Any) -> None:
-    ends_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < ends_s, "it did not come to that"
-        await asyncio.sleep(0.01)
-
-
-def state_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "gone"
-
-
-async def idle(box: Sandbox) -> None:
-    await until(lambda: box.pool.busy("f") == 0)
+from tests.integration.sandbox_runs import (
+    ARN,
+    PID,
+    fail,
+    idle,
+    run,
+    sandbox,
+    spec,
+    state_of,
+    still_up,
+    until,
+)
 
 
 @pytest.mark.asyncio
@@ -264,7 +214,7 @@ def handle(names, context):
     ]
 """
     async with sandbox(tmp_path) as box:
-        found = await run(box, spec(tmp_path, source), [*PROVIDED, *FOREIGN])
+        found = await run(box, spec(tmp_path, source, timeout_s=60.0), [*PROVIDED, *FOREIGN])
     assert found == [PROVIDED] * len(found)
     assert all(importlib.util.find_spec(name) for name in FOREIGN)
 
@@ -393,11 +343,34 @@ async def test_an_environment_that_is_being_ended_takes_no_work(tmp_path: Path) 
         assert await still_up(box)
 
 
-async def still_up(box: Sandbox) -> bool:
-    """No task of the sandbox failed: a failure would end the whole cloud."""
-    failing = asyncio.ensure_future(box._nursery.failed())
-    await asyncio.sleep(0)
-    failed = failing.done()
-    failing.cancel()
-    await asyncio.wait([failing])
-    return not failed
+@pytest.mark.asyncio
+async def test_an_end_that_fails_is_repeated_until_nothing_of_it_is_left(tmp_path: Path) -> None:
+    """Without a free descriptor the table of processes cannot be read."""
+    async with sandbox(tmp_path) as box:
+        pid = await run(box, spec(tmp_path, PID))
+        await idle(box)
+        await until(lambda: state_of(pid) == "T")
+        box.pool.idle_s_max = 0.0
+        with no_free_descriptor():
+            sweep = asyncio.create_task(box.sweep())
+            await asyncio.sleep(0.5)
+        await sweep
+        await until(lambda: state_of(pid) == "gone")
+        assert not box._live
+
+
+@contextlib.contextmanager
+def no_free_descriptor() -> Iterator[None]:
+    """Use up the descriptors of this process."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                used.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in used:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

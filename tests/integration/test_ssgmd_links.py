@@ -187,7 +187,6 @@ async def test_a_conflict_carries_the_record_as_a_value() -> None:
         "owner": "other",
         "attempt": 1,
         "step": "WAITING",
-        "strikes": 0,
         "waiting_since_s": None,
         "handle": "",
     }

@@ -173,6 +173,7 @@ OFFERS = {
     "postgres": "psycopg gpu_scheduler.daemon.log.engines.postgres",
     "opencl": "pyopencl remote_gpu.worker.backends.opencl",
     "cuda": "cuda.bindings.driver remote_gpu.worker.backends.cuda",
+    "demo": "anycrc awslambdaric numpy uvloop local_cloud.server.application",
     "local": "anycrc awslambdaric numpy pyopencl uvloop local_cloud.server.application",
     "moto": "moto flask anycrc awslambdaric orchgpu.local.moto",
     "otel": "corekit.tracing.opentelemetry",

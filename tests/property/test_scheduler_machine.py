@@ -276,7 +276,7 @@ class SchedulerRules(RuleBasedStateMachine):
     @rule(
         session=st.sampled_from(SESSIONS),
         holder=st.sampled_from(JOBS),
-        request=requests,
+        request=requests | st.just(Request(count=0)),
         wait=st.booleans(),
         lost=st.booleans(),
         next_=st.booleans(),
@@ -301,11 +301,12 @@ class SchedulerRules(RuleBasedStateMachine):
             return
         assert first.record.owner == session
         assert first.record.attempt == n
-        assert (first.granted is None) is not (first.explanation is None)
+        opened = first.outcome is answers.Outcome.OPENED
+        assert [first.granted, first.explanation].count(None) == 1 + opened
         if lost:  # the answer was lost: the same again answers what stands
             second = self.happen(ops.Attempt, **said)
             stood = (answers.Outcome.GRANTED, answers.Outcome.WAITING)
-            if first.outcome is answers.Outcome.GRANTED:
+            if first.outcome in (answers.Outcome.GRANTED, answers.Outcome.OPENED):
                 assert second == first
             else:
                 assert second.outcome in (first.outcome, *stood)
@@ -314,13 +315,9 @@ class SchedulerRules(RuleBasedStateMachine):
     def adopt(self, session: str, holder: str) -> None:
         record = self.records.get(holder)
         free = record is not None and record.step is not Step.ENDED and record.owner is None
-        answer = self.happen(
-            ops.Adopt,
-            session=session,
-            holder=holder,
-            handle=None,
-            revision=record.revision if record else 1,
-        )
+        revision = record.revision if record else 1
+        said = {"holder": holder, "handle": None, "revision": revision}
+        answer = self.happen(ops.Adopt, session=session, **said)
         if free:
             assert answer.record.owner == session
 
@@ -453,13 +450,15 @@ class SchedulerRules(RuleBasedStateMachine):
                 reason = EndReason.RELEASED
                 self.happen(ops.Release, session=session, lease=lease.id, reason=reason)
             else:
-                self.happen(
-                    ops.StagedOp,
-                    session=session,
-                    holder=lease.holder or "none",
-                    lease=lease.id,
-                    connect_by_s=20.0,
-                )
+                said = {"lease": lease.id, "connect_by_s": 20.0}
+                self.happen(ops.StagedOp, session=session, holder=lease.holder or "none", **said)
+
+    @rule(session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS), started=st.booleans())
+    def progress_without_device(self, session: str, holder: str, started: bool) -> None:
+        said = {"n": 1} if started else {"lease": None, "connect_by_s": 20.0}
+        self.happen(
+            ops.StartedOp if started else ops.StagedOp, session=session, holder=holder, **said
+        )
 
     @rule(session=st.sampled_from(SESSIONS), again=st.booleans())
     def session_lives(self, session: str, again: bool) -> None:

@@ -61,7 +61,7 @@ class CleanUp:
         client = self._clients["iam"]
         for found in client.get_paginator("list_roles").paginate().search("Roles"):
             name = found["RoleName"]
-            if not name.startswith(f"orchgpu-{self._run.stem}"):
+            if not name.startswith(self._run.stem):
                 continue
             for policy in client.list_role_policies(RoleName=name)["PolicyNames"]:
                 client.delete_role_policy(RoleName=name, PolicyName=policy)

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corekit.values import replace
+from fdl.plan.resources import DeployTarget
+
 STEM = "orchgpu-live-"
 
 
@@ -19,6 +22,7 @@ class Run:
     region: str = ""
     local: bool = False
     state_bucket_existed: bool = True
+    account_regional: bool = False  #: the state bucket is in the account's own namespace
     started_s: float = 0.0
     steps: dict[str, float] = field(default_factory=dict)  #: name → seconds
     deploy_steps: list[tuple[str, float]] = field(default_factory=list)  #: sentence, seconds
@@ -35,7 +39,8 @@ class Run:
 
     @property
     def state_bucket(self) -> str:
-        return f"orchgpu-state-{self.account}-{self.region}"
+        place = DeployTarget(account=self.account, region=self.region)
+        return replace(place, account_regional=self.account_regional).state_bucket
 
     def write(self, folder: Path) -> None:
         """Write the run to disk, so that a clean-up can begin there."""

@@ -16,6 +16,7 @@ from corekit.budget import Budget
 from corekit.cli.screen import echo_json, json_option
 from corekit.decode import encode
 from corekit.errors import invalid
+from corekit.local_system import local_scheduler
 from corekit.units import parse_duration_s
 from corekit.values import Value
 from gpu_scheduler.client.access import Access, find_access
@@ -92,7 +93,8 @@ _CONNECTION = (
         "--scheduler",
         envvar=["SSGM_SCHEDULER", "ORCHGPU_SCHEDULER"],
         metavar="HOST:PORT[,…]",
-        help="Socket endpoint of ssgmd, and those of its standbys.  [variable: SSGM_SCHEDULER]",
+        help="Socket endpoint of ssgmd, and those of its standbys."
+        "  [variable: SSGM_SCHEDULER; else the local system's]",
     ),
     click.option(
         "--key-file",
@@ -130,8 +132,10 @@ def connected(command: Command) -> Command:
         as_json: bool,
         **options: object,
     ) -> int | None:
+        scheduler = scheduler or local_scheduler()
         if not scheduler:
-            raise invalid("which scheduler? Give --scheduler HOST:PORT, or set SSGM_SCHEDULER")
+            text = "which scheduler? No local system runs here; give --scheduler HOST:PORT, or set"
+            raise invalid(f"{text} SSGM_SCHEDULER")
         context = CommandContext(
             scheduler=scheduler,
             access=find_access(key_file=key_file, ca=ca),

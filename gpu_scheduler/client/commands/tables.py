@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from corekit.cli.screen import Coloured, echo, echo_table
 from corekit.cli.table import Column
 from corekit.units import format_duration, format_percent, plain_percent
 from gpu_scheduler.client.status import SystemStatus
+from gpu_scheduler.data_names import host_text
 from gpu_scheduler.model import Device, HostState, Share
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import (
@@ -24,6 +26,7 @@ from gpu_scheduler.protocol.answers import (
 )
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import DeviceVerdict
+from gpu_scheduler.warm import workload_label
 
 
 def _columns(names: str, *dropped: str) -> tuple[Column, ...]:
@@ -127,6 +130,7 @@ def echo_hosts(found: InventoryAnswer) -> None:
         for host in found.hosts
     ]
     echo_table(HOSTS, rows, empty="no host has registered yet")
+    echo_data(found.hosts)
     if declared := len(found.declared) + found.declared_left_out:
         echo(f"{declared} more devices are declared")
 
@@ -161,6 +165,14 @@ def echo_devices(found: InventoryAnswer) -> None:
         for view in host.devices
     ]
     echo_table(DEVICES, rows, empty="no device has registered yet")
+    echo_data(found.hosts)
+
+
+def echo_data(hosts: Iterable[HostView]) -> None:
+    """A line for each host with data sets or programs, which requests may name."""
+    for host in hosts:
+        if text := host_text(host.host, host.data, host.programs):
+            echo(text)
 
 
 def _state(host: HostView, view: DeviceView) -> str:
@@ -215,11 +227,14 @@ def echo_queue(found: QueueAnswer) -> None:
 
 
 def echo_workloads(found: WorkloadsAnswer) -> None:
-    """Learned times of workloads."""
+    """Learned times of workloads; the hash of a name only where two would look alike."""
+    names = {view.workload: workload_label(view.workload) for view in found.workloads}
+    times = Counter(names.values())
+    names = {whole: whole if times[label] > 1 else label for whole, label in names.items()}
     rows = [
         (
             view.tenant,
-            view.workload,
+            names[view.workload],
             view.expected.model,
             str(view.expected.runs),
             _quantiles(view.expected.execution_p50_s, view.expected.execution_p95_s),

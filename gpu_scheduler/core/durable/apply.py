@@ -18,6 +18,7 @@ from gpu_scheduler.core.admission.tenants import (
 from gpu_scheduler.core.inventory.inventory import Inventory, OwnDrain
 from gpu_scheduler.core.leases.learned_times import COMPLETE, Times, WorkloadOn
 from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, Leader, LeaseEntry, State
+from gpu_scheduler.data_names import offered_of
 from gpu_scheduler.model import LeaseLifetime, LeaseState
 from gpu_scheduler.protocol import changes as to
 
@@ -77,6 +78,8 @@ def _known(
                 part.devices,
                 part.middlewares,
                 ephemeral=part.ephemeral,
+                data=offered_of(part.data),
+                programs=offered_of(part.programs),
             )
             state.tenants.resize(before, _capacity(inventory, part.host))
         case to.HostDrained():
@@ -110,6 +113,13 @@ def _preempted(state: State, part: to.LeasePreempted) -> None:
 
 def _transferred(state: State, part: to.LeaseTransferred) -> None:
     state.leases[part.lease].session = part.session
+
+
+def _record_changed(state: State, part: to.RecordChanged) -> None:
+    before = state.records[part.record.holder]
+    known = before.__struct_fields__  # a newer version may have others
+    same = {name: getattr(before, name) for name in part.same if name in known}
+    state.set_record(replace(part.record, **same))
 
 
 def _granted(state: State, part: to.LeaseGranted) -> None:
@@ -234,6 +244,7 @@ _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.LeaseTransferred: _transferred,
     to.LeaseDoorOpened: _door_opened,
     to.RecordWritten: lambda state, part: state.set_record(part.record),
+    to.RecordChanged: _record_changed,
     to.RecordForgotten: lambda state, part: state.forget_record(part.holder),
     to.RequestQueued: _queued,
     to.RequestDropped: lambda state, part: _dropped(state, part.attempt),

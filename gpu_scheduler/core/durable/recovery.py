@@ -38,7 +38,9 @@ def begin(tx: Transaction, event: on.EpochBegan) -> None:
         state.timers.arm(TimerKind.HOST, host.host, tx.at_s + budget.host_lost_s)
     departures.rearm(tx)
     for session in (*state.owned, *state.queue.by_session):
-        if session not in state.sessions:
+        if session in state.struck:  # the scheduler ended while it took this session's records
+            state.timers.arm(TimerKind.SESSION, session, tx.at_s)
+        elif session not in state.sessions:
             state.sessions[session] = tx.at_s
             state.timers.arm(TimerKind.SESSION, session, tx.at_s + budget.client_gone_s)
     for entry in state.leases.values():

@@ -24,7 +24,7 @@ def parts(state: State) -> Iterator[to.Part]:
     """The parts of that entry. Mutable data is copied before this returns: another thread may
     consume the parts while the state keeps changing.
     """
-    waiting = list(state.queue.entries.values())
+    waiting = state.queue.in_order_of_arrival()
     leases = [copy(entry) for entry in state.leases.values()]
     records = list(state.records.values())
     # last: it sets the position, which the parts before it have moved
@@ -64,6 +64,8 @@ def _known(state: State) -> Iterator[to.Part]:
             devices=tuple(entry.device for entry in host.devices.values()),
             middlewares=host.middlewares,
             ephemeral=host.ephemeral,
+            data=dict(host.data),
+            programs=dict(host.programs),
         )
         if host.own_drain is not None:
             yield to.HostDraining(

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from corekit.values import replace
 from gpu_scheduler.core.inventory.index import feasibility_key
 from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.inventory.missing_names import missing_names
 from gpu_scheduler.core.placement.fits import (
     DeviceClass,
-    device_class_of,
     is_feasible,
     permanent_mismatch,
     unavailable_reason,
@@ -33,13 +33,15 @@ _WITHOUT: Mapping[NoFit, Callable[[Request], Request]] = {
     NoFit.DRIVER: lambda request: replace(request, min_driver=None),
     NoFit.RUNTIME: lambda request: replace(request, min_runtime=None),
     NoFit.VERSION: lambda request: replace(request, requires=()),
+    NoFit.DATA: lambda request: replace(request, data=()),
+    NoFit.PROGRAM: lambda request: replace(request, programs=()),
     NoFit.TOO_LARGE: lambda request: replace(request, memory_max_mib=None),
 }
 _MISMATCHES = (*_WITHOUT, NoFit.MEMORY)
 #: Fields that the largest fit reduces.
 _REDUCED = (
     *("count", "memory_mib", "memory_pct", "kinds", "models", "middleware", "advisory"),
-    *("min_driver", "min_runtime", "requires", "memory_max_mib"),
+    *("min_driver", "min_runtime", "requires", "data", "programs", "memory_max_mib"),
 )
 
 
@@ -118,12 +120,8 @@ def _classes_by_host(inventory: Inventory) -> Iterator[list[DeviceClass]]:
     declared = list(inventory.declared_classes())
     yield declared
     for host in inventory.hosts.values():
-        gateway, offered = host.gateway is not None, host.middlewares
-        classes = [
-            device_class_of(entry.device, gateway=gateway, middlewares=offered)
-            for entry in host.devices.values()
-        ]
-        yield [*classes, *declared] if gateway else classes
+        classes = [inventory.state_of(device).device_class for device in host.devices]
+        yield classes if host.gateway is None else [*classes, *declared]
 
 
 # ---------------------------------------------------------------------- the largest fit
@@ -219,6 +217,8 @@ def shortage(request: Request, inventory: Inventory) -> Shortage | None:
         on_one = feasible_devices(alone, inventory) >= request.count
         what = NoFit.SAME_HOST if on_one else NoFit.COUNT
         return Shortage(what=what, wanted=str(request.count), most=str(feasible))
+    if closest in (NoFit.DATA, NoFit.PROGRAM):
+        return missing_names(request, inventory, closest)
     wanted, most = _in_words(
         closest, request, [m for m in classes if permanent_mismatch(request, m) is closest]
     )

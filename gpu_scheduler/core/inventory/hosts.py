@@ -21,6 +21,7 @@ from gpu_scheduler.core.placement.fits import DeviceClass, device_class_of
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction, warm_limits
+from gpu_scheduler.data_names import Offered, offered_of
 from gpu_scheduler.model import (
     Device,
     DeviceResidents,
@@ -48,7 +49,8 @@ def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
         return
     known = tx.state.inventory.hosts.get(event.host)
     restarted = known is not None and known.incarnation != op.incarnation
-    facts = _HostFacts(op.incarnation, op.gateway, op.middlewares, op.ephemeral)
+    named = offered_of(op.data), offered_of(op.programs)
+    facts = _HostFacts(op.incarnation, op.gateway, op.middlewares, op.ephemeral, *named)
     host = _register(tx, event.host, facts, op.devices)
     departures.withdraw_residents(tx, host)
     _publish(tx, host, op.residents, _claimed(tx, host, op.installed))
@@ -153,10 +155,13 @@ class _HostFacts(NamedTuple):
     gateway: str | None
     middlewares: tuple[str, ...]
     ephemeral: bool
+    data: Offered
+    programs: Offered
 
 
 def _facts_of(host: HostEntry) -> _HostFacts:
-    return _HostFacts(host.incarnation, host.gateway, host.middlewares, host.ephemeral)
+    facts = host.incarnation, host.gateway, host.middlewares, host.ephemeral
+    return _HostFacts(*facts, host.data, host.programs)
 
 
 def _register(
@@ -180,6 +185,8 @@ def _register(
             devices=now,
             middlewares=about.middlewares,
             ephemeral=about.ephemeral,
+            data=dict(about.data),
+            programs=dict(about.programs),
         )
         classes = _known_classes(inventory, now)
         tx.emit(registered)

@@ -229,6 +229,8 @@ def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[ob
         request.min_driver,
         request.min_runtime,
         request.requires,
+        request.data,
+        request.programs,
         request.memory_max_mib,
     )
 

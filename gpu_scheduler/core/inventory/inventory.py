@@ -23,6 +23,7 @@ from gpu_scheduler.core.placement.fits import (
     device_class_of,
     versions_of,
 )
+from gpu_scheduler.data_names import Offered
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
 from gpu_scheduler.versions import parse_version
 
@@ -76,6 +77,8 @@ class HostEntry:
     gateway: str | None
     middlewares: tuple[str, ...] = ()  #: middlewares that the host offers
     ephemeral: bool = False  #: forgotten `forget_after_s` after it is lost
+    data: Offered = ()  #: data sets that the host has
+    programs: Offered = ()  #: programs that `exec` runs there
     drained: bool = False  #: by an operator
     own_drain: OwnDrain | None = None  #: of this incarnation
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
@@ -173,6 +176,8 @@ class Inventory:
         middlewares: tuple[str, ...] = (),
         *,
         ephemeral: bool = False,
+        data: Offered = (),
+        programs: Offered = (),
     ) -> None:
         """Add or update a host; allocations on its devices stay.
 
@@ -185,6 +190,7 @@ class Inventory:
             entry.own_drain = None
         entry.incarnation, entry.gateway = incarnation, gateway
         entry.middlewares, entry.ephemeral = middlewares, ephemeral
+        entry.data, entry.programs = data, programs
         for device in devices:
             known = entry.devices.get(device.id)
             if known is None:
@@ -427,6 +433,8 @@ def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
         driver=parse_version(device.driver),
         runtime=parse_version(device.runtime),
         libraries=versions_of(device),
+        data=host.data,
+        programs=host.programs,
         free_mib=device.memory_mib - entry.allocated_mib,
         free_permille=COMPUTE_PERMILLE_MAX - entry.allocated_permille,
         exclusive=entry.exclusive is not None,

@@ -213,7 +213,9 @@ def accept(tx: Transaction, entry: LeaseEntry) -> None:
 
 
 def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> None:
+    """The envelope of an attempt with a lease is stored."""
     op = event.op
+    assert op.lease is not None, "an attempt without a device has no lease"
     entry = tx.state.leases.get(op.lease)
     record = tx.record_of(op.holder)
     if entry is None or record is None:
@@ -237,11 +239,11 @@ def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) ->
         record = replace(record, times=stamped)
         # a deadline lease is not opened by a session
         step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
-        return tx.write(record, step, strikes=0)
+        return tx.write(record, step, ended_owners=())
     tx.set_deadline(entry, op.connect_by_s)
     for host in tx.hosts_of(entry):
         tx.push_to_host(host, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
-    return tx.write(record, Step.STAGED, strikes=0)
+    return tx.write(record, Step.STAGED, ended_owners=())
 
 
 def release(tx: Transaction, event: on.Asked[ops.Release]) -> None:

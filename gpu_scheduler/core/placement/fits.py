@@ -18,6 +18,7 @@ from gpu_scheduler.constraints import (
     canonical,
     first_unmet,
 )
+from gpu_scheduler.data_names import Offered, first_missing
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request, Share, Sharing
 from gpu_scheduler.verdicts import NoFit
 from gpu_scheduler.versions import Version, dotted, parse_version
@@ -37,6 +38,8 @@ class DeviceClass(NamedTuple):
     driver: Version
     runtime: Version
     libraries: Versions
+    data: Offered | None  #: data sets of its host; None = unknown, so any is assumed
+    programs: Offered | None  #: programs of its host; the same
 
 
 class DeviceState(NamedTuple):
@@ -50,6 +53,8 @@ class DeviceState(NamedTuple):
     driver: Version
     runtime: Version
     libraries: Versions
+    data: Offered | None
+    programs: Offered | None
     host_state: HostState
     health: Health
     free_mib: int
@@ -76,13 +81,18 @@ class DeviceState(NamedTuple):
         return self[:ALLOCATION_AT] == other[:ALLOCATION_AT]
 
 
-_CLASS_FIELDS: Final = 8  #: fields of `DeviceClass`
+_CLASS_FIELDS: Final = 10  #: fields of `DeviceClass`
 #: Position of the first field of `DeviceState` that allocations change: `free_mib`.
-ALLOCATION_AT: Final = 10
+ALLOCATION_AT: Final = 12
 
 
 def device_class_of(
-    device: Device, *, gateway: bool, middlewares: tuple[str, ...] | None = None
+    device: Device,
+    *,
+    gateway: bool,
+    middlewares: tuple[str, ...] | None = None,
+    data: Offered | None = None,
+    programs: Offered | None = None,
 ) -> DeviceClass:
     return DeviceClass(
         kind=device.kind,
@@ -93,6 +103,8 @@ def device_class_of(
         driver=parse_version(device.driver),
         runtime=parse_version(device.runtime),
         libraries=versions_of(device),
+        data=data,
+        programs=programs,
     )
 
 
@@ -147,6 +159,10 @@ def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoF
         return NoFit.RUNTIME
     if request.requires and unmet_constraint(request, made) is not None:
         return NoFit.VERSION
+    if request.data and first_missing(request.data, made.data) is not None:
+        return NoFit.DATA
+    if request.programs and first_missing(request.programs, made.programs) is not None:
+        return NoFit.PROGRAM
     if request.memory_max_mib is not None and made.memory_mib > request.memory_max_mib:
         return NoFit.TOO_LARGE
     if request.memory_mib > made.memory_mib:
@@ -202,4 +218,5 @@ def share_of(request: Request, device: Device, host: str) -> Share:
         if exclusive
         else plain_percent(request.compute_limit_pct),
         exclusive=exclusive,
+        driver=device.driver,
     )

@@ -83,7 +83,7 @@ class View:
     def groups(self) -> Iterator[WorkloadGroup]:
         """The same by tenant, workload, requirements and memory: the oldest group first."""
         index = self._state.queue.by_workload()
-        groups = (index.by_first[key[2]] for key in index.order)
+        groups = (index.by_first[key[3]] for key in index.order)
         return (group for group in groups if self.is_allowed(self.first(group)))
 
     def workloads(self) -> Iterator[tuple[str, str | None]]:
@@ -110,7 +110,7 @@ class View:
         for request_class, of_class in index.by_class.items():
             if request_class.request.count > 1:
                 firsts = (key for keys in of_class.firsts.values() for key in keys)
-                yield from (index.by_first[key[2]] for key in firsts)
+                yield from (index.by_first[key[3]] for key in firsts)
         preempting = (index.by_first.get(attempt) for attempt in self._state.preemptions)
         yield from (group for group in preempting if group is not None)
 
@@ -148,16 +148,16 @@ class View:
         for key in merge(own, *self._fitting_firsts(index)):
             if key == last:
                 continue
-            last, waiting = key, self._state.queue.entries[key[2]]
+            last, waiting = key, self._state.queue.entries[key[3]]
             if self.is_allowed(waiting) and self._fits_alone(waiting):
-                yield index.by_first[key[2]]
+                yield index.by_first[key[3]]
 
     def _fitting_firsts(self, index: WorkloadIndex) -> Iterator[list[QueueKey]]:
         """The first requests of the sizes that fit, without regard to quotas."""
         for request_class, of_class in index.by_class.items():
             for memory_mib in of_class.sizes:
                 firsts = of_class.firsts[memory_mib]
-                if not self._some_fits(self._state.queue.entries[firsts[0][2]], request_class):
+                if not self._some_fits(self._state.queue.entries[firsts[0][3]], request_class):
                     break  # nor do larger ones
                 yield firsts
 
@@ -179,12 +179,12 @@ class View:
         """The first request of the first group that waited for this long, in queue order."""
         order, at_s = self._state.queue.by_workload().order, self.wall_s
         late = (key for key in order if max(0.0, at_s - key[1]) >= limit_s)
-        firsts = (self._state.queue.entries[key[2]] for key in late)
+        firsts = (self._state.queue.entries[key[3]] for key in late)
         return next((one for one in firsts if self.is_allowed(one)), None)
 
     def first(self, group: WorkloadGroup) -> Waiting:
         """The first request of a group."""
-        return self._state.queue.entries[group.first[2]]
+        return self._state.queue.entries[group.first[3]]
 
     def is_waiting(self, attempt: str) -> bool:
         """True when a request of this name is in the queue."""

@@ -56,6 +56,10 @@ class WaitingQueue:
         self.by_tenant: dict[str, FirstByClass] = {}  #: groups by tenant
         #: Classes to evaluate on all devices, not only on freed ones.
         self.dirty: dict[RequestClass, None] = {}
+        #: Of queued requests, by arrival. Replayed changes give the same ones, and a
+        #: snapshot the same order (`in_order_of_arrival`).
+        self._numbers: dict[str, int] = {}
+        self._next = 0
         self._aging_s = aging_s
         self.overtaken: dict[str, int] = {}  #: by attempt: current and former heads of the queue
         self._head: tuple[int, QueueKey | None] | None = None  #: by availability version
@@ -72,16 +76,20 @@ class WaitingQueue:
 
     def queue_key(self, waiting: Waiting) -> QueueKey:
         """The order of service: waiting for `aging_s` equals one step of priority; without aging,
-        priority comes first.
+        priority comes first. Of requests of the same moment the first to arrive is served first.
         """
         since_s, priority = waiting.waiting_since_s, waiting.request.priority
         rank = -priority if self._aging_s is None else since_s - priority * self._aging_s
-        return (rank, since_s, waiting.attempt)
+        return (rank, since_s, self._numbers.get(waiting.attempt, self._next), waiting.attempt)
+
+    def in_order_of_arrival(self) -> list[Waiting]:
+        """All requests; queued again in this order they have the same order of service."""
+        return sorted(self.entries.values(), key=lambda waiting: self._numbers[waiting.attempt])
 
     def servable(self) -> Iterator[Waiting]:
         """The requests in the order of service, without ineligible ones."""
         for key in self._order:
-            yield self.entries[key[2]]
+            yield self.entries[key[3]]
 
     def class_of(self, waiting: Waiting) -> RequestClass:
         """The class of a queued request."""
@@ -92,7 +100,7 @@ class WaitingQueue:
         if self._by_workload is None:
             self._by_workload = WorkloadIndex()
             for key in self._order:
-                waiting = self.entries[key[2]]
+                waiting = self.entries[key[3]]
                 self._by_workload.add(waiting, self.class_of(waiting), key)
         return self._by_workload
 
@@ -103,7 +111,7 @@ class WaitingQueue:
     def group_heads(self) -> list[Waiting]:
         """The first request of every group, in order of service."""
         return [
-            self.entries[key[2]]
+            self.entries[key[3]]
             for key in sorted(group.keys[0] for group in self._groups.values() if group.keys)
         ]
 
@@ -112,7 +120,7 @@ class WaitingQueue:
         if not self._preempting:
             return []
         may = (group.keys[:limit] for group in self._preempting)
-        return [self.entries[key[2]] for key in nsmallest(limit, chain.from_iterable(may))]
+        return [self.entries[key[3]] for key in nsmallest(limit, chain.from_iterable(may))]
 
     def head(
         self, availability_version: int, available_mib: Callable[[Request], int]
@@ -126,11 +134,11 @@ class WaitingQueue:
         if self._head is None or self._head[0] != availability_version:
             self._head = availability_version, self._first_within(available_mib)
         key = self._head[1]
-        return None if key is None else self.entries[key[2]]
+        return None if key is None else self.entries[key[3]]
 
     def _first_within(self, available_mib: Callable[[Request], int]) -> QueueKey | None:
         first = min(by_memory.minimum for by_memory in self.first_by_class.values())
-        group = self._group_of[first[2]]
+        group = self._group_of[first[3]]
         if group.request.memory_mib <= available_mib(group.request_class.request):
             return first  # nearly always
         firsts = (
@@ -159,7 +167,7 @@ class WaitingQueue:
 
     def in_order(self, limit: int | None = None) -> list[Waiting]:
         """The first requests in the order of service, then the ineligible ones."""
-        served = [self.entries[key[2]] for key in self._order[:limit]]
+        served = [self.entries[key[3]] for key in self._order[:limit]]
         if limit is not None and len(served) >= limit:
             return served
         ineligible = [w for w in self.entries.values() if self.is_ineligible(w.attempt)]
@@ -176,8 +184,11 @@ class WaitingQueue:
     # ------------------------------------------------------------------ changing
 
     def put(self, waiting: Waiting) -> None:
-        """Queue a request, or replace a queued one."""
+        """Queue a request, or replace a queued one, which keeps its number."""
+        number = self._numbers.get(waiting.attempt, self._next)
         self.drop(waiting.attempt)
+        self._numbers[waiting.attempt] = number
+        self._next = max(self._next, number + 1)
         self.entries[waiting.attempt] = waiting
         group = self._group_of[waiting.attempt] = self._group_for(waiting)
         group.members += 1
@@ -201,7 +212,7 @@ class WaitingQueue:
         group.members -= 1
         if not group.members:
             self._drop_group(group)
-        del self.entries[attempt]
+        del self.entries[attempt], self._numbers[attempt]
 
     def mark_unresponsive(self, attempt: str) -> None:
         """Exclude a request whose grant was not accepted, until its session responds."""
@@ -228,14 +239,14 @@ class WaitingQueue:
         """Sort all requests again after a change of `aging_s`."""
         if aging_s == self._aging_s:
             return
-        served = [self.entries[key[2]] for key in self._order]
+        served = [self.entries[key[3]] for key in self._order]
         self._aging_s, self._by_workload = aging_s, None
         self._order = sorted(self.queue_key(waiting) for waiting in served)
         self.first_by_class, self.by_tenant, self._head = {}, {}, None
         for group in self._groups.values():
             group.keys.clear()
         for key in self._order:
-            self._group_of[key[2]].keys.append(key)
+            self._group_of[key[3]].keys.append(key)
         for group in self._groups.values():
             if group.keys and not group.suspended:
                 self._update_index(group, None, group.keys[0])

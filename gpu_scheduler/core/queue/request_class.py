@@ -16,8 +16,8 @@ from gpu_scheduler.core.placement.fits import DeviceState, fits
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
 from gpu_scheduler.protocol.changes import Waiting
 
-#: The order of service: rank, waiting since, attempt. A lower one is first.
-QueueKey = tuple[float, float, str]
+#: The order of service: rank, waiting since, number of its arrival, attempt. A lower one is first.
+QueueKey = tuple[float, float, int, str]
 
 #: Fields that do not decide on which devices a request fits.
 _NOT_FEASIBILITY = (

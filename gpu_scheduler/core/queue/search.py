@@ -158,7 +158,7 @@ def _first_of_class(
     while (first := by_memory.first(max_mib, after=skipped)) is not None:
         if before is not None and first >= before.key:
             return None
-        waiting = queue.entries[first[2]]
+        waiting = queue.entries[first[3]]
         request, whose = waiting.request, reservation or waiting.attempt
         if not within_quota(state, request):
             queue.suspend(waiting.attempt)

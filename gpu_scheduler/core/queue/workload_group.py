@@ -110,11 +110,11 @@ class WorkloadIndex:
             of_class = self.by_class[group.request_class] = FirstsOfClass()
         if old is not None:
             del self.order[bisect_left(self.order, old)]
-            del self.by_first[old[2]]
+            del self.by_first[old[3]]
             of_class.remove(group.memory_mib, old)
         if new is not None:
             insort(self.order, new)
-            self.by_first[new[2]] = group
+            self.by_first[new[3]] = group
             of_class.add(group.memory_mib, new)
         if not of_class.sizes:
             del self.by_class[group.request_class]

@@ -15,6 +15,7 @@ from corekit.ids import AttemptId, JobId, SessionId, attempt_id
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
+from gpu_scheduler.core.leases import leases
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.queue import dispatch
@@ -27,6 +28,8 @@ from gpu_scheduler.protocol import changes as to
 
 #: The outcome of a job that has a result.
 SUCCEEDED = "SUCCEEDED"
+#: Sessions in `ended_owners`: above every limit on strikes.
+ENDED_OWNERS_MAX = 16
 
 # ---------------------------------------------------------------------- attempts
 
@@ -81,10 +84,15 @@ def _over(record: Record) -> bool:
 
 
 def _stands(tx: Transaction, record: Record) -> bool:
+    if not record.with_device:
+        return True  # it is not over
     return tx.state.live_lease(record) is not None or record.step is Step.WAITING
 
 
 def _answer_standing(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None:
+    if not record.with_device:
+        _answer_opened(tx, event, record)
+        return
     entry = tx.state.live_lease(record)
     if entry is not None:
         accept(tx, entry)  # this answer replaces the push, which may have been lost
@@ -101,6 +109,10 @@ def _answer_standing(tx: Transaction, event: on.Asked[ops.Attempt], record: Reco
     tx.reply(event.reply_to, answer)
 
 
+def _answer_opened(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None:
+    tx.reply(event.reply_to, answers.AttemptAnswer(outcome=answers.Outcome.OPENED, record=record))
+
+
 def newest_attempt(record: Record) -> AttemptId:
     return attempt_id(record.holder, record.attempt)
 
@@ -113,7 +125,6 @@ def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | 
     same = old.attempt == op.n
     if not same:
         old = with_ended_attempt(old, tx)
-    died = same and old.owner is None and old.step is Step.RESERVED
     return replace(
         old,
         revision=old.revision + 1,
@@ -121,12 +132,12 @@ def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | 
         attempt=op.n,
         handle=op.handle,
         block=op.block,
-        strikes=old.strikes + died if same else 0,
         reason=None,
         lease=None,
         waiting_since_s=tx.wall_s if old.waiting_since_s is None else old.waiting_since_s,
         times=without_grant(old.times) if same else _receipt(old),
         tenant=op.request.tenant,
+        with_device=op.request.count > 0,
     )
 
 
@@ -139,7 +150,6 @@ def _received(tx: Transaction, holder: JobId, ago_s: float, by: SessionId) -> Re
         owner=None,
         attempt=0,
         step=Step.RECEIVED,
-        strikes=0,
         waiting_since_s=None,
         handle="",
         times={Step.RECEIVED.value: tx.wall_s - ago_s},
@@ -155,6 +165,11 @@ def _receipt(record: Record) -> Mapping[str, float]:
 def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None:
     op = event.op
     assert record.waiting_since_s is not None, "an opened attempt has a place in the queue"
+    if not record.with_device:
+        if record.holder not in tx.state.records:
+            limits.evict_history(tx, record)
+        _answer_opened(tx, event, tx.write(record, Step.RECEIVED))
+        return
     waiting = to.Waiting(
         attempt=newest_attempt(record),
         holder=record.holder,
@@ -223,9 +238,8 @@ def adopt(tx: Transaction, event: on.Asked[ops.Adopt]) -> None:
 
 
 def _take(tx: Transaction, record: Record, session: SessionId, handle: str | None) -> Record:
-    """Give an ownerless record an owner; if it is RESERVED, its last owner died while packing."""
+    """Give an ownerless record an owner, with a full reservation if it is to be packed."""
     entry = tx.state.live_lease(record)
-    packing = record.step is Step.RESERVED and (entry is None or entry.accepted)
     if entry is not None and record.step is Step.RESERVED:
         accept(tx, entry)
         tx.set_deadline(entry, tx.budget.reserved_ttl_s)
@@ -236,9 +250,27 @@ def _take(tx: Transaction, record: Record, session: SessionId, handle: str | Non
         record,
         owner=session,
         revision=record.revision + 1,
-        strikes=record.strikes + packing,
         handle=record.handle if handle is None else handle,
     )
+
+
+def abandon(tx: Transaction, record: Record, gone: SessionId) -> Record:
+    """Take a record from an owner that fell silent; while it packed, that may be the job's doing.
+
+    The strike is taken back when the session is seen again (`absolve`).
+    """
+    entry = tx.state.live_lease(record)
+    if record.packing and (entry is None or entry.accepted):
+        record = replace(record, ended_owners=(*record.ended_owners, gone)[-ENDED_OWNERS_MAX:])
+    return disown(tx, record)
+
+
+def absolve(tx: Transaction, seen: SessionId) -> None:
+    """Take back the strikes of a session that was silent and has not ended."""
+    for holder in tuple(tx.state.struck.get(seen, ())):
+        record = tx.state.records[holder]
+        others = tuple(session for session in record.ended_owners if session != seen)
+        tx.write(record, ended_owners=others)
 
 
 def disown(tx: Transaction, record: Record) -> Record:
@@ -278,7 +310,7 @@ def hand_back(tx: Transaction, event: on.Asked[ops.HandBack]) -> None:
 
 
 def _give_back(tx: Transaction, record: Record) -> Record:
-    if record.step not in (Step.WAITING, Step.RESERVED):
+    if record.step is not Step.WAITING and not record.packing:
         return disown(tx, record)
     dispatch.drop(tx, newest_attempt(record))
     entry = tx.state.live_lease(record)
@@ -292,8 +324,46 @@ def _give_back(tx: Transaction, record: Record) -> Record:
         reason=None,
         revision=record.revision + 1,
         attempt=record.attempt - 1,
-        strikes=0,
+        with_device=True,
     )
+
+
+# ---------------------------------------------------------------------- progress
+
+
+def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> None:
+    """The envelope of an attempt is stored."""
+    op = event.op
+    if op.lease is not None:
+        leases.staged(tx, event)
+        return
+    record = tx.record_of(op.holder)
+    if record is None or record.step is Step.ENDED:
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"{op.holder} is over")
+        return
+    if record.owner != event.session:  # it was silent, and its message is about an earlier attempt
+        tx.conflict(event.reply_to, record, f"{op.holder} has another owner")
+        return
+    if record.with_device or _over(record):
+        tx.conflict(event.reply_to, record, f"{op.holder} has no open attempt without a device")
+        return
+    if record.packing:
+        record = tx.write(record, Step.STAGED, ended_owners=())
+    elif Step.STAGED.value not in record.times:  # the function was faster than this message
+        running_s = record.times.get(Step.RUNNING.value, tx.wall_s)
+        stamped = {**record.times, Step.STAGED.value: min(running_s, tx.wall_s)}
+        record = tx.write(replace(record, times=stamped), ended_owners=())
+    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
+
+
+def started(tx: Transaction, event: on.Asked[ops.StartedOp]) -> None:
+    op = event.op
+    record = tx.record_of(op.holder)
+    if record is not None and not record.with_device and record.attempt == op.n:
+        before = record.step is Step.STAGED or record.packing
+        if before and not _over(record):
+            tx.write(record, Step.RUNNING)
+    tx.reply(event.reply_to, answers.Done())
 
 
 # ---------------------------------------------------------------------- endings
@@ -324,9 +394,7 @@ def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> 
     if op.retry_at_s is not None:
         # a failure that is reported again keeps the pause that its owner began with
         record = replace(record, times={RETRY_AT: op.retry_at_s, **record.times})
-    return tx.write(
-        record, Step.RECEIVED, reason=op.reason, revision=record.revision + 1, strikes=0
-    )
+    return tx.write(record, Step.RECEIVED, reason=op.reason, revision=record.revision + 1)
 
 
 def _stop(tx: Transaction, record: Record, why: str, *, succeeded: bool) -> Record:
@@ -401,8 +469,9 @@ def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
             reason=None,
             lease=None,
             handle=op.handle,
-            strikes=0,
+            ended_owners=(),
             waiting_since_s=None,
+            with_device=True,
             revision=record.revision + 1,
         )
     tx.reply(event.reply_to, answers.RecordAnswer(record=record))

@@ -17,7 +17,7 @@ from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.length import length_problem, requested_length_s
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.records.records import disown
+from gpu_scheduler.core.records.records import abandon, absolve
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
@@ -32,7 +32,7 @@ GO_ON_S = 0.01  #: delay until the next event
 
 
 def mark_alive(tx: Transaction, session: SessionId) -> None:
-    """Restart the silence timer of a session, and restore its unresponsive requests."""
+    """Restart the silence timer of a session; restore its requests, and take back its strikes."""
     if session not in tx.state.sessions:
         gone_s = tx.at_s + tx.budget.client_gone_s
         tx.state.timers.arm(TimerKind.SESSION, session, gone_s)
@@ -40,6 +40,8 @@ def mark_alive(tx: Transaction, session: SessionId) -> None:
     if session in tx.state.queue.unresponsive:
         tx.state.queue.mark_responsive(session)
         tx.capacity_freed = True
+    if session in tx.state.struck:
+        absolve(tx, session)
 
 
 def hello(tx: Transaction, event: on.Asked[ops.Hello]) -> None:
@@ -70,7 +72,7 @@ def _gone(tx: Transaction, session: SessionId) -> None:
     state.record_watchers.pop(session, None)
     holders = tuple(islice(state.owned.get(session, ()), GONE_AT_ONCE))
     for holder in holders:
-        disown(tx, state.records[holder])
+        abandon(tx, state.records[holder], session)
         tx.push(session, answers.DisownedPush(holder=holder))
     left = GONE_AT_ONCE - len(holders)  # the requests of its jobs are already ownerless
     for attempt in tuple(islice(state.queue.by_session.get(session, ()), left)):

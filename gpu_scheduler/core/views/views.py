@@ -132,6 +132,8 @@ def _host(tx: Transaction, host: HostEntry) -> answers.HostView:
         draining=None if drain is None else answers.DrainView(reason=drain.reason, left_s=left_s),
         ephemeral=host.ephemeral,
         forgotten_in_s=departures.forgotten_in_s(tx, host),
+        data=dict(host.data),
+        programs=dict(host.programs),
     )
 
 

@@ -50,6 +50,8 @@ _JOB_OPS = (
     ops.HandBack,
     ops.Handle,
     ops.Reopen,
+    ops.StagedOp,
+    ops.StartedOp,
 )
 #: Ops that take a job over: the core refuses them for a job that has an owner (CONFLICT).
 _TAKEOVER_OPS = (ops.Attempt, ops.Adopt)
@@ -190,6 +192,7 @@ class Authorizer:
             raise _role_denial(caller, least, repr(op))
         if caller.key.role is Role.REQUESTER:
             self._check_tenant(caller.key, value)
+            _check_priority(caller.key, value)
             self._check_lease(caller.key, value)
             self._check_job(caller.key, value)
 
@@ -279,6 +282,23 @@ class Authorizer:
             if caller.key is None or self._entry(caller.name) != caller.key:
                 logger.info("connection closed", extra={"event": "revoked", "key": caller.name})
                 connection.close()
+
+
+def _check_priority(key: KeyEntry, value: object) -> None:
+    """A tenant orders its own requests below the highest priority; above it passes other tenants.
+
+    A lower one instead of an error would reverse that order without a word. `explain` is refused
+    likewise, so that a deploy reports it before the first job.
+    """
+    if not isinstance(value, ops.Attempt | ops.Reserve | ops.Explain):
+        return
+    request = value.request
+    if request is None or request.priority <= key.priority_max:
+        return
+    text = f"key {key.name!r} may request priority {key.priority_max} at most, not "
+    text += f"{request.priority}: lower the others of your requests instead (down to -100), or ask "
+    text += "an operator for a key with --priority-max"
+    raise AppError(ErrorCode.DENIED, text, needs="priority")
 
 
 def _may_act_for(key: KeyEntry, owner: KeyEntry) -> bool:

@@ -17,6 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from corekit.aio.files import replace_file
 from corekit.decode import decode, encode
@@ -49,6 +52,8 @@ class KeyEntry(Value):
     tenant: str | None = None
     host: str | None = None  #: of a host: the one host it acts as; None = any
     made: str = ""  #: date, for people
+    #: Of a requester: no request has a higher one, which would pass other tenants.
+    priority_max: Annotated[int, Meta(ge=-100, le=100)] = 0
 
     def __post_init__(self) -> None:
         checked_name(self.name)
@@ -56,6 +61,8 @@ class KeyEntry(Value):
             raise invalid(f"key {self.name}: only a requester or reader is bound to a tenant")
         if self.host is not None and self.role is not Role.HOST:
             raise invalid(f"key {self.name}: only a host's key is bound to a host")
+        if self.priority_max != 0 and self.role is not Role.REQUESTER:
+            raise invalid(f"key {self.name}: only a requester has a highest priority")
         if len(self.sha256) != 64:
             raise invalid(f"key {self.name}: sha256 has {len(self.sha256)} characters, not 64")
 

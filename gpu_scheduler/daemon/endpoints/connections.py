@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from corekit.decode import encode
-from corekit.errors import AppError
+from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.access.authorizer import Caller
@@ -140,6 +140,19 @@ class ConnectionRegistry:
             push = replace(push, install=self._install(push.install, action.host))
         self._push(self._hosts.get(action.host), push)
 
+    def failed(self, action: do.Reply | do.ReplyError | do.PushToSession | do.PushToHost) -> None:
+        """Refuse the request, or close the connection, whose answer or push cannot be sent."""
+        match action:
+            case do.Reply() | do.ReplyError():
+                sink, id_ = self._sink(action.reply_to)
+                if sink is not None:
+                    text = "the answer cannot be sent; see the log of ssgmd"
+                    sink.refuse(id_, AppError(ErrorCode.INTERNAL, text))
+            case do.PushToSession():
+                _close(self._sessions.get(action.session))
+            case do.PushToHost():
+                _close(self._hosts.get(action.host))
+
     def _push(self, target: PushTarget | None, push: AnyPush) -> None:
         if target is not None:
             self._metrics.pushes += 1
@@ -177,6 +190,11 @@ class ConnectionRegistry:
 
     def _install(self, install: host_ops.Install, host: str) -> host_ops.Install:
         return replace(install, secret=self._secrets.of(install.lease, install.fence, host))
+
+
+def _close(target: PushTarget | None) -> None:
+    if target is not None:
+        target.close()
 
 
 def _bind(table: dict[str, PushTarget], name: str, target: PushTarget) -> None:

@@ -39,6 +39,7 @@ _TOLERANT = frozenset(
         ops.Handle,
         ops.HandBack,
         ops.StagedOp,
+        ops.StartedOp,
         ops.Release,
         ops.FailAttempt,
         ops.Finish,

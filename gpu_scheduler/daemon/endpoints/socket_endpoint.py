@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
         except BrokenFrame:
             raise
         except AppError as error:
-            self._refuse(id_, error)
+            self._refuse(error.details.get("id") if id_ is None else id_, error)
         except asyncio.QueueFull:
             text = "the scheduler is overloaded; try again in a moment"
             self._refuse(id_, AppError(ErrorCode.EXHAUSTED, text))

@@ -16,6 +16,7 @@ from functools import partial
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import DURABLE, Journal
+from corekit.aio.supervise import contained
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, SessionId
 from corekit.values import Value, replace
@@ -145,6 +146,11 @@ class Hub:
         self._look_no_more()
         for subscriber in list(self._subscribers):
             subscriber.end(why, self._clock.wall_s())
+
+    def interrupt(self) -> None:
+        """End all streams, because a change is missing; their readers begin again."""
+        self._ring.interrupt()
+        self.end_all("a change is missing")
 
     # --- leases: a session of the core, without a connection
 
@@ -286,9 +292,13 @@ class WatchedJournal:
             return durable
         if durable is not DURABLE:
             return self._when(durable, changes)
-        self._hub.changed(changes)
+        self._show(changes)
         return DURABLE
 
     async def _when(self, durable: Awaitable[None], changes: Sequence[to.Entry]) -> None:
         await durable
-        self._hub.changed(changes)
+        self._show(changes)
+
+    def _show(self, changes: Sequence[to.Entry]) -> None:
+        with contained("changes for readers", lambda _: self._hub.interrupt()):
+            self._hub.changed(changes)

@@ -28,7 +28,6 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header
 from gpu_scheduler.daemon.journal.journal import (
-    COMPACT_BYTES_MIN,
     COMPACT_RATIO,
     NAME,
     free_name,
@@ -45,6 +44,10 @@ from gpu_scheduler.protocol.changes import Entry, Part, encode_entry, encode_par
 
 logger = logging.getLogger(__name__)
 
+#: Without a snapshot for this long one is written, if there are as many items as make a start slow
+#: where each is a request.
+SNAPSHOT_EVERY_S = 600.0
+SNAPSHOT_ITEMS_MIN = 200
 #: A put that lasts longer stops new grants until it is done.
 STALLED_S = 1.0
 
@@ -71,10 +74,10 @@ class LogJournal:
     ) -> None:
         self.settings = settings
         self.snapshot: Callable[[], Iterable[Part]] | None = None
-        self.compact_bytes_min = COMPACT_BYTES_MIN
         self._opener = opener
         self._now_s = now_s
         self._log = self._open()
+        self.compact_bytes_min = self._log.limits.snapshot_bytes
         self._writer = LogWriter(self._log, self.name, settings.retry)
         self._figures = JournalFigures(engine=settings.address.scheme)
         self._seq = 0  #: of the newest item, put or about to be
@@ -90,6 +93,7 @@ class LogJournal:
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self._compacting: Future[int | None] | None = None
         self._compact_from = (0, 0)  #: item of the snapshot being written, and bytes before it
+        self._snapshot_s = now_s()  #: of the newest snapshot, or of the beginning
 
     def _open(self) -> Log:
         return self._opener(self.settings.address, self.settings.call_s)
@@ -101,7 +105,9 @@ class LogJournal:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was ever written; callable before recovery."""
-        return next(self._log.read(1), None) is None and self._log.newest_snapshot_seq() == 0
+        log = self._log
+        found = next(log.read(1), None) is not None or log.newest_snapshot_seq() > 0
+        return not found and log.last_seq(0) == 0
 
     @property
     def remedy(self) -> str:
@@ -126,7 +132,7 @@ class LogJournal:
 
     def recover(self) -> tuple[Entry, ...]:
         reader = self.reader()
-        entries = self.continue_behind(reader, reader.begin())
+        entries = self.continue_behind(reader, self._writer.repeated(reader.begin))
         if reader.dropped:
             text = "%d pieces of an entry that was never committed are dropped"
             logger.warning(text, reader.dropped, extra={"event": "torn_tail"})
@@ -142,8 +148,10 @@ class LogJournal:
         """Prepare to append behind a position, and decode what was read up to there.
 
         A standby applies lines as they come; it passes none, and its decoder. The first append
-        begins the take-over: it fails with LogSuperseded when another run was faster.
+        begins the take-over: it fails with LogSuperseded when another run was faster. Raises
+        LogDamage when items are missing before others: an append would hide those.
         """
+        self._writer.repeated(reader.confirm_end)
         decoder = decoder or Entries(self.name, reader.wrote)
         entries = decoder.all_of(line.group for line in lines)
         self._has_newer = decoder.compaction_loses
@@ -230,7 +238,13 @@ class LogJournal:
             self._settle(self._compacting)
         items = self._seq - self._snapshot_seq
         bytes_max = max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
-        is_due = self._bytes > bytes_max or items > self._log.limits.snapshot_after
+        is_old = self._now_s() - self._snapshot_s > SNAPSHOT_EVERY_S
+        is_due = (
+            self._bytes > bytes_max
+            or items > self._log.limits.snapshot_after
+            # never more bytes of snapshots than of lines
+            or (is_old and items > SNAPSHOT_ITEMS_MIN and self._bytes > self._snapshot_bytes)
+        )
         return self.snapshot is not None and is_due and self._bytes > self._compact_after_bytes
 
     def _settle(self, compacting: Future[int | None]) -> None:
@@ -238,11 +252,12 @@ class LogJournal:
         self._compacting = None
         length = compacting.result()
         if length is None:  # the next try comes after as much again as a chunk of the file
-            self._compact_after_bytes = self._bytes + COMPACT_BYTES_MIN // 2
+            self._compact_after_bytes = self._bytes + self._log.limits.snapshot_bytes // 2
             return
         self._snapshot_seq, before = self._compact_from
         self._snapshot_bytes, self._bytes = length, self._bytes - before
         self._compact_after_bytes = 0
+        self._snapshot_s = self._now_s()
         self._figures.compactions += 1
 
     def _compact(

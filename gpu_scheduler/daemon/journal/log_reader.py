@@ -61,6 +61,8 @@ class LogReader:
     def __init__(self, log: Log, where: str) -> None:
         self._log = log
         self._where = where
+        self._found: list[LogLine] = []  #: read, and not yet returned
+        self._is_begun = False
         self._restart()
 
     def _restart(self) -> None:
@@ -86,28 +88,66 @@ class LogReader:
         return self._pieces.dropped
 
     def begin(self) -> list[LogLine]:
-        """Read the log up to its end, from the newest snapshot on. Raises LogDamage."""
+        """Read the log up to its end, from the newest snapshot on. Raises LogDamage.
+
+        After an error of the log, the next call continues where this one failed.
+        """
         for last_try in (*[False] * (BEGIN_TRIES - 1), True):
             try:
-                return list(self.lines())
+                if not self._is_begun:
+                    self._restart()
+                    self._found = list(self._from_snapshot())
+                    self._is_begun = True
+                self._keep(self._up_to_the_end())
             except LogTrimmed:
+                self._is_begun = False
                 if last_try:
                     raise
+            else:
+                self._is_begun = False
+                return self._taken()
         raise AssertionError("unreachable")
 
     def lines(self) -> Iterator[LogLine]:
         """The same one by one: what was read before damage is known then. No further try."""
         self._restart()
         yield from self._from_snapshot()
-        yield from self._lines()
-        self._compare_with_snapshot()
+        yield from self._up_to_the_end()
 
     def poll(self) -> list[LogLine]:
-        """The lines that were added since. Raises LogTrimmed, LogDamage."""
-        found = list(self._lines())
-        if not found:
+        """The lines that were added since. Raises LogTrimmed, LogDamage.
+
+        After an error of the log, the next call returns also what this one read.
+        """
+        self._keep(self._lines())
+        if not self._found:
             self._compare_with_snapshot()
+        return self._taken()
+
+    def confirm_end(self) -> None:
+        """Raise LogDamage when items are missing between the last one that was read and others.
+
+        Items are written one after the other, so one that is behind a missing one was written after
+        it. An append there would be a second history.
+        """
+        last = self._log.last_seq(self.seq)
+        if last > self.seq and next(self._log.read(self.seq + 1), None) is None:
+            self._compare_with_snapshot()
+            text = f"it is missing, and there are items up to {last}"
+            raise LogDamage(self._where, self.seq + 1, text)
+
+    def _keep(self, lines: Iterator[LogLine]) -> None:
+        for line in lines:  # one by one: an error loses none that was read
+            self._found.append(line)
+
+    def _taken(self) -> list[LogLine]:
+        found, self._found = self._found, []
         return found
+
+    def _up_to_the_end(self) -> Iterator[LogLine]:
+        yield from self._lines()
+        self._compare_with_snapshot()
+        self.confirm_end()
 
     def _compare_with_snapshot(self) -> None:
         """Raise LogTrimmed when the next item may have been removed behind a newer snapshot."""

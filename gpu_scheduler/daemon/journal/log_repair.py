@@ -146,8 +146,14 @@ def _judged(
 
 
 def _behind(log: Log, seq: int) -> list[tuple[int, bytes]]:
-    """The items from a number on; of a damaged snapshot its own item may be trimmed."""
-    return list(log.read(seq)) or list(log.read(seq + 1))
+    """The items from a number on, also those behind missing ones."""
+    last = log.last_seq(seq - 1)
+    found: list[tuple[int, bytes]] = []
+    while seq <= last:
+        some = list(log.read(seq))
+        found += some
+        seq += len(some) + 1
+    return found
 
 
 def _first_items(items: list[tuple[int, bytes]]) -> list[int]:
@@ -166,5 +172,6 @@ def _copied(log: Log) -> bytes:
     """The newest snapshot and all items behind it, each behind a line with number and length."""
     newest = log.newest_snapshot()
     parts = [] if newest is None else [(f"snapshot {newest.seq}", newest.data)]
-    parts += [(f"item {n}", data) for n, data in log.read(1 if newest is None else newest.seq + 1)]
+    first = 1 if newest is None else newest.seq + 1
+    parts += [(f"item {n}", data) for n, data in _behind(log, first)]
     return b"".join(f"{name} {len(data)}\n".encode() + data + b"\n" for name, data in parts)

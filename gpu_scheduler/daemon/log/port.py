@@ -38,6 +38,7 @@ class LogLimits:
 
     item_bytes_max: int  #: a larger item is refused
     snapshot_after: int  #: items after which a snapshot shortens the next recovery
+    snapshot_bytes: int = 8 * 2**20  #: bytes after which it does; read back in about a second
 
 
 @runtime_checkable
@@ -53,6 +54,10 @@ class Log(Protocol):
 
     def read(self, from_seq: int) -> Iterator[tuple[int, bytes]]:
         """Whole items from a number on, without a gap; ends before the first absent one."""
+        ...
+
+    def last_seq(self, after: int) -> int:
+        """The highest number above `after`; `after` itself without one. It may be behind a gap."""
         ...
 
     def trim(self, to_seq: int, keep: Collection[int] = ()) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from corekit.aio.backoff import Backoff
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.log.port import Log
+
+T = TypeVar("T")
 
 #: Exit status of a daemon whose log another one continues (docs/exit-codes.md).
 SUPERSEDED_STATUS = 10
@@ -75,7 +78,7 @@ class LogWriter:
         if self._failed is not None:
             raise self._failed
         try:
-            self._repeated(lambda: self._put(seq, data))
+            self.repeated(lambda: self._put(seq, data))
         except AppError as error:
             self._failed = error
             raise
@@ -96,7 +99,8 @@ class LogWriter:
     def _stored(self, seq: int) -> bytes | None:
         return next((data for _, data in self._log.read(seq)), None)
 
-    def _repeated(self, work: Callable[[], None]) -> None:
+    def repeated(self, work: Callable[[], T]) -> T:
+        """The value of calls to the log, repeated within the limits. Raises the log's error."""
         until_s = self._now_s() + self._limits.within_s
         backoff = Backoff(self._limits.first_s, self._limits.most_s)
         while True:

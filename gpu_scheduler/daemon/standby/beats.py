@@ -1,7 +1,8 @@
 """The leader's part: an empty group while it is idle, and the end of its epoch when it stops.
 
 By the beats a standby knows that the leader lives, and an idle leader that was overtaken notices:
-its next beat loses its item, and it ends. So it answers reads for one beat at most.
+its next beat loses its item, and it ends. So it answers reads for one beat at most. While nothing
+is connected the beats are fewer, as each has a price; a take-over comes as soon after the last one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 
+from corekit.budget import Budget
 from corekit.errors import AppError
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.protocol import changes as to
@@ -22,11 +24,17 @@ class BeatingJournal:
     """The journal of a leader with standbys."""
 
     def __init__(
-        self, journal: SchedulerJournal, beat_s: float, now_s: Callable[[], float]
+        self,
+        journal: SchedulerJournal,
+        budget: Budget,
+        now_s: Callable[[], float],
+        is_alone: Callable[[], bool],
     ) -> None:
+        """`is_alone`: whether no session and no host is connected."""
         self._journal = journal
-        self._beat_s = beat_s
+        self._budget = budget
         self._now_s = now_s
+        self._is_alone = is_alone
         self._last_s = now_s()
         self._under_way = 0
 
@@ -48,10 +56,12 @@ class BeatingJournal:
         """
         while True:
             idle_s = self._now_s() - self._last_s
-            if self._under_way == 0 and idle_s >= self._beat_s:
+            often_s = self._budget.leader_beat_s
+            beat_s = self._budget.leader_alone_beat_s if self._is_alone() else often_s
+            if self._under_way == 0 and idle_s >= beat_s:
                 await self.append(())
-            else:
-                await asyncio.sleep(max(self._beat_s - idle_s, self._beat_s / 10))
+            else:  # looks again soon, for a new connection
+                await asyncio.sleep(min(max(beat_s - idle_s, often_s / 10), often_s / 2))
 
 
 class Handover:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -31,7 +31,10 @@ class Grant:
 
 
 class Envelope:
-    """An open envelope. `job` and `grant` are read at once, the input on demand."""
+    """An open envelope. `job` and `grant` are read at once, the input on demand.
+
+    `grant` is None for an attempt without a device.
+    """
 
     def __init__(self, file: IO[bytes], form: str = "zip") -> None:
         """Owns `file` from now on. Raises EnvelopeError."""
@@ -39,7 +42,7 @@ class Envelope:
         self._archive = archive.opened(file, form)
         try:
             self.job = Job.from_json(self._small(JOB_NAME))
-            self.grant = _grant(self._small(ENV_NAME))
+            self.grant = _grant(self._small(ENV_NAME)) if self.job.fence else None
         except (ValueError, RecursionError) as error:  # JSON may nest deeper than Python reads
             self._archive.close()
             raise EnvelopeError(str(error)) from None
@@ -47,8 +50,10 @@ class Envelope:
             self._archive.close()
             raise
 
-    def save_input(self, target: Path) -> int:
+    def save_input(self, target: Path, seen: Callable[[bytes], object] = bool) -> int:
         """Write the input inside the envelope to `target`; returns its size in bytes.
+
+        `seen` gets its bytes too.
 
         Raises EnvelopeError when there is none, or it is not the one that job.json describes.
         """
@@ -59,6 +64,7 @@ class Envelope:
         with target.open("wb") as file:
             for chunk in self._archive.chunks(names[0], INPUT_BYTES_MAX):
                 size += file.write(chunk)
+                seen(chunk)
         if size != self.job.input_size:
             raise EnvelopeError(
                 f"{names[0]} has {size} bytes, not {self.job.input_size} as in job.json"

@@ -8,18 +8,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from contract.envelope import Job
-from contract.keys import report_key, result_key
+from contract.keys import StagingKey, report_key, result_key
 from contract.record import JsonObject
 from contract.result import OutputFile, Report, Result
 from contract.states import JobState, Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError, StorageError
-from lambda_functions.gpu_runner.storage.s3 import S3, quoted, s3_errors
+from lambda_functions.gpu_runner.storage.s3 import RACE_PAUSE_S, RACE_TRIES, S3, quoted, s3_errors
 
 #: The orchestrator reads records up to 1 MiB; the list of files leaves room for the rest.
 FILES_BYTES_MAX = 900_000
-#: S3 answers 409 when two conditional writes meet; the next try sees one of them as written.
-_RACE_TRIES = 5
-_RACE_PAUSE_S = 0.05
 
 
 def result_of(
@@ -32,6 +29,7 @@ def result_of(
     log_tail: str,
     device: JsonObject,
     notes: list[str],
+    provenance: JsonObject,
 ) -> Result:
     """The result of a run that succeeded."""
     now_s = time.time()
@@ -51,6 +49,7 @@ def result_of(
         detail=f"{short} of {len(files)} output files are not listed" if short else "",
         ended_at_s=now_s,
         notes=notes,
+        provenance=provenance,
     )
 
 
@@ -73,7 +72,7 @@ def commit(s3: S3, job: Job, result: Result, pause: Callable[[float], None] = ti
     """
     key = result_key(job.job_id)
     condition = {"IfMatch": quoted(job.replace_etag)} if job.replace_etag else {"IfNoneMatch": "*"}
-    for last in [False] * (_RACE_TRIES - 1) + [True]:
+    for last in [False] * (RACE_TRIES - 1) + [True]:
         try:
             with s3_errors(f"write result s3://{job.intermediate_bucket}/{key}"):
                 s3.put_object(
@@ -90,10 +89,10 @@ def commit(s3: S3, job: Job, result: Result, pause: Callable[[float], None] = ti
             if error.status == 404 and "IfMatch" in condition:
                 condition = {"IfNoneMatch": "*"}  # the failed result was removed meanwhile
             elif error.status == 409 and not last:
-                pause(_RACE_PAUSE_S)
+                pause(RACE_PAUSE_S)
             else:
                 raise
-    raise RunnerError(f"result {key}: conditional writes still conflict after {_RACE_TRIES} tries")
+    raise RunnerError(f"result {key}: conditional writes still conflict after {RACE_TRIES} tries")
 
 
 def _stands(s3: S3, job: Job, result: Result) -> bool:
@@ -108,7 +107,33 @@ def _stands(s3: S3, job: Job, result: Result) -> bool:
     return (found.attempt, found.nonce) == (result.attempt, result.nonce)
 
 
-def report(s3: S3, job: Job, nonce: str, failure: AttemptFailed, moments: dict[str, float]) -> None:
+def is_over(s3: S3, bucket: str, staging: StagingKey) -> bool:
+    """Whether the job has a result, or the attempt a report. Raises StorageError."""
+    keys = (result_key(staging.job), report_key(staging.job, staging.n))
+    return any(_exists(s3, bucket, key) for key in keys)
+
+
+def _exists(s3: S3, bucket: str, key: str) -> bool:
+    try:
+        with s3_errors(f"look for s3://{bucket}/{key}"):
+            s3.head_object(Bucket=bucket, Key=key)
+    except StorageError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+def report(
+    s3: S3,
+    job: Job,
+    nonce: str,
+    failure: AttemptFailed,
+    moments: dict[str, float],
+    *,
+    lacks: JsonObject,
+    provenance: JsonObject,
+) -> None:
     """Write the report of a failed attempt; repeating overwrites it. Raises StorageError."""
     record = Report(
         job_id=job.job_id,
@@ -119,6 +144,8 @@ def report(s3: S3, job: Job, nonce: str, failure: AttemptFailed, moments: dict[s
         detail=failure.detail,
         log_tail=failure.log_tail,
         times=moments | failure.times,
+        lacks=lacks,
+        provenance=provenance,
     )
     key = report_key(job.job_id, job.attempt)
     with s3_errors(f"write report s3://{job.intermediate_bucket}/{key}"):

@@ -100,6 +100,33 @@ def s3_errors(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error}") from error
 
 
+#: S3 answers 409 when two conditional writes meet; the next try sees one of them as written.
+RACE_TRIES = 5
+RACE_PAUSE_S = 0.05
+
+
+def put_if_absent(
+    s3: S3, bucket: str, key: str, body: bytes, pause: Callable[[float], None] = time.sleep
+) -> bool:
+    """Store an object unless there is one. True: it is stored, also when an answer was lost.
+
+    Raises StorageError.
+    """
+    for last in [False] * (RACE_TRIES - 1) + [True]:
+        try:
+            with s3_errors(f"write s3://{bucket}/{key}"):
+                s3.put_object(Bucket=bucket, Key=key, Body=body, IfNoneMatch="*")
+            return True
+        except StorageError as error:
+            if error.status == 412:
+                with s3_errors(f"read s3://{bucket}/{key}"):
+                    return bool(s3.get_object(Bucket=bucket, Key=key)["Body"].read() == body)
+            if error.status != 409 or last:
+                raise
+        pause(RACE_PAUSE_S)
+    raise AssertionError("the last try returns or raises")
+
+
 def download(
     s3: S3,
     target: Path,
@@ -108,24 +135,33 @@ def download(
     key: str,
     version: str | None = None,
     etag: str = "",
+    seen: Callable[[bytes], object] = bool,
     pause: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Stream one object into `target`; returns its size in bytes.
+    """Stream one object into `target`, and its bytes to `seen`; returns its size in bytes.
 
     Pinned by `version`, else by `etag`, else the current version. Raises StorageError: status 404
     for a deleted object, also after some seconds; 412 for an overwritten one.
     """
     for pause_s in _ABSENT_PAUSES_S:
         try:
-            return _download(s3, target, bucket, key, version, etag)
+            return _download(s3, target, bucket, key, version, etag, seen)
         except StorageError as error:
             if error.status != 404:
                 raise
         pause(pause_s)
-    return _download(s3, target, bucket, key, version, etag)
+    return _download(s3, target, bucket, key, version, etag, seen)
 
 
-def _download(s3: S3, target: Path, bucket: str, key: str, version: str | None, etag: str) -> int:
+def _download(
+    s3: S3,
+    target: Path,
+    bucket: str,
+    key: str,
+    version: str | None,
+    etag: str,
+    seen: Callable[[bytes], object],
+) -> int:
     pin = {"VersionId": version} if version else {"IfMatch": quoted(etag)} if etag else {}
     with s3_errors(f"read s3://{bucket}/{key}"):
         reply = s3.get_object(Bucket=bucket, Key=key, **pin)
@@ -133,6 +169,7 @@ def _download(s3: S3, target: Path, bucket: str, key: str, version: str | None, 
         with target.open("wb") as file:
             for chunk in reply["Body"].iter_chunks(CHUNK_BYTES):
                 size += file.write(chunk)
+                seen(chunk)
     return size
 
 

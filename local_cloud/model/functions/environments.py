@@ -40,6 +40,7 @@ class EnvironmentPool:
     idle_s_max: float = (
         600.0  #: an idle environment is ended after this (AWS: minutes, undocumented)
     )
+    idle_max: int = 32  #: idle environments; each holds the memory of this one machine
     reserved: dict[str, int] = field(default_factory=dict)  #: by function
     _environments: dict[int, Environment] = field(default_factory=dict)
     _idle: dict[str, list[int]] = field(default_factory=dict)  #: by function, newest last
@@ -75,14 +76,19 @@ class EnvironmentPool:
             self._idle[found.function].remove(environment)
 
     def outdated(self, now_s: float, revisions: Mapping[str, str]) -> list[int]:
-        """Idle environments to end: idle for too long, of old code, or of a deleted function."""
+        """Idle environments to end: idle for too long, too many, of old code, of a deleted
+        function; the ones that are idle longest first.
+        """
+        idle = sorted(
+            (e for e in self._environments.values() if not e.busy), key=lambda e: e.idle_since_s
+        )
+        surplus = len(idle) - self.idle_max
         return [
             e.id
-            for e in self._environments.values()
-            if not e.busy
-            and (
-                now_s - e.idle_since_s >= self.idle_s_max or revisions.get(e.function) != e.revision
-            )
+            for at, e in enumerate(idle)
+            if at < surplus
+            or now_s - e.idle_since_s >= self.idle_s_max
+            or revisions.get(e.function) != e.revision
         ]
 
     def busy(self, function: str) -> int:

@@ -4,6 +4,9 @@ An accepted event waits in the function's internal queue. A function error is re
 two minutes, a throttled event with exponential back-off from one second to five minutes, both until
 the event is too old; then the failure destination gets a record. Sources: Lambda developer guide,
 "Asynchronous invocation", "Configuring error handling" and "Destinations".
+
+One exception: unless `backs_off`, a free slot ends the pause of a throttled event. On AWS it does
+not, so that events wait for minutes while slots are free; a machine of one user need not copy that.
 """
 
 from __future__ import annotations
@@ -54,9 +57,14 @@ class Invocation:
     throttles: int = 0
     due_at_s: float = 0.0
     running: bool = False
+    throttled: bool = False  #: it waits because no concurrency was left
 
 
 _INVOCATION_FIELDS = frozenset(field.name for field in fields(Invocation))
+
+
+#: An event and its condition: Throttled (noted once), EventAgeExceeded, RetriesExhausted.
+Note = Callable[[Invocation, str], None]
 
 
 class DestinationRecord(Value):
@@ -80,6 +88,8 @@ class InvocationQueue:
     error_retry_s: tuple[float, ...] = ERROR_RETRY_S
     time_scale: float = 1.0  #: of the event age and of every back-off
     held: Callable[[float], bool] = lambda _now_s: False  #: no event can start now
+    backs_off: bool = True  #: a throttled event waits for its pause even while slots are free
+    note: Note = lambda _invocation, _condition: None  #: called with why an event does not run
     _waiting: list[tuple[float, int, str]] = field(default_factory=list)  #: heap by due time
     _invocations: dict[str, Invocation] = field(default_factory=dict)
     _accepted: int = 0
@@ -119,9 +129,9 @@ class InvocationQueue:
         starting: list[Invocation] = []
         records: list[DestinationRecord] = []
         while self._waiting and self._waiting[0][0] <= now_s:
-            _, _, name = heapq.heappop(self._waiting)
+            due_at_s, _, name = heapq.heappop(self._waiting)
             invocation = self._invocations.get(name)
-            if invocation is None or invocation.running:
+            if invocation is None or invocation.running or invocation.due_at_s != due_at_s:
                 continue
             if now_s - invocation.accepted_at_s > self._event_age_s:
                 records += self._give_up(now_s, invocation, "EventAgeExceeded", None)
@@ -129,7 +139,7 @@ class InvocationQueue:
             if self.held(now_s):
                 self._throttle(invocation, now_s)
                 continue
-            invocation.running = True
+            invocation.running, invocation.throttled = True, False
             starting.append(invocation)
         return starting, records
 
@@ -140,6 +150,7 @@ class InvocationQueue:
             return []
         invocation.running = False
         if outcome.throttled:
+            invocation.throttled = True
             self._throttle(invocation, now_s)
             return []
         invocation.runs += 1
@@ -152,6 +163,15 @@ class InvocationQueue:
         delay_s = delays[min(invocation.runs, len(delays)) - 1] * self.time_scale
         self._wait(invocation, now_s + delay_s)
         return []
+
+    def slot_free(self, now_s: float) -> bool:
+        """Concurrency is left again: the oldest throttled event is due. False without one."""
+        for invocation in self._invocations.values():  # in the order in which they were accepted
+            if invocation.throttled and not self.backs_off:
+                invocation.throttled = False
+                self._wait(invocation, now_s)
+                return True
+        return False
 
     def next_due_at_s(self) -> float | None:
         """Time of the next due invocation, if none is accepted before."""
@@ -168,6 +188,8 @@ class InvocationQueue:
     def _throttle(self, invocation: Invocation, now_s: float) -> None:
         delay_s = min(THROTTLE_BASE_S * 2**invocation.throttles, THROTTLE_S_MAX)
         invocation.throttles += 1
+        if invocation.throttles == 1:
+            self.note(invocation, "Throttled")
         self._wait(invocation, now_s + delay_s * self.time_scale)
 
     def _wait(self, invocation: Invocation, due_at_s: float) -> None:
@@ -198,6 +220,7 @@ class InvocationQueue:
         self, now_s: float, invocation: Invocation, condition: str, outcome: Outcome | None
     ) -> list[DestinationRecord]:
         self._forget(invocation.request_id)
+        self.note(invocation, condition)
         return self._record(now_s, invocation, self.config.on_failure, condition, outcome)
 
     def _record(

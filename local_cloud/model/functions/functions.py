@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,14 @@ from corekit.values import Value, replace
 from local_cloud.model.arns import Account, function_name
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.environments import CONCURRENCY_QUOTA, unreserved_min
-from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
+from local_cloud.model.functions.function import Invocation, InvocationQueue, InvokeConfig
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
-from local_cloud.model.weather.concurrency import AccountConcurrency, check_control, throttled
+from local_cloud.model.weather.concurrency import (
+    AccountConcurrency,
+    check_control,
+    check_network,
+    throttled,
+)
 from local_cloud.model.weather.function_states import FunctionStates
 from local_cloud.model.weather.propagation import Propagation
 from local_cloud.model.weather.roles import RolePropagation
@@ -107,6 +112,8 @@ class Functions:
     stream: WeatherStream = field(default_factory=WeatherStream)
     fresh_roles: RolePropagation | None = None
     concurrency_max: int = CONCURRENCY_QUOTA  #: of the account: runs of all functions at a time
+    #: called with why an event does not run, or not any more
+    note: Callable[[LambdaFunction, Invocation, str], None] = lambda _function, _event, _why: None
     states: FunctionStates[Running] = field(init=False)
     permissions: Propagation = field(init=False)
     concurrency: AccountConcurrency = field(init=False)
@@ -150,7 +157,7 @@ class Functions:
         _check(settings)
         check_control(self.stream)
         self.states.check_change(now_s, found.name, found.arn)
-        if "role" in changes or "subnet_ids" in changes:
+        if changes.keys() & {"role", "subnet_ids", "variables"}:
             self._check_role(now_s, settings)
         before = Running(settings=found.settings, revision=found.revision)
         self.states.updated(now_s, found.name, before, in_vpc=bool(settings.subnet_ids))
@@ -161,9 +168,13 @@ class Functions:
         return found
 
     def _check_role(self, now_s: float, settings: FunctionSettings) -> None:
+        in_vpc, role = bool(settings.subnet_ids), settings.role
         if self.fresh_roles is not None:
-            in_vpc = bool(settings.subnet_ids)
-            self.fresh_roles.check_function(now_s, settings.role, in_vpc=in_vpc)
+            self.fresh_roles.check_function(
+                now_s, role, in_vpc=in_vpc, has_variables=bool(settings.variables)
+            )
+        if in_vpc:
+            check_network(self.stream)
 
     def configure_events(
         self, now_s: float, function: LambdaFunction, config: InvokeConfig
@@ -213,7 +224,14 @@ class Functions:
             config=config,
             time_scale=self.stream.weather.scale,
             held=lambda now_s: self._held(now_s, name),
+            backs_off=self.stream.weather.throttle_back_off,
+            note=lambda invocation, condition: self._noted(name, invocation, condition),
         )
+
+    def _noted(self, name: str, invocation: Invocation, condition: str) -> None:
+        found = self._functions.get(name)
+        if found is not None:
+            self.note(found, invocation, condition)
 
     def _held(self, now_s: float, name: str) -> bool:
         found = self._functions.get(name)

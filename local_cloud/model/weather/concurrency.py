@@ -1,14 +1,15 @@
-"""Times in which other functions of the account use all of its concurrency.
+"""Limits of the account: concurrency that other functions use up, rates of calls.
 
 Sources: Lambda developer guide, "Understanding Lambda function scaling" (one limit for all
 functions of a region; 429 TooManyRequestsException), and "How Lambda handles errors and retries
 with asynchronous invocation" (a throttled event waits from 1 s, doubled up to 5 min, until its
-age); "Lambda quotas", API requests (15 control-plane requests a second).
+age); "Lambda quotas", API requests (15 control-plane requests a second);
+terraform-provider-aws `lambda/function.go` repeats "throttled by EC2".
 """
 
 from __future__ import annotations
 
-from local_cloud.model.errors import CloudError
+from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.weather.stream import WeatherStream
 
 
@@ -40,6 +41,17 @@ def check_control(stream: WeatherStream) -> None:
     """Raises TooManyRequestsException: too many changes of functions at once."""
     if stream.happens("change throttled", stream.weather.control_throttle_rate):
         raise CloudError("TooManyRequestsException", 429, "Rate exceeded")
+
+
+def check_network(stream: WeatherStream) -> None:
+    """Raises InvalidParameterValueException: Lambda made too many calls of EC2 for functions."""
+    if stream.happens("network throttled", stream.weather.network_throttle_rate):
+        raise refused(
+            "InvalidParameterValueException",
+            "Your request has been throttled by EC2, please make sure you have enough API rate"
+            " limit. EC2 Error Code: RequestLimitExceeded. EC2 Error Message: Request limit"
+            " exceeded.",
+        )
 
 
 def throttled() -> CloudError:

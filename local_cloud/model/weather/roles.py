@@ -1,8 +1,9 @@
-"""Fresh roles: unknown to Lambda and SQS for a while, and their policies too.
+"""Fresh roles: unknown to Lambda, KMS and SQS for a while, and their policies too.
 
 Sources: IAM user guide, "Troubleshoot IAM: changes that I make are not always immediately visible";
 the answers and their repetition in terraform-provider-aws: `lambda/function.go` ("cannot be assumed
-by Lambda", "does not have permissions to call CreateNetworkInterface"),
+by Lambda", "does not have permissions to call CreateNetworkInterface", "KMS key is invalid for
+CreateGrant": Lambda grants the role the use of the key of its variables, AWS's own or a named one),
 `lambda/function_event_invoke_config.go` ("does not have permissions to call …"),
 `sqs/queue_attribute.go` ("Invalid value for the parameter Policy"). It waits up to two minutes.
 
@@ -21,7 +22,7 @@ from local_cloud.model.weather.propagation import Propagation
 from local_cloud.model.weather.stream import WeatherStream
 
 #: Services that learn of a role each in its own time.
-_LAMBDA, _SQS = "lambda", "sqs"
+_LAMBDA, _KMS, _SQS = _SERVICES = "lambda", "kms", "sqs"
 _NETWORK = "ec2:CreateNetworkInterface"
 #: Action of a destination's service → the name in Lambda's answer.
 _SENDING = {"sqs": "sqs:SendMessage", "lambda": "lambda:InvokeFunction"}
@@ -42,7 +43,7 @@ class RolePropagation:
 
     def created(self, now_s: float, arn: str) -> None:
         """IAM made a role."""
-        for service in (_LAMBDA, _SQS):
+        for service in _SERVICES:
             self._roles.changed(now_s, f"{service} {arn}", self._stream.weather.role_s)
 
     def policy_changed(self, now_s: float, arn: str) -> None:
@@ -52,12 +53,14 @@ class RolePropagation:
 
     def deleted(self, arn: str) -> None:
         """IAM deleted the role."""
-        for service in (_LAMBDA, _SQS):
+        for service in _SERVICES:
             self._roles.forget(f"{service} {arn}")
         self._policies.forget(arn)
         self._before.pop(arn, None)
 
-    def check_function(self, now_s: float, arn: str, *, in_vpc: bool) -> None:
+    def check_function(
+        self, now_s: float, arn: str, *, in_vpc: bool, has_variables: bool = False
+    ) -> None:
         """Raises InvalidParameterValueException: Lambda cannot use the role (yet)."""
         if not self._roles.known(now_s, f"{_LAMBDA} {arn}"):
             raise _not_usable("The role defined for the function cannot be assumed by Lambda.")
@@ -65,6 +68,12 @@ class RolePropagation:
             raise _not_usable(
                 "The provided execution role does not have permissions to call"
                 " CreateNetworkInterface on EC2"
+            )
+        if has_variables and not self._roles.known(now_s, f"{_KMS} {arn}"):
+            raise _not_usable(
+                "Lambda was unable to configure your environment variables because the KMS key is"
+                " invalid for CreateGrant. Please check your KMS key settings. KMS Exception:"
+                " InvalidArnException KMS Message: ARN does not refer to a valid principal"
             )
 
     def check_destination(self, now_s: float, arn: str, destination: str) -> None:

@@ -38,7 +38,9 @@ class Weather(Value):
     permission_s: Span = NEVER  #: a statement of a function's policy is unknown to S3
     throttle_pause_s: Span = NEVER  #: between two times without concurrency in the account
     throttle_s: Span = NEVER  #: the length of such a time
+    throttle_back_off: bool = False  #: a throttled event waits for its pause though slots are free
     control_throttle_rate: float = 0.0  #: changes of functions refused by Lambda's API limit
+    network_throttle_rate: float = 0.0  #: functions in a VPC refused by EC2's API limit
     # --- SQS
     queue_deleted_s: float = 0.0  #: a deleted queue's name stays in use
     queue_attributes_s: Span = NEVER  #: an attribute is not in force
@@ -97,7 +99,9 @@ AWS = Weather(
     permission_s=(0.0, 20.0),
     throttle_pause_s=(300.0, 1800.0),
     throttle_s=(30.0, 180.0),
+    throttle_back_off=True,
     control_throttle_rate=0.01,
+    network_throttle_rate=0.1,
     queue_deleted_s=60.0,
     queue_attributes_s=(1.0, 60.0),
     message_repeat_rate=0.02,

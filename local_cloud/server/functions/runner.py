@@ -11,7 +11,7 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import DestinationRecord, Invocation, Outcome
 from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
-from local_cloud.sandbox.runtime import RunSpec
+from local_cloud.sandbox.runtime import RunSpec, log_group
 from local_cloud.sandbox.runtime_api import error_payload
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.functions.code import CodeStore
@@ -28,9 +28,10 @@ class Runner:
         self._cloud = cloud
         self._clock = clock
         self._dispatcher = Dispatcher(nursery, clock.now_s, self._run_event, self._deliver)
+        sandbox.on_free = self._dispatcher.slot_free
+        cloud.functions.note = self._note
         for function in cloud.functions.all():
             self.settings_changed(function)
-            self.pump(function)
 
     def pump(self, function: LambdaFunction) -> None:
         """An event was accepted for the function, or its settings changed."""
@@ -42,6 +43,7 @@ class Runner:
             self.sandbox.pool.reserved.pop(function.name, None)
         else:
             self.sandbox.pool.reserved[function.name] = function.reserved
+        self._dispatcher.limit_changed(function)
 
     async def invoke(
         self, function: LambdaFunction, request_id: str, payload: str
@@ -75,6 +77,10 @@ class Runner:
         function = cast("LambdaFunction", target)
         outcome, _ = await self.invoke(function, invocation.request_id, invocation.payload)
         return outcome
+
+    def _note(self, function: LambdaFunction, invocation: Invocation, condition: str) -> None:
+        group = function.settings.log_group or log_group(function.name)
+        self.sandbox.note(function.name, group, invocation, condition)
 
     async def _deliver(self, record: DestinationRecord) -> None:
         self._cloud.deliver(self._clock.now_s(), record)

@@ -413,7 +413,10 @@ async def _invoke_now(call: Call, function: LambdaFunction, payload: str) -> web
     run = call.context.nursery.start(
         call.context.runner.invoke(function, request_id, payload), f"invoke/{function.name}"
     )
-    outcome, tail = await asyncio.shield(run)
+    ran = await asyncio.shield(run)
+    if ran is None:
+        raise refused("ServiceException", "The run failed; see the log of the cloud.", 500)
+    outcome, tail = ran
     if outcome.throttled:
         raise throttled()
     headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": request_id}

@@ -8,10 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aioboto3
 from aiobotocore.session import AioSession
 
+from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import Client
 from orchgpu.adapters.aws.endpoints import ClientSettings, resolve, service_descriptions
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.functions import LambdaStarter
 from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
@@ -25,7 +28,7 @@ POLLS_MAX = 2000
 
 @asynccontextmanager
 async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPorts]:
-    """S3 and SQS, at one URL or where `endpoints` finds them.
+    """S3, SQS and Lambda, at one URL or where `endpoints` finds them.
 
     Raises AppError when AWS refuses access.
     """
@@ -40,10 +43,32 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
         with translated("sts:GetCallerIdentity"):
             identity = await sts.get_caller_identity()
         place = DeployTarget(account=identity["Account"], region=sqs.meta.region_name)
+        if not resolve("s3", endpoint_url=endpoint_url).local:
+            newer = replace(place, account_regional=True)
+            older = not await _is_ours(s3, newer) and await _is_ours(s3, place)
+            place = place if older else newer
         store = S3Store(s3)
         store.expect_owners({place.state_bucket: place.account})
         expect_owner(s3, store.owners.get)
-        yield CloudPorts(queue=SqsQueue(sqs, polls), store=store, state_bucket=place.state_bucket)
+        yield CloudPorts(
+            queue=SqsQueue(sqs, polls),
+            store=store,
+            functions=LambdaStarter(await client("lambda")),
+            state_bucket=place.state_bucket,
+        )
+
+
+async def _is_ours(s3: Client, place: DeployTarget) -> bool:
+    """Whether the account has the state bucket of that name."""
+    bucket = place.state_bucket
+    try:
+        with translated(f"s3:HeadBucket {bucket}"):
+            await s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=place.account)
+    except AppError as error:
+        if error.code in (ErrorCode.NOT_FOUND, ErrorCode.DENIED):
+            return False
+        raise
+    return True
 
 
 def _client(settings: ClientSettings, connections_max: int) -> Client:

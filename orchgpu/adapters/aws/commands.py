@@ -1,4 +1,8 @@
-"""AWS, and every cloud with its protocols: LocalStack, moto, the embedded cloud."""
+"""AWS, and every cloud with its protocols: LocalStack, moto, the embedded cloud.
+
+The modules of a deploy, and with them those of plans, are imported where they are needed: they take
+a third of the time in which `orchgpu run` starts.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,7 @@ from botocore.exceptions import BotoCoreError
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
 from orchgpu.adapters.aws.conditional import write_once as put_once
-from orchgpu.adapters.aws.deploy.cloud import AwsCloud
-from orchgpu.adapters.aws.deploy.storage import Notifications
+from orchgpu.adapters.aws.deploy.settling import Settling
 from orchgpu.adapters.aws.endpoints import (
     ClientSettings,
     boto3_client,
@@ -26,6 +29,7 @@ from orchgpu.adapters.aws.endpoints import (
 )
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.owner import expect_owner
+from orchgpu.adapters.aws.place import place_of
 from orchgpu.adapters.aws.queue import read_message, trace_attributes
 from orchgpu.adapters.aws.secret_stores import AwsSecretStores
 from orchgpu.cloud_services import (
@@ -73,8 +77,7 @@ class AwsServices:
 
     @cached_property
     def state_bucket(self) -> str:
-        with closing(self._deployed()) as aws:
-            place = aws.place
+        place = place_of(self._client, local=self.local)
         self.expect_owners({place.state_bucket: place.account})
         return place.state_bucket
 
@@ -93,9 +96,10 @@ class AwsServices:
                         modified_s=found["LastModified"].timestamp(),
                     )
 
-    def read_object(self, bucket: str, key: str) -> tuple[bytes, float]:
+    def read_object(self, bucket: str, key: str, *, etag: str | None = None) -> tuple[bytes, float]:
+        pinned = {} if etag is None else {"IfMatch": f'"{etag}"'}
         with translated(f"s3:GetObject {bucket}/{key}"):
-            answer = self._client("s3").get_object(Bucket=bucket, Key=key)
+            answer = self._client("s3").get_object(Bucket=bucket, Key=key, **pinned)
             return answer["Body"].read(), answer["LastModified"].timestamp()
 
     def head_object(self, bucket: str, key: str, version_id: str | None = None) -> Head:
@@ -107,11 +111,13 @@ class AwsServices:
             version_id=_version(head),
             modified=head["LastModified"],
             metadata=dict(head.get("Metadata", {})),
+            size=int(head["ContentLength"]),
         )
 
     def write_once(self, bucket: str, key: str, body: bytes, *, replaces: str | None) -> None:
         kind = "application/json"
-        put_once(self._client("s3"), bucket, key, body, replaces=replaces or "", content_type=kind)
+        s3 = Settling().client(self._client("s3"))
+        put_once(s3, bucket, key, body, replaces=replaces or "", content_type=kind)
 
     def upload(
         self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None
@@ -131,7 +137,19 @@ class AwsServices:
             self._client("s3").download_file(bucket, key, str(to))
 
     def triggers(self, bucket: str) -> Sequence[Notification]:
+        from orchgpu.adapters.aws.deploy.storage import Notifications
+
         return Notifications(self._client("s3")).observe(bucket)
+
+    def queue_url(self, name: str) -> str:
+        with translated(f"sqs:GetQueueUrl {name}"):
+            return str(self._client("sqs").get_queue_url(QueueName=name)["QueueUrl"])
+
+    def start(self, function: str, payload: str) -> None:
+        with translated(f"lambda:InvokeFunction {function}"):
+            self._client("lambda").invoke(
+                FunctionName=function, InvocationType="Event", Payload=payload.encode()
+            )
 
     def count_messages(self, queue_url: str) -> MessageCounts:
         with translated(f"sqs:GetQueueAttributes {queue_url}"):
@@ -208,7 +226,10 @@ class AwsServices:
         return Identity(name=str(answer["Arn"]), date=date)
 
     def missing(self, name: str) -> list[str]:
-        with closing(self._deployed()) as aws:
+        from orchgpu.adapters.aws.deploy.cloud import AwsCloud
+
+        patience = self._config if "connect_timeout" in self._config else None
+        with closing(AwsCloud(self._settings, patience)) as aws:
             observed = aws.observe([name], ())
         ledger = observed.ledgers.get(name)
         created = ledger.created if ledger is not None else ()
@@ -228,10 +249,6 @@ class AwsServices:
             settings = self._settings(service)
             self._clients[service] = boto3_client(service, settings, **self._config)
         return self._clients[service]
-
-    def _deployed(self) -> AwsCloud:
-        patience = self._config if "connect_timeout" in self._config else None
-        return AwsCloud(self._settings, patience)
 
 
 def _version(answer: Mapping[str, object]) -> str | None:
@@ -272,6 +289,7 @@ def connect(address: Address, *, connections: int, within_s: float | None) -> Aw
 @contextmanager
 def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
     """See `Provider`."""
+    from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 
     def settings(service: str) -> ClientSettings:
         url = address.endpoint_url

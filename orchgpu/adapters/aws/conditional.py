@@ -1,15 +1,15 @@
 """Writes on a condition: repeated after a race, and recognised when their answer was lost.
 
-S3 answers 409 to a conditional write that raced with another call, and asks to repeat it. A client
-that got no answer repeats a write by itself; S3 then answers 412, because the object is there: the
-client's own. https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
+S3 answers 409 to a conditional write that raced with another call, and asks to repeat it, as a
+client of `deploy.settling` does. A client that got no answer repeats a write by itself; S3 then
+answers 412, because the object is there: the client's own.
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 """
 
 from __future__ import annotations
 
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.api import Client, found
-from orchgpu.adapters.aws.deploy.settling import RACED_WRITE, Settling
 from orchgpu.adapters.aws.errors import translated
 
 
@@ -24,10 +24,7 @@ def write_once(
     kind = {"ContentType": content_type} if content_type else {}
     try:
         with translated(f"PutObject {bucket}/{key}"):
-            Settling().settled(
-                lambda: s3.put_object(Bucket=bucket, Key=key, Body=body, **kind, **condition),
-                *RACED_WRITE,
-            )
+            s3.put_object(Bucket=bucket, Key=key, Body=body, **kind, **condition)
     except AppError as error:
         if error.code is not ErrorCode.CONFLICT or not _stands(s3, bucket, key, body):
             raise

@@ -11,7 +11,7 @@ from fdl.plan.groups import deployed
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.answers import Outcome
-from gpu_scheduler.verdicts import Explanation
+from gpu_scheduler.verdicts import Explanation, NoFit
 from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address
 from orchgpu.core.job import cpu_fallback
 
@@ -23,7 +23,7 @@ def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnosti
     checked: no scheduler is known, the configured one does not answer, or it refuses to (it
     requires a key, for example). Raises UNAVAILABLE when `scheduler` was given and does not answer.
     """
-    with_device = [function for function in deployed(document) if function.queued]
+    with_device = [function for function in deployed(document) if function.gpu is not None]
     if not with_device:
         return ()
     try:
@@ -56,8 +56,7 @@ async def _explained(
 
 def _requests(function: Function) -> tuple[Request, ...]:
     """The request of the jobs of a function, then that of its fallback, if it has one."""
-    if function.gpu is None:
-        return (Request(),)
+    assert function.gpu is not None, "only functions with a device are checked"
     request = function.gpu.request()
     if function.gpu.on_unavailable != "cpu":
         return (request,)
@@ -71,16 +70,23 @@ def _infeasible(
     if first is None:
         return
     message = f"no known device could do this: {first.sentence}"
+    key = "" if first.short is None else _KEYS.get(first.short.what, "")
     if len(answers) == 1:
-        yield _note(document, function, Severity.ERROR, message)
+        yield _note(document, function, Severity.ERROR, message, key)
     elif answers[1] is None:
         fallback = "; its jobs get a device of kind cpu (on_unavailable: cpu)"
-        yield _note(document, function, Severity.WARNING, message + fallback)
+        yield _note(document, function, Severity.WARNING, message + fallback, key)
     else:
         fallback = f"; nor its fallback: {answers[1].sentence}"
-        yield _note(document, function, Severity.ERROR, message + fallback)
+        yield _note(document, function, Severity.ERROR, message + fallback, key)
 
 
-def _note(document: Document, function: Function, severity: Severity, message: str) -> Diagnostic:
-    path = function.path if function.gpu is None else f"{function.path}.gpu"
+#: The keys of names that no host has; other requirements are shown at their block.
+_KEYS = {NoFit.DATA: ".data", NoFit.PROGRAM: ".programs"}
+
+
+def _note(
+    document: Document, function: Function, severity: Severity, message: str, key: str = ""
+) -> Diagnostic:
+    path = f"{function.path}.gpu{key}"
     return Diagnostic(severity=severity, path=path, at=document.location(path), message=message)

@@ -10,8 +10,10 @@ from pathlib import Path
 import click
 
 from corekit.aio.environment import budget_from_environment
-from corekit.cli.screen import echo, echo_json, json_option
+from corekit.cli.screen import counted, echo, echo_json, json_option
+from corekit.cli.text import printable
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.units import format_bytes
 from corekit.values import replace
 from fdl.diagnostics import Severity
 from fdl.model import Document
@@ -22,6 +24,9 @@ from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import Prepared, execute, prepare
 from orchgpu.deploy.files import name_of
 from orchgpu.jobs.provider import provider
+
+#: Packed files that are named in one line; `--json` has all.
+_PACKED_MAX = 8
 
 
 def cloud_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -44,6 +49,13 @@ def cloud_options(command: Callable[..., int | None]) -> Callable[..., int | Non
     return call
 
 
+def outside_option(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """The option of commands that pack files."""
+    return click.option(
+        "--allow-outside", is_flag=True, help="Pack files from outside of FILE's folder too."
+    )(command)
+
+
 def open_target(
     address: Address, document: Document | None = None
 ) -> AbstractContextManager[DeployCloud]:
@@ -63,10 +75,16 @@ def declared_address(document: Document | None) -> Address:
 
 
 def prepared_plan(
-    file: Path, document: Document, target: DeployCloud, scheduler: str | None
+    file: Path,
+    document: Document,
+    target: DeployCloud,
+    scheduler: str | None,
+    *,
+    outside: bool,
 ) -> Prepared:
     """A plan, with the scheduler's refusals of its requests as errors among the findings."""
-    prepared = prepare(file, target.cloud, budget_from_environment(), document)
+    budget = budget_from_environment()
+    prepared = prepare(file, target.cloud, budget, document, outside=outside)
     capacity = capacity_notes(document, scheduler)
     return replace(prepared, notes=(*prepared.notes, *capacity))
 
@@ -80,8 +98,9 @@ def refuse_infeasible(prepared: Prepared, *, with_reasons: bool) -> None:
     if errors:
         reasons = (f"{note.path}: {note.message}" if with_reasons else note.path for note in errors)
         message = (
-            f"nothing was deployed, because of {'; '.join(reasons)}. Ask for less, add or declare"
-            " devices (`ssgmd --capacity`), or deploy nevertheless with --allow-infeasible"
+            f"nothing was deployed, because of {'; '.join(reasons)}. Ask for less, add hosts with"
+            " such devices, data (`gpud --data`) or programs (`gpud --program`), declare devices"
+            " (`ssgmd --capacity`), or deploy nevertheless with --allow-infeasible"
         )
         raise AppError(ErrorCode.IMPOSSIBLE, message)
 
@@ -116,6 +135,10 @@ def plan_json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, obj
     return {
         "drift": drift,
         "functions": list(prepared.names),
+        "packed": {
+            name: [{"name": one.name, "size": one.size, "source": one.source} for one in files]
+            for name, files in prepared.packed.items()
+        },
         "where": where,
         "applied": applied,
         "plan": prepared.plan.as_json(),
@@ -129,6 +152,16 @@ def echo_warnings(prepared: Prepared, file: Path) -> None:
     echo_notes(worth_doing, name_of(file))
     if prepared.rewritten:
         echo(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
+
+
+def echo_packed(prepared: Prepared) -> None:
+    """The user's files in each package: what leaves this machine."""
+    for name, files in prepared.packed.items():
+        named = [printable(one.name) for one in files[:_PACKED_MAX]]
+        more = f" and {len(files) - len(named)} more" if len(files) > len(named) else ""
+        size = format_bytes(sum(one.size for one in files))
+        if files:
+            echo(f"{name}: packs {counted(len(files), 'file')}, {size}: {', '.join(named)}{more}")
 
 
 def echo_notices(prepared: Prepared) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from corekit.cli.screen import counted, echo, echo_json
@@ -14,13 +14,14 @@ from orchgpu.deploy.files import STANDARD_INPUT, read_document
 from orchgpu.deploy.watching import LOOK_S, Changes, Stamps, paths_of, stamps
 
 #: Deploys the document of a file.
-Deploy = Callable[[Document], None]
+Deploy = Callable[[Document], object]
 #: Files that are named in one line.
 _NAMED_MAX = 3
 
 
-def watch(file: Path, deploy: Deploy, *, as_json: bool) -> None:
-    """Deploy now and after every change. An error is printed, and the next change is awaited.
+def watch(file: Path, deploy: Deploy, *, as_json: bool, inputs: Sequence[Path] = ()) -> None:
+    """Deploy now and after every change, also of `inputs`. An error is printed, and the next
+    change is awaited.
 
     Never returns: Ctrl-C ends it. Raises INVALID for standard input.
     """
@@ -29,14 +30,14 @@ def watch(file: Path, deploy: Deploy, *, as_json: bool) -> None:
     known: Document | None = None
     try:
         while True:
-            before = stamps(paths_of(file, known))
+            before = stamps([*paths_of(file, known), *inputs])
             try:
                 known = read_document(file)
-                before = {**stamps(paths_of(file, known)), **before}
+                before = {**stamps([*paths_of(file, known), *inputs]), **before}
                 deploy(known)
             except AppError as error:
                 _echo_error(error, as_json=as_json)
-            paths = paths_of(file, known)
+            paths = [*paths_of(file, known), *inputs]
             if not as_json:
                 echo(f"watching {counted(len(paths), 'path')}; Ctrl-C ends", err=True)
             changed = _next_change(before, paths)

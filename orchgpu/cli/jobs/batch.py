@@ -95,17 +95,17 @@ def transfer(
     work: Callable[[T], R],
     things: Sequence[T],
     at_once: int,
-    line: Callable[[R], str],
+    line: Callable[[R], str] | None,
     *,
     quiet: bool,
 ) -> list[R]:
-    """`for_each`, with a line on standard output for each item and a bar on a terminal."""
+    """`for_each`, with a bar on a terminal and, where given, a line on standard output for each."""
     progress, count = Bar(len(things), quiet=quiet), 0
 
     def done(one: R) -> None:
         nonlocal count
         count += 1
-        if not quiet:
+        if line is not None and not quiet:
             progress.end()
             echo(line(one))
         progress.draw(count, "")

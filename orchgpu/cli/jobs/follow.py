@@ -20,6 +20,7 @@ from gpu_scheduler.protocol.answers import LeasePush
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.outputs import JobOutput, output_of
 from orchgpu.jobs.records import reason_of, state_of
 from orchgpu.jobs.waiting import reason_of_wait, waits
 
@@ -52,6 +53,12 @@ class Followed:
     def where(self) -> str:
         """The job's state, for people."""
         return self.state or "not received yet"
+
+    @property
+    def outputs(self) -> tuple[JobOutput, ...]:
+        """The outputs that its result names."""
+        files = self.result.files if self.result is not None else ()
+        return tuple(output_of(self.submitted.function, self.job_id, file) for file in files)
 
     @property
     def succeeded(self) -> bool:

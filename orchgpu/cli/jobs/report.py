@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from contract.states import JobState
 from corekit.cli.screen import Coloured, continued, counted, echo, folded, packed
 from corekit.cli.text import cells, padded, printable
 from corekit.units import format_bytes
 from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.objects.places import file_below
+from orchgpu.cli.jobs.output_folder import OutputFolder
 from orchgpu.job_measures import LATENCIES, MOMENTS, latencies, moments_of
 
 #: Columns of the names of files.
@@ -92,13 +91,7 @@ def echo_progress(job: Followed) -> None:
     echo(begun, Coloured(job.where, 9 if rest else 0), rest, err=True)
 
 
-def fetched_to(job: Followed, output: Path, key: str) -> Path | None:
-    """The file of a fetched output below the folder; None when it was not fetched."""
-    file = file_below(output / job.job_id, key)
-    return file if file.is_file() else None
-
-
-def echo_outcome(job: Followed, output: Path | None = None) -> None:
+def echo_outcome(job: Followed, output: OutputFolder | None = None) -> None:
     """State, device, outputs with their files in `output`, notes and, for a failure, its log."""
     why = "" if job.reason == "NONE" else f" ({job.reason})"
     source = printable(job.submitted.input)
@@ -108,11 +101,11 @@ def echo_outcome(job: Followed, output: Path | None = None) -> None:
     device = job.result.device
     if device:
         echo(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
-    for file in job.result.files:
-        key = str(file["key"])
-        to = None if output is None else fetched_to(job, output, key)
-        where = "" if to is None else f"  -> {printable(str(to))}"
-        echo(f"  {file['bucket']}/{printable(key)}  {format_bytes(int(file['size']))}{where}")
+    for index, file in enumerate(job.result.files):
+        to = None if output is None else output.file(job, index)
+        where = "" if to is None or not to.is_file() else f"  -> {printable(str(to))}"
+        place = f"{file['bucket']}/{printable(str(file['key']))}"
+        echo(f"  {place}  {format_bytes(int(file['size']))}{where}")
     for note in job.result.notes:
         echo(folded(f"  note: {printable(note)}"))
     if not job.succeeded:
@@ -121,7 +114,7 @@ def echo_outcome(job: Followed, output: Path | None = None) -> None:
             echo("  | ", continued(line, 4))
 
 
-def echo_outcomes(jobs: Sequence[Followed], output: Path | None = None) -> None:
+def echo_outcomes(jobs: Sequence[Followed], output: OutputFolder | None = None) -> None:
     """Outcome and timeline of each job and, of several, a summary."""
     for job in jobs:
         echo_outcome(job, output)
@@ -130,13 +123,12 @@ def echo_outcomes(jobs: Sequence[Followed], output: Path | None = None) -> None:
         echo_summary(jobs, output)
 
 
-def echo_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
+def echo_summary(jobs: Sequence[Followed], output: OutputFolder | None = None) -> None:
     """Several jobs: their number by state, their outputs, the time of all."""
     states = Counter(job.where for job in jobs)
-    files = [(job, file) for job in jobs for file in (job.result.files if job.result else ())]
-    size = format_bytes(sum(int(file["size"]) for _, file in files))
-    here = [one for one in files if output and fetched_to(one[0], output, str(one[1]["key"]))]
-    fetched = f", {len(here)} of them fetched into {printable(str(output))}" if output else ""
+    files = [file for job in jobs for file in (job.result.files if job.result else ())]
+    size = format_bytes(sum(int(file["size"]) for file in files))
+    fetched = _fetched(jobs, output) if output is not None else ""
     words: list[str | Coloured] = [f"\n{counted(len(jobs), 'job')}:"]
     for state, count in states.most_common():
         words += [f" {count} ", Coloured(state), ","]
@@ -146,6 +138,12 @@ def echo_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
             name = padded(printable(job.submitted.file.name), NAME_WIDTH)
             why = "" if job.reason == "NONE" else f" {job.reason}"
             echo(f"  {name} ", Coloured(job.where), f"{why}  {job.job_id}")
+
+
+def _fetched(jobs: Sequence[Followed], output: OutputFolder) -> str:
+    places = [output.file(job, index) for job in jobs for index in range(len(job.outputs))]
+    count = sum(one.is_file() for one in places)
+    return f", {count} of them fetched into {printable(str(output.path))}"
 
 
 def _span(jobs: Sequence[Followed]) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from corekit.cli.screen import counted, echo
+from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.jobs.batch import Progress, for_each
 from orchgpu.cli.jobs.follow import Followed
+from orchgpu.cli.jobs.output_folder import OutputFolder
 from orchgpu.cli.objects.inputs import Input, find_inputs
-from orchgpu.cli.objects.places import file_below, refuse_same_names
+from orchgpu.cli.objects.places import refuse_same_names
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.outputs import JobOutput, download_output, is_content
 
 
 def inputs_of(cloud: JobCloud, function: Function, given: Sequence[str]) -> list[Input]:
@@ -47,31 +49,24 @@ def submit_all(
     return [job for job, _ in done]
 
 
-def fetch_outputs(cloud: JobCloud, jobs: list[Followed], output: Path, at_once: int) -> list[str]:
+def fetch_outputs(
+    cloud: JobCloud, jobs: list[Followed], output: OutputFolder, at_once: int
+) -> list[str]:
     """Fetch the missing outputs; returns those that were overwritten, which are not fetched."""
-    wanted = [
-        (file_below(output / job.job_id, str(file["key"])), file)
-        for job in jobs
-        for file in (job.result.files if job.result is not None else ())
-    ]
-    missing = [(to, file) for to, file in wanted if not fetched(to, str(file["sha256"]))]
+    wanted = list(output.files(jobs))
+    for _, one in wanted:
+        one.require_declared()
+    missing = [(to, one) for to, one in wanted if not (one.sha256 and is_content(to, one.sha256))]
 
-    def fetch(one: tuple[Path, Mapping[str, object]]) -> str | None:
-        to, file = one
-        bucket, key = str(file["bucket"]), str(file["key"])
-        cloud.download(bucket, key, to)
-        if fetched(to, str(file["sha256"])):
-            return None
-        to.unlink()
-        return f"s3://{bucket}/{key}"
+    def fetch(one: tuple[Path, JobOutput]) -> str | None:
+        to, found = one
+        try:
+            download_output(cloud, found, to)
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            return found.url
+        return None
 
     changed = for_each(fetch, missing, at_once, lambda _: None)
     return list(dict.fromkeys(url for url in changed if url is not None))
-
-
-def fetched(file: Path, sha256: str) -> bool:
-    """True when the file exists and has this content."""
-    if not file.is_file():
-        return False
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest() == sha256

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import signal
 from collections.abc import Callable, Mapping
 
 import click
 
 from corekit.aio.output import ignoring_closed_pipe
+from corekit.cli.progress import Bar
 from corekit.cli.screen import Coloured, echo, echo_json
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
@@ -85,7 +87,8 @@ def stop_launch(launch: Launch, *, quiet: bool) -> None:
         if not quiet:
             ignoring_closed_pipe(show_event)(event)
     status = launch.wait()
-    if status < 0:
+    # our own SIGTERM ends a supervisor that is past its end already, as after a failed start
+    if status < 0 and status != -signal.SIGTERM:
         raise AppError(ErrorCode.UNAVAILABLE, f"the supervisor was killed by signal {-status}")
 
 
@@ -114,6 +117,55 @@ def show_event(event: Mapping[str, object]) -> None:
         case {"event": "given_up", "restarts": int(restarts)}:
             died = f"{event['program']} died {restarts + 1} times and is given up"
             echo(f"orchgpu: {died}; see {event['log']}. {START_AGAIN}", err=True)
+
+
+class Start:
+    """The events of a start, with a bar for the indexing of large data sets on a terminal."""
+
+    def __init__(self, show: Callable[[Mapping[str, object]], None]) -> None:
+        self._show = show
+        self._parts: dict[tuple[str, str], tuple[int, float]] = {}
+        self._bar: Bar | None = None
+
+    def show(self, event: Mapping[str, object]) -> None:
+        """Show an event; that of indexing counts once it took longer than news are apart."""
+        match event:
+            case {
+                "event": "indexing",
+                "program": str(program),
+                "data": str(data),
+                "sequences": int(sequences),
+                "part": float() | int() as part,
+            }:
+                self._indexing((program, data), sequences, float(part))
+            case _:
+                self._end()
+                self._show(event)
+                self._draw()
+
+    def _indexing(self, which: tuple[str, str], sequences: int, part: float) -> None:
+        if which not in self._parts:
+            if not 0.0 < part < 1.0:
+                return  # small: over at once
+            self._end()
+            echo(f"{which[0]:<13} indexing {which[1]}, {sequences:,} sequences", err=True)
+        self._parts[which] = sequences, part
+        self._draw()
+
+    def _draw(self) -> None:
+        left = {which: at for which, at in self._parts.items() if at[1] < 1.0}
+        if not left:
+            self._end()
+            return
+        total = sum(sequences for sequences, _ in left.values())
+        done = sum(round(sequences * part) for sequences, part in left.values())
+        self._bar = Bar(total, quiet=False)
+        self._bar.draw(done, f" {', '.join(dict.fromkeys(data for _, data in left))}")
+
+    def _end(self) -> None:
+        if self._bar is not None:
+            self._bar.end()
+            self._bar = None
 
 
 def show_system(system: SystemRecord, *, as_json: bool) -> None:

@@ -33,7 +33,8 @@ OTHERS_EVERY_S = 10.0
 #: A pause is so many times as long as the read before it.
 PAUSE_PER_READ = 4.0
 PAUSE_MAX_S = 10.0
-#: Waiting requests whose reason is asked; for each the scheduler evaluates every device.
+#: Requests whose reason is asked, the first of each kind; for each the scheduler evaluates every
+#: device.
 EXPLAINED_MAX = 8
 
 
@@ -103,7 +104,9 @@ class Reader:
     async def _queue(self, client: SchedulerClient) -> Snapshot:
         queue = await client.queue()
         waits: dict[str, Explanation] = {}
-        for one in queue.queue[:EXPLAINED_MAX]:
+        first = {one.request: one for one in reversed(queue.queue)}  # of each kind the first one
+        asked = {one.attempt: one for one in (*queue.queue[:EXPLAINED_MAX], *first.values())}
+        for one in list(asked.values())[: 2 * EXPLAINED_MAX]:
             with suppress(AppError):  # granted between the two calls
                 waits[one.attempt] = (await client.explain(attempt=one.attempt)).explanation
         return replace(self.snapshot, queue=queue, waits=waits)

@@ -13,9 +13,10 @@ from corekit.values import Value
 from gpu_scheduler.model import Health, HostState, Record, Step
 from gpu_scheduler.protocol.answers import DeviceView, HostView, QueuedView
 from gpu_scheduler.request_text import request_text
+from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.operation.gpus import lent_shares, row_with_bars
 from orchgpu.cli.top.snapshot import Snapshot
-from orchgpu.jobs.records import reason_of, record_json, state_of
+from orchgpu.jobs.records import reason_of, record_json, shown_reason, state_of
 
 #: Those of `orchgpu gpus`, and the job; on a narrow screen other columns go first.
 FLEET = (
@@ -122,14 +123,23 @@ def queue_rows(snapshot: Snapshot, now_s: float) -> list[TableRow]:
         record.holder: str(record.block.get("function") or "-") for record in snapshot.records or ()
     }
     queue = snapshot.queue.queue if snapshot.queue is not None else ()
+    reasons = snapshot.reasons()
     return [
-        _queued_row(one, snapshot, functions.get(one.holder or "", "-"), now_s) for one in queue
+        _queued_row(
+            one,
+            snapshot.waits.get(one.attempt),
+            reasons[one.attempt],
+            functions.get(one.holder or "", "-"),
+            now_s,
+        )
+        for one in queue
     ]
 
 
-def _queued_row(one: QueuedView, snapshot: Snapshot, function: str, now_s: float) -> TableRow:
+def _queued_row(
+    one: QueuedView, why: Explanation | None, reason: str, function: str, now_s: float
+) -> TableRow:
     waited_s = max(0.0, now_s - one.waiting_since_s)
-    why = snapshot.waits.get(one.attempt)
     expected_s = why.expected_s if why is not None else None
     cells = (
         "-" if one.position is None else str(one.position),
@@ -138,7 +148,7 @@ def _queued_row(one: QueuedView, snapshot: Snapshot, function: str, now_s: float
         one.request.tenant,
         str(one.request.priority),
         format_duration(waited_s),
-        snapshot.reason(one.attempt),
+        reason,
         "-" if expected_s is None else f"in {format_duration(expected_s)}",
         request_text(one.request),
     )
@@ -164,8 +174,9 @@ def _queued_row(one: QueuedView, snapshot: Snapshot, function: str, now_s: float
 def job_rows(snapshot: Snapshot, now_s: float) -> list[TableRow]:
     """One row per job, the newest first."""
     attempts = {one.holder: one.attempt for one in (snapshot.queue.queue if snapshot.queue else ())}
+    reasons = snapshot.reasons()
     return [
-        _job_row(record, snapshot.reason(attempts.get(record.holder, "")), now_s)
+        _job_row(record, reasons.get(attempts.get(record.holder, ""), ""), now_s)
         for record in snapshot.records or ()
     ]
 
@@ -181,7 +192,7 @@ def _job_row(record: Record, waits: str, now_s: float) -> TableRow:
         record.holder,
         str(known["function"] or "-"),
         state,
-        "" if reason == "NONE" else reason,
+        shown_reason(reason),
         str(record.attempt),
         f"{format_duration(ago_s)} ago",
         str(known["input"] or "-"),

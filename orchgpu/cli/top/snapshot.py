@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from contract.states import Reason
 from corekit.errors import AppError
 from corekit.values import Value, field
 from gpu_scheduler.model import Lease, Record
@@ -36,10 +37,24 @@ class Snapshot(Value):
     story_error: AppError | None = None  #: the reason why no story is known
     scheduler_error: AppError | None = None  #: while the scheduler does not answer
 
-    def reason(self, attempt: str) -> str:
-        """The reason why an attempt waits; "" where it was not asked."""
-        why = self.waits.get(attempt)
-        return "" if why is None else reason_of_wait(why).value
+    def reasons(self) -> dict[str, str]:
+        """The reason why each waiting attempt waits.
+
+        One that was not asked has that of an equal request before it, where a rule holds both back;
+        else its place in the queue is the reason.
+        """
+        queue = self.queue.queue if self.queue is not None else ()
+        held = {
+            one.request: reason_of_wait(why).value
+            for one in queue
+            if (why := self.waits.get(one.attempt)) is not None and why.held_back is not None
+        }
+        behind = Reason.QUEUED_BEHIND.value
+        found = {
+            one.attempt: "" if one.position is None else held.get(one.request, behind)
+            for one in queue
+        }
+        return found | {name: reason_of_wait(why).value for name, why in self.waits.items()}
 
     def overview(self) -> str:
         """The counts of hosts, devices, waiting requests and jobs, in one line."""

@@ -57,6 +57,11 @@ def _head(known: Known, width: int, now_s: float) -> Iterator[Line]:
         why = pause_sentence(scheduled.record, now_s)
     for line in folded_to(visible(why), width).splitlines():
         yield (line,)
+    result = known.standing
+    if result is not None and result.reason != "NONE":
+        text = f"{result.reason}: {printable(result.detail)}"
+        for line in folded_to(text, width).splitlines():
+            yield (line,)
     if scheduled is not None and scheduled.ends_in_s is not None:
         yield (f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest",)
 
@@ -70,8 +75,3 @@ def _end(known: Known, width: int) -> Iterator[Line]:
     for file in result.files:
         name = f"s3://{file['bucket']}/{printable(str(file['key']))}"
         yield (f"{cut(name, max(8, width - 12), 'both')}  {format_bytes(int(file['size']))}",)
-    if result.reason != "NONE":
-        yield ()
-        text = f"{result.reason}: {printable(result.detail)}"
-        for line in folded_to(text, width).splitlines():
-            yield (line,)

@@ -30,7 +30,7 @@ from orchgpu.inspection.network import (
 #: An address that only a default route has.
 _ELSEWHERE = "192.0.2.1"
 #: Services that the runner does not call; an orchestrator, or a script, in the same subnets does.
-_OTHERS = ("sqs", "sts", "logs")
+_OTHERS = ("sqs", "sts", "lambda", "logs")
 _HTTPS = 443
 
 

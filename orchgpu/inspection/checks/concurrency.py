@@ -20,6 +20,9 @@ from orchgpu.inspection.model import (
 
 #: Lambda keeps so much for functions without a reservation; new accounts have no more.
 NEW_ACCOUNT = 10
+#: Runs beyond the jobs at a time: the event of an envelope starts its function again, where the
+#: orchestrator has invoked it, and this second start ends at once (docs/orchestrator.md).
+SECOND_STARTS = 2
 _RAISE = (
     "aws service-quotas request-service-quota-increase --service-code lambda"
     " --quota-code L-B99A9384 --desired-value {wanted}"
@@ -38,7 +41,7 @@ class Concurrency:
         findings = [_of_account(subject, limit, unreserved)]
         for inspected in subject.functions:
             if inspected.deployed:
-                findings += yield from _of_function(inspected)
+                findings += yield from _of_function(inspected, subject.devices)
         return findings
 
 
@@ -68,7 +71,7 @@ def _wanted(subject: Subject) -> int:
     return sum(job.concurrency_max or 0 for job in jobs if job is not None)
 
 
-def _of_function(inspected: Inspected) -> Steps[list[Finding]]:
+def _of_function(inspected: Inspected, devices: int | None) -> Steps[list[Finding]]:
     call = Call(
         service="lambda",
         operation="GetFunctionConcurrency",
@@ -85,13 +88,23 @@ def _of_function(inspected: Inspected) -> Steps[list[Finding]]:
     if reserved == 0:
         return [wrong(where, "its reserved concurrency is 0: it never runs", free)]
     job = inspected.function.job
-    declared = reserved if job is None else job.concurrency_max
-    if declared is None or reserved < declared:
+    if job is None or not job.jobs:
+        return [good(where, f"{reserved} executions are reserved")]
+    second = SECOND_STARTS if (job.start or "invoke") == "invoke" else 0
+    declared = job.concurrency_max
+    if declared is None or reserved < declared + second:
         if inspected.function.function.reserved_concurrency is not None:
             free = "change reserved_concurrency"
         wanted = "no limit" if declared is None else str(declared)
         message = f"{reserved} executions are reserved, but job.concurrency is {wanted}"
-        return [warning(where, message, f"set job.concurrency to {reserved}, or {free}")]
+        remedy = f"set job.concurrency to {max(1, reserved - second)}, or {free}"
+        if second:
+            message += "; a job that was invoked has two starts for a moment"
+            jobs = declared if declared is not None else devices
+            number = "" if jobs is None else f" = {jobs + second}"
+            per = "devices" if declared is None else "job.concurrency"
+            remedy += f" ({per} + {second}{number})"
+        return [warning(where, message, remedy)]
     return [good(where, f"{reserved} executions are reserved")]
 
 

@@ -54,18 +54,11 @@ _FUNCTIONS = (
     "lambda:AddPermission",
     "lambda:RemovePermission",
 )
-_ROLES = (
-    "iam:GetRole",
-    "iam:GetRolePolicy",
-    "iam:CreateRole",
-    "iam:TagRole",
-    "iam:UntagRole",
-    "iam:PutRolePolicy",
-    "iam:DeleteRolePolicy",
-    "iam:DeleteRole",
-    "iam:PutRolePermissionsBoundary",
-    "iam:DeleteRolePermissionsBoundary",
-)
+_SEEN_ROLES = ("iam:GetRole", "iam:GetRolePolicy")
+_ROLES = ("iam:TagRole", "iam:UntagRole", "iam:DeleteRolePolicy", "iam:DeleteRole")
+#: What gives a role rights: allowed on roles that have the boundary. There is no right to change
+#: a boundary, or its policy.
+_RIGHTS_OF_ROLES = ("iam:CreateRole", "iam:PutRolePolicy")
 _NETWORK = (
     "ec2:DescribeSubnets",
     "ec2:DescribeSecurityGroups",
@@ -103,12 +96,24 @@ class Deployer:
                 resources=_passed_roles(scope),
                 condition=to_lambda,
             ),
-            Statement(sid="Roles", actions=_ROLES, resources=scope.made_roles()),
+            *_roles(scope),
             *_logs(scope),
             Statement(sid="Layers", actions=("lambda:GetLayerVersion",), resources=_layers(scope)),
             *_uses(scope),
         )
         return tuple(part for part in parts if part.resources)
+
+
+def _roles(scope: Scope) -> tuple[Statement, ...]:
+    """Roles within the boundary only: a deployer that made any role would be an administrator."""
+    made, limits = scope.made_roles(), scope.boundaries()
+    bounded = {"StringEquals": {"iam:PermissionsBoundary": list(limits)}}
+    return (
+        Statement(sid="FindRoles", actions=_SEEN_ROLES, resources=scope.made_roles(seen=True)),
+        Statement(sid="Boundary", actions=("iam:GetPolicy",), resources=limits),
+        Statement(sid="Roles", actions=_ROLES, resources=made),
+        Statement(sid="RightsOfRoles", actions=_RIGHTS_OF_ROLES, resources=made, condition=bounded),
+    )
 
 
 def _uses(scope: Scope) -> tuple[Statement, ...]:
@@ -121,12 +126,14 @@ def _uses(scope: Scope) -> tuple[Statement, ...]:
     files = everything or any(f.file_system for f in functions)
     images = everything or any(f.runtime == "image" for f in functions)
     mounts = ("elasticfilesystem:DescribeMountTargets",)
-    described = scope.keys(of_buckets=True)
+    # the keys of buckets and secrets are in no definition; the call reads no secret
+    described = replace(scope, functions=()).keys(of_buckets=True)
+    makes = everything or any(f.iam.create for f in scope.functions)
     return (
         Statement(sid="Network", actions=_NETWORK, resources=("*",) if network else ()),
         Statement(sid="Files", actions=mounts, resources=("*",) if files else ()),
         Statement(sid="Images", actions=_IMAGES, resources=(repositories,) if images else ()),
-        Statement(sid="Keys", actions=("kms:DescribeKey",), resources=described),
+        Statement(sid="Keys", actions=("kms:DescribeKey",), resources=described if makes else ()),
         *_secrets(scope),
         Statement(
             sid="Variables",
@@ -176,15 +183,16 @@ def _logs(scope: Scope) -> tuple[Statement, ...]:
     keeping = tuple(f for f in scope.functions if RETENTION in f.cloudwatch)
     if scope.functions and not keeping:
         return ()
-    groups = replace(scope, functions=keeping).log_groups
+    kept = replace(scope, functions=keeping)
     where = f"arn:{scope.place.partition}:logs:{scope.place.region}:{scope.place.account}"
-    changes = ("logs:CreateLogGroup", "logs:TagResource", "logs:PutRetentionPolicy")
+    changes = ("logs:CreateLogGroup", "logs:PutRetentionPolicy")
     return (
         # IAM ignores a narrower resource of this action
         Statement(
             sid="FindLogs", actions=("logs:DescribeLogGroups",), resources=(f"{where}:log-group:*",)
         ),
-        Statement(sid="Logs", actions=changes, resources=groups),
+        Statement(sid="Logs", actions=changes, resources=kept.log_groups),
+        Statement(sid="TagLogs", actions=("logs:TagResource",), resources=kept.tagged_log_groups),
     )
 
 

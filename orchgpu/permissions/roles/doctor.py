@@ -36,7 +36,7 @@ _ACTIONS = (
 class Doctor:
     """The checks of an account; most of its actions cannot be limited to resources."""
 
-    summary = "`orchgpu doctor --aws`, in addition to the role of a user"
+    summary = "`orchgpu doctor --aws`, in addition to the role of a deployer"
     service = ""
 
     def statements(self, _scope: Scope) -> tuple[Statement, ...]:

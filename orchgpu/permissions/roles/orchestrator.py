@@ -23,7 +23,7 @@ class Orchestrator:
         consumed = tuple(dict.fromkeys((*jobs, *done)))
         sent = tuple(dict.fromkeys((*jobs, *dead)))
         receive = ("sqs:ReceiveMessage", "sqs:DeleteMessage")
-        keep = ("sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility")
+        keep, count = ("sqs:ChangeMessageVisibility",), ("sqs:GetQueueAttributes",)
         versions = ("s3:GetObjectVersion",)
         written = below(between, "staging/", "results/", "attempts/")
         parts = (
@@ -37,7 +37,9 @@ class Orchestrator:
             ),
             Statement(sid="Receive", actions=receive, resources=consumed),
             Statement(sid="Keep", actions=keep, resources=jobs),
+            Statement(sid="Count", actions=count, resources=scope.queues()),
             Statement(sid="Send", actions=("sqs:SendMessage",), resources=sent),
+            Statement(sid="Start", actions=("lambda:InvokeFunction",), resources=scope.lambdas),
             Statement(
                 sid="Keys",
                 actions=("kms:Decrypt", "kms:GenerateDataKey"),

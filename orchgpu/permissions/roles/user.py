@@ -33,20 +33,27 @@ class User:
             Statement(
                 sid="Cancel",
                 actions=("s3:PutObject",),
-                resources=below(scope.intermediates, "results/"),
+                resources=below(scope.intermediates, "results/", "attempts/"),
             ),
             Statement(sid="Read", actions=("s3:GetObject",), resources=tuple(readable)),
             Statement(
                 sid="List", actions=("s3:ListBucket",), resources=tuple(dict.fromkeys(listed))
             ),
             Statement(sid="Uploads", actions=("s3:ListBucketVersions",), resources=scope.inputs),
-            Statement(sid="Counts", actions=("sqs:GetQueueAttributes",), resources=scope.queues()),
+            Statement(
+                sid="Counts",
+                actions=("sqs:GetQueueAttributes", "sqs:GetQueueUrl"),
+                resources=scope.queues(),
+            ),
             Statement(sid="Letters", actions=letters, resources=queues),
             Statement(sid="Logs", actions=logs, resources=scope.log_groups),
             Statement(
                 sid="Functions",
                 actions=("lambda:GetFunctionConfiguration",),
                 resources=scope.lambdas,
+            ),
+            Statement(
+                sid="Redrive", actions=("lambda:InvokeFunction",), resources=scope.without_jobs
             ),
         )
         return tuple(part for part in parts if part.resources)

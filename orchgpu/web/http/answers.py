@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 
@@ -11,6 +10,7 @@ from aiohttp import web
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.http_status import STATUS
+from corekit.walk import parse_json
 
 #: A request's JSON: a key, a name and a value.
 BODY_BYTES_MAX = 64 * 1024
@@ -63,8 +63,8 @@ async def body_of(
     if len(text) > BODY_BYTES_MAX:
         raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, len(text))
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse_json(text)
+    except ValueError:
         raise invalid("the body is not JSON") from None
     if not isinstance(value, dict) or not set(names) <= set(value) <= set(kinds):
         raise invalid(f"the body must be an object with {', '.join(names) or 'no keys'}")

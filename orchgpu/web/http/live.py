@@ -3,6 +3,7 @@
     event: ready    the stream begins; `data` has its position
     event: changes  a list of changes, each with its kind in `event`
     event: reset    changes are missing: the page loads its views again
+    event: evicted  the stream ends, because the key has opened too many
 
 Each event has an id. A browser that reconnects sends the last one and gets what it missed, as far
 as that is kept; else `reset`.
@@ -15,8 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from corekit.decode import encode_json
-from corekit.errors import AppError, ErrorCode
 from orchgpu.web.http.sessions import Session, Sessions
+from orchgpu.web.http.streams import Streams
 from orchgpu.web.model.batches import Batch, Change
 from orchgpu.web.model.jobs import JobSummary
 from orchgpu.web.model.picture import Picture
@@ -30,8 +31,6 @@ BEAT_EVERY_S = 15.0
 LOOK_EVERY_S = 0.5
 #: Unread batches of one browser; a slower one starts again.
 BEHIND_MAX = 32
-STREAMS_MAX = 200
-STREAMS_OF_SESSION_MAX = 16
 _BEAT = b": beat\n\n"
 #: What a browser does after a break, in milliseconds.
 _RETRY = b"retry: 1000\n\n"
@@ -46,14 +45,11 @@ def event_text(kind: str, data: object, id_: str | None = None) -> bytes:
 class LiveChanges:
     """Closes the batches of a picture and passes them to every browser."""
 
-    def __init__(self, picture: Picture, sessions: Sessions) -> None:
+    def __init__(self, picture: Picture, sessions: Sessions, streams: Streams) -> None:
         self._picture = picture
         self._sessions = sessions
+        self._streams = streams
         self._queues: dict[asyncio.Queue[Batch | None], None] = {}
-
-    @property
-    def streams(self) -> int:
-        return len(self._queues)
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -86,7 +82,7 @@ class LiveChanges:
         `is_gone`: the browser has disconnected.
         """
         batches = self._picture.batches
-        with self._stream(session) as queue:
+        with self._streams.open(session) as stream, self._queue() as queue:
             missed = batches.since(last_id)
             yield _RETRY
             position = batches.id_of(batches.number)
@@ -97,6 +93,9 @@ class LiveChanges:
                 yield self._text(batch, session.viewer)
             quiet_s = 0.0
             while self._sessions.is_open(session) and not is_gone():
+                if stream.evicted:
+                    yield event_text("evicted", {})
+                    return
                 try:
                     async with asyncio.timeout(LOOK_EVERY_S):
                         next_batch = await queue.get()
@@ -112,17 +111,12 @@ class LiveChanges:
                 yield self._text(next_batch, session.viewer)
 
     @contextmanager
-    def _stream(self, session: Session) -> Iterator[asyncio.Queue[Batch | None]]:
-        if len(self._queues) >= STREAMS_MAX or session.streams >= STREAMS_OF_SESSION_MAX:
-            text = "too many streams of events are open; close other tabs of the console"
-            raise AppError(ErrorCode.EXHAUSTED, text, retry_in_s=5.0)
+    def _queue(self) -> Iterator[asyncio.Queue[Batch | None]]:
         queue: asyncio.Queue[Batch | None] = asyncio.Queue()
         self._queues[queue] = None
-        session.streams += 1
         try:
             yield queue
         finally:
-            session.streams -= 1
             del self._queues[queue]
 
     def _text(self, batch: Batch, viewer: Viewer) -> bytes:

@@ -15,13 +15,16 @@ from dataclasses import dataclass, field
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
+from orchgpu.web.model.places import Places
 from orchgpu.web.model.viewers import Viewer
 
 LENGTH_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
 #: The key of a session in use is checked again this long after the last check.
 CHECK_S = 30.0
-#: Sessions; with more, the one that was used longest ago ends.
+#: Sessions of one key; with more, the one of them that was used longest ago ends.
+SESSIONS_OF_KEY_MAX = 20
+#: Sessions of all; with more, such a one ends of the key that has most.
 SESSIONS_MAX = 1000
 _TOKEN_BYTES = 32
 
@@ -38,6 +41,11 @@ class Session:
     checked_s: float
     id: str  #: the hash of its token
     streams: int = 0  #: open streams of events
+
+    @property
+    def party(self) -> str:
+        """The holder of its bounds: its key, or, without keys, the session itself."""
+        return self.id if self.key is None else f"key {self.viewer.name}"
 
     def is_over(self, now_s: float) -> bool:
         """Whether it has ended by time. An open stream counts as use."""
@@ -57,6 +65,7 @@ class Sessions:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._open: dict[str, Session] = {}
+        self.places: Places[str] = Places(SESSIONS_OF_KEY_MAX, SESSIONS_MAX)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -78,8 +87,9 @@ class Sessions:
             id=_hash(token),
         )
         self.drop_ended()
-        if len(self._open) >= SESSIONS_MAX:
-            self.close(min(self._open.values(), key=lambda one: one.used_s))
+        gone = self.places.enter(session.party, session.id)
+        if gone is not None:
+            self._open.pop(gone, None)
         self._open[session.id] = session
         return token, session
 
@@ -93,6 +103,7 @@ class Sessions:
             self.close(found)
             return None
         found.used_s = now_s
+        self.places.used(found.party, found.id)
         return found
 
     def is_open(self, session: Session) -> bool:
@@ -110,11 +121,13 @@ class Sessions:
     def close(self, session: Session) -> None:
         """End a session; safe to repeat."""
         self._open.pop(session.id, None)
+        self.places.leave(session.party, session.id)
 
     def drop_ended(self) -> None:
         """Remove the sessions that ended by time."""
         now_s = self._clock.monotonic_s()
-        self._open = {id_: one for id_, one in self._open.items() if not one.is_over(now_s)}
+        for one in [one for one in self._open.values() if one.is_over(now_s)]:
+            self.close(one)
 
 
 def _hash(token: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
+from gpu_scheduler.data_names import offers_text
 from gpu_scheduler.model import Health, HostState, Lease, Share
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.web.model.pages import Page, SortedKeys, search
@@ -75,6 +76,7 @@ class HostEntry(Value):
     address: str | None
     last_seen_s: float  #: wall clock
     draining: str | None  #: the reason of a drain of its own
+    offers: str  #: its data sets and programs, which requests may name; "" without any
     devices: tuple[DeviceEntry, ...]
 
 
@@ -251,6 +253,7 @@ class Fleet:
             address=view.gateway,
             last_seen_s=self._seen_s[name],
             draining=None if view.draining is None else view.draining.reason,
+            offers=offers_text(view.data, view.programs),
             devices=tuple(self._device(view, one) for one in view.devices),
         )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from contract.states import JobState, Reason
 from corekit.errors import invalid
 from corekit.values import Value, replace
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.keys import key_of
+from orchgpu.job_intervals import uploaded_s
 from orchgpu.web.model.pages import Page, SortedKeys, search
 
 _JOB_REASONS = frozenset(reason.value for reason in Reason)
@@ -29,6 +31,7 @@ class JobSummary(Value):
     attempt: int
     received_s: float  #: wall clock, as all
     changed_s: float
+    submitted_s: float | None = None  #: its upload, by the event; None: not known
     device: str | None = None  #: for people; None before the first lease
     tenant: str | None = None
     lease: str | None = None
@@ -42,6 +45,11 @@ class JobSummary(Value):
     @property
     def over(self) -> bool:
         return self.state not in _LIVE
+
+    @property
+    def duration_s(self) -> float:
+        """From upload to end, or to the last change so far."""
+        return self.changed_s - (self.submitted_s or self.received_s)
 
     def redacted(self) -> JobSummary:
         """The job without the names of its objects."""
@@ -72,6 +80,7 @@ def summary_of(record: Record) -> JobSummary:
         attempt=record.attempt,
         received_s=received_s,
         changed_s=record.updated_s,
+        submitted_s=uploaded_s(record),
         device=record.device_text or None,
         tenant=record.tenant,
         lease=record.lease,
@@ -91,8 +100,32 @@ class JobQuery(Value):
     function: str | None = None
     text: str = ""  #: of the id, the input or the function
     since_s: float | None = None  #: received then or later
+    sort: str | None = None  #: a name of `SORTS`; None: in the order of receipt, newest first
+    descending: bool = False
     limit: int = 50
     after: str | None = None  #: cursor
+
+    def fits(self, job: JobSummary) -> bool:
+        """Whether a job, as the viewer sees it, meets the conditions."""
+        text = self.text.lower()
+        fits = _in_state(job, self.state) and self.function in (None, job.function)
+        recent = self.since_s is None or job.received_s >= self.since_s
+        return fits and recent and (not text or job.matches(text))
+
+
+#: Column → its value of a job. A list sorted by one has the newest `SORTED_MAX` jobs that match.
+SORTS: Mapping[str, Callable[[JobSummary], str | float]] = {
+    "state": lambda job: job.state,
+    "input": lambda job: job.key or "",
+    "function": lambda job: job.function or "",
+    "tenant": lambda job: job.tenant or "",
+    "reason": lambda job: job.reason,
+    "device": lambda job: job.device or "",
+    "attempt": lambda job: job.attempt,
+    "submitted": lambda job: job.submitted_s or job.received_s,
+    "duration": lambda job: job.duration_s,
+}
+SORTED_MAX = 5_000
 
 
 class Jobs:
@@ -149,19 +182,38 @@ class Jobs:
 
     def page(self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]) -> Page:
         """The jobs that match as the viewer sees them, newest first. Raises INVALID."""
+        if query.sort is not None:
+            return self._sorted(query, shown)
         keys, total = self._narrowest(query)
-        text = query.text.lower()
 
         def matching(key: Key) -> JobSummary | None:
             job = shown(self._by_id[key[1]])
-            fits = _in_state(job, query.state) and query.function in (None, job.function)
-            recent = query.since_s is None or job.received_s >= query.since_s
-            return job if fits and recent and (not text or job.matches(text)) else None
+            return job if query.fits(job) else None
 
         found, more = search(keys.before(parsed_cursor(query.after)), query.limit, matching)
         if more is not None and query.since_s is not None and more[0] < query.since_s:
             more = None  # all others are older
         return Page(items=tuple(found), next=None if more is None else cursor(more), total=total)
+
+    def matching(
+        self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]
+    ) -> Iterator[JobSummary]:
+        """All jobs that match as the viewer sees them, newest first; jobs may change meanwhile."""
+        for _, job in list(self._narrowest(query)[0].before(None)):
+            found = self._by_id.get(job)
+            if found is not None and query.fits(one := shown(found)):
+                yield one
+
+    def _sorted(self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]) -> Page:
+        value = SORTS.get(query.sort or "")
+        start = query.after or "0"
+        if value is None or not start.isascii() or not start.isdigit() or len(start) > 9:
+            raise invalid(f"sort by {', '.join(SORTS)}, after a number: not {query.sort!r:.40}")
+        found = list(islice(self.matching(query, shown), SORTED_MAX))
+        found.sort(key=value, reverse=query.descending)  # stable: equal ones stay newest first
+        end = int(start) + query.limit
+        more = str(end) if end < len(found) else None
+        return Page(items=tuple(found[int(start) : end]), next=more, total=len(found))
 
     def _narrowest(self, query: JobQuery) -> tuple[SortedKeys[Key], int | None]:
         """The shortest index that holds all matches, and their number if that is known."""

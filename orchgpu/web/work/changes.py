@@ -22,7 +22,7 @@ async def cancel(console: Console, session: Session, job: str, reason: str) -> N
     _require_deployed(known)
     who = f"{session.viewer.name!r} in the console" if session.viewer.name else "the console"
     detail = f"cancelled by {who}" + (f": {reason}" if reason else "")
-    await console.cloud.ask(lambda cloud: commit_cancelled(cloud, known, detail))
+    await console.cloud.ask(session.party, lambda cloud: commit_cancelled(cloud, known, detail))
     if known.record is None:
         return
 
@@ -30,7 +30,7 @@ async def cancel(console: Console, session: Session, job: str, reason: str) -> N
         return await finish_cancelled(client, known, detail)
 
     handle = await asyncio.shield(console.scheduler.ask(session.key, finish))
-    await console.cloud.ask(lambda cloud: delete_message(cloud, known, handle))
+    await console.cloud.ask(session.party, lambda cloud: delete_message(cloud, known, handle))
 
 
 async def run_again(console: Console, session: Session, job: str) -> None:
@@ -38,7 +38,7 @@ async def run_again(console: Console, session: Session, job: str) -> None:
     known = await story_of(console, session, job)
     _rights(session, known).require_retry()
     _require_deployed(known)
-    await console.cloud.ask(lambda cloud: retry(cloud, known))
+    await console.cloud.ask(session.party, lambda cloud: retry(cloud, known))
 
 
 def _rights(session: Session, known: Known) -> JobRights:

@@ -5,26 +5,28 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.model import Request
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.warm import workload_key
 from orchgpu.cloud_services import Address
-from orchgpu.core.function import Function, Output
+from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import execute, prepare_rollback
 from orchgpu.deploy.revisions import Revision
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.direct import DirectFunction
 from orchgpu.jobs.provider import provider
 from orchgpu.jobs.rights import Role
 from orchgpu.web.model.viewers import Viewer
+from orchgpu.web.work.workloads import label_key
 
-#: Changes of a revision that its one line has.
-NOTED_MAX = 3
+#: Bucket and prefix, which has no trailing slash.
+Place: TypeAlias = tuple[str, str]
 
 
 class Node(Value):
@@ -50,68 +52,116 @@ class WorkflowGraph(Value):
     edges: tuple[Edge, ...]
 
 
-def functions_json(cloud: JobCloud, viewer: Viewer) -> list[dict[str, object]]:
-    """All functions that the viewer sees, by name."""
-    seen = [one for one in cloud.functions() if viewer.sees_function(one)]
-    return [_summary(one) for one in sorted(seen, key=lambda one: one.name)]
+class Step(Value):
+    """A deployed function as a step of a workflow."""
+
+    name: str
+    device: str  #: what its jobs request
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+
+
+def functions_json(
+    cloud: JobCloud, viewer: Viewer, workloads: Mapping[str, str]
+) -> list[dict[str, object]]:
+    """All functions that the viewer sees, by name. `workloads`: see `Workloads.labels`."""
+    seen = [_summary(one, workloads) for one in cloud.functions() if viewer.sees_function(one)]
+    seen += [_plain_summary(cloud, one) for one in plain_functions(cloud, viewer)]
+    return sorted(seen, key=lambda one: str(one["name"]))
 
 
 def function_json(cloud: JobCloud, viewer: Viewer, name: str) -> dict[str, object]:
     """One function with its workflow and its revisions, newest first. Raises NOT_FOUND, DENIED."""
-    found = cloud.function(name)
-    viewer.require_function(found)
-    others = [one for one in cloud.functions() if viewer.sees_function(one)]
+    plain = cloud.direct(name)
+    if plain is None:
+        viewer.require_function(cloud.function(name))
+    elif not _sees_plain(viewer):
+        raise viewer.denied(f"function {name} belongs to no tenant")
+    steps = [_step(one) for one in cloud.functions() if viewer.sees_function(one)]
+    steps += [_plain_step(cloud, one) for one in plain_functions(cloud, viewer)]
     with provider().deploy_cloud(Address(), Address()) as target:
         revisions = target.cloud.revisions(name)[::-1]
     return {
-        "name": found.name,
-        "definition": _definition(found),
-        "graph": graph_around(found, others),
+        "name": name,
+        "jobs_kept": plain is None,
+        "definition": revisions[0].written if revisions else None,
+        "graph": graph_around(name, steps),
         "revisions": [revision_json(one, at == 0) for at, one in enumerate(revisions)],
         "may_roll_back": viewer.role is Role.OPERATOR and len(revisions) > 1,
-        "may_upload": viewer.role is not Role.READER,
+        "may_upload": viewer.role is not Role.READER and plain is None,
     }
 
 
-def _summary(function: Function) -> dict[str, object]:
+def plain_functions(cloud: JobCloud, viewer: Viewer) -> list[DirectFunction]:
+    """The functions that objects start without a job, for those who may see them."""
+    return cloud.direct_functions() if _sees_plain(viewer) else []
+
+
+def _sees_plain(viewer: Viewer) -> bool:
+    """True for a key of all tenants: a function without a job has none."""
+    return viewer.sees_all or (viewer.tenant is None and viewer.role is Role.REQUESTER)
+
+
+def _summary(function: Function, workloads: Mapping[str, str]) -> dict[str, object]:
+    step, request = _step(function), function.request
     return {
         "name": function.name,
+        "jobs_kept": True,
         "revision": function.revision[:8],
         "changed_s": function.deployed_at_s or None,
-        "gpu": request_text(function.request),
-        "tenant": function.request.tenant,
-        "inputs": [_place(function.input_bucket, function.input_prefix)],
+        "gpu": step.device,
+        "tenant": request.tenant,
+        "inputs": [_text(one) for one in step.inputs],
         "suffixes": function.input_suffixes,
-        "outputs": [_place(one.bucket, one.prefix) for one in function.outputs],
-        "warm_key": _warm_key(function.request),
+        "outputs": [_text(one) for one in step.outputs],
+        "warm_keys": _warm_keys(request, workloads),
     }
 
 
-def _warm_key(request: Request) -> str | None:
-    """The key that hosts publish for warm workers of this request; None: it keeps none."""
-    named = request.workload
-    return None if named is None else workload_key(request.tenant, named)
-
-
-def _definition(function: Function) -> dict[str, object]:
-    """The settings that people chose, in the words of the definition; of variables the names."""
-    chosen = encode(function.request)
-    request = {name: value for name, value in chosen.items() if value not in (None, [], "", 0)}
+def _plain_summary(cloud: JobCloud, function: DirectFunction) -> dict[str, object]:
+    step = _plain_step(cloud, function)
     return {
-        "input": _place(function.input_bucket, function.input_prefix),
-        "suffixes": function.input_suffixes,
-        "output": [_place(one.bucket, one.prefix) for one in function.outputs],
-        "timeout_s": function.timeout_s,
-        "attempts_max": function.attempts_max,
-        "middleware": function.middleware,
-        "on_unavailable": function.on_unavailable,
-        "concurrency_max": function.concurrency_max,
-        "envelope": function.envelope,
-        "image": function.image,
-        "variables": sorted(function.variables),
-        "gpu": request,
-        "record": function.revision,
+        "name": function.name,
+        "jobs_kept": False,  # its runs leave no records: its event alone starts them
+        "revision": None,
+        "changed_s": None,
+        "gpu": step.device,
+        "tenant": None,
+        "inputs": [_text(one) for one in step.inputs],
+        "suffixes": sorted({rule.suffix for rule in function.inputs if rule.suffix}),
+        "outputs": [_text(one) for one in step.outputs],
+        "warm_keys": [],
     }
+
+
+def _step(function: Function) -> Step:
+    return Step(
+        name=function.name,
+        device=request_text(function.request),
+        inputs=((function.input_bucket, function.input_prefix),),
+        outputs=tuple((one.bucket, one.prefix) for one in function.outputs),
+    )
+
+
+def _plain_step(cloud: JobCloud, function: DirectFunction) -> Step:
+    return Step(
+        name=function.name,
+        device="no device",
+        inputs=tuple(
+            dict.fromkeys((rule.bucket, rule.prefix.rstrip("/")) for rule in function.inputs)
+        ),
+        outputs=tuple(cloud.direct_outputs(function)),
+    )
+
+
+def _warm_keys(request: Request, workloads: Mapping[str, str]) -> list[str]:
+    """The keys of warm workers of this function: of its revision, and of those before it."""
+    named = request.workload
+    if named is None:
+        return []
+    of = label_key(request.tenant, named)
+    earlier = (key for key, label in workloads.items() if label == of)
+    return list(dict.fromkeys([workload_key(request.tenant, named), *earlier]))
 
 
 def revision_json(revision: Revision, current: bool) -> dict[str, object]:
@@ -120,70 +170,66 @@ def revision_json(revision: Revision, current: bool) -> dict[str, object]:
         "revision": revision.number,
         "changed_s": revision.deployed_at_s,
         "package_sha256": revision.package,
-        "note": revision.note or "; ".join(revision.summary[:NOTED_MAX]),
+        "note": revision.changes,
         "changes": revision.summary,
         "current": current,
     }
 
 
-def graph_around(function: Function, others: Sequence[Function]) -> WorkflowGraph:
+def graph_around(name: str, steps: Sequence[Step]) -> WorkflowGraph:
     """The whole workflow that the function is a part of, over any number of steps."""
-    part = {function.name: function}
+    part = {one.name: one for one in steps if one.name == name}
     while True:
         near = {
             one.name: one
-            for one in others
+            for one in steps
             if one.name not in part
             and any(_feeds(one, inside) or _feeds(inside, one) for inside in part.values())
         }
         if not near:
             break
         part |= near
-    ordered = [part[name] for name in sorted(part)]
+    ordered = [part[one] for one in sorted(part)]
     return _graph(ordered)
 
 
-def _graph(functions: Sequence[Function]) -> WorkflowGraph:
+def _graph(steps: Sequence[Step]) -> WorkflowGraph:
     nodes: dict[str, Node] = {}
     edges: dict[Edge, None] = {}
-    for one in functions:
-        node = Node(
-            id=f"function/{one.name}",
-            kind="function",
-            label=one.name,
-            device=request_text(one.request),
-        )
-        nodes[node.id] = node
-        source = _place(one.input_bucket, one.input_prefix)
-        nodes[f"place/{source}"] = Node(id=f"place/{source}", kind="place", label=source)
-        edges[Edge(source=f"place/{source}", target=node.id)] = None
+
+    def place(at: Place) -> str:
+        text = _text(at)
+        nodes.setdefault(f"place/{text}", Node(id=f"place/{text}", kind="place", label=text))
+        return f"place/{text}"
+
+    for one in steps:
+        id_ = f"function/{one.name}"
+        nodes[id_] = Node(id=id_, kind="function", label=one.name, device=one.device)
+        for source in one.inputs:
+            edges[Edge(source=place(source), target=id_)] = None
         for output in one.outputs:
-            place = _place(output.bucket, output.prefix)
-            readers = [f for f in functions if _reads(f, output)]
-            targets = [f"place/{_place(f.input_bucket, f.input_prefix)}" for f in readers]
-            for target in targets or [f"place/{place}"]:
-                nodes.setdefault(target, Node(id=target, kind="place", label=place))
-                edges[Edge(source=node.id, target=target)] = None
+            read = [at for reader in steps for at in reader.inputs if _meets(output, at)]
+            for target in read or [output]:
+                edges[Edge(source=id_, target=place(target))] = None
     return WorkflowGraph(nodes=tuple(nodes.values()), edges=tuple(edges))
 
 
-def _feeds(writer: Function, reader: Function) -> bool:
-    return any(_reads(reader, output) for output in writer.outputs)
+def _feeds(writer: Step, reader: Step) -> bool:
+    return any(_meets(output, at) for output in writer.outputs for at in reader.inputs)
 
 
-def _reads(reader: Function, output: Output) -> bool:
-    """Whether objects of an output may start the reader."""
-    if output.bucket != reader.input_bucket:
-        return False
-    written, read = _folder(output.prefix), _folder(reader.input_prefix)
-    return written.startswith(read) or read.startswith(written)
+def _meets(output: Place, source: Place) -> bool:
+    """Whether objects of an output may start a function with that input."""
+    written, read = _folder(output[1]), _folder(source[1])
+    return output[0] == source[0] and (written.startswith(read) or read.startswith(written))
 
 
 def _folder(prefix: str) -> str:
     return f"{prefix}/" if prefix else ""
 
 
-def _place(bucket: str, prefix: str) -> str:
+def _text(place: Place) -> str:
+    bucket, prefix = place
     return f"{bucket}/{prefix}" if prefix else bucket
 
 

@@ -51,7 +51,7 @@ async def log_lines(
     if known.over:
         left_s -= console.clock.wall_s() - summary_of_known(known).changed_s
     while console.sessions.is_open(session):
-        found = await console.cloud.ask(of_function)
+        found = await console.cloud.ask(session.party, of_function)
         yield [_shown(line) for line in stream.fresh()]
         if known.over:
             left_s -= ASK_EVERY_S

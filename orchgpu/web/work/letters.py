@@ -8,15 +8,21 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.direct import DirectFunction
 from orchgpu.jobs.letters import LETTERS_MAX, Letter, dead_letters
 from orchgpu.jobs.rights import Role
+from orchgpu.web.http.sessions import Session
 from orchgpu.web.model.viewers import Viewer
 from orchgpu.web.work.door import CloudDoor
+from orchgpu.web.work.functions import plain_functions
 
 #: Letters of one function that one request reads.
 READ_MAX = 100
 #: Functions whose letters one request reads at once: each read ends with a long poll.
-QUEUES_AT_ONCE = 4
+QUEUES_AT_ONCE = 2
+
+#: A function with dead letters: of jobs, or (without jobs) of events that Lambda could not run.
+AnyFunction = Function | DirectFunction
 
 
 class LetterEntry(Value):
@@ -39,14 +45,17 @@ class LetterCount(Value):
     letters: int
 
 
-async def letters_json(door: CloudDoor, viewer: Viewer, function: str | None) -> dict[str, object]:
+async def letters_json(
+    door: CloudDoor, session: Session, function: str | None
+) -> dict[str, object]:
     """The letters of one function, or of all; the numbers of all. Raises NOT_FOUND."""
-    wanted, counts = await door.ask(lambda cloud: _filled(cloud, viewer, function))
+    viewer, party = session.viewer, session.party
+    wanted, counts = await door.ask(party, lambda cloud: _filled(cloud, viewer, function))
     turns = asyncio.Semaphore(QUEUES_AT_ONCE)
 
-    async def entries(of: Function) -> list[LetterEntry]:
+    async def entries(of: AnyFunction) -> list[LetterEntry]:
         async with turns:
-            return await door.ask(lambda cloud: _entries(cloud, of, viewer))
+            return await door.ask(party, lambda cloud: _entries(cloud, of, viewer))
 
     found = await asyncio.gather(*map(entries, wanted))
     items = [one for part in found for one in part]
@@ -56,10 +65,10 @@ async def letters_json(door: CloudDoor, viewer: Viewer, function: str | None) ->
 
 def _filled(
     cloud: JobCloud, viewer: Viewer, function: str | None
-) -> tuple[list[Function], list[LetterCount]]:
+) -> tuple[list[AnyFunction], list[LetterCount]]:
     """The functions whose letters are read, and the numbers of all."""
-    seen = [one for one in cloud.functions() if viewer.sees_function(one)]
-    counts = [LetterCount(function=f.name, letters=cloud.messages(f.dead_letter_url)) for f in seen]
+    seen = _seen(cloud, viewer)
+    counts = [LetterCount(function=f.name, letters=cloud.letters(f)) for f in seen]
     filled = {one.function for one in counts if one.letters}
     wanted = [f for f in seen if f.name == function or (function is None and f.name in filled)]
     if function is not None and not wanted:
@@ -67,12 +76,18 @@ def _filled(
     return wanted, counts
 
 
-def _entries(cloud: JobCloud, function: Function, viewer: Viewer) -> list[LetterEntry]:
+def _seen(cloud: JobCloud, viewer: Viewer) -> list[AnyFunction]:
+    """The functions with a queue of dead letters that the viewer sees."""
+    seen: list[AnyFunction] = [one for one in cloud.functions() if viewer.sees_function(one)]
+    return seen + [one for one in plain_functions(cloud, viewer) if one.dead_letters]
+
+
+def _entries(cloud: JobCloud, function: AnyFunction, viewer: Viewer) -> list[LetterEntry]:
     with dead_letters(cloud.services, function) as letters:
         return [_entry(one, function, viewer) for one in letters.read(READ_MAX)]
 
 
-def _entry(letter: Letter, function: Function, viewer: Viewer) -> LetterEntry:
+def _entry(letter: Letter, function: AnyFunction, viewer: Viewer) -> LetterEntry:
     return LetterEntry(
         letter=letter.id,
         function=function.name,
@@ -91,17 +106,16 @@ def send_back(cloud: JobCloud, viewer: Viewer, letter: str, function: str | None
     `function`: the one that has the letter; None: each that the viewer sees is searched.
     """
     viewer.require(Role.REQUESTER, "another run of a job")
-    wanted = cloud.functions() if function is None else [cloud.function(function)]
-    for one in wanted:
-        if function is not None:
-            viewer.require_function(one)
-        if viewer.sees_function(one) and _sent_back(cloud, one, letter):
+    if function is not None and cloud.direct(function) is None:
+        viewer.require_function(cloud.function(function))
+    for one in _seen(cloud, viewer):
+        if function in (None, one.name) and _sent_back(cloud, one, letter):
             return
     text = f"there is no dead letter {letter!r:.80}; another reader may hide it for a moment"
     raise AppError(ErrorCode.NOT_FOUND, text)
 
 
-def _sent_back(cloud: JobCloud, function: Function, letter: str) -> bool:
+def _sent_back(cloud: JobCloud, function: AnyFunction, letter: str) -> bool:
     with dead_letters(cloud.services, function) as letters:
         one = next((one for one in letters.read(LETTERS_MAX) if one.id == letter), None)
         if one is None:

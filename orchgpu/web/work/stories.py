@@ -26,7 +26,9 @@ BLOCKING_MAX = 8
 async def story_of(console: Console, session: Session, job: str) -> Known:
     """All that the viewer may know of a job. Raises NOT_FOUND, DENIED."""
     found = await scheduled_of(console, session, job)
-    return await console.cloud.ask(lambda cloud: _looked(cloud, found, job, session.viewer))
+    return await console.cloud.ask(
+        session.party, lambda cloud: _looked(cloud, found, job, session.viewer)
+    )
 
 
 async def scheduled_of(console: Console, session: Session, job: str) -> Scheduled | None:
@@ -50,7 +52,7 @@ def check_id(job: str) -> None:
 
 def _looked(cloud: JobCloud, found: Scheduled | None, job: str, viewer: Viewer) -> Known:
     known = look(cloud, found, job)
-    if found is None and known.function is not None:  # its result shows no owner
+    if known.function is not None:  # a record names whichever function its key wrote
         viewer.require_function(known.function)
     return known
 

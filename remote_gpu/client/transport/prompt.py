@@ -8,12 +8,12 @@ shortly before its answer is due, and polls from then on.
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 import time
 from collections.abc import Iterable
 
+from remote_gpu.client.transport.readiness import readable
 from remote_gpu.wire.frames import BufferLike
 
 #: Answers within this time are polled for at once.
@@ -29,7 +29,6 @@ _EARLIER = 0.95
 #: succeeds. So a program that shares its only core with the worker, or makes calls of various
 #: lengths, stops polling.
 _SLEEPING_MAX = 64
-_DESCRIPTORS_MAX = 1024  #: of select
 #: Held by the only thread of a program that polls: several would compete for processors.
 _polling = threading.Lock()
 
@@ -42,11 +41,12 @@ class Forecast:
         self._expected_s = 0.0
 
     def window_s(self) -> tuple[float, float]:
-        """The time to sleep before polling, and the time to poll."""
+        """The time to sleep before polling, in whole milliseconds, and the time to poll."""
         if not self._poll_s < self._expected_s <= _FORECAST_S_MAX:
             return 0.0, self._poll_s
         lead_s = min(_LEAD_S_MAX, max(_LEAD_S_MIN, _LEAD * self._expected_s))
-        return self._expected_s - lead_s, 2 * lead_s
+        sleep_s = int((self._expected_s - lead_s) * 1000) / 1000
+        return sleep_s, self._expected_s + lead_s - sleep_s
 
     def came(self, waited_s: float) -> None:
         """Learn from an answer that came while the socket was polled, or after that."""
@@ -65,7 +65,6 @@ class PromptSocket:
         self._forecast = Forecast(poll_s)
         self._rest = poll_s  # time to poll for the rest of an answer
         self._asked = False  # nothing was received since the last send
-        self._may_select = stream.fileno() < _DESCRIPTORS_MAX
         self._sleeping = 0  # next answers without polling
         self._penalty = 1
 
@@ -97,7 +96,7 @@ class PromptSocket:
             self._sleeping -= 1
         else:
             sleep_s, poll_s = forecast.window_s()
-            if sleep_s and self._may_select and select.select([self._stream], [], [], sleep_s)[0]:
+            if sleep_s and readable((self._stream,), sleep_s):
                 count = self._stream.recv_into(buffer, nbytes)
                 forecast.came_early(time.perf_counter() - started_s)
                 return count

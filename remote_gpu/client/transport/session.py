@@ -8,7 +8,6 @@ nonce.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
 import time
@@ -21,6 +20,7 @@ from remote_gpu.client.transport.handshake import (
     new_nonce,
     open_connection,
 )
+from remote_gpu.client.transport.readiness import readable
 from remote_gpu.client.transport.timing import ANSWER_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import (
@@ -225,7 +225,7 @@ class Session:
     def _listen(self, wait_s: float) -> None:
         with errors_as_refusals("the session"):
             try:
-                ready, _, _ = select.select(self._connections, [], [], wait_s)
+                ready = readable(self._connections, wait_s)
             except ValueError:  # closed by another thread
                 raise Refused(Refusal.ENDED, "the session was closed") from None
         for connection in ready:
@@ -265,7 +265,7 @@ class _HostConnection:
         self.answered = {"give_back": threading.Event(), "close": threading.Event()}
 
     def fileno(self) -> int:
-        """For select; −1 once closed."""
+        """−1 once closed."""
         return self.stream.fileno()
 
     def read(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 from collections.abc import Callable
@@ -117,7 +118,7 @@ class Departure:
     async def over(self, link: DrainLink, table: DrainTable, nursery: Nursery) -> None:
         """Report drains as they begin and end; returns when the program has to end."""
         self._table = table
-        nursery.start_eternal(self._report(link), "drain")
+        nursery.start_loop(functools.partial(self._report, link), "drain")
         await until_first(self._now.wait(), self._drained(link, table))
 
     def _wake(self) -> None:

@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from corekit.aio.supervise import Nursery
+from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
+from remote_gpu.client.transport.handshake import tune
 from remote_gpu.host.credentials.tls import HostTls
+from remote_gpu.host.gateway.arrivals import Arrivals
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.slots import Slots
@@ -48,10 +50,17 @@ class GatewayLimits:
     """Limits on open connections; above one, the largest source's oldest connection is evicted."""
 
     #: connections without a hello; each costs a task, a descriptor and at most 4 KiB
+    arrived: int = 512  #: connections that were accepted, and of which nothing was read yet
     unproven: int = 512
     known: int = 512  #: connections that prove the secret of a lease that is installed here
     awaited: int = 512  #: connections that wait for an install that may never come
     per_source: int = 256  #: of each kind; behind one NAT there may be many functions
+
+    @classmethod
+    def of(cls, descriptors: int) -> GatewayLimits:
+        """Limits for a process with so many descriptors: most of them are left to leases."""
+        most = max(4, min(512, descriptors // 16))
+        return cls(arrived=most, unproven=most, known=most, awaited=most, per_source=most // 2)
 
 
 class Host(Protocol):
@@ -106,6 +115,8 @@ class Gateway:
         self._nursery = nursery
         self._tls = tls
         self._listeners = listeners
+        self._arrivals: Arrivals[tuple[socket.socket, str]] = Arrivals(limits.arrived)
+        self._begins = False
         self._unproven = Slots(limits.unproven, limits.per_source)
         self._known = Slots(limits.known, limits.per_source)
         self._awaited = Slots(limits.awaited, limits.per_source)
@@ -125,11 +136,34 @@ class Gateway:
 
     async def serve(self) -> None:
         """Accept connections until it is cancelled."""
-        await asyncio.gather(*(self._accept(listener) for listener in self._listeners.sockets))
+        try:
+            await until_first(*(self._accept(listener) for listener in self._listeners.sockets))
+        finally:
+            while waiting := self._arrivals.portion():
+                for stream, _ in waiting:
+                    stream.close()
 
     async def _accept(self, listener: socket.socket) -> None:
-        async for stream, source in accepted(listener):
+        loop = asyncio.get_running_loop()
+        async for found in accepted(listener):
+            for stream, source in found:
+                dropped = self._arrivals.arrived((stream, source), source, loop.time())
+                if dropped is not None:
+                    self.refusals[Refusal.BUSY] += 1
+                    dropped[0].close()
+            self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        """Serve one portion of the connections that wait in each iteration of the loop."""
+        if not self._begins and len(self._arrivals):
+            self._begins = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._begins = False
+        for stream, source in self._arrivals.portion():
             self._nursery.start(self._connection(stream, source), "connection")
+        self._begin_soon()
 
     def session_ended(self, step: Step) -> None:
         """Send the session's holder the reason, and close the connection."""
@@ -155,6 +189,8 @@ class Gateway:
         peer = Peer(stream)
         with stream:
             try:
+                if source:
+                    tune(stream)  # a relay has no session that would detect a lost peer
                 proven = await self._prove(peer, source, port_of)
             except Refused as refused:
                 await self._refuse(peer, refused)
@@ -181,6 +217,10 @@ class Gateway:
             await self._refuse(peer, refused)
         except (WireError, OSError, TimeoutError) as error:
             logger.info("connection lost", extra={"lease": hello.lease, "why": str(error)})
+        except Exception:
+            with contextlib.suppress(OSError):  # a worker may have a copy of it
+                peer.socket.shutdown(socket.SHUT_RDWR)
+            raise
 
     async def _refuse(self, peer: Peer, refused: Refused) -> None:
         """Count the refusal and send it; a peer that does not read it is dropped."""
@@ -202,6 +242,8 @@ class Gateway:
         if not proving.accepts(answer):
             self.refused_secrets += 1
             raise Refused(Refusal.DENIED, "the proof of the secret is wrong")
+        if port_of is None:
+            self._arrivals.proved(source, asyncio.get_running_loop().time())
         return proving
 
     async def _proving(self, hello: Hello, source: str, port_of: LeaseId | None) -> Proving:
@@ -268,9 +310,11 @@ class Gateway:
         try:
             await self._send(peer, {"welcome": welcome})
             await self._hold(peer, lease, hello.session)
-        except (WireError, OSError, TimeoutError) as error:
+        except Exception as error:
             if self._sessions.get(lease) is peer:  # else this host ended the session
                 host.apply(host.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
+            if not isinstance(error, WireError | OSError | TimeoutError):
+                raise
         finally:
             if self._sessions.get(lease) is peer:
                 del self._sessions[lease]

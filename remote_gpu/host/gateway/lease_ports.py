@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.client.transport.handshake import tune
 from remote_gpu.host.gateway.listeners import accepted
 
 logger = logging.getLogger(__name__)
@@ -92,18 +93,20 @@ class LeasePorts:
         raise OSError(errno.EADDRINUSE, "every port of --door-ports is in use; give more")
 
     async def _accept(self, listener: socket.socket, install: Install) -> None:
-        async for stream, source in accepted(listener):
-            if admits(install.sources, source):
-                self._nursery.start(self._connection(install, stream, source), "connection")
-                continue
-            about = {"event": "not_admitted", "lease": install.lease, "source": source}
-            logger.warning(
-                "connection refused: its address is in no network of the lease", extra=about
-            )
-            stream.close()
+        async for found in accepted(listener):
+            for stream, source in found:
+                if admits(install.sources, source):
+                    self._nursery.start(self._connection(install, stream, source), "connection")
+                    continue
+                about = {"event": "not_admitted", "lease": install.lease, "source": source}
+                logger.warning(
+                    "connection refused: its address is in no network of the lease", extra=about
+                )
+                stream.close()
 
     async def _connection(self, install: Install, stream: socket.socket, source: str) -> None:
         with stream:
+            tune(stream)  # a relay has no session that would detect a lost peer
             await self._serve(install, stream, source)
 
 

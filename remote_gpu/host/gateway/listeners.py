@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from remote_gpu.client.transport.handshake import tune
 from remote_gpu.wire.connection import UNIX_PATH_BYTES_MAX
 
-BACKLOG = 256
+#: Connections that the kernel holds until they are accepted. A peer beyond it tries again after one
+#: second, then two; the kernel's own limit is 4,096 (net.core.somaxconn).
+BACKLOG = 4096
+TOGETHER_MAX = 64
 
 logger = logging.getLogger(__name__)
 
@@ -60,19 +63,23 @@ class Listeners:
             Path(self.path).unlink(missing_ok=True)
 
 
-async def accepted(listener: socket.socket) -> AsyncIterator[tuple[socket.socket, str]]:
-    """Each new connection with the address of its peer, "" on a local socket; never ends."""
+async def accepted(listener: socket.socket) -> AsyncIterator[list[tuple[socket.socket, str]]]:
+    """The new connections, each with the address of its peer, "" on a local socket; never ends.
+
+    Other tasks run between two lists, which have `TOGETHER_MAX` connections at most.
+    """
     loop = asyncio.get_running_loop()
     while True:
         try:
-            stream, name = await loop.sock_accept(listener)
+            found = [await loop.sock_accept(listener)]
         except OSError as error:  # out of descriptors: those in use must end first
             logger.warning("cannot accept", extra={"why": str(error)})
             await asyncio.sleep(0.1)
             continue
-        stream.setblocking(False)
-        if stream.family == socket.AF_UNIX:
-            yield stream, ""
-        else:
-            tune(stream)  # a relay has no session that would detect a lost peer
-            yield stream, name[0]
+        with contextlib.suppress(OSError):  # no further one, or out of descriptors
+            while len(found) < TOGETHER_MAX:
+                found.append(listener.accept())
+        for stream, _ in found:
+            stream.setblocking(False)
+        yield [(stream, name[0] if name else "") for stream, name in found]
+        await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import shutil
 import socket
@@ -49,7 +50,7 @@ class _Served:
     of_sessions: list[Relay] = field(default_factory=list)  #: a part of `relays`
     sessions_ended: int = 0
     server: Server | None = None
-    port: asyncio.Task[int | Refused] | None = (
+    port: asyncio.Task[int | Refused | None] | None = (
         None  #: the server's port, or the reason why it does not serve
     )
 
@@ -170,6 +171,8 @@ class Relays:
                 raise Refused(Refusal.NOT_READY, f"{served.middleware} died {STARTS_MAX} times")
             task = served.port = self._nursery.start(self._start(served), "server")
         port = await asyncio.shield(task)
+        if port is None:
+            raise Refused(Refusal.NOT_READY, f"{served.middleware} failed here; see gpud's log")
         if isinstance(port, Refused):
             raise Refused(port.code, port.message)
         served.check()
@@ -206,7 +209,7 @@ class Relays:
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")
         about = {"lease": install.lease, "middleware": name, "pid": server.pid}
-        self._nursery.start(_watched(server, about), "watch")
+        self._nursery.start_end(functools.partial(_watched, server, about), "watch")
         port = await server.listens(command.port, self._budget.worker_ready_s)
         if port:
             logger.info("server ready", extra={"event": "server", "port": port, **about})
@@ -219,7 +222,7 @@ class Relays:
         )
 
 
-def _serves(served: _Served, port: int | Refused) -> bool:
+def _serves(served: _Served, port: int | Refused | None) -> bool:
     return isinstance(port, int) and not (served.server is None or served.server.exited.is_set())
 
 

@@ -14,6 +14,7 @@ one that gets a lease's first lane.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -131,9 +132,11 @@ class LeaseLog:
         del self._waiting[:written]
 
     def _rotate(self) -> None:
-        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-        os.close(self._descriptor)
+        with contextlib.suppress(FileNotFoundError):  # it was moved before no file could be opened
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        before = self._descriptor
         self._open()
+        os.close(before)
 
 
 def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib.util
 import json
 import logging
@@ -82,16 +83,15 @@ class CardChecks:
 
     def _start(self, device: DeviceId, reason: str) -> None:
         self._set(device, Health.SUSPECT, Symptom.OTHER, f"it is being checked: {reason}")
-        self._tasks[device] = self._nursery.start(self._until_clean(device, reason), "card check")
+        check = functools.partial(self._until_clean, device, reason)
+        task = self._tasks[device] = self._nursery.start_end(check, "card check")
+        task.add_done_callback(lambda _: self._tasks.pop(device))
 
     async def _until_clean(self, device: DeviceId, reason: str) -> None:
-        try:
-            while (found := await self._check(device)).symptom is not None:
-                detail = f"{found.why} (a check, after: {reason})"
-                self._set(device, Health.BAD, found.symptom, detail)
-                await asyncio.sleep(self._budget.host_reconcile_s)
-        finally:
-            del self._tasks[device]
+        while (found := await self._check(device)).symptom is not None:
+            detail = f"{found.why} (a check, after: {reason})"
+            self._set(device, Health.BAD, found.symptom, detail)
+            await asyncio.sleep(self._budget.host_reconcile_s)
         logger.info("a card works", extra={"event": "card_works", "device": device})
         del self._faults[device]
         self.changed()

@@ -68,6 +68,7 @@ class Endings:
         done, _ = await asyncio.wait({process.gone}, timeout=self._budget.worker_cut_s)
         if not done:
             await self.stuck(ended, process)
+        self._faults.pop((ended.name, process.pid), None)  # of a wait that an error interrupted
 
     async def stuck(self, ended: Ended, process: KilledProcess) -> None:
         """Await the end of a process that is blocked in a driver or a file system, with its memory.

@@ -64,7 +64,7 @@ class LeaseWorkers:
         self._context_bytes = context_bytes
         self._pool = pool
         self._warm = warm
-        self._turns = turns
+        self.turns = turns
         self._budget = budget
         self._nursery = nursery
         self._now_s = now_s
@@ -96,10 +96,9 @@ class LeaseWorkers:
             self._tasks[entry.lease] = task
         return task
 
-    async def pop(self, lease: LeaseId) -> Worker | None:
-        """Take the worker out of a lease that ends."""
-        task = self._tasks.pop(lease, None)
-        return await task if task is not None else None
+    def leave(self, lease: LeaseId) -> asyncio.Task[Worker | None] | None:
+        """Take the worker, which may be starting, out of a lease that ends."""
+        return self._tasks.pop(lease, None)
 
     def unbind(self, lease: LeaseId) -> Worker | None:
         """Take the started worker out of a lease that continues."""
@@ -132,7 +131,7 @@ class LeaseWorkers:
 
     def gone(self, entry: Entry, worker: Worker) -> None:
         """Forget a crashed worker: its lanes are cut, and the next lane starts a new one."""
-        self._turns.leave(entry.lease, worker)
+        self.turns.leave(entry.lease, worker)
         if self.started(entry.lease) is not worker:
             return  # killed on purpose, or kept
         del self._tasks[entry.lease]
@@ -143,7 +142,7 @@ class LeaseWorkers:
             self._crashed(entry.lease, f"its worker died {crashes} times")
 
     def _left(self, lease: LeaseId, worker: Worker) -> None:
-        self._turns.leave(lease, worker)
+        self.turns.leave(lease, worker)
         self._ended_loading[lease] = self._loading[lease] = self._loading_with(lease, worker)
 
     async def _start(self, entry: Entry) -> Worker | None:
@@ -160,7 +159,7 @@ class LeaseWorkers:
         worker.end_in(self._cap_s(entry))  # the remaining time may have changed meanwhile
         worker.on_turn = functools.partial(self._requested, entry.install, worker)
         worker.when_gone(functools.partial(self.gone, entry, worker))
-        self._turns.join(entry.lease, entry.install.shares, worker)
+        self.turns.join(entry.lease, entry.install.shares, worker)
         return worker
 
     def _requested(self, install: Install, worker: Worker, meta: Mapping[str, object]) -> None:
@@ -176,10 +175,10 @@ class LeaseWorkers:
         if (number := meta.get("load")) is not None:
             if type(number) is not int:
                 raise ValueError("the number of a question is not one")
-            loads = self._turns.loads(install.lease)
+            loads = self.turns.loads(install.lease)
             worker.send({"loads": [number, [[index, *load] for index, load in loads.items()]]})
         elif "join" not in meta:
-            self._turns.requested(install.lease, meta)
+            self.turns.requested(install.lease, meta)
         elif self.started(install.lease) is worker:  # else the lease ends
             self.batches.requested(install, worker, meta["join"])
 

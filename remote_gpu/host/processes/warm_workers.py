@@ -187,7 +187,13 @@ class WarmWorkers:
         if (found := self._taken.pop(lease, None)) is None:
             return None
         kept, worker = found
-        if not await worker.restart(start):
+        try:
+            is_bound = await worker.restart(start)
+        except Exception:  # its lease must not end before it does
+            worker.kill()
+            await worker.gone
+            raise
+        if not is_bound:
             logger.info("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
             return None
         now_s = self._host.now_s()
@@ -231,7 +237,7 @@ class WarmWorkers:
             about = {"event": "evicted", "why": why, **_about(kept)}
             logger.info("a warm worker is evicted", extra=about)
             worker.kill()
-            self._nursery.start(self._end(kept, worker), "evict")
+            self._nursery.start_end(functools.partial(self._end, kept, worker), "evict")
         self._host.warm_changed()
 
     async def _end(self, kept: WarmWorker, worker: Worker) -> None:
@@ -246,7 +252,7 @@ class WarmWorkers:
         if self._table.find(kept.id) is not None:
             logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
             self._table.evict((kept.id,))
-            self._nursery.start(self._end(kept, worker), "warm worker")
+            self._nursery.start_end(functools.partial(self._end, kept, worker), "warm worker")
             self._host.warm_changed()
 
     def _forget(self, kept: WarmWorker) -> None:

@@ -121,17 +121,14 @@ class Server:
         return self._tail.decode("utf-8", "replace").strip()
 
     async def watch(self) -> None:
-        """Set `gone` once no process of it is left."""
-        loop = asyncio.get_running_loop()
+        """Set `gone` once no process of it is left; continues where an error interrupted it."""
         try:
             await self.exited.wait()
-            self._kill_all()  # its children do not outlive it
-        finally:
-            loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            loop.remove_reader(self._pipe)
-            self._read()
-            os.close(self._pipe)
+        except asyncio.CancelledError:
+            self._close_descriptors()
+            raise
+        self._kill_all()  # its children do not outlive it
+        self._close_descriptors()
         self._process.wait()  # only now may another process get its number
         while _group_lives(self.pid):  # noqa: ASYNC110 - the kernel has no event for a group's end
             await asyncio.sleep(_LOOK_S)
@@ -141,6 +138,16 @@ class Server:
         if self._rpc_program is not None:
             await asyncio.to_thread(unregister, self._rpc_program)
         self.gone.set_result(None)
+
+    def _close_descriptors(self) -> None:
+        if self._pidfd >= 0:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            loop.remove_reader(self._pipe)
+            self._read()
+            os.close(self._pipe)
+            self._pidfd = -1
 
     def kill(self) -> None:
         """Kill the group. Idempotent; await `gone` for the end."""

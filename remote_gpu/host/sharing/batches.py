@@ -119,24 +119,32 @@ class Batches:
         process = self._process_of(install, shares[0])
         self._nursery.start(self._connect(process, install, shares[0], worker), "batch")
 
-    async def leave(self, lease: LeaseId) -> list[Worker]:
-        """Take out all calls of a lease; returns the processes that end."""
-        ended: list[Worker] = []
+    async def leave(self, lease: LeaseId, killed: Callable[[Worker], object]) -> None:
+        """Take out all calls of a lease; `killed` is called with each process that ends.
+
+        Continues where an error interrupted it.
+        """
         for process in [one for one in self._processes.values() if lease in one.shares]:
-            del process.shares[lease]
             worker = await asyncio.shield(process.task)
+            del process.shares[lease]
             if worker is None:
                 continue
-            if not process.shares or not await _left(process, worker, lease):
-                if process.shares:
-                    about = {"event": "batch_killed", "lease": lease, "pid": worker.pid}
-                    logger.warning("a run with calls of an ended lease is repeated", extra=about)
-                self._forget(process)
-                worker.kill()
-                ended.append(worker)
-            elif process.shares and not worker.gone.done():  # others may have left meanwhile
+            left = False
+            try:
+                left = bool(process.shares) and await _left(process, worker, lease)
+            finally:
+                if not left:
+                    self._kill(process, worker, lease)
+                    killed(worker)
+            if process.shares and not worker.gone.done():  # others may have left meanwhile
                 self._weigh(process, worker)
-        return ended
+
+    def _kill(self, process: _Process, worker: Worker, lease: LeaseId) -> None:
+        if process.shares:
+            about = {"event": "batch_killed", "lease": lease, "pid": worker.pid}
+            logger.warning("a run with calls of an ended lease is repeated", extra=about)
+        self._forget(process)
+        worker.kill()
 
     async def _connect(
         self, process: _Process, install: Install, share: Share, worker: Worker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -28,6 +29,7 @@ from remote_gpu.host.workers.sandboxes import HostSandbox, Sandboxes
 from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.host.workers.worker import Worker
+from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker import control
 from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.emulation.devices import Emulation
@@ -73,10 +75,12 @@ class WorkerPool:
         policy: Policy | None = None,
         emulated: EmulatedDevices | None = None,
         cards: CardSettings | None = None,
+        digests: Uses | None = None,
     ) -> None:
         """`sandboxes`, `policy`: isolation of leases; None: there is none."""
         cards = cards or CardSettings()
         self.pinned_bytes = cards.pinned_bytes  #: of a lease, for each of its cards
+        self._digests: Uses = digests or {}
         emulated = emulated or EmulatedDevices.of(Emulation(devices=()), HostId(""))
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
@@ -84,6 +88,7 @@ class WorkerPool:
             "policy": asdict(policy or Policy()),
             "cpus": list(cpus),
             "operations": list(operations),
+            "digests": {kind: dict(known) for kind, known in self._digests.items()},
             "programs": {name: one.command for name, one in (programs or {}).items()},
             "batch_wait_s": batch_wait_s,
             "tls": [] if tls is None else [str(tls.certificate), str(tls.key)],
@@ -100,6 +105,7 @@ class WorkerPool:
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: socket.socket | None = None
         self._stderr: StderrLog | None = None
+        self._forks = itertools.count(1)
         self._lock = asyncio.Lock()  # one request to the spawner at a time
         self._closing = False
         self._kept = kept
@@ -115,6 +121,9 @@ class WorkerPool:
                 self._process = self._spawn(theirs.fileno())
             self._stream = ours
             meta, _ = await self._receive(self._budget.worker_ready_s)
+            while "indexing" in meta:  # host data of any size: the limit holds between two news
+                _log_indexing(**meta["indexing"])
+                meta, _ = await self._receive(self._budget.worker_ready_s)
         self.ready = Ready(**meta["ready"])
         for name, why in self.ready.failures.items():
             logger.warning("operation not available", extra={"operation": name, "why": why})
@@ -169,6 +178,14 @@ class WorkerPool:
         """Keep all tenants' contents within the host's limit; one eviction at a time."""
         if not self._closing and (self._evicting is None or self._evicting.done()):
             self._evicting = self._nursery.start(asyncio.to_thread(evict, self._kept), "evict")
+
+    @property
+    def offered_digests(self) -> Uses:
+        """Data sets, and programs where `exec` is among the operations, by kind and name."""
+        runs = any("exec" in names for names in self.ready.operations.values())
+        return {DATA: self._digests.get(DATA, {})} | (
+            {PROGRAMS: self._digests.get(PROGRAMS, {})} if runs else {}
+        )
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -233,26 +250,42 @@ class WorkerPool:
             logger.warning("no worker could be forked", extra={"why": error.message})
 
     async def _fork(self) -> Worker:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            async with self._lock:
-                with theirs:
-                    assert self._stream is not None, "open() comes first"
-                    control.send(self._stream, {"fork": {}}, theirs.fileno())
-                meta, pidfd = await self._receive(self._budget.worker_fork_s)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise AppError(ErrorCode.UNAVAILABLE, f"no descriptor for a worker: {error}") from None
+        try:
+            meta, pidfd = await self._forked(theirs)
         except (OSError, AppError) as error:
             ours.close()
             raise AppError(ErrorCode.UNAVAILABLE, f"the spawner does not answer: {error}") from None
         except BaseException:
             ours.close()
             raise
-        assert pidfd is not None, "the spawner answers a fork with a pidfd"
+        if pidfd is None:  # this process has no descriptor left; the worker ends with its socket
+            ours.close()
+            why = meta.get("failed", "no descriptor for a worker")
+            raise AppError(ErrorCode.UNAVAILABLE, f"no worker can be forked: {why}")
         take_s = self._budget.worker_take_s
         worker = Worker(_process_id(pidfd, meta["forked"]), pidfd, ours, take_s, self._nursery)
         self._workers.add(worker)
         await self._join_group(worker)
         worker.gone.add_done_callback(lambda _: self._workers.discard(worker))
         return worker
+
+    async def _forked(self, theirs: socket.socket) -> tuple[dict[str, Any], int | None]:
+        """Have a worker forked; answers to earlier requests, whose waiters failed, are dropped."""
+        async with self._lock:
+            number = next(self._forks)
+            with theirs:
+                assert self._stream is not None, "open() comes first"
+                control.send(self._stream, {"fork": number}, theirs.fileno())
+            while True:
+                meta, pidfd = await self._receive(self._budget.worker_fork_s)
+                if meta.get("number") == number:
+                    return meta, pidfd
+                if pidfd is not None:
+                    os.close(pidfd)
 
     async def _join_group(self, worker: Worker) -> None:
         """Move it into a cgroup ahead of need, which takes the kernel some milliseconds."""
@@ -279,6 +312,13 @@ class WorkerPool:
         if received is None:
             raise AppError(ErrorCode.UNAVAILABLE, "the spawner ended")
         return received
+
+
+def _log_indexing(data: str, sequences: int, part: float) -> None:
+    """A line for operators, and for `orchgpu up`, which shows a bar."""
+    text = f"indexed {data}" if part >= 1.0 else f"indexing {data}"
+    about = {"event": "indexing", "data": data, "sequences": sequences, "part": round(part, 3)}
+    logger.info(f"{text}, {sequences:,} sequences", extra=about)
 
 
 @contextlib.contextmanager

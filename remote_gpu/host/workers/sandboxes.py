@@ -91,7 +91,6 @@ class HostSandbox:
         """Remove it, once its first process has ended; returns when nothing is left. Idempotent."""
         if self._closed:
             return
-        self._closed = True
         self.kill()
         if self._kills_user and self.sandbox.user >= 0:
             await self._sandboxes.kill_user(self.sandbox.user)
@@ -100,6 +99,7 @@ class HostSandbox:
             while not self._group.remove():
                 self.kill()
                 await asyncio.sleep(_POLL_S)
+        self._closed = True  # its user may have another lease now
         await asyncio.to_thread(self._sandboxes.release, self.sandbox)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from remote_gpu.host.workers.removal import remove_tree
 
 #: Four tenants' limits: a kept content saves a transfer, and the disk is the host's.
 HOST_BYTES_MAX = 16 << 30
+#: Of the file system, where that is less: a small disk has other uses.
+DISK_PART = 1 / 4
 #: Folders; one host serves fewer tenants in turn.
 TENANTS_MAX = 256
 #: Nesting of folders; those of compiled kernels have six levels.
@@ -55,13 +58,23 @@ def surplus(
     return evicted
 
 
-def evict(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX) -> None:
+def limit_bytes(disk_bytes: int) -> int:
+    """The limit on a file system of that size."""
+    return min(HOST_BYTES_MAX, int(disk_bytes * DISK_PART))
+
+
+def evict(root: Path, bytes_max: int | None = None, tenants_max: int = TENANTS_MAX) -> None:
     """Remove the surplus below a host's folder of contents; safe while workers use it.
+
+    `bytes_max`: None = that of the file system.
 
     A worker with an open file keeps its bytes; a worker that misses a file requests it from its
     client again.
     """
-    for item in surplus(_scan(root), bytes_max, tenants_max):
+    kept = _scan(root)
+    if bytes_max is None:
+        bytes_max = limit_bytes(shutil.disk_usage(root).total) if kept else 0
+    for item in surplus(kept, bytes_max, tenants_max):
         if item.path.is_dir() and not item.path.is_symlink():
             remove_tree(item.path)
         else:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import math
 import os
-import select
 import signal
 import socket
 import struct
@@ -36,16 +36,6 @@ from remote_gpu.worker.isolation.cgroup import Group
 
 logger = logging.getLogger(__name__)
 
-#: Errors of a packet that our worker never sends; an assertion of the slices is one, too.
-_PROTOCOL_ERRORS = (
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-    asyncio.InvalidStateError,
-)
 _NO_LINGER = struct.pack("ii", 0, 0)
 _DRAINED_MAX = 64  #: packets at once
 
@@ -173,9 +163,8 @@ class Worker:
     def drain(self) -> None:
         """Handle packets that it has sent and that the event loop has not read yet."""
         for _ in range(_DRAINED_MAX):
-            if self._socket_closed or not select.select([self._stream], [], [], 0)[0]:
+            if self._socket_closed or not self._read_packet():
                 return
-            self._on_packet()
 
     def end_in(self, cap_s: float) -> None:
         """Set the time after which it ends itself, in place of an earlier one."""
@@ -239,13 +228,17 @@ class Worker:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def _on_packet(self) -> None:
+        self._read_packet()  # none where `drain` has read it since the loop saw it
+
+    def _read_packet(self) -> bool:
+        """Handle one packet, or the end of the socket; False when nothing has come."""
         try:
             received = control.receive(self._stream)
         except ValueError as error:
             self._kill_for(error)
-            return
+            return True
         except BlockingIOError:
-            return  # `drain` has read the packet since the loop saw it
+            return False
         except OSError:
             received = None
         if received is None:
@@ -253,18 +246,19 @@ class Worker:
             self._socket_closed = True
             self.kill()  # a living one can receive no packet any more
             self._finish()
-            return
+            return True
         meta, descriptor = received
         if descriptor is not None:  # none was requested
             os.close(descriptor)
         if not self._protocol_broken:
             try:
                 self._handle(meta)
-            except _PROTOCOL_ERRORS as error:
+            except Exception as error:
                 self._kill_for(error)
+        return True
 
     def _handle(self, meta: dict[str, Any]) -> None:
-        """Handle one packet. Raises one of `_PROTOCOL_ERRORS` for an invalid one."""
+        """Handle one packet. Raises any error for one that our worker never sends."""
         if not isinstance(meta, dict):
             raise TypeError("the packet is not an object")
         if "lane_taken" in meta:
@@ -316,7 +310,7 @@ class Worker:
             self._finish()
         else:
             assert self._nursery is not None, "a worker with a sandbox has one"
-            self._nursery.start(self._close(self._sandbox), "sandbox")
+            self._nursery.start_end(functools.partial(self._close, self._sandbox), "sandbox")
 
     async def _close(self, sandbox: HostSandbox) -> None:
         await sandbox.close()

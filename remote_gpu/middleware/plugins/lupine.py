@@ -1,8 +1,10 @@
 """`lupine`: Lupine (formerly SCUDA), a shim of the CUDA driver and of NVML; Apache-2.0.
 
-    LUPINE_SERVER=127.0.0.1:40001,127.0.0.1:40002   LUPINE_DISABLE_LOCAL=1
+    LUPINE_SERVER=127.0.0.1:40001,127.0.0.1:40002   LUPINE_DISABLE_LOCAL=1   LUPINE_SESSION=lease-9
 
 The comma list numbers the devices in the order of the servers, of which the client takes sixteen.
+The session is the lease: the client names it in each connection and each download (the header
+`x-lupine-session`), and the server knows the connections of one lease.
 The function needs the client that goes with the server: Lupine's Lambda layer or image for a server
 built from its repository (`/opt/lib` with `libcuda.so.1` is on Lambda's own LD_LIBRARY_PATH), which
 needs the `libcuda.so.1` of its own build; `pip install "lupine[auto]"` for a server that hands its
@@ -40,6 +42,7 @@ class Lupine(Middleware):
         variables={
             "LUPINE_SERVER": rf"{ADDRESS}(?:,{ADDRESS}){{0,{_SERVERS_MAX - 1}}}",
             "LUPINE_DISABLE_LOCAL": "1",
+            "LUPINE_SESSION": r"[\w.-]{1,100}",
             "LUPINE_AUTO": "0",  # variable of orchestrators up to 0.1
         }
     )
@@ -58,7 +61,11 @@ class Lupine(Middleware):
                 f" devices on {len(hosts)} hosts; ask for fewer, or for placement same_host"
             )
         servers = ",".join(f"127.0.0.1:{{{host}}}" for host in hosts)
-        return {"LUPINE_SERVER": servers, "LUPINE_DISABLE_LOCAL": "1"}
+        return {
+            "LUPINE_SERVER": servers,
+            "LUPINE_DISABLE_LOCAL": "1",
+            "LUPINE_SESSION": granted.lease.id,
+        }
 
     def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """The server takes its port from a variable, and has no arguments."""

@@ -29,6 +29,10 @@ FILE_BYTES_MAX = 2**30
 DATABASES_MAX = 4
 
 
+#: Follows the indexing of a file: its sequences, and the finished part from 0 to 1.
+Indexing: TypeAlias = Callable[[int, float], None]
+#: The part of the time that parsing takes; the index of pyopal is built in one call.
+_PARSING = 0.5
 #: The scores of a query with every subject, in their order.
 Scores: TypeAlias = Callable[[bytes], npt.NDArray[np.int64]]
 
@@ -54,10 +58,21 @@ class Database:
         self._index = pyopal.Database(letters, alphabet=self._aligner.alphabet)
 
     @classmethod
-    def from_fasta(cls, data: bytes, *, file: str) -> Database:
+    def from_fasta(cls, data: bytes, *, file: str, indexing: Indexing | None = None) -> Database:
         """Raises FastaError (`file:line: …`)."""
-        proteins = parse_fasta(data, file=file)
-        return cls(proteins, sha256=hashlib.sha256(data).hexdigest())
+        count = data.count(b"\n>") + data.startswith(b">")
+        if indexing is None:
+            proteins = parse_fasta(data, file=file)
+        else:
+            indexing(count, 0.0)
+            proteins = parse_fasta(
+                data, file=file, parsed=lambda done: indexing(count, _PARSING * done / count)
+            )
+            indexing(count, _PARSING)
+        database = cls(proteins, sha256=hashlib.sha256(data).hexdigest())
+        if indexing is not None:
+            indexing(count, 1.0)
+        return database
 
     def scores(self, query: bytes) -> npt.NDArray[np.int64]:
         """Smith-Waterman score of the query with every subject, in their order."""
@@ -101,8 +116,11 @@ class DatabaseCache:
         self._by_file: dict[Path, tuple[tuple[int, int, int], str]] = {}
         self._by_content: dict[str, Database] = {}
 
-    def open(self, path: Path) -> Database:
-        """The database in a file. Raises FastaError, OSError, or ValueError if it is too large."""
+    def open(self, path: Path, indexing: Indexing | None = None) -> Database:
+        """The database in a file, which `indexing` follows.
+
+        Raises FastaError, OSError, or ValueError if it is too large.
+        """
         with self._lock:
             status = path.stat()
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -116,7 +134,9 @@ class DatabaseCache:
             data = path.read_bytes()
             digest = hashlib.sha256(data).hexdigest()
             if digest not in self._by_content:
-                self._by_content[digest] = Database.from_fasta(data, file=path.name)
+                self._by_content[digest] = Database.from_fasta(
+                    data, file=path.name, indexing=indexing
+                )
             self._by_file[path] = (stamp, digest)
             return self._used(digest)
 

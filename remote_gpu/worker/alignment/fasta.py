@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 #: The letters of a sequence in upper case; lower case is converted. `*` is a stop.
 LETTERS = b"ABCDEFGHIKLMNPQRSTVWXYZUOJ*"
 #: The longest known protein has some 45,000 residues.
 RESIDUES_MAX = 100_000
+PARSED_EVERY = 1000  #: sequences between two calls of `parsed`
 _EITHER_CASE = LETTERS + LETTERS.lower()
 
 
@@ -24,8 +25,15 @@ class Protein:
     residues: bytes  #: upper case, letters of `LETTERS` only, never empty
 
 
-def parse_fasta(data: bytes, *, file: str, residues_max: int = RESIDUES_MAX) -> tuple[Protein, ...]:
-    """All sequences, in order of the file. `file` names the text in errors.
+def parse_fasta(
+    data: bytes,
+    *,
+    file: str,
+    residues_max: int = RESIDUES_MAX,
+    parsed: Callable[[int], None] | None = None,
+) -> tuple[Protein, ...]:
+    """All sequences, in order of the file. `file` names the text in errors; `parsed` is called
+    with the number of sequences so far, every `PARSED_EVERY`.
 
     Accepts upper and lower case, LF or CRLF, blank lines and lines of any length. Raises FastaError
     without a sequence, and for an empty sequence, one above `residues_max`, a nameless or repeated
@@ -46,6 +54,8 @@ def parse_fasta(data: bytes, *, file: str, residues_max: int = RESIDUES_MAX) -> 
                 f"{file}:{line}: {name!r} has {len(residues)} residues, more than {residues_max}"
             )
         proteins.append(Protein(name=name, residues=residues))
+        if parsed is not None and not len(proteins) % PARSED_EVERY:
+            parsed(len(proteins))
     if not proteins:
         raise FastaError(f"{file}:1: no sequence; begin each sequence with a line '>name'")
     return tuple(proteins)

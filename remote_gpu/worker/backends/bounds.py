@@ -38,7 +38,9 @@ class Bounds:
             for argument in arguments
             if not isinstance(argument, Scalar)
         ]
-        return program.kernel(name, [*arguments, self._memory, Scalar("ulong", 0), *sizes])
+        return program.kernel(
+            signature.entry, [*arguments, self._memory, Scalar("ulong", 0), *sizes]
+        )
 
     def check(self, source: Source) -> None:
         """Read the report, after all work ended. Raises OpFailed(EINVAL) naming kernel and line."""

@@ -49,6 +49,8 @@ def working_kinds() -> frozenset[str]:
 
 def missing_on_cpu() -> str:
     """The reason why kernels do not run on this machine's CPU, for people."""
+    if importlib.util.find_spec("pyopencl") is None:
+        return "its host has no packages for them: `pip install 'orchgpu[opencl]'` there"
     linker = "" if shutil.which("ld") else "; PoCL needs `ld` (install Debian's binutils)"
     return f"no working OpenCL driver for this machine's CPU{linker}"
 

@@ -197,6 +197,7 @@ def find_model(context: Context, name: str) -> Model:
     kind, _, rest = name.partition(":")
     if kind != "data":
         raise OpFailed(OpCode.EINVAL, f"model {name!r} is neither data:NAME nor sha256:HEX")
+    context.data_path(rest.partition("/")[0])  # a warm model counts as used too
     key = name if context.kind == "cpu" else f"{name} on {device}"
     return context.warm.get(key, lambda: Model(_path(context, rest), processor))
 

@@ -46,11 +46,7 @@ class Exec(CpuOperation):
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)
-        program = context.programs.get(args["program"])
-        if program is None:
-            known = ", ".join(sorted(context.programs)) or "none"
-            message = f"this host has no program {args['program']!r}; it has {known}"
-            raise OpFailed(OpCode.ENOENT, message)
+        program = context.program(args["program"])
         if not isinstance(args["words"], dict):
             raise OpFailed(OpCode.EINVAL, "'words' must be an object of plain words by placeholder")
         command = program.filled(args["words"])

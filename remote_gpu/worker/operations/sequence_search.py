@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.uses import DATA
 from remote_gpu.worker.alignment import scan, scoring
 from remote_gpu.worker.alignment.database import (
     IMPLEMENTATION,
@@ -76,7 +78,7 @@ class SequenceSearch(CpuOperation):
             if path.suffix.lower() not in _FASTA_SUFFIXES:
                 continue
             try:
-                databases.open(path)
+                databases.open(path, partial(context.indexing, name))
             except (ValueError, OSError) as error:
                 _log.warning(
                     "database not indexed", extra={"event": "data", "data": name, "why": str(error)}
@@ -183,13 +185,15 @@ def _queries(data: bytes, file: str) -> tuple[Protein, ...]:
 def _database(context: Context, name: str) -> Database:
     path: Path = context.data_path(name)
     try:
-        return _cache(context).open(path)
+        database = _cache(context).open(path)
     except OSError as error:
         message = f"database {name!r} of this host cannot be read: {error.strerror}"
         raise OpFailed(OpCode.EIO, message) from None
     except ValueError as error:
         message = f"database {name!r} of this host is not valid: {error}"
         raise OpFailed(OpCode.EIO, message) from None
+    context.note_use(DATA, name, database.sha256)
+    return database
 
 
 def _cache(context: Context) -> DatabaseCache:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
+from contract.keys import OUTPUT_JOB
 from contract.result import Result
 from corekit.decode import encode
 from orchgpu.core.function import Function, Output
@@ -18,7 +20,7 @@ def deploy(
     *,
     name: str = "f",
     suffixes: tuple[str, ...] = (),
-    outputs: tuple[Output, ...] = (),
+    outputs: tuple[Output, ...] = (Output(bucket="outputs"),),
 ) -> None:
     function = Function(
         name=name,
@@ -35,9 +37,12 @@ def deploy(
     client.put_object(Bucket=STATE, Key=f"functions/{name}.json", Body=body)
 
 
-def finished(client: Any, job: str, name: str, *, state: str = "SUCCEEDED") -> None:
-    client.put_object(Bucket="outputs", Key=name, Body=b"")
-    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+def finished(
+    client: Any, job: str, name: str, *, state: str = "SUCCEEDED", body: bytes = b""
+) -> None:
+    metadata = {OUTPUT_JOB: job}
+    client.put_object(Bucket="outputs", Key=name, Body=body, Metadata=metadata)
+    sha256 = hashlib.sha256(body).hexdigest()
     result = Result(
         job_id=job,
         state=state,
@@ -45,7 +50,7 @@ def finished(client: Any, job: str, name: str, *, state: str = "SUCCEEDED") -> N
         attempt=1,
         nonce="n",
         exit_code=0,
-        files=[{"bucket": "outputs", "key": name, "size": 0, "sha256": empty}],
+        files=[{"bucket": "outputs", "key": name, "size": len(body), "sha256": sha256}],
         times={"EStart": 1.0, "EEnd": 2.0, "committed": 2.1},
         log_tail="",
     )

@@ -246,12 +246,32 @@ def test_many_files_are_put_and_fetched_some_at_once(
         file.write_text(file.name)
     assert run(("put", *map(str, files), "s3://outputs/new", "--at-once", "3")) == 0
     told = capsys.readouterr()
-    assert set(told.out.splitlines()) == {f"s3://outputs/new/{file.name}" for file in files}
+    placed = [f"s3://outputs/new/{file.name}" for file in files]
+    assert told.out.splitlines() == [*placed, "20 files uploaded"]
     assert told.err == ""  # no bar without a terminal
     assert run(("get", "s3://outputs/new/", "got", "--json")) == 0
     fetched = json.loads(capsys.readouterr().out)["objects"]
     assert [one["key"] for one in fetched] == [f"new/{file.name}" for file in files]
     assert all(Path(one["file"]).read_text() == Path(one["key"]).name for one in fetched)
+
+
+def test_files_that_become_jobs_are_put_with_their_ids(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"put-{number:02}" for number in range(30)]
+    for file in files:
+        file.write_text(file.name)
+    assert run(("put", *map(str, files), "f")) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[20:] == [
+        "and 10 more",
+        "30 files uploaded, 30 jobs; follow them: orchgpu jobs --function f",
+    ]
+    assert run(("put", str(files[0]), "f", "--json")) == 0
+    (one,) = json.loads(capsys.readouterr().out)["objects"]
+    assert one["key"] == "put-00"
+    assert ids(capsys, "put-00") == [one["job_id"]], "run resumes what was put"
+    assert told[0].startswith("s3://inputs/put-00  j")
 
 
 def test_files_of_one_name_and_keys_of_one_file_are_refused(

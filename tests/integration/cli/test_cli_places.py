@@ -130,11 +130,16 @@ def recorded(programs: Any, s3: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return address
 
 
-def test_a_shell_is_offered_the_jobs_that_a_command_is_for(recorded: str) -> None:
+def test_a_shell_is_offered_the_jobs_that_a_command_is_for(
+    recorded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert sorted(offered("job", "j")) == sorted([ONE, TWO, OTHER])
     assert offered("cancel", "j") == offered("wait", "jc") == [OTHER]
     assert offered("retry", "") == offered("dlq", "redrive", "f", "--job", "j") == [TWO]
     assert offered("cancel", "jb") == []
+    monkeypatch.setattr(completing, "OFFERED_MAX", 2)
+    newest = offered("job", "j")
+    assert len(newest) == 2, "the newest ones only"
 
 
 def test_jobs_of_records_are_shown_by_function_state_and_age(
@@ -196,7 +201,6 @@ def job(name: str, step: Step, outcome: str | None, updated_s: float = 0.0) -> R
         owner=None,
         attempt=1,
         step=step,
-        strikes=0,
         waiting_since_s=None,
         handle="",
         outcome=outcome,
@@ -335,6 +339,7 @@ def test_several_jobs_end_in_a_summary_with_the_folder_of_files(
 def test_get_without_objects_names_the_location(
     s3: Any, place: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    deploy(s3, "1", outputs=())
     deploy(s3, "1", name="g", outputs=(Output(bucket="outputs", prefix="g"),))
     assert run(("get", place, "got")) == 3
     shown = capsys.readouterr()

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import secrets
-import select
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import pytest
 from botocore.config import Config
 
 from contract import keys
+from contract.claim import Claim
 from contract.envelope import Job
 from contract.result import Report, Result
 from lambda_functions.gpu_runner.job import run_attempt
@@ -64,7 +64,7 @@ def endpoint() -> Iterator[str]:
                 break
             assert time.monotonic() < until_s, "moto's server did not start"
             assert process.poll() is None, "moto's server ended"
-            select.select([], [], [], 0.05)
+            time.sleep(0.05)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -193,6 +193,8 @@ class Bench:
     group: tuple[Step, ...] = ()
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     values: SecretValues = field(default_factory=lambda: SecretValues(Stores(()).read))
+    with_device: bool = True
+    request: str = "start-1"  #: Lambda's id of the next start
 
     def write(self, text: str) -> None:
         """The function's script."""
@@ -217,7 +219,8 @@ class Bench:
                 "connection": self.gateway.connection(),
                 "variables": {},
             }
-            archive.writestr("env.json", json.dumps(environment | self.environment))
+            if self.with_device:
+                archive.writestr("env.json", json.dumps(environment | self.environment))
             if self.job.input_inline:
                 archive.writestr("input/x", self.body)
         self.s3.put_object(
@@ -248,7 +251,16 @@ class Bench:
         place = (self.job.intermediate_bucket, self.key)
         limits = TimeLimits.within(self.timeout_s)
         settings, values = self.settings(), self.values
-        return run_attempt(self.s3, settings, limits, staging, place, pause, values=values)
+        return run_attempt(
+            self.s3,
+            settings,
+            limits,
+            staging,
+            place,
+            pause,
+            values=values,
+            request=self.request,
+        )
 
     def _read(self, key: str) -> bytes | None:
         try:
@@ -267,6 +279,11 @@ class Bench:
     def report(self) -> Report | None:
         data = self._read(keys.report_key(self.job.job_id, self.job.attempt))
         return None if data is None else Report.from_json(data)
+
+    @property
+    def claim(self) -> Claim | None:
+        data = self._read(keys.claim_key(self.job.job_id, self.job.attempt))
+        return None if data is None else Claim.from_json(data)
 
     @property
     def outputs(self) -> dict[str, bytes]:
@@ -319,6 +336,6 @@ def until() -> Callable[[Callable[[], bool]], None]:
         until_s = time.monotonic() + within_s
         while not condition():
             assert time.monotonic() < until_s, "it did not happen"
-            select.select([], [], [], 0.005)
+            time.sleep(0.005)
 
     return wait

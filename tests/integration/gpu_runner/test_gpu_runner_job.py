@@ -225,6 +225,27 @@ def test_a_withdrawn_envelope_is_not_an_error(bench: Any) -> None:
     assert sum(pauses_s) == 10.0
 
 
+@pytest.mark.parametrize("script", [COPY, "exit 3"], ids=["result", "report"])
+def test_a_second_start_after_the_attempts_end_does_not_wait(bench: Any, script: str) -> None:
+    """An attempt is started by Invoke and by the envelope's event, which often comes too late."""
+    bench.write(script)
+    bench.run()
+    ends = (bench.result, bench.report, bench.outputs)
+    bench.s3.delete_object(Bucket=bench.job.intermediate_bucket, Key=bench.key)
+    pauses_s: list[float] = []
+    assert bench.deliver(pauses_s.append)["status"] == "duplicate"
+    assert pauses_s == []
+    assert ends == (bench.result, bench.report, bench.outputs)
+
+
+def test_an_end_of_another_attempt_is_not_the_end_of_this_one(bench: Any) -> None:
+    bucket = bench.job.intermediate_bucket
+    for n in (2, 10):
+        bench.s3.put_object(Bucket=bucket, Key=keys.report_key(bench.job.job_id, n), Body=b"{}")
+    bench.write(COPY)
+    assert bench.deliver(lambda _: bench.stage())["status"] == "succeeded"
+
+
 def test_an_envelope_that_is_not_visible_yet_is_requested_again(bench: Any) -> None:
     """S3 answers 404 for existing objects for a while after versioning is first enabled."""
     bench.write(COPY)

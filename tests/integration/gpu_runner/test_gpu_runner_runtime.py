@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import select
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from orchgpu.deploy.package import RUNTIME_PACKAGES
+from remote_gpu.client.transport.readiness import readable
 
 ROOT = Path(__file__).parents[3]
 TOPS = ("lambda_functions/__init__.py", "orchgpu/__init__.py", "remote_gpu/__init__.py")
@@ -277,7 +277,7 @@ def test_a_killed_runtime_leaves_no_script_running(
     pidfd = os.pidfd_open(int(place.read_text()))
     assert function.process is not None
     function.process.kill()
-    assert select.select([pidfd], [], [], 60)[0]
+    assert readable((pidfd,), 60)
     os.close(pidfd)
     assert len(list(function.tmp.iterdir())) == 1, "nobody could remove it"
     function.process.wait()

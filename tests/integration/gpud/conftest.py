@@ -30,7 +30,7 @@ from remote_gpu.client import Devices, Session
 from remote_gpu.host.leases.lease_log import read_overlaps
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
 
-SCALE = 0.05  #: session beat 0.25 s, silence 1.5 s, install wait 0.25 s
+SCALE = 0.1  #: session beat 0.5 s, silence 3 s: loaded cores delay a beat by more than a second
 MEMORY_MIB = 1024
 WAIT_S = 60.0
 #: What the tests of gpud itself need; the others take seconds to load.
@@ -242,7 +242,8 @@ class Gpud:
             self.close()
             raise
         self.gateway = json.loads(self._ready.read_text())["gateway"]
-        self.devices = self.scheduler.hellos.get(timeout=WAIT_S)["devices"]
+        self.hello = self.scheduler.hellos.get(timeout=WAIT_S)
+        self.devices = self.hello["devices"]
         self.device = self.devices[0]
 
     def install(

@@ -18,7 +18,7 @@ from orchgpu.local.ports import fixed_address
 from remote_gpu.host.leases.lease_log import read_overlaps
 from tests.integration.gpud.conftest import until
 
-SCALE = 0.05
+SCALE = 0.1
 MEMORY_MIB = 1024
 
 
@@ -94,7 +94,7 @@ class System:
             process.send_signal(signal.SIGCONT)
             process.terminate()
             try:
-                assert process.wait(15) == 0
+                assert process.wait(30) == 0
             finally:
                 process.kill()
                 process.wait()

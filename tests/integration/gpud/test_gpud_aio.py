@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import select
 from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +23,7 @@ from remote_gpu.client import (
     aio,
     connect,
 )
+from remote_gpu.client.transport.readiness import readable
 from tests.integration.gpud.conftest import Gpud, socket_of, until
 
 #: Of a device of any kind, and also what none takes.
@@ -223,7 +223,7 @@ def test_a_session_of_operations_ends_with_its_lane(shared_gpud: Gpud) -> None:
     with shared_gpud.open(install) as session, connect(session.environment()) as device:
         operations = Operations(device)
         socket_of(device).sendall(b"no frame of ours, but as long as one's header")
-        until(lambda: select.select([device[0]._stream], [], [], 0)[0])  # the error
+        until(lambda: readable((device[0]._stream,), 0))  # the error
         with pytest.raises(Refused, match="EPROTO: not this protocol"):
             operations.run("noop")
         operations.close()  # in a `with` it would hide what is raised inside

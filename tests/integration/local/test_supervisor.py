@@ -44,6 +44,16 @@ CRASHES = "import sys; print('no such device', file=sys.stderr); sys.exit(3)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVES.replace(
     "signal.sigwait({signal.SIGTERM})", "time.sleep(600)"
 )
+INDEXES = (
+    """
+import json, sys, time
+for part in (0.1, 0.4, 1.0):
+    about = {"event": "indexing", "data": "p", "sequences": 7, "part": part}
+    print(json.dumps({"message": "indexing p", **about}), flush=True)
+    time.sleep(0.7)  # longer than the limit without news
+"""
+    + SERVES
+)
 MUTE = "import time; time.sleep(600)"
 
 
@@ -136,6 +146,19 @@ async def test_programs_start_in_order_and_stop_in_reverse(tmp_path: Path) -> No
     assert all(told["status"] == 0 for told in system.told if told["event"] == "stopped")
     assert not any(birth_of(pid) for pid in pids)
     assert not list(system.home.ready.iterdir())
+
+
+@pytest.mark.asyncio
+async def test_a_program_that_indexes_data_has_time_and_tells_so(tmp_path: Path) -> None:
+    budget = dataclasses.replace(Budget().scaled(0.05), program_ready_s=1.5)
+    system = System(tmp_path, {"cloud": SERVES}, {"a": INDEXES}, budget=budget)
+    await system.supervisor.start()
+    await system.supervisor.stop()
+    told = [one for one in system.told if one["event"] == "indexing"]
+    assert told[0] == {
+        "event": "indexing", "program": "a", "data": "p", "sequences": 7, "part": 0.1
+    }  # fmt: skip
+    assert told[-1]["part"] == 1.0
 
 
 @pytest.mark.asyncio

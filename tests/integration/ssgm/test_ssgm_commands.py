@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from gpu_scheduler.client import client
 from gpu_scheduler.parameters import NAMES
+from remote_gpu.client.transport.readiness import readable
 from tests.integration.conftest import until
 from tests.integration.ssgm.conftest import Lab, run_ssgm
 
@@ -295,8 +295,7 @@ def shown(terminal: int, needle: bytes) -> bytes:
     """What a terminal shows until it has shown these bytes."""
     seen = b""
     while needle not in seen:
-        ready, _, _ = select.select([terminal], [], [], 60)
-        assert ready, seen
+        assert readable((terminal,), 60), seen
         seen += os.read(terminal, 4096)
     return seen
 

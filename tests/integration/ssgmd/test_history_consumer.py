@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.values import replace
 from gpu_scheduler.client.access import Access
-from orchgpu.history.consumer import Consumer
+from gpu_scheduler.client.events import Watched
+from orchgpu.history.consumer import Consumer, _batches
 from orchgpu.history.reader import HistoryReader
 from orchgpu.history.rows import JobRow
 from orchgpu.history.store import Batch, Store
@@ -121,3 +123,49 @@ async def test_the_history_continues_after_a_restart_of_the_scheduler(tmp_path: 
             await finish(endpoints, "b")
             await written.until(lambda reader: ended(reader, "b"))
         assert store.position != position
+
+
+@pytest.mark.asyncio
+async def test_an_unexpected_error_of_the_stream_is_the_consumers() -> None:
+    """It must not wait for events that nobody reads any more."""
+
+    async def failing(before: Sequence[Watched]) -> AsyncIterator[Watched]:
+        for one in before:
+            yield one
+        raise RuntimeError("an answer that nobody foresaw")
+
+    batches = _batches(failing([]))
+    waiting = asyncio.ensure_future(anext(batches))
+    await asyncio.wait({waiting}, timeout=5)
+    assert waiting.done()
+    with pytest.raises(RuntimeError, match="nobody foresaw"):
+        await waiting
+
+
+@pytest.mark.asyncio
+async def test_a_consumer_that_begins_again_misses_nothing(tmp_path: Path) -> None:
+    failures = [RuntimeError("one in vain"), RuntimeError("and another")]
+    with Store(tmp_path / "h") as store:
+        written = Written(store)
+
+        def note(batch: Batch) -> None:
+            written.note(batch)
+            if batch.records and failures:
+                raise failures.pop()
+
+        async with (
+            serving(tmp_path / "state") as endpoints,
+            endpoints.peer() as host,
+            Nursery("test") as nursery,
+        ):
+            await host.ask(**HELLO)
+            consumer = Consumer(store, endpoints.daemon.http, Access(), BUDGET, on_written=note)
+            await start(endpoints, "before")
+            nursery.start_loop(consumer.run, "consumer")
+            await written.until(lambda reader: job_of(reader, "before") is not None)
+            await start(endpoints, "now")
+            await finish(endpoints, "before")
+            await written.until(
+                lambda reader: ended(reader, "before") and job_of(reader, "now") is not None
+            )
+        assert failures == []

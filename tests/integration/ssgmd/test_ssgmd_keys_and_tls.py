@@ -38,7 +38,7 @@ DEVICE = {"id": "gpu-a/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib
 HELLO = host_hello(host="gpu-a", devices=[DEVICE])
 
 
-def added(state: Path, name: str, role: Role, **bound: str) -> str:
+def added(state: Path, name: str, role: Role, **bound: Any) -> str:
     return add_key(state / NAME, KeyEntry(name=name, role=role, sha256="0" * 64, **bound))
 
 

@@ -236,7 +236,8 @@ async def site(
             history=state / "history.sqlite",
         )
         console, address = await stack.enter_async_context(running(settings, door, True))
-        await console.cloud.ask(lambda one: one.services.state_bucket)  # connects with this cloud
+        connected = console.cloud.ask("test", lambda one: one.services.state_bucket)
+        await connected  # with this cloud
         found = Site(
             console=console,
             url=f"http://{address}",
@@ -270,7 +271,7 @@ def _deployed() -> Function:
             completion_url=urls[2],
             input_bucket="inputs",
             intermediate_bucket="middle",
-            outputs=(Output(bucket="outputs"),),
+            outputs=(Output(bucket="outputs", prefix="hits"),),
             request=Request(tenant="lab"),
         )
         body = json.dumps(encode(function)).encode()

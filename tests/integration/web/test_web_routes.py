@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from contract.keys import OUTPUT_JOB
 from contract.result import Result
+from corekit.decode import encode
+from fdl.plan.resources import Ledger
 from orchgpu.history.store import Batch, Presence, Store
 from orchgpu.web.http.server import MODULES, application
 from tests.history_records import ended_record
 from tests.host_hello import DEVICE
-from tests.integration.web.conftest import MARKUP, Browser, Site, asked, until
+from tests.integration.web.conftest import MARKUP, STATE, Browser, Site, asked, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,8 +39,10 @@ def finished(job: str, *, state: str = "SUCCEEDED", reason: str = "NONE", at_s: 
     ).to_json()
 
 
-async def put(site: Site, bucket: str, key: str, body: bytes) -> None:
-    await site.cloud(lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=body))
+async def put(site: Site, bucket: str, key: str, body: bytes, job: str | None = None) -> None:
+    """Store an object; with `job` as an output of that job."""
+    of = {} if job is None else {OUTPUT_JOB: job}
+    await site.cloud(lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=of))
 
 
 async def ended(site: Site, browser: Browser, peer: Any, job: str, outcome: str) -> None:
@@ -103,11 +108,35 @@ async def test_overview_fleet_and_queue(site: Site) -> None:
         assert (await browser.get("/api/jobs?state=CANCELLED"))["total"] == 3
 
 
+async def test_jobs_are_sorted_and_exported(site: Site) -> None:
+    async with (
+        site.browser("lab") as browser,
+        site.browser("other") as other,
+        site.orchestrator() as peer,
+    ):
+        job = await site.begun(peer, "export", file="exported.txt")
+        listed = await browser.get("/api/jobs?sort=submitted&order=descending&limit=1")
+        assert listed["total"] >= 1
+        assert (await browser.ask("GET", "/api/jobs?sort=nothing"))[0] == 400
+        path = "/api/export/jobs.{}?q=exported"
+        status, content, headers = await browser.ask("GET", path.format("csv"))
+        assert (status, headers["Content-Type"]) == (200, "text/csv; charset=utf-8")
+        assert headers["Content-Disposition"] == 'attachment; filename="jobs.csv"'
+        names, row = content.decode().splitlines()
+        assert (names.split(",")[0], row.split(",")[0]) == ("job", job)
+        status, found, _ = await browser.ask("GET", path.format("json"))
+        assert [one["key"] for one in found["jobs"]] == ["exported.txt"]
+        assert (await other.ask("GET", path.format("json")))[1] == {"jobs": []}
+        async with site.anonymous(site.url) as stranger:
+            assert (await stranger.ask("GET", path.format("csv")))[0] == 401
+        await asked(peer, op="finish", holder=job, outcome="FAILED", reason="NONE")
+
+
 async def test_the_story_of_a_job_its_outputs_and_its_logs(site: Site) -> None:
     async with site.browser("lab") as browser, site.orchestrator() as peer:
         job = await site.begun(peer, "story")
-        await put(site, "outputs", f"hits/{MARKUP}.html", b"<script>alert(1)</script>")
-        await put(site, "outputs", "hits/raw", b"\x00\x01")
+        await put(site, "outputs", f"hits/{MARKUP}.html", b"<script>alert(1)</script>", job)
+        await put(site, "outputs", "hits/raw", b"\x00\x01", job)
         await put(site, "middle", f"results/{job}.json", finished(job))
         await ended(site, browser, peer, job, "SUCCEEDED")
         story = await browser.get(f"/api/jobs/{job}")
@@ -183,7 +212,10 @@ async def test_functions_and_uploads(site: Site) -> None:
         found = (await browser.get("/api/functions"))["items"]
         assert [(one["name"], one["inputs"]) for one in found] == [("f", ["inputs"])]
         one = await browser.get("/api/functions/f")
-        assert [edge["to"] for edge in one["graph"]["edges"]] == ["function/f", "place/outputs"]
+        assert [edge["to"] for edge in one["graph"]["edges"]] == [
+            "function/f",
+            "place/outputs/hits",
+        ]
         assert (one["revisions"], one["may_roll_back"], one["may_upload"]) == ([], False, True)
         assert (await browser.ask("GET", "/api/functions/nothing"))[0] == 404
         name = "%3Cb%3E%C3%BC.txt"
@@ -318,7 +350,14 @@ class _Events:
 
 
 #: Routes with parts, as requests.
-_FILLED = {"job": "j" + "0" * 25, "number": "0", "letter": "x", "name": "f", "file": "a.txt"}
+_FILLED = {
+    "job": "j" + "0" * 25,
+    "number": "0",
+    "letter": "x",
+    "name": "f",
+    "file": "a.txt",
+    "form": "csv",
+}
 
 
 def api_routes() -> list[tuple[str, str]]:
@@ -357,3 +396,53 @@ async def test_every_change_needs_the_csrf_token(site: Site, method: str, path: 
 async def test_an_application_has_all_routes(site: Site) -> None:
     paths = {resource.canonical for resource in application(site.console).router.resources()}
     assert paths >= {"/", "/assets/{path}", "/healthz", "/api/activity"}
+
+
+async def test_a_function_that_its_event_alone_starts_is_listed_for_keys_of_all_tenants(
+    site: Site,
+) -> None:
+    ledger = Ledger(name="plain", bucket=STATE, created=("notification/inputs/plain",))
+    body = json.dumps(encode(ledger)).encode()
+    await put(site, STATE, "deployments/plain.json", body)
+    try:
+        async with site.browser("op") as browser:
+            found = {one["name"]: one for one in (await browser.get("/api/functions"))["items"]}
+            assert set(found) == {"f", "plain"}
+            assert (found["plain"]["jobs_kept"], found["plain"]["gpu"]) == (False, "no device")
+            one = await browser.get("/api/functions/plain")
+            assert (one["jobs_kept"], one["may_upload"]) == (False, False)
+            assert [node["label"] for node in one["graph"]["nodes"]] == ["plain"]
+        async with site.browser("lab") as browser:
+            assert [one["name"] for one in (await browser.get("/api/functions"))["items"]] == ["f"]
+            assert (await browser.ask("GET", "/api/functions/plain"))[0] == 403
+    finally:
+        await site.cloud(lambda s3: s3.delete_object(Bucket=STATE, Key="deployments/plain.json"))
+
+
+async def test_events_that_lambda_could_not_run_are_letters_too(site: Site) -> None:
+    made = await site.cloud(lambda sqs: sqs.create_queue(QueueName="plain-dlq"), "sqs")
+    ledger = Ledger(name="plain", bucket=STATE, created=("queue/plain-dlq",))
+    await put(site, STATE, "deployments/plain.json", json.dumps(encode(ledger)).encode())
+    place = {"bucket": {"name": "inputs"}, "object": {"key": "a.txt"}}
+    failure = {
+        "timestamp": "2026-11-23T16:40:27.000Z",
+        "requestContext": {"functionArn": "arn:aws:lambda:::function:plain", "condition": "x"},
+        "requestPayload": {"Records": [{"eventSource": "aws:s3", "s3": place}]},
+        "responsePayload": {"errorType": "AttemptFailed", "errorMessage": "EXIT_NONZERO: 7"},
+    }
+    await _sent(site, made["QueueUrl"], json.dumps(failure))
+    try:
+        async with site.browser("op") as browser:
+            letters = await browser.get("/api/letters")
+            assert {"function": "plain", "letters": 1} in letters["counts"]
+            (letter,) = (one for one in letters["items"] if one["function"] == "plain")
+            assert (letter["job"], letter["may_retry"]) == (None, True)
+        async with site.browser("lab") as browser:
+            counts = (await browser.get("/api/letters"))["counts"]
+            assert [one["function"] for one in counts] == ["f"]
+            path = f"/api/letters/{letter['letter']}/retry"
+            status = (await browser.ask("POST", path, {"function": "plain"}))[0]
+            assert status == 404, "another tenant's key starts nothing"
+    finally:
+        await site.cloud(lambda s3: s3.delete_object(Bucket=STATE, Key="deployments/plain.json"))
+        await site.cloud(lambda sqs: sqs.delete_queue(QueueUrl=made["QueueUrl"]), "sqs")

@@ -15,9 +15,10 @@ from corekit.cli.progress import BAR_WIDTH, bar
 from corekit.errors import AppError, invalid
 from orchgpu.cli.jobs.batch import Progress, for_each, transfer
 from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.jobs.transfers import fetched, inputs_of
+from orchgpu.cli.jobs.transfers import inputs_of
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.outputs import is_content
 
 FUNCTION = Function(
     name="f",
@@ -104,11 +105,11 @@ def test_two_files_that_would_be_one_input_are_refused(tmp_path: Path) -> None:
 def test_an_output_that_is_there_whole_is_not_fetched_again(tmp_path: Path) -> None:
     file = tmp_path / "out"
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert not fetched(file, empty)
+    assert not is_content(file, empty)
     file.write_bytes(b"")
-    assert fetched(file, empty)
+    assert is_content(file, empty)
     file.write_bytes(b"x")
-    assert not fetched(file, empty)
+    assert not is_content(file, empty)
 
 
 def test_an_interrupted_command_may_have_a_message() -> None:

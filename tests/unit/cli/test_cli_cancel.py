@@ -22,7 +22,6 @@ def test_a_cancelled_jobs_result_is_one_of_its_newest_attempt() -> None:
         owner="o",
         attempt=2,
         step=Step.RUNNING,
-        strikes=0,
         waiting_since_s=None,
         handle="h",
     )

@@ -62,6 +62,11 @@ def test_a_mistyped_command_gets_a_hint(
     assert "mean" not in capsys.readouterr().err
 
 
+def test_a_mistyped_state_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("jobs", "--state", "runing") == 2
+    assert "did you mean 'RUNNING'?" in capsys.readouterr().err
+
+
 def test_with_json_a_wrong_command_line_is_data_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("jobs", "--json", "--limit", "0") == 2
     shown = capsys.readouterr()
@@ -327,7 +332,6 @@ def record(**fields: Any) -> Record:
         "owner": None,
         "attempt": 1,
         "step": Step.RUNNING,
-        "strikes": 0,
         "waiting_since_s": 5.0,
         "handle": "",
         "updated_s": 7.0,

@@ -23,6 +23,7 @@ class Session:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.deployed: list[str] = []
+        self.inputs: tuple[Path, ...] = ()
         self.failure: AppError | None = None
         self.edits: Iterator[Callable[[], object]] = iter(())
         monkeypatch.setattr(files, "SETTLED_S", 0.0)
@@ -48,7 +49,9 @@ class Session:
     def run(self, *edits: Callable[[], object], as_json: bool = False) -> None:
         self.edits = iter(edits)
         with pytest.raises(KeyboardInterrupt, match="what was deployed stays"):
-            watching.watch(self.folder / "fdl.yaml", self.deploy, as_json=as_json)
+            watching.watch(
+                self.folder / "fdl.yaml", self.deploy, as_json=as_json, inputs=self.inputs
+            )
 
 
 @pytest.fixture
@@ -71,6 +74,13 @@ def test_a_change_of_the_definition_or_of_its_script_is_deployed(
         "changed: fdl.yaml",
     ]
     assert told.err.count("watching 2 paths; Ctrl-C ends") == 3
+
+
+def test_a_changed_input_is_a_change_too(session: Session) -> None:
+    (session.folder / "in.txt").write_text("1")
+    session.inputs = (session.folder / "in.txt",)
+    session.run(lambda: (session.folder / "in.txt").write_text("22"))
+    assert session.deployed == ["one", "one"]
 
 
 def test_the_files_of_a_changed_definition_are_watched_and_no_others(session: Session) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError, ErrorCode
+from corekit.local_system import HOME_VARIABLE
 from orchgpu.cli.scheduler import HTTP_VARIABLE, events_of
-from orchgpu.local.home import HOME_VARIABLE, Home, SystemRecord
+from orchgpu.local.home import Home, SystemRecord
 from orchgpu.local.system import SCHEDULER_VARIABLE
 
 

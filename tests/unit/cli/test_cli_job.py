@@ -46,7 +46,6 @@ def record(**fields: Any) -> Record:
         "owner": None,
         "attempt": 2,
         "step": Step.ENDED,
-        "strikes": 0,
         "waiting_since_s": None,
         "handle": "",
         "outcome": "SUCCEEDED",
@@ -94,6 +93,16 @@ def failed_attempt(n: int) -> Report:
         log_tail="boom",
         times={"EStart": 100.1, "EEnd": 100.2},
     )
+
+
+def test_an_effect_is_never_before_its_cause() -> None:
+    """The orchestrator notes the envelope after it is stored, and the function may start first."""
+    late = record(times=STEPS | {"STAGED": 101.4, "RUNNING": 101.2})
+    told = [
+        moment.id.partition("@")[0] for moment in moments(known(scheduled=Scheduled(record=late)))
+    ]
+    chain = [one for one in told if one in ("STAGED", "RUNNING", "EStart:2", "EEnd:2", "result")]
+    assert chain == ["STAGED", "RUNNING", "EStart:2", "EEnd:2", "result"]
 
 
 def test_a_timeline_goes_from_the_queue_over_the_device_to_the_end() -> None:

@@ -11,12 +11,13 @@ from contract.result import Result
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
+from corekit.values import replace
 from gpu_scheduler.model import Record, Step
 from orchgpu.core.ending import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
 from orchgpu.jobs.known import Known, Scheduled
-from orchgpu.jobs.letters import Letter, newest_of, read_letter
+from orchgpu.jobs.letters import Letter, newest_of, read_failure, read_letter
 from orchgpu.jobs.retrying import failed_function, letter_body
 from orchgpu.ports import Message
 
@@ -82,7 +83,6 @@ def known(state: str, *, step: Step = Step.ENDED, block: dict[str, Any] | None =
         owner=None,
         attempt=1,
         step=step,
-        strikes=0,
         waiting_since_s=None,
         handle="",
         outcome=state if step is Step.ENDED else None,
@@ -134,3 +134,44 @@ def test_a_lost_letter_is_written_again_from_the_record() -> None:
     assert (event.key, event.version_id, event.dead_at_s) == ("a b.fa", "v", 700.0)
     with pytest.raises(AppError, match="upload its input again"):
         letter_body(known("FAILED"), result)
+
+
+@pytest.mark.parametrize("key", ["theirs/a.fa", "mine", "mineandmore/a.fa"])
+def test_a_record_that_names_an_input_elsewhere_is_not_run_again(key: str) -> None:
+    """A record is what its key wrote, and two tenants' inputs may be in one bucket."""
+    job = known("FAILED", block={"input": {**encode(INPUT), "key": key}})
+    job = replace(job, function=replace(FUNCTION, input_prefix="mine"))
+    assert job.result is not None
+    with pytest.raises(AppError, match="not an input of f"):
+        letter_body(job, job.result)
+
+
+def lambdas_record(payload: object, **changes: Any) -> Letter:
+    """The letter in Lambda's record of an event that it could not run."""
+    record = {
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "requestContext": {"requestId": "r", "condition": "RetriesExhausted"},
+        "requestPayload": payload,
+        "responsePayload": {"errorType": "AttemptFailed", "errorMessage": "TIMEOUT: too slow"},
+        **changes,
+    }
+    return read_failure(Message(id="m", receipt_handle="h", body=json.dumps(record)))
+
+
+def test_a_letter_of_a_function_without_jobs_is_lambdas_record() -> None:
+    event = {"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "a+b.txt"}}}]}
+    letter = lambdas_record(event)
+    assert (letter.job, letter.reason, letter.input) == (None, "TIMEOUT", "b/a b.txt")
+    assert (letter.detail, letter.dead_at_s) == ("TIMEOUT: too slow", 1767225600.0)
+    assert json.loads(letter.body) == event, "the event as Lambda had it"
+
+
+def test_an_event_that_was_throttled_is_a_letter_too() -> None:
+    context = {"condition": "EventAgeExceeded", "approximateInvokeCount": 0}
+    letter = lambdas_record({}, requestContext=context, responsePayload=None)
+    assert (letter.reason, letter.input) == ("THROTTLED", None)
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{", '"x"', '{"timestamp": []}'])
+def test_any_other_message_is_a_letter_without_an_event(body: str) -> None:
+    assert read_failure(Message(id="m", receipt_handle="h", body=body)).input is None

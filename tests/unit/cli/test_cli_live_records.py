@@ -26,7 +26,6 @@ def record(job: str, step: Step = Step.RUNNING, at_s: float = 0.0, **fields: Any
         "owner": None,
         "attempt": 1,
         "step": step,
-        "strikes": 0,
         "waiting_since_s": None,
         "handle": "",
         "updated_s": at_s,

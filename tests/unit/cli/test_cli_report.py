@@ -15,6 +15,7 @@ from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.commands.operation.gpus import DEVICES_WITH_BARS, row_with_bars
 from orchgpu.cli.commands.operation.gpus import device_row as row_of
 from orchgpu.cli.jobs.follow import Followed
+from orchgpu.cli.jobs.output_folder import OutputFolder
 from orchgpu.cli.jobs.report import (
     echo_outcome,
     echo_progress,
@@ -54,7 +55,6 @@ def ended(**fields: Any) -> Followed:
         owner=None,
         attempt=1,
         step=Step.ENDED,
-        strikes=0,
         waiting_since_s=None,
         handle="",
         times={"RECEIVED": 100.5, "COMMITTED": 103.5, "ENDED": 104.0},
@@ -159,12 +159,12 @@ def test_a_file_the_trigger_would_ignore_is_refused(tmp_path: Path, name: str) -
 def test_a_fetched_output_is_shown_with_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    echo_outcome(ended(), tmp_path)
+    echo_outcome(ended(), OutputFolder(path=tmp_path))
     assert "->" not in capsys.readouterr().out  # another job wrote over it
     file = tmp_path / "j1" / "q.tsv"
     file.parent.mkdir()
     file.touch()
-    echo_outcome(ended(), tmp_path)
+    echo_outcome(ended(), OutputFolder(path=tmp_path))
     assert f"  out/q.tsv  3 B  -> {file}\n" in capsys.readouterr().out
 
 

@@ -26,7 +26,7 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.protocol.answers import DeviceView, HostView, QueueAnswer, QueuedView
-from gpu_scheduler.verdicts import Explanation
+from gpu_scheduler.verdicts import Explanation, HeldBack
 from orchgpu.cli.top.commands import Target, drain_question
 from orchgpu.cli.top.rows import TableRow, fleet_rows, job_rows, queue_rows
 from orchgpu.cli.top.snapshot import Snapshot, Story
@@ -88,7 +88,6 @@ def record(job: str, step: Step = Step.RUNNING, **fields: Any) -> Record:
         "owner": "o",
         "attempt": 1,
         "step": step,
-        "strikes": 0,
         "waiting_since_s": None,
         "handle": "",
         "block": {"function": "read", "input": {"bucket": "in", "key": "a.png"}},
@@ -193,6 +192,16 @@ def test_the_queue_has_the_reason_and_the_expected_time_of_a_wait() -> None:
         ("-", "x", "-", "default", "5", "5 s", "", "-", "1 × device"),
     ]
     assert [row.job for row in rows] == ["j2", None]
+
+
+def test_equal_requests_behind_have_the_rules_reason_and_others_their_place() -> None:
+    quota = explanation(held_back=HeldBack.QUOTA)
+    (first, _) = SNAPSHOT.queue.queue if SNAPSHOT.queue is not None else ()
+    behind = replace(first, attempt=AttemptId("j4:1"), position=2)
+    other = replace(behind, attempt=AttemptId("j5:1"), request=Request(memory_mib=9))
+    queue = QueueAnswer(queue=(first, behind, other), left_out=0)
+    rows = queue_rows(replace(SNAPSHOT, queue=queue, waits={"j2:1": quota}), now_s=100.0)
+    assert column(rows, ViewName.QUEUE, "REASON") == ["QUOTA", "QUOTA", "QUEUED_BEHIND"]
 
 
 def test_jobs_have_their_states_and_reasons() -> None:
@@ -346,6 +355,7 @@ def story(**fields: Any) -> Story:
 @pytest.mark.parametrize("width", [40, 78, 120])
 def test_the_page_of_a_job_has_gantt_failure_and_last_lines(width: int) -> None:
     shown = texts(story_lines(story(), width, 100.0, BLOCKS))
+    assert shown[1].startswith("EXIT_NONZERO: "), "the reason comes first"
     assert shown[0] == "j1  read  FAILED  attempt 1"
     assert any(line.startswith("function") and "cold start" in line for line in shown)
     assert any("█" in line for line in shown)

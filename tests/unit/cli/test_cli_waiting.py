@@ -135,7 +135,6 @@ def test_every_other_pause_has_its_reason(fields: dict[str, Any], said: str) -> 
         "owner": "o",
         "attempt": 1,
         "step": Step.RECEIVED,
-        "strikes": 0,
         "waiting_since_s": None,
         "handle": "",
     }

@@ -201,3 +201,80 @@ def test_a_failure_that_ends_the_wait_is_raised() -> None:
             await until_first(asyncio.sleep(3600), fail())
 
     run_virtual(main())
+
+
+async def fail() -> str:
+    await asyncio.sleep(0)
+    raise ValueError("no")
+
+
+def test_an_error_of_one_thing_ends_it_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            other = nursery.start(asyncio.sleep(1, "served"), "other")
+            assert await nursery.start(fail(), "thing") is None
+            assert await other == "served"
+
+    run_virtual(main())
+    [record] = caplog.records
+    assert record.message == "test/thing failed; nothing else ends"
+
+
+def test_a_future_that_is_cancelled_elsewhere_ends_one_thing_alone() -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(future.cancel)
+
+            async def wait() -> str:
+                return await future
+
+            assert await nursery.start(wait(), "thing") is None
+
+    run_virtual(main())
+
+
+def test_an_end_is_repeated_until_it_succeeds() -> None:
+    tries = []
+
+    async def end() -> None:
+        tries.append(asyncio.get_running_loop().time())
+        if len(tries) < 100:
+            await fail()
+
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            await nursery.start_end(end, "end")
+
+    run_virtual(main())
+    assert len(tries) == 100
+
+
+@pytest.mark.parametrize("pause_s", [1.0, 10.0])
+def test_a_loop_begins_again_unless_it_fails_again_and_again(pause_s: float) -> None:
+    begun = []
+
+    async def loop() -> None:
+        begun.append(True)
+        await asyncio.sleep(pause_s)
+        await fail()
+
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            nursery.start_loop(loop, "loop")
+            async with asyncio.timeout(500):
+                await nursery.failed()
+
+    with pytest.raises(ValueError if pause_s == 1.0 else TimeoutError):
+        run_virtual(main())
+    assert len(begun) == (11 if pause_s == 1.0 else 50)
+
+
+def test_every_error_fails_a_strict_nursery() -> None:
+    async def main() -> None:
+        async with Nursery("test", strict=True) as nursery:
+            nursery.start(fail(), "thing")
+            await nursery.failed()
+
+    with pytest.raises(ValueError, match="no"):
+        run_virtual(main())

@@ -108,18 +108,18 @@ HOSTILE = {
     ),
     "a script of the machine": (
         ONE.replace("init_script: s", "init_script: /etc/passwd"),
-        "functions.aws[0].lambda.init_script: '/etc/passwd' lies outside of this file's folder, and goes into the package",
+        "functions.aws[0].lambda.init_script: '/etc/passwd' lies outside of this file's folder: deploy needs --allow-outside",
     ),
     "the whole machine": (
         ONE + "      extra_payload: ../..\n",
-        "functions.aws[0].lambda.extra_payload: '../..' lies outside of this file's folder, and goes into the package",
+        "functions.aws[0].lambda.extra_payload: '../..' lies outside of this file's folder: deploy needs --allow-outside",
     ),
     "dead letters among the jobs": (
         ONE + "    job: {queue: {name: q, dead_letter: q}}\n",
         "functions.aws[0].job.queue: 'q' is named for two of its queues; each needs a name of its own",
     ),
     "one rule in another": (
-        ONE.replace("[buc/in]", "[buc/in, buc/in/deep]"),
+        ONE.replace("[buc/in]", "[buc/in, buc/in/deep]") + "    job: none\n",
         "functions.aws[0].lambda.input[1]: buc/in* and buc/in/deep* take the same objects: S3 takes one rule for each; keep the wider",
     ),
     "one suffix in another": (

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from corekit.errors import AppError
 from fdl.diagnostics import FileFacts, FileKind, MiddlewareFacts, Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
@@ -332,3 +333,37 @@ def test_functions_of_one_file_go_to_one_place(key: str) -> None:
     what = "profile" if key == "boto_profile" else key
     where = f"functions.aws[1].lambda.{key}: differs from functions.aws[0].lambda.{key}"
     assert told == [f"f:4:45: error: {where}: one deploy, one {what}"]
+
+
+WITHOUT = """\
+functions:
+  aws:
+  - lambda: {name: step, init_script: s.sh, input: [{path: one/in}], output: [{path: two/out}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            WITHOUT + "    gpu: {count: 1}\n    job: none\n",
+            ["f:5:5: error: functions.aws[0].job: none, but only a job gets the device of `gpu:`"],
+        ),
+        (
+            WITHOUT.replace("{path: one/in}]", "{path: one/in}, {path: one/too}]"),
+            ["f:3:45: warning: functions.aws[0].lambda.input: 2 inputs, and jobs have one"],
+        ),
+        (WITHOUT + "    gpu: none\n", []),
+        (WITHOUT + "    job: none\n", []),
+        (WITHOUT + "    job: {attempts: 2}\n", []),
+    ],
+)
+def test_what_becomes_jobs(text: str, said: list[str]) -> None:
+    found = [note.text("f") for note in lint(parse(text, name="f"))]
+    for line, start in zip(found, said, strict=True):
+        assert line.startswith(start)
+
+
+def test_another_word_than_none_is_refused() -> None:
+    with pytest.raises(AppError, match=r"f:4:10: .*expected a mapping or the word `none`"):
+        parse(WITHOUT + "    gpu: nun\n", name="f")

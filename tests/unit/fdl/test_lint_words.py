@@ -8,6 +8,7 @@ from contract.timing import kept_back
 from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
+from fdl.plan.groups import deployed
 from lambda_functions.gpu_runner.limits import TimeLimits
 
 FUNCTION = (
@@ -97,3 +98,38 @@ def test_variables_that_load_code_into_the_runner_give_a_warning() -> None:
     path = "functions.aws[0].lambda.environment.Variables.LD_PRELOAD"
     assert note == f"warning: {path}: loads code into the function's runner and the script"
     assert findings_of("      environment: {Variables: {PATH: /opt/bin}}\n") == []
+
+
+def test_data_and_programs_that_are_named_twice() -> None:
+    one, two = f"p@sha256:{'0' * 64}", f"p@sha256:{'1' * 64}"
+    job = "    job: {input: [jobs/in]}\n"
+    text = FUNCTION.replace("      input: [buc/in]\n", "")
+    notes = lint(parse(f"{text}    gpu:\n      data: [p, {one}, {two}, p]\n{job}", "f"))
+    assert [
+        ((note.at.line, note.at.column), note.severity, note.path, note.message) for note in notes
+    ] == [
+        (
+            (8, 92),
+            Severity.ERROR,
+            "functions.aws[0].gpu.data[2]",
+            "p is named with another content before: no host has both",
+        ),
+        ((8, 167), Severity.WARNING, "functions.aws[0].gpu.data[3]", "p is named twice"),
+    ]
+    notes = lint(parse(f"{text}    gpu:\n      programs: [a, b, {one}]\n{job}", "f"))
+    assert notes == ()
+
+
+def test_the_steps_of_a_group_need_the_data_of_all() -> None:
+    """See `fdl/plan/groups.py`."""
+    step = (
+        "  - lambda:\n      name: {0}\n      init_script: {0}.sh\n      {2}output: [buc/{1}]\n"
+        "    group: g\n    gpu: {{data: {3}, programs: blast}}\n"
+    )
+    job = "    job: {input: [jobs/in]}\n"
+    first = step.format("a", "mid", "", "[p, q]") + job
+    second = step.format("b", "end", "input: [buc/mid]\n      ", "[q, r]")
+    (group,) = deployed(parse(f"functions:\n  aws:\n{first}{second}", "f"))
+    assert group.gpu is not None
+    request = group.gpu.request()
+    assert (request.data, request.programs) == (("p", "q", "r"), ("blast",))

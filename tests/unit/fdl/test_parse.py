@@ -270,6 +270,10 @@ BAD = {
         ONE + "    gpu: {requires: {onnxruntime: new}}\n",
         "f.yaml:5:35: error: functions.aws[0].gpu.requires.onnxruntime: 'new' is not a version or bounds, as 1.12 or '>=1.10,<1.13'",
     ),
+    "gpu data": (
+        ONE + "    gpu: {data: [proteins, 'a b']}\n",
+        "f.yaml:5:28: error: functions.aws[0].gpu.data[1]: 'a b' is not a name such as proteins, or proteins@sha256: with 64 hex digits",
+    ),
     "gpu library": (
         ONE + "    gpu: {requires: {'onnx runtime': 1.2}}\n",
         "f.yaml:5:22: error: functions.aws[0].gpu.requires: 'onnx runtime' is not the name of a library, `driver` or `runtime`",

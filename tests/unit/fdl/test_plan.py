@@ -53,10 +53,12 @@ functions:
       input: [{storage_provider: s3, path: texts/in}]
       output: [{storage_provider: s3, path: texts/out}]
 """
+NO_JOBS = "    job: none\n"
 WORDS = (
     BLAST + PLAIN.split("aws:\n")[1],
     BLAST,
     PLAIN,
+    PLAIN + NO_JOBS,
     BLAST.replace("queries/in", "queries/other"),
     BLAST.replace("name: blast", "name: search").replace("queries/in", "queries/search"),
     BLAST.replace(", .fa]", "]").replace("answers", "results"),
@@ -178,13 +180,81 @@ def test_golden_plan_of_a_plain_scar_function() -> None:
         "  + bucket orchgpu-state-000000000000-us-east-1",
         "  + ledger grep",
         "  + bucket texts",
+        "  + bucket grep-intermediate",
         f"  + package {PLACE.state_bucket}/{CODE.sha256}",
         "  + expiry texts/orchgpu-grep-uploads",
+        "  + expiry grep-intermediate/orchgpu-grep-staging",
+        "  + expiry grep-intermediate/orchgpu-grep-results",
+        "  + expiry grep-intermediate/orchgpu-grep-attempts",
+        "  + queue grep-dlq",
+        "  + queue grep-jobs",
+        "  + queue grep-done",
         "  + function grep",
+        "  + invoke-config grep",
+        "  + permission grep/orchgpu-s3-grep-intermediate",
+        "  + notification texts/orchgpu-grep-jobs",
+        "  + notification grep-intermediate/orchgpu-grep-staging",
+        "  + notification grep-intermediate/orchgpu-grep-results",
+        "  + notification grep-intermediate/orchgpu-grep-attempts",
+        "  + record grep",
+        "plan: 20 to create, 0 to change, 0 to delete",
+    ]
+
+
+def test_golden_plan_of_a_function_without_jobs() -> None:
+    made = World().plan(PLAIN + NO_JOBS)
+    assert made.text().splitlines() == [
+        "  + bucket orchgpu-state-000000000000-us-east-1",
+        "  + ledger grep",
+        "  + bucket texts",
+        f"  + package {PLACE.state_bucket}/{CODE.sha256}",
+        "  + expiry texts/orchgpu-grep-uploads",
+        "  + queue grep-dlq",
+        "  + function grep",
+        "  + invoke-config grep",
         "  + permission grep/orchgpu-s3-texts",
         "  + notification texts/orchgpu-grep-invoke",
-        "plan: 8 to create, 0 to change, 0 to delete",
+        "plan: 10 to create, 0 to change, 0 to delete",
     ]
+    (notice,) = made.notices
+    assert notice.startswith("grep: its objects become no jobs")
+
+
+def test_a_function_without_jobs_sends_what_it_cannot_run_to_its_dead_letters() -> None:
+    (function,) = wanted(PLAIN + NO_JOBS)
+    by_key = {key_of(r): r for r in function.resources}
+    assert by_key["invoke-config/grep"] == InvokeConfig(
+        name="grep", retries=2, event_age_s=21600, on_failure_arn=PLACE.queue_arn("grep-dlq")
+    )
+    queue = by_key["queue/grep-dlq"]
+    assert isinstance(queue, QueueResource)
+    assert queue.policy["Statement"][0]["Action"] == "sqs:SendMessage"
+
+
+def test_the_record_of_a_function_without_a_device_asks_for_none() -> None:
+    limited = PLAIN.replace("init_script", "reserved_concurrency: 4\n      init_script")
+    (function,) = wanted(limited)
+    (record,) = [r for r in function.resources if isinstance(r, Record)]
+    assert record.body["request"]["count"] == 0
+    assert record.body["concurrency_max"] == 4, "no more jobs than Lambda would run at once"
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "NO_JOBS"), ("NO_JOBS", "")])
+def test_changing_between_jobs_and_none_removes_only_what_deploy_made(
+    before: str, after: str
+) -> None:
+    world = World()
+    world.apply(world.plan(PLAIN + (NO_JOBS if before else "")).steps)
+    steps = world.plan(PLAIN + (NO_JOBS if after else "")).steps
+    deleted = [step.key for step in steps if step.action is Action.DELETE]
+    rules = [key for key in deleted if key.startswith("notification/texts")]
+    assert rules == [f"notification/texts/orchgpu-grep-{'invoke' if before else 'jobs'}"]
+    made = [step.key for step in steps if step.action is Action.CREATE]
+    new = f"notification/texts/orchgpu-grep-{'invoke' if after else 'jobs'}"
+    order = [step.key for step in steps]
+    assert new in made
+    assert order.index(rules[0]) < order.index(new), "S3 takes one rule for an object"
+    assert "queue/grep-dlq" not in (*deleted, *made), "its letters stay"
 
 
 def test_the_resources_of_a_job_function() -> None:
@@ -227,12 +297,15 @@ def test_an_image_function_on_a_local_cloud_carries_its_package_by_tag() -> None
 def test_uploads_that_no_search_would_find_are_announced_on_aws() -> None:
     """S3 applies new rules late, and only functions with a queue have a search for lost uploads."""
     aws = DeployTarget(account="123456789012", region="eu-west-1")
-    functions = [desired(f, aws, CODE, Budget()) for f in parse(WORDS[0]).functions.aws]
+    text = PLAIN + NO_JOBS
+    functions = [desired(f, aws, CODE, Budget()) for f in parse(text).functions.aws]
     first = plan(functions, Observed(), aws)
-    (notice,) = first.notices
+    (notice,) = [one for one in first.notices if "no jobs" not in one]
     assert notice.startswith("grep: S3 applies new rules within about five minutes")
     assert "an upload to texts before then" in notice
-    assert World().plan(WORDS[0]).notices == (), "a local cloud applies rules at once"
+    assert not any("S3 applies" in one for one in World().plan(text).notices), (
+        "a local cloud applies rules at once"
+    )
 
 
 @pytest.mark.parametrize("text", WORDS)

@@ -90,6 +90,62 @@ def test_every_setting_reaches_the_function() -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "start"),
+    [
+        ("", "invoke"),
+        ("start: event, ", "event"),
+        ("start: invoke, ", "invoke"),
+        ('completion: object, object: "out-1/x/{job}", ', "event"),
+    ],
+)
+def test_our_runners_functions_are_started_by_invoke(more: str, start: str) -> None:
+    text = job().replace("job: {", "job: {" + more)
+    record = of(Record, text)
+    assert record.body["start"] == start
+
+
+def test_foreign_code_is_not_started_twice() -> None:
+    text = job().replace(
+        "job: {", 'job: {start: invoke, completion: object, object: "out-1/x/{job}", '
+    )
+    assert any(
+        "functions.aws[0].job.start: code that our runner does not run would run twice" in found
+        for found in findings(text)
+    )
+
+
+PLAIN = """
+functions:
+  aws:
+  - lambda:
+      name: f
+      init_script: f.sh
+      reserved_concurrency: 4
+      input: [{storage_provider: s3, path: in-1}]
+      output: [{storage_provider: s3, path: out-1}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        (PLAIN, True),
+        (job("reserved_concurrency: 4"), False),  # as many jobs run as there are devices: doctor
+        (job("reserved_concurrency: 4").replace("job: {", "job: {concurrency: 4, "), False),
+        (job("reserved_concurrency: 4").replace("job: {", "job: {concurrency: 5, "), True),
+    ],
+)
+def test_a_reservation_throttles_what_exceeds_it(text: str, warned: bool) -> None:
+    found = [note for note in lint(parse(text), place=AWS) if "throttled" in note.message]
+    assert len(found) == warned
+    for note in found:
+        assert note.severity is Severity.WARNING
+        assert note.at.line == text.splitlines().index("      reserved_concurrency: 4") + 1
+        assert "beyond 4 runs at a time" in note.message
+    assert not any("throttled" in note.message for note in lint(parse(text), place=LOCAL))
+
+
+@pytest.mark.parametrize(
     ("more", "fault"),
     [
         ("ephemeral_storage: 511", "511 must lie in 512…10240 MB"),

@@ -66,8 +66,7 @@ def test_a_rewritten_file_needs_no_rewriting(path: Path) -> None:
 
 def test_scars_batch_gpu_becomes_one_device() -> None:
     split, subtitles, objects = shape("audio-video-workflow").functions.aws
-    assert not split.queued
-    assert not subtitles.queued
+    assert split.gpu is subtitles.gpu is None
     assert objects.gpu is not None
     assert objects.gpu.count == 1
     assert (objects.function.memory_mib, objects.function.timeout_s) == (10240, 900)

@@ -76,6 +76,7 @@ def refused(data: bytes, said: str, tmp_path: Path | None = None) -> None:
 def test_a_valid_one_is_read(tmp_path: Path, method: int) -> None:
     with opened(packed(GOOD, method)) as found:
         assert found.job == JOB
+        assert found.grant is not None
         assert found.grant.middleware == "builtin"
         assert found.grant.connection == {"lease": "l"}
         assert found.grant.variables == {"A": "1"}
@@ -212,7 +213,9 @@ def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
 )
 def test_other_json_is_refused(name: str, text: bytes, said: str | None) -> None:
     if said is None:
-        assert opened(packed(GOOD | {name: text})).grant.variables == {}
+        grant = opened(packed(GOOD | {name: text})).grant
+        assert grant is not None
+        assert grant.variables == {}
     else:
         refused(packed(GOOD | {name: text}), said)
 

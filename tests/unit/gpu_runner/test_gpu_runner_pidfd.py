@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 
 import pytest
 
+from remote_gpu.client.transport.readiness import readable
 from remote_gpu.forwarder.pidfd import pidfd_open
 
 
@@ -23,9 +23,9 @@ def test_it_is_readable_when_the_process_has_ended(
     ) as process:
         descriptor = pidfd_open(process.pid)
         try:
-            assert select.select([descriptor], [], [], 0)[0] == []
+            assert readable((descriptor,), 0) == []
             process.communicate(b"\n")
-            assert select.select([descriptor], [], [], 60)[0] == [descriptor]
+            assert readable((descriptor,), 60) == [descriptor]
         finally:
             os.close(descriptor)
 

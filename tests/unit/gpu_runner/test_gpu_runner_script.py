@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from lambda_functions.gpu_runner.script import reaper
 from lambda_functions.gpu_runner.script.command import command_of
 from lambda_functions.gpu_runner.script.log_tail import LogTail
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals, run
+from remote_gpu.client.transport.readiness import readable
 
 Write = Callable[..., Path]
 ROOT = Path(__file__).parents[3]
@@ -280,7 +280,7 @@ def test_a_killed_runner_ends_the_script(tmp_path: Path, frozen: bool) -> None:
     runner.kill()
     runner.wait()
     for end in ends:  # not our children: their pidfds become readable
-        assert select.select([end], [], [], 60)[0], "a process outlived its runner"
+        assert readable((end,), 60), "a process outlived its runner"
         os.close(end)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import logging
+import random
+import re
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +24,14 @@ from contract.secrets.stores import Fault
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError
 from lambda_functions.gpu_runner.script.log_tail import LogTail
-from lambda_functions.gpu_runner.secrets.masking import MASK, MaskedStream, Masker, masks
+from lambda_functions.gpu_runner.secrets.masking import (
+    MASK,
+    RUN_BYTES,
+    WINDOW_BYTES,
+    MaskedStream,
+    Masker,
+    masks,
+)
 from lambda_functions.gpu_runner.secrets.stores import BYTES_MAX, Stores, Unreadable
 from lambda_functions.gpu_runner.secrets.values import (
     AGE_S,
@@ -38,7 +49,8 @@ PEM = "-----BEGIN KEY-----\nMIIBVQ\nabcdefgh\nAw==\n-----END KEY-----\n"
 
 MASKED = {
     "whole": (["hunter2"], "the key is hunter2!", f"the key is {MASK}!"),
-    "twice": (["hunter2"], "hunter2hunter2", MASK * 2),
+    "twice": (["hunter2"], "hunter2hunter2", MASK),
+    "overlapping": (["abab"], "xabababx", f"x{MASK}x"),
     "nothing": (["hunter2"], "hunter", "hunter"),
     "longest": (["abcd", "abcdefgh"], "abcdefgh abcd", f"{MASK} {MASK}"),
     "short": (["abc", ""], "abc", "abc"),
@@ -53,7 +65,10 @@ MASKED = {
     "not json": (["{not json}"], "{not json}", MASK),
     "metacharacters": (["a.*b"], "a.*b axxb", f"{MASK} axxb"),
     "non-ascii": (["schlüssel"], "der schlüssel", f"der {MASK}"),
-    "long": (["x1" * 2000], "x1" * 2000, MASK * 4),
+    "long": (["x1" * 2000], "x1" * 2000, MASK),
+    "long, in other letters": (["schlüssel " * 9], f"«{'schlüssel ' * 8}schlößer", f"«{MASK}ößer"),
+    "less than a run": (["ab1" * 21], "ab1" * 10, "ab1" * 10),
+    "lone surrogates beside it": (["hunter2"], "\ud800 hunter", "\ud800 hunter"),
     "no secrets": ([], "anything", "anything"),
 }
 
@@ -63,8 +78,15 @@ def test_masking(case: str) -> None:
     values, text, expected = MASKED[case]
     masker = Masker(values)
     assert masker.text(text) == expected
-    stream = MaskedStream(masker)
-    assert (stream.feed(text.encode()) + stream.finish()).decode() == expected
+    data = text.encode("utf-8", "surrogatepass")
+    assert divided(masker, data, []).decode("utf-8", "surrogatepass") == expected
+
+
+def divided(masker: Masker, data: bytes, cuts: list[int]) -> bytes:
+    """The masked data of a stream that arrives in the pieces between `cuts`."""
+    stream, places = MaskedStream(masker), [0, *sorted(cuts), len(data)]
+    pieces = [stream.feed(data[a:b]) for a, b in itertools.pairwise(places)]
+    return b"".join([*pieces, stream.finish()])
 
 
 def test_short_values_are_not_masked() -> None:
@@ -81,19 +103,67 @@ def test_short_values_are_not_masked() -> None:
 def test_a_stream_is_masked_as_its_whole_however_it_is_divided(
     values: list[str], text: str, cuts: list[int]
 ) -> None:
-    masker, data = Masker(values), text.encode()
-    stream, places = MaskedStream(masker), [0, *sorted(cuts), len(data)]
-    pieces = [stream.feed(data[a:b]) for a, b in itertools.pairwise(places)]
-    done = b"".join([*pieces, stream.finish()]).decode()
+    masker = Masker(values)
+    done = divided(masker, text.encode(), cuts).decode()
     assert done == masker.text(text)
     assert not any(value in done for value in values)
 
 
-def test_nothing_but_a_begun_secret_is_held_back() -> None:
+@given(
+    values=st.lists(st.text("ab", min_size=RUN_BYTES, max_size=300), min_size=1, max_size=3),
+    runs=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(0, 300)), max_size=4
+    ),
+    cuts=st.lists(st.integers(0, 1200), max_size=8),
+)
+def test_every_long_run_of_a_long_secret_is_masked_and_no_short_one(
+    values: list[str], runs: list[tuple[int, int, int]], cuts: list[int]
+) -> None:
+    shown = [values[which % len(values)][at : at + size] for which, at, size in runs]
+    done = divided(Masker(values), "|".join(shown).encode(), cuts).decode().split("|")
+    for printed, masked in zip(shown, done if shown else [], strict=True):
+        if len(printed) >= RUN_BYTES:
+            assert masked == MASK
+        if len(printed) < WINDOW_BYTES:
+            assert masked == printed
+
+
+def base64_of(size: int, seed: int) -> str:
+    """A secret of `size` characters in one line."""
+    return base64.b64encode(random.Random(seed).randbytes(size)).decode()[:size]
+
+
+KEY_BYTES = 65536
+
+LONG: dict[str, Callable[[str], str]] = {
+    "from its middle": lambda key: key[30001:34567],
+    "from its middle, of another secret": lambda key: base64_of(4096, 19)[77:3333],
+    "wrapped at 76": lambda key: "\n".join(textwrap.wrap(key[11:], 76)),
+    "wrapped at 64": lambda key: "\r\n".join(textwrap.wrap(key[11:], 64)),
+    "indented": lambda key: textwrap.indent("\n".join(textwrap.wrap(key, 76)), "    "),
+    "the whole": lambda key: key,
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_a_long_secret_is_masked_however_it_is_printed(case: str) -> None:
+    key = base64_of(KEY_BYTES, 0)
+    masker = Masker([key, *(base64_of(4096, seed) for seed in range(1, 20))])
+    printed = LONG[case](key)
+    masked = re.sub(r"[^\s]{63,}", MASK, printed)  # a short last line of a wrapped one may stay
+    done = divided(masker, f"key: {printed} !\n".encode(), list(range(0, len(printed), 4099)))
+    assert done.decode().splitlines()[:-1] == f"key: {masked} !\n".splitlines()[:-1]
+    assert len(done.decode().splitlines()[-1]) < RUN_BYTES + len("    key:  !")
+    assert masked.count(MASK) >= len(printed.splitlines()) - 1
+
+
+def test_only_the_end_of_an_unfinished_line_is_held_back() -> None:
     stream = MaskedStream(Masker(["hunter2"]))
     assert stream.feed(b"progress 10 %\n") == b"progress 10 %\n"
-    assert stream.feed(b"key: hunt") == b"key: "
-    assert stream.feed(b"ing\n") == b"hunting\n"
+    assert stream.feed(b"progress 20 %\r") == b"progress 20 %\r"
+    assert stream.feed(b"x" * 100 + b"key: hunt") == b"x" * (109 - RUN_BYTES + 1)
+    assert stream.feed(b"ing\n") == b"x" * (100 - 109 + RUN_BYTES - 1) + b"key: hunting\n"
+    assert stream.feed(b"key: hunt") + stream.feed(b"er2\n") == f"key: {MASK}\n".encode()
     assert stream.feed(b"hun") + stream.finish() == b"hun"
 
 

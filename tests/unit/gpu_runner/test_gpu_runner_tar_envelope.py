@@ -37,6 +37,7 @@ def refused(data: bytes, said: str) -> None:
 def test_a_valid_one_is_read(tmp_path: Path) -> None:
     with Envelope(io.BytesIO(packed()), "tar.gz") as found:
         assert found.job == JOB
+        assert found.grant is not None
         assert found.grant.variables == {"A": "1"}
         assert found.save_input(tmp_path / "x") == 3
     assert (tmp_path / "x").read_bytes() == b"abc"

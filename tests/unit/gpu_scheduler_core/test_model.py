@@ -45,7 +45,7 @@ def refused(cls: type[Any], value: Any) -> str:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"count": 0}, "count 0 must lie in 1…64"),
+        ({"count": -1}, "count -1 must lie in 0…64"),
         ({"count": 65}, "count 65"),
         ({"memory_mib": -1}, "memory_mib -1"),
         ({"memory_mib": 2**31}, "memory_mib"),

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from corekit.aio.vloop import run_virtual
+from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
@@ -42,11 +43,18 @@ class Written:
         if self._fails:
             raise AppError(ErrorCode.CONFLICT, "another one continues the log")
 
-    async def beating(self, for_s: float, busy: Sequence[float] = ()) -> None:
-        """Beat for a while; at the times of `busy`, groups of one change."""
+    async def beating(
+        self, for_s: float, busy: Sequence[float] = (), alone: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        """Beat for a while; at the times of `busy`, groups of one change; alone between two."""
         loop = asyncio.get_running_loop()
         self.began_s = loop.time()
-        journal = BeatingJournal(cast("SchedulerJournal", self), 1.0, loop.time)
+        journal = BeatingJournal(
+            cast("SchedulerJournal", self),
+            Budget(),
+            loop.time,
+            lambda: alone[0] <= loop.time() - self.began_s < alone[1],
+        )
         task = asyncio.ensure_future(journal.beats())
         for at_s in busy:
             await asyncio.sleep(self.began_s + at_s - loop.time())
@@ -61,6 +69,12 @@ def test_an_idle_leader_beats() -> None:
     written = Written()
     run_virtual(written.beating(3.5))
     assert written.groups == [(1.0, 0), (2.0, 0), (3.0, 0)]
+
+
+def test_a_leader_that_is_alone_beats_less_often_until_somebody_connects() -> None:
+    written = Written()
+    run_virtual(written.beating(9.2, alone=(1.5, 6.6)))
+    assert written.groups == [(1.0, 0), (3.0, 0), (5.0, 0), (7.0, 0), (8.0, 0), (9.0, 0)]
 
 
 def test_a_busy_leader_needs_no_beats() -> None:

@@ -17,7 +17,7 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops
 
 
-def added(path: Path, name: str, role: Role, **bound: str) -> str:
+def added(path: Path, name: str, role: Role, **bound: Any) -> str:
     return add_key(path, KeyEntry(name=name, role=role, sha256="0" * 64, **bound))
 
 
@@ -238,6 +238,31 @@ def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
     with denied("tenant 'lab' only"):
         op = ops.Attempt(holder=JobId("j"), n=1, revision=0, request=Request(tenant="b"))
         authorizer.authorize(caller, "attempt", op)
+
+
+@pytest.mark.parametrize(("most", "priority"), [(0, 1), (0, 100), (5, 6), (-10, 0)])
+def test_a_priority_above_that_of_the_key_is_refused(path: Path, most: int, priority: int) -> None:
+    key = added(path, "a", Role.REQUESTER, priority_max=most)
+    chief = added(path, "chief", Role.OPERATOR)
+    authorizer = Authorizer(path, owner_of, job_of)
+    attempt = AttemptId("a:1")
+    allowed, above = (Request(priority=one, tenant="t") for one in (most, priority))
+    authorizer.authorize(
+        authorizer.caller(key), "reserve", ops.Reserve(attempt=attempt, request=allowed)
+    )
+    for op, asked in {
+        "reserve": ops.Reserve(attempt=attempt, request=above),
+        "explain": ops.Explain(request=above),
+        "attempt": ops.Attempt(
+            holder=JobId("new"), n=1, revision=0, handle="", block={}, request=above
+        ),
+    }.items():
+        authorizer.authorize(authorizer.caller(chief), op, asked)
+        with denied(f"may request priority {most} at most, not {priority}") as refused:
+            authorizer.authorize(authorizer.caller(key), op, asked)
+        assert refused.value.details["needs"] == "priority"
+    with pytest.raises(AppError, match="only a requester has a highest priority"):
+        added(path, "reader", Role.READER, priority_max=3)
 
 
 def test_a_lease_belongs_to_its_key_and_to_operators(path: Path) -> None:

@@ -65,7 +65,7 @@ NEEDED: dict[str, Any] = {
 }
 
 
-def at_and_beyond(keyword: str, bound: Any) -> tuple[Any, Any]:
+def at_and_beyond(field: str, keyword: str, bound: Any) -> tuple[Any, Any]:
     """A value that a keyword just allows, and one that it does not."""
     match keyword:
         case "minimum":
@@ -81,7 +81,8 @@ def at_and_beyond(keyword: str, bound: Any) -> tuple[Any, Any]:
         case "pattern":
             return "Tesla K80 \u00e4", "a\x1b[2J"
         case "maxItems":
-            return ["x>=1"] * bound, ["x>=1"] * (bound + 1)  # a name, and a constraint
+            item = "x" if field in ("data", "programs") else "x>=1"  # a name, and a constraint
+            return [item] * bound, [item] * (bound + 1)
     raise AssertionError(keyword)
 
 
@@ -95,7 +96,9 @@ LIMITS = ("minimum", "maximum", "exclusiveMinimum", "minLength", "maxLength", "p
 OPS_OVER_HTTP = [cls for op, cls in OPS.items() if op not in NOT_OVER_HTTP]
 BODIES: list[type[Any]] = [Request, *OPS_OVER_HTTP]
 TRIALS = [
-    pytest.param(cls, field, *at_and_beyond(keyword, bound), id=f"{cls.__name__}.{field}.{keyword}")
+    pytest.param(
+        cls, field, *at_and_beyond(field, keyword, bound), id=f"{cls.__name__}.{field}.{keyword}"
+    )
     for cls in BODIES
     for field, schema in SCHEMAS[cls.__name__]["properties"].items()
     for keyword, bound in limits(schema).items()

@@ -19,7 +19,8 @@ from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX, Connection
 from gpu_scheduler.daemon.metrics import Metrics
-from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol.codec import decode_line
 
 HELLO = b'{"id":0,"op":"hello","role":"requester","session":"s","version":1}\n'
 
@@ -108,6 +109,34 @@ async def test_a_connection_is_read_again_once_nothing_waits(tmp_path: Path) -> 
     await asyncio.sleep(0)
     assert len(system.submitted) == UNDER_WAY_MAX + 1
     assert system.wire.reads
+
+
+#: Each with half a character: in the envelope, a field, its name, an opaque part, behind the id.
+HALVES = (
+    b'{"id":7,"op":"\\ud800"}',
+    b'{"id":7,"op":"withdraw","attempt":"\\ud800"}',
+    b'{"op":"withdraw","attempt":"\\uDFFFx","id":7}',
+    b'{"id":7,"op":"withdraw","\\ud800":1}',
+    b'{"id": 7, "op": "finish", "holder": "j", "outcome": "FAILED", "block": {"a": ["\\udc00"]}}',
+    b'{"id":7,"op":"hello","role":"requester","session":"\\ud800","version":1}',
+    b'{"id":7,"op":"hello","role":"requester","key":"\\ud800","session":"s","version":1}',
+)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("line", HALVES)
+@pytest.mark.parametrize("hello", [b"", HELLO], ids=["before its hello", "after it"])
+async def test_half_a_character_is_invalid_and_the_connection_stays(
+    tmp_path: Path, line: bytes, hello: bytes
+) -> None:
+    system = System(tmp_path)
+    system.connection.data_received(hello + line + b"\n")
+    await asyncio.sleep(0)
+    answer = decode_line(system.wire.written.splitlines()[-1])
+    assert (answer["id"], answer["error"]["code"]) == (7, "invalid")
+    assert not system.wire.closed
+    system.connection.data_received((b"" if hello else HELLO) + b'{"id":8,"op":"beat"}\n')
+    assert any(isinstance(getattr(one, "op", None), ops.Beat) for one in system.submitted)
 
 
 @pytest.mark.asyncio

@@ -170,7 +170,6 @@ def test_answers_are_truncated_and_marked_as_such() -> None:
         owner=None,
         attempt=0,
         step=Step.RECEIVED,
-        strikes=0,
         waiting_since_s=None,
         handle="h" * 100,
     )

@@ -1,4 +1,4 @@
-"""Every call of a whole deployment's life is in the deployer's table of IAM actions.
+"""Every call of a whole deployment's life is allowed by the deployer's policies, and listed.
 
 The calls are those that botocore sends: moto answers them, as an AWS without emulator's endpoint.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,18 @@ from botocore.client import BaseClient
 from moto import mock_aws
 
 from corekit.budget import Budget
+from fdl.parse import parse
+from fdl.plan.groups import deployed
+from fdl.plan.resources import DeployTarget
+from fdl.plan.roles import BOUNDARY_NAME
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.deploy.deployment import drifts, execute, prepare, prepare_removal, prepare_rollback
-from tests.unit.infra.test_iam_actions import RENAMED, ROOT
+from orchgpu.permissions.model import Scope, document
+from orchgpu.permissions.registry import role_kind
+from tests.iam_policies import Policy, Request, allowed
+from tests.iam_requests import Account
+from tests.unit.infra.test_iam_actions import ROOT
 
 REGION = "eu-west-1"
 BLAST = """\
@@ -29,17 +37,20 @@ functions:
   - lambda:
       name: blast
       init_script: run.sh
-      output: [{path: answers/tsv}]
+      output: [{path: blast-answers/tsv}]
       vpc: {SubnetIds: [SUBNET], SecurityGroupIds: [GROUP]}
       MORE
-    iam: {create: true BOUNDARY}
+    iam: {create: true}
     cloudwatch: {log_retention_policy_in_days: 7}
     gpu: {}
-    job: {input: {path: queries/in}}
+    job: {input: {path: blast-queries/in}}
 """
 MORE = "reserved_concurrency: 5\n      tags: {team: physics, project: x}"
 LESS = "tags: {team: physics}"
-BOUNDARY = ", permissions_boundary: 'arn:aws:iam::123456789012:policy/limit'"
+ACCOUNT = "123456789012"
+PLACE = DeployTarget(account=ACCOUNT, region=REGION)
+#: One call: service, operation, parameters.
+Call = tuple[str, str, Mapping[str, Any]]
 IMAGE = """\
 functions:
   aws:
@@ -66,13 +77,13 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, None]:
-    """`service:Operation` of every call that a botocore client makes."""
-    made: dict[str, None] = {}
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Every call that a botocore client makes."""
+    made: list[Call] = []
     call: Any = BaseClient._make_api_call
 
     def record(client: Any, operation: str, parameters: Any) -> Any:
-        made[f"{client.meta.service_model.service_name}:{operation}"] = None
+        made.append((client.meta.service_model.service_name, operation, parameters))
         return call(client, operation, parameters)
 
     monkeypatch.setattr(BaseClient, "_make_api_call", record)
@@ -87,12 +98,14 @@ def network() -> tuple[str, str]:
     return subnet["SubnetId"], group["GroupId"]
 
 
-def boundary_policy() -> None:
-    allowed = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
-    document = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+def make_boundary(*prefixes: str) -> Policy:
+    """The policy that `orchgpu iam boundary` prints, made as docs/aws.md has it."""
+    scope = Scope(place=PLACE, bucket_prefix=prefixes[0], function_prefix=prefixes[-1])
+    policy = document(role_kind("boundary").statements(scope))
     iam = boto3.client("iam")
-    iam.create_policy(PolicyName="limit", PolicyDocument=document)
+    iam.create_policy(PolicyName=BOUNDARY_NAME, PolicyDocument=json.dumps(policy))
     iam.close()
+    return policy
 
 
 def encrypted_bucket(name: str) -> None:
@@ -146,34 +159,80 @@ def listed() -> set[str]:
     return set(re.findall(r"`([a-z0-9]+:[A-Z]\w+)`", text))
 
 
-def test_every_call_of_deploys_changes_and_removals_is_listed(
-    aws: Path, calls: dict[str, None]
-) -> None:
-    (aws / "run.sh").write_text("#!/bin/sh\n")
+def of_deployer(*texts: str, prefix: str = "") -> Policy:
+    """The printed policy: of definitions, or of all with the prefix."""
+    functions = [one for text in texts for one in deployed(parse(text))]
+    scope = Scope(
+        place=PLACE,
+        functions=tuple(functions),
+        bucket_prefix=prefix,
+        function_prefix=prefix,
+        any_state=True,
+    )
+    return document(role_kind("deployer").statements(scope))
+
+
+def requests_of(calls: list[Call]) -> list[Request]:
+    account = Account(ACCOUNT, REGION)
+    return [request for call in calls for request in account.requests(*call)]
+
+
+def life_of_a_deployment(folder: Path, calls: list[Call]) -> str:
+    """Deploy, change, roll back and remove; the definition."""
+    (folder / "run.sh").write_text("#!/bin/sh\n")
     subnet, group = network()
-    encrypted_bucket("queries")
-    boundary_policy()
+    encrypted_bucket("blast-queries")
+    make_boundary("blast")
     text = BLAST.replace("SUBNET", subnet).replace("GROUP", group)
     cloud = AwsCloud(lambda service: resolve(service))
     calls.clear()
-    deploy(cloud, aws, text.replace("MORE", MORE).replace("BOUNDARY", BOUNDARY))
-    policy = boto_policy("orchgpu-blast-eu-west-1")
+    deploy(cloud, folder, text.replace("MORE", MORE))
+    policy = boto_policy("blast-eu-west-1")
     assert any("kms:Decrypt" in statement["Action"] for statement in policy["Statement"])
-    changed = deploy(cloud, aws, text.replace("MORE", LESS).replace("BOUNDARY", ""))
+    changed = deploy(cloud, folder, text.replace("MORE", LESS))
     assert any("reserved 5 → None" in step for step in changed)
     execute(prepare_rollback("blast", 1, cloud), cloud, lambda *_: None)
     assert drifts(["blast"], cloud) == ()
     execute(prepare_removal(["blast"], cloud), cloud, lambda *_: None)
     assert prepare_removal(["blast"], cloud).plan.empty
     cloud.close()
-    free = {"sts:GetCallerIdentity"}
-    needed = {f"{s}:{RENAMED.get(o, o)}" for s, o in (call.split(":") for call in calls)} - free
-    assert needed - listed() == set()
+    return text.replace("MORE", LESS)
+
+
+def test_every_call_of_deploys_changes_and_removals_is_listed_and_allowed(
+    aws: Path, calls: list[Call]
+) -> None:
+    text = life_of_a_deployment(aws, calls)
+    needed = {request.action for request in requests_of(calls)}
     assert {"kms:DescribeKey", "ec2:DescribeNetworkInterfaces", "s3:PutBucketTagging"} <= needed
-    assert {"lambda:DeleteFunctionConcurrency", "iam:DeleteRolePermissionsBoundary"} <= needed
+    assert {"lambda:DeleteFunctionConcurrency", "iam:PassRole", "logs:TagResource"} <= needed
+    assert needed - listed() == set()
+    for policy in (of_deployer(text), of_deployer(prefix="blast")):
+        assert [str(one) for one in requests_of(calls) if not allowed(one, [policy])] == []
 
 
-def test_a_moved_tag_of_an_image_is_a_change(aws: Path, calls: dict[str, None]) -> None:
+def test_a_deployer_of_other_names_may_do_nothing_of_it(aws: Path, calls: list[Call]) -> None:
+    """Each call is refused but those that IAM limits to no resource, or that are about all."""
+    text = life_of_a_deployment(aws, calls)
+    open_to_all = {
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeVpcs",
+        "lambda:ListFunctions",
+        "logs:DescribeLogGroups",
+        "iam:GetPolicy",
+        "kms:DescribeKey",
+    }
+    others = (of_deployer(text.replace("blast", "other")), of_deployer(prefix="other"))
+    for policy in others:
+        passed = [one for one in requests_of(calls) if allowed(one, [policy])]
+        about_state = [one for one in passed if PLACE.state_bucket in one.resource]
+        assert {one.action for one in passed if one not in about_state} <= open_to_all
+
+
+def test_a_moved_tag_of_an_image_is_a_change(aws: Path, calls: list[Call]) -> None:
+    make_boundary("picture")
     first = pushed_image("1", "a")
     cloud = AwsCloud(lambda service: resolve(service))
     calls.clear()
@@ -184,4 +243,9 @@ def test_a_moved_tag_of_an_image_is_a_change(aws: Path, calls: dict[str, None]) 
     assert first in step
     assert second in step
     cloud.close()
-    assert "ecr:DescribeImages" in calls
+    policies = [of_deployer(IMAGE), of_deployer(prefix="picture")]
+    by_test = {"ecr:DescribeRepositories", "ecr:PutImage", "ecr:CreateRepository"}
+    found = [one for one in requests_of(calls) if one.action not in by_test]
+    assert "ecr:DescribeImages" in {one.action for one in found}
+    for policy in policies:
+        assert [str(one) for one in found if not allowed(one, [policy])] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import re
 from pathlib import Path
@@ -10,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from corekit.values import replace
 from fdl.parse import parse
 from fdl.plan.groups import deployed
 from fdl.plan.resources import DeployTarget
 from orchgpu.permissions.model import Scope, document, trust
 from orchgpu.permissions.registry import role_kind, role_names
 from tests.commandline import done
+from tests.iam_policies import Request, allowed
 
 ROOT = Path(__file__).resolve().parents[3]
 PLACE = DeployTarget(account="123456789012", region="eu-west-1")
@@ -75,13 +76,9 @@ def actions_of(policy: dict[str, Any]) -> set[str]:
     return {action for one in allowed for action in one["Action"]}
 
 
-def allows(policy: dict[str, Any], action: str, resource: str) -> bool:
-    return any(
-        one["Effect"] == "Allow"
-        and action in one["Action"]
-        and any(fnmatch.fnmatchcase(resource, r) for r in one["Resource"])
-        for one in policy["Statement"]
-    )
+def allows(policy: dict[str, Any], action: str, resource: str, **context: str) -> bool:
+    named = {f"iam:{key}": value for key, value in context.items()}
+    return allowed(Request(action, resource, named), [policy])
 
 
 @pytest.mark.parametrize("role", HEADINGS)
@@ -98,7 +95,9 @@ def test_a_policy_has_the_actions_of_the_readme(role: str) -> None:
     assert actions_of(policy_of(role, given)) == listed
 
 
-@pytest.mark.parametrize("role", ["deployer", "orchestrator", "function", "host", "user", "doctor"])
+@pytest.mark.parametrize(
+    "role", ["boundary", "deployer", "orchestrator", "function", "host", "user", "doctor"]
+)
 def test_every_statement_is_complete_and_no_sid_comes_twice(role: str) -> None:
     for given in (scope(), Scope(place=PLACE)) if role != "function" else (scope(),):
         statements = policy_of(role, given)["Statement"]
@@ -122,12 +121,133 @@ def test_with_a_definition_a_policy_names_its_resources() -> None:
     assert not allows(orchestrator, "s3:PutObject", "arn:aws:s3:::search-in/queries/x")
 
 
-def test_without_a_definition_it_covers_later_functions() -> None:
-    deployer = policy_of("deployer", Scope(place=PLACE))
-    assert allows(deployer, "s3:CreateBucket", "arn:aws:s3:::any")
-    assert allows(deployer, "iam:CreateRole", "arn:aws:iam::123456789012:role/orchgpu-any")
-    assert not allows(deployer, "iam:CreateRole", "arn:aws:iam::123456789012:role/admin")
-    assert not allows(deployer, "s3:GetObject", "arn:aws:s3:::any/x")
+LAB = Scope(place=PLACE, bucket_prefix="lab-", function_prefix="lab-")
+IAM = f"arn:aws:iam::{PLACE.account}"
+LIMIT = f"{IAM}:policy/orchgpu-functions"
+MADE = f"{IAM}:role/orchgpu/functions/lab-a-eu-west-1"
+WHERE = f"{PLACE.region}:{PLACE.account}"
+STATE = f"arn:aws:s3:::{PLACE.state_bucket}"
+
+
+def test_with_prefixes_it_covers_later_functions() -> None:
+    deployer = policy_of("deployer", LAB)
+    assert allows(deployer, "s3:CreateBucket", "arn:aws:s3:::lab-any")
+    assert allows(deployer, "iam:CreateRole", MADE, PermissionsBoundary=LIMIT)
+    assert allows(deployer, "iam:PutRolePolicy", MADE, PermissionsBoundary=LIMIT)
+    assert allows(deployer, "iam:PassRole", MADE, PassedToService="lambda.amazonaws.com")
+    assert allows(deployer, "logs:TagResource", f"arn:aws:logs:{WHERE}:log-group:/aws/lambda/lab-a")
+
+
+TO_LAMBDA = {"PassedToService": "lambda.amazonaws.com"}
+#: What would make a deployer an administrator, or touch what is not its own.
+FORBIDDEN = [
+    ("iam:CreateRole", MADE, {}),
+    ("iam:CreateRole", MADE, {"PermissionsBoundary": f"{IAM}:policy/other"}),
+    ("iam:CreateRole", f"{IAM}:role/admin", {"PermissionsBoundary": LIMIT}),
+    ("iam:CreateRole", f"{IAM}:role/orchgpu-deployer", {"PermissionsBoundary": LIMIT}),
+    ("iam:PutRolePolicy", MADE, {}),
+    ("iam:PutRolePolicy", f"{IAM}:role/orchgpu-deployer", {}),
+    ("iam:PutRolePolicy", f"{IAM}:role/orchgpu-deployer", {"PermissionsBoundary": LIMIT}),
+    ("iam:PutRolePolicy", f"{IAM}:role/orchgpu-orchestrator", {"PermissionsBoundary": LIMIT}),
+    ("iam:DeleteRole", f"{IAM}:role/orchgpu-orchestrator", {}),
+    ("iam:DeleteRolePermissionsBoundary", MADE, {"PermissionsBoundary": LIMIT}),
+    ("iam:PutRolePermissionsBoundary", MADE, {"PermissionsBoundary": f"{IAM}:policy/other"}),
+    ("iam:AttachRolePolicy", MADE, {"PermissionsBoundary": LIMIT}),
+    ("iam:UpdateAssumeRolePolicy", f"{IAM}:role/orchgpu-orchestrator", {}),
+    ("iam:CreatePolicyVersion", LIMIT, {}),
+    ("iam:SetDefaultPolicyVersion", LIMIT, {}),
+    ("iam:DeletePolicy", LIMIT, {}),
+    ("iam:CreateUser", f"{IAM}:user/me", {}),
+    ("iam:CreateAccessKey", f"{IAM}:user/admin", {}),
+    ("iam:PassRole", f"{IAM}:role/admin", TO_LAMBDA),
+    ("iam:PassRole", f"{IAM}:role/orchgpu-orchestrator", TO_LAMBDA),
+    ("iam:PassRole", MADE, {"PassedToService": "ec2.amazonaws.com"}),
+    ("sts:AssumeRole", f"{IAM}:role/admin", {}),
+    ("lambda:UpdateFunctionCode", f"arn:aws:lambda:{WHERE}:function:payroll", {}),
+    ("lambda:InvokeFunction", f"arn:aws:lambda:{WHERE}:function:payroll", {}),
+    ("lambda:AddPermission", f"arn:aws:lambda:{WHERE}:function:payroll", {}),
+    ("s3:PutLifecycleConfiguration", "arn:aws:s3:::payroll", {}),
+    ("s3:PutBucketNotification", "arn:aws:s3:::payroll", {}),
+    ("s3:DeleteBucket", "arn:aws:s3:::payroll", {}),
+    ("s3:PutBucketPolicy", "arn:aws:s3:::lab-in", {}),
+    ("s3:GetObject", "arn:aws:s3:::payroll/x", {}),
+    ("s3:GetObject", "arn:aws:s3:::lab-in/x", {}),
+    ("sqs:ReceiveMessage", f"arn:aws:sqs:{WHERE}:payroll-jobs", {}),
+    ("sqs:DeleteQueue", f"arn:aws:sqs:{WHERE}:payroll-jobs", {}),
+    ("logs:PutRetentionPolicy", f"arn:aws:logs:{WHERE}:log-group:/aws/lambda/payroll:*", {}),
+    ("logs:DeleteLogGroup", f"arn:aws:logs:{WHERE}:log-group:/aws/lambda/lab-a:*", {}),
+    ("secretsmanager:GetSecretValue", f"arn:aws:secretsmanager:{WHERE}:secret:lab-a-AbCdEf", {}),
+    ("kms:Decrypt", f"arn:aws:kms:{WHERE}:key/1", {}),
+]
+
+
+@pytest.mark.parametrize(("action", "resource", "context"), FORBIDDEN)
+def test_a_deployer_cannot_rise_above_its_functions(
+    action: str, resource: str, context: dict[str, str]
+) -> None:
+    definition = scope(FDL.replace("search", "lab-a"))
+    for given in (LAB, definition):
+        assert not allows(policy_of("deployer", given), action, resource, **context)
+
+
+@pytest.mark.parametrize("role", ["deployer", "orchestrator", "user", "boundary"])
+def test_no_role_gets_every_bucket_queue_or_function(role: str) -> None:
+    for given in (LAB, scope()):
+        policy = policy_of(role, given)
+        for action, resource in (
+            ("s3:GetObject", "arn:aws:s3:::payroll/x"),
+            ("s3:PutObject", "arn:aws:s3:::payroll/x"),
+            ("s3:ListBucket", "arn:aws:s3:::payroll"),
+            ("sqs:ReceiveMessage", f"arn:aws:sqs:{WHERE}:payroll-jobs"),
+            ("sqs:SendMessage", f"arn:aws:sqs:{WHERE}:payroll-jobs"),
+            ("lambda:InvokeFunction", f"arn:aws:lambda:{WHERE}:function:payroll"),
+            ("logs:FilterLogEvents", f"arn:aws:logs:{WHERE}:log-group:/aws/lambda/payroll:*"),
+        ):
+            assert not allows(policy, action, resource), (role, action)
+
+
+def test_a_role_within_the_boundary_does_its_work_and_no_more() -> None:
+    """The escalation of the first version: a made role with `*:*`, and code that runs as it."""
+    anything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    risen = {"Version": "2012-10-17", "Statement": [anything]}
+    for given in (LAB, scope(FULL)):
+        boundary = policy_of("boundary", given)
+        assert len(json.dumps(boundary, separators=(",", ":"))) <= 6144
+        refused = [
+            ("iam:CreateUser", f"{IAM}:user/me"),
+            ("s3:PutObject", f"{STATE}/functions/f.json"),
+            ("s3:GetObject", f"{STATE}/functions/f.json"),
+            ("s3:GetObject", "arn:aws:s3:::payroll/x"),
+            ("s3:PutBucketPolicy", "arn:aws:s3:::lab-in"),
+            ("lambda:UpdateFunctionCode", f"arn:aws:lambda:{WHERE}:function:payroll"),
+            ("secretsmanager:GetSecretValue", f"arn:aws:secretsmanager:{WHERE}:secret:x-AbCdEf"),
+            ("sts:AssumeRole", f"{IAM}:role/admin"),
+        ]
+        for action, resource in refused:
+            assert not allowed(Request(action, resource), [risen], boundary), action
+    code = {"lambda:SourceFunctionArn": f"arn:aws:lambda:{WHERE}:function:lab-a"}
+    interface = Request("ec2:CreateNetworkInterface", "*", code)
+    assert not allowed(interface, [risen], policy_of("boundary", LAB))
+
+
+@pytest.mark.parametrize("text", [FDL, FULL])
+def test_the_boundary_allows_what_a_function_role_does(text: str) -> None:
+    """Every statement of the role, with its wildcards as an example."""
+    text = text.replace("search", "lab-a")
+    role = policy_of("function", scope(text))
+    key = {"kms:ViaService": "s3.eu-west-1.amazonaws.com"}
+    secrets = replace(LAB, secret_prefix="lab-")
+    for boundary in (policy_of("boundary", secrets), policy_of("boundary", scope(text))):
+        lacking = [
+            str(request)
+            for one in role["Statement"]
+            if one["Effect"] == "Allow"
+            for action in one["Action"]
+            for resource in one["Resource"]
+            for request in [Request(action, resource.replace("?", "x").replace("*", "x"), key)]
+            if not allowed(request, [role], boundary)
+        ]
+        assert lacking == []
 
 
 def test_a_role_is_passed_to_lambda_only() -> None:
@@ -153,7 +273,7 @@ def test_the_command_prints_json_that_iam_accepts(tmp_path: Path) -> None:
     file.write_text(FDL)
     printed = done(["iam", "deployer", str(file), *ACCOUNT])
     assert printed.exit_code == 0, printed.output
-    assert json.loads(printed.stdout) == policy_of("deployer", scope())
+    assert json.loads(printed.stdout) == policy_of("deployer", replace(scope(), any_state=True))
     assert list(json.loads(printed.stdout)) == ["Version", "Statement"]
     trusted = done(["iam", "orchestrator", "--trust", *ACCOUNT])
     assert json.loads(trusted.stdout) == trust("ec2.amazonaws.com", PLACE)
@@ -166,5 +286,12 @@ def test_the_command_lists_roles_and_refuses_what_it_cannot_print() -> None:
     assert [line.split()[0] for line in listed.stdout.splitlines()] == role_names()
     assert done(["iam", "nobody", *ACCOUNT]).exit_code == 2
     assert "give its FILE" in done(["iam", "function", *ACCOUNT]).stderr
+    everything = done(["iam", "deployer", *ACCOUNT])
+    assert everything.exit_code == 2
+    assert "every bucket and function of the account" in everything.stderr
+    stems = ["--bucket-prefix", "*", "--function-prefix", "lab-"]
+    assert "letters, digits" in done(["iam", "deployer", *stems, *ACCOUNT]).stderr
+    stems[1] = "lab-"
+    assert done(["iam", "user", *stems, *ACCOUNT]).exit_code == 0
     china = done(["iam", "host", "--account", "1", "--region", "cn-north-1"])
     assert china.exit_code == 0

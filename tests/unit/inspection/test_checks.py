@@ -86,7 +86,7 @@ def test_concurrency_is_compared_with_devices(
 
 def test_a_reservation_is_compared_with_the_concurrency_of_jobs() -> None:
     text = FDL.replace("queries}}", "queries}, concurrency: 50}")
-    for reserved, verdict in ((0, WRONG), (5, WARNING), (50, GOOD)):
+    for reserved, verdict in ((0, WRONG), (5, WARNING), (51, WARNING), (52, GOOD)):
         answer = {"ReservedConcurrentExecutions": reserved}
         account = Account({"lambda.GetFunctionConcurrency": answer})
         given = subject(functions=inspected(text, deployed=True))
@@ -118,8 +118,25 @@ def test_a_declared_reservation_is_changed_in_the_file() -> None:
     last = account.findings("concurrency", given)[-1]
     assert (last.verdict, last.remedy) == (
         WARNING,
-        "set job.concurrency to 5, or change reserved_concurrency",
+        "set job.concurrency to 3, or change reserved_concurrency (job.concurrency + 2 = 52)",
     )
+    assert "has two starts for a moment" in last.message
+
+
+def test_a_reservation_leaves_two_more_than_devices_for_second_starts() -> None:
+    answer = {"ReservedConcurrentExecutions": 4}
+    account = Account({"lambda.GetFunctionConcurrency": answer})
+    given = subject(functions=inspected(FDL, deployed=True), devices=4)
+    last = account.findings("concurrency", given)[-1]
+    assert last.verdict is WARNING
+    assert "(devices + 2 = 6)" in (last.remedy or "")
+
+
+def test_a_function_that_only_its_event_starts_needs_no_more_than_its_jobs() -> None:
+    text = FDL.replace("queries}}", "queries}, concurrency: 5, start: event}")
+    account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 5}})
+    given = subject(functions=inspected(text, deployed=True))
+    assert account.verdicts("concurrency", given)[-1] is GOOD
 
 
 def test_a_new_account_cannot_start_gpu_instances() -> None:

@@ -44,6 +44,14 @@ def test_every_program_of_every_stage_is_a_module_with_a_ready_file(tmp_path: Pa
                 assert command[-2:] == ("--ready-file", str(tmp_path / "ready" / f"{name}.json"))
 
 
+def test_every_host_gets_the_programs(tmp_path: Path) -> None:
+    built = programs(tmp_path, programs={"blast": "/usr/bin/blastp -evalue {e}", "a": "/bin/cat"})
+    for host in ("gpu-a", "gpu-b"):
+        command = built.program(host, READY).command
+        given = [command[at + 1] for at, word in enumerate(command) if word == "--program"]
+        assert given == ["a=/bin/cat", "blast=/usr/bin/blastp -evalue {e}"]
+
+
 def test_moto_needs_its_bridge_before_anything_is_deployed(tmp_path: Path) -> None:
     stages = programs(tmp_path, cloud="moto").stages()
     assert stages.index(("bridge",)) < stages.index(("orchestrator", "console", "collector"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ async def test_an_unexpected_answer_does_not_end_a_loop(
     monkeypatch.setattr(bridge_module, "DISCOVER_S", 0.01)
     monkeypatch.setattr(bridge_module, "_BACK_OFF_S", 0.01)
     moto: Any = Babbling()
-    sandbox: Any = None
+    sandbox: Any = SimpleNamespace()
     async with Nursery("bridge") as nursery:
         bridge = Bridge(moto, sandbox, tmp_path, nursery, CloudClock(SystemClock()))
         await bridge.start()

@@ -100,6 +100,73 @@ def test_a_throttled_event_backs_off_until_it_is_too_old() -> None:
     assert "responsePayload" not in records[0].body
 
 
+def throttled_events(*, backs_off: bool) -> InvocationQueue:
+    """Two events that found no slot: the next try is after 1 s."""
+    events = queue()
+    events.backs_off = backs_off
+    for name in ("1", "2"):
+        events.accept(0.0, name, "{}")
+    for name in started(events, 0.0):
+        events.ended(0.0, name, THROTTLED)
+    return events
+
+
+def test_a_free_slot_ends_the_pause_of_the_oldest_throttled_event() -> None:
+    events = throttled_events(backs_off=False)
+    assert started(events, 0.5) == []
+    assert events.slot_free(0.5)
+    assert started(events, 0.5) == ["1"]
+    events.ended(0.6, "1", THROTTLED)  # another function took the slot: it is the oldest still
+    assert events.slot_free(0.7)
+    assert started(events, 0.7) == ["1"]
+    assert events.slot_free(0.8)
+    assert started(events, 0.8) == ["2"]
+    assert not events.slot_free(0.9)
+    assert started(events, 1.0) == []  # its first pause ends, and it runs already
+    assert events.ended(1.0, "1", FAILED) == []
+    assert not events.slot_free(1.0)  # a retry after an error keeps its minute
+    assert started(events, 60.9) == []
+    assert started(events, 61.0) == ["1"]
+
+
+def test_in_weather_a_free_slot_ends_no_pause() -> None:
+    events = throttled_events(backs_off=True)
+    assert not events.slot_free(0.5)
+    assert started(events, 0.999) == []
+    assert started(events, 1.0) == ["1", "2"]
+
+
+def test_a_slot_that_is_free_too_late_finds_an_expired_event() -> None:
+    events = queue(event_age_s_max=60.0)
+    events.backs_off = False
+    events.accept(0.0, "1", "{}")
+    started(events, 0.0)
+    events.ended(0.0, "1", THROTTLED)
+    assert events.slot_free(61.0)
+    starting, (record,) = events.start_due(61.0)
+    assert starting == []
+    assert record.body["requestContext"]["condition"] == "EventAgeExceeded"  # type: ignore[index]
+
+
+def test_why_an_event_does_not_run_is_noted_once() -> None:
+    events = queue(retries_max=0, event_age_s_max=60.0)
+    noted: list[tuple[str, str]] = []
+    events.note = lambda invocation, condition: noted.append((invocation.request_id, condition))
+    for name, end in (("failing", FAILED), ("good", DONE), ("late", THROTTLED)):
+        events.accept(0.0, name, "{}")
+        started(events, 0.0)
+        events.ended(0.0, name, end)
+    for at_s in (1.0, 3.0):
+        started(events, at_s)
+        events.ended(at_s, "late", THROTTLED)
+    started(events, 61.0)
+    assert noted == [
+        ("failing", "RetriesExhausted"),
+        ("late", "Throttled"),
+        ("late", "EventAgeExceeded"),
+    ]
+
+
 def test_a_deleted_functions_run_may_end_late() -> None:
     events = queue()
     events.accept(0.0, "1", "{}")
@@ -120,6 +187,15 @@ def test_environments_are_reused_last_in_first_out() -> None:
     assert pool.acquire("f", "other code") is not None
     assert pool.outdated(3.0, {"f": "other code"}) == [first[0].id]
     assert pool.outdated(700.0, {"f": "r"}) == [first[0].id]
+
+
+def test_idle_environments_beyond_their_number_end_oldest_first() -> None:
+    pool = EnvironmentPool(idle_max=2)
+    made = [pool.acquire("f", "r") for _ in range(4)]
+    for at_s, slot in enumerate(made):
+        assert slot is not None
+        pool.release(float(-at_s), slot[0].id)  # the last one is idle longest
+    assert pool.outdated(1.0, {"f": "r"}) == [4, 3]
 
 
 def test_reserved_concurrency_limits_one_function_and_is_kept_from_the_others() -> None:

@@ -122,7 +122,7 @@ def record(step: Step = Step.RESERVED, **changes: Any) -> Record:
         "owner": ME,
         "attempt": 1,
         "step": step,
-        "strikes": 1,
+        "ended_owners": ("s-dead",),
         "waiting_since_s": None,
         "handle": "h-record",
         **changes,

@@ -44,12 +44,16 @@ INPUT = InputEvent(
 )
 
 
-def _failure(kind: str, message: str, condition: str = "RetriesExhausted") -> str:
+def _failure(kind: str, message: str, condition: str = "RetriesExhausted", runs: int = 1) -> str:
     key = staging_key("search", JOB, 2, 9)
     return json.dumps(
         {
             "version": "1.0",
-            "requestContext": {"condition": condition, "approximateInvokeCount": 1},
+            "requestContext": {
+                "requestId": "start-1",
+                "condition": condition,
+                "approximateInvokeCount": runs,
+            },
             "requestPayload": {"Records": [{"s3": {"object": {"key": key}}}]},
             "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
             "responsePayload": {"errorType": kind, "errorMessage": message},
@@ -69,13 +73,22 @@ def _failure(kind: str, message: str, condition: str = "RetriesExhausted") -> st
             Reason.FUNCTION_CRASHED,
         ),
         (_failure("Runtime.ImportModuleError", "no module"), Reason.FUNCTION_ERROR),
-        (_failure("", "", "EventAgeExceeded"), Reason.NOT_STARTED),
+        (
+            _failure("Sandbox.Timedout", "INIT timed out after 10.00 seconds"),
+            Reason.START_TIMED_OUT,
+        ),
+        (_failure("Runtime.ExitError", "Error: signal: killed"), Reason.FUNCTION_CRASHED),
+        (_failure("Runtime.OutOfMemory", "Runtime was out of memory"), Reason.OUT_OF_MEMORY),
+        (_failure("", "", "EventAgeExceeded"), Reason.EVENT_EXPIRED),
+        (_failure("", "", "EventAgeExceeded", runs=0), Reason.THROTTLED),
+        (_failure("", "", "ZeroReservedConcurrency", runs=0), Reason.THROTTLED),
     ],
 )
 def test_lambdas_failure_records_name_the_attempt_and_why(body: str, reason: Reason) -> None:
     (notice,) = read_completion(body)
     assert isinstance(notice, InvocationFailed)
     assert (notice.job, notice.attempt, notice.reason) == (JOB, 2, reason)
+    assert notice.request == "start-1"
 
 
 def test_result_events_name_their_job() -> None:

@@ -184,3 +184,21 @@ def test_a_decorated_function_is_still_a_function() -> None:
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         orchgpu.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("arguments", "queued"),
+    [("", True), (', gpu="none"', True), (', job={"attempts": 2}', True), (', job="none"', False)],
+)
+def test_a_decorated_function_has_jobs_unless_it_declines_them(
+    tmp_path: Path, arguments: str, queued: bool
+) -> None:
+    file = tmp_path / "step.py"
+    file.write_text(
+        "import orchgpu\n\n"
+        f"@orchgpu.function(input='raw/in', output='done/out'{arguments})\n"
+        "def step(work):\n    pass\n"
+    )
+    (function,) = read_document(file).functions.aws
+    assert (function.queued, function.gpu) == (queued, None)
+    assert [str(storage.path) for storage in function.user_input] == ["raw/in"]

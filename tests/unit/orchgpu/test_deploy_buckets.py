@@ -12,12 +12,12 @@ from fdl.parse import parse
 from fdl.plan.resources import Bucket, Expiry
 from orchgpu.adapters.aws.deploy.expiry import Expiries
 from orchgpu.adapters.aws.deploy.facts import FactsReader
-from orchgpu.adapters.aws.deploy.storage import Buckets, StateObjects
+from orchgpu.adapters.aws.deploy.storage import Buckets
 from tests.unit.orchgpu.test_deploy_settling import AWS, Cloud, NoLock
 
 
 def buckets(cloud: Cloud) -> Buckets:
-    return Buckets(cloud.client, AWS, cloud.settling)
+    return Buckets(cloud.client, AWS)
 
 
 def test_the_region_of_a_bucket_is_seen() -> None:
@@ -85,7 +85,7 @@ def put(expiry: Expiry, before: dict[str, Any]) -> dict[str, Any]:
         "provide-client-params.s3.PutBucketLifecycleConfiguration",
         lambda params, **_: sent.update(params),
     )
-    Expiries(cloud.client, NoLock, cloud.settling).put(expiry)
+    Expiries(cloud.client, NoLock).put(expiry)
     cloud.stub.assert_no_pending_responses()
     return sent
 
@@ -130,10 +130,10 @@ functions:
 
 
 def reader_of(cloud: Cloud) -> FactsReader:
-    """A reader that finds no ledger, and asks `cloud` about the one bucket of the file."""
-    cloud.stub.add_response("list_objects_v2", {}, {"Bucket": AWS.state_bucket, "Prefix": ANY})
-    state = StateObjects(cloud.client, AWS)
-    return FactsReader(lambda _: cloud.client, AWS, state, buckets(cloud))
+    """A reader that finds the boundary, and asks `cloud` about the one bucket of the file."""
+    iam = Cloud("iam").answers("get_policy", {"Policy": {}})
+    clients = {"iam": iam.client, "s3": cloud.client}
+    return FactsReader(clients.__getitem__, AWS, buckets(cloud))
 
 
 def test_a_bucket_of_another_account_is_named_as_such_before_the_plan() -> None:
@@ -160,5 +160,5 @@ def test_only_a_customers_key_needs_rights(algorithm: str, key: str | None, foun
     rule = {"SSEAlgorithm": algorithm, **({"KMSMasterKeyID": key} if key else {})}
     configuration = {"Rules": [{"ApplyServerSideEncryptionByDefault": rule}]}
     cloud.answers("get_bucket_encryption", {"ServerSideEncryptionConfiguration": configuration})
-    facts = reader.facts(parse(BLAST).functions.aws)
+    facts = reader.facts(parse(BLAST + "    job: none\n").functions.aws)
     assert facts.bucket_keys == ({"in-1": key} if found else {})

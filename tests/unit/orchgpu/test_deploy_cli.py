@@ -115,3 +115,33 @@ def test_what_travels_can_be_put_into_an_image(folder: Path) -> None:
     assert "name one (aaa, bbb)" in several.stderr
     run(["package", "two.yaml", "ccc", "--out", "x"], 3)
     run(["package", "two.yaml", "aaa", "--out", "task"], 2)  # it is there already
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (["fdl.yaml"], "give the definition, as pipeline/fdl.yaml"),
+        (["a.yaml", "b.yml"], "give the definition, a .yaml or .py file in it"),
+        ([], "give the definition, a .yaml or .py file in it"),
+    ],
+)
+def test_a_folder_instead_of_a_definition_is_named_as_such(
+    folder: Path, files: list[str], told: str
+) -> None:
+    (folder / "pipeline").mkdir()
+    (folder / "pipeline/other.yaml").write_text("jobs: {}\n")
+    for name in files:
+        (folder / "pipeline" / name).write_text(GOOD)
+    assert run(["deploy", "pipeline"], 2).stderr == f"orchgpu: pipeline is a folder: {told}\n"
+
+
+def test_a_package_takes_no_file_from_outside_unless_it_is_allowed(folder: Path) -> None:
+    (folder / "work").mkdir()
+    (folder / "work/f.yaml").write_text(GOOD.replace("run.sh", "../run.sh"))
+    command = ["package", "work/f.yaml", "--out", "f.zip"]
+    refused = run(command, 2)
+    assert "work/../run.sh leads out of the definition's folder" in refused.stderr
+    assert not (folder / "f.zip").exists()
+    run([*command, "--allow-outside"])
+    with zipfile.ZipFile(folder / "f.zip") as archive:
+        assert "script/run.sh" in archive.namelist()

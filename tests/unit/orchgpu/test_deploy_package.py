@@ -99,6 +99,24 @@ def test_the_users_files_may_not_replace_the_runner(folder: Path) -> None:
         build(function(), folder)
 
 
+@pytest.mark.parametrize("name", ["boto3.py", "sitecustomize.py", "json/__init__.py", "select.so"])
+def test_the_users_files_may_not_be_modules_that_the_runner_imports(
+    folder: Path, name: str
+) -> None:
+    """The package is the first folder of Lambda's import path."""
+    (folder / "extra" / name).parent.mkdir(exist_ok=True)
+    (folder / "extra" / name).write_text("")
+    with pytest.raises(AppError, match="the runner would import"):
+        build(function(), folder)
+
+
+@pytest.mark.parametrize("name", ["json/data.txt", "libs/boto3.py", "types.csv"])
+def test_other_files_may_have_names_of_modules(folder: Path, name: str) -> None:
+    (folder / "extra" / name).parent.mkdir(exist_ok=True)
+    (folder / "extra" / name).write_text("")
+    assert name in members(build(function(), folder).data)
+
+
 def test_a_handlers_module_lies_where_its_dots_say(folder: Path) -> None:
     (folder / "bin/answer.py").write_text("def answer(work): ...\n")
     text = "functions: {aws: [{lambda: {name: f, handler: bin.answer.answer}}]}"

@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fdl.plan.desired import desired
 from fdl.plan.functions import Code
 from fdl.plan.plan import Plan
 from fdl.plan.resources import DeployTarget
+from fdl.written import written
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision, chosen, revision_of
 
@@ -25,6 +27,11 @@ TEXT = "functions: {aws: [{lambda: {name: f, init_script: a.sh, output: [{path: 
 
 class Bucket:
     """One bucket of S3 with conditional writes."""
+
+    #: Of a client: its service, and no operation that AWS refuses for a while.
+    meta = SimpleNamespace(
+        service_model=SimpleNamespace(service_name="s3"), method_to_api_mapping={}
+    )
 
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
@@ -59,6 +66,31 @@ def revision(number: int = 1, sha256: str = "0" * 64) -> Revision:
     (function,) = parse(TEXT).functions.aws
     wanted = desired(function, PLACE, Code(sha256=sha256, size=1), Budget())
     return revision_of(wanted, number=number, at_s=5.0, note="", plan=Plan(), package=sha256)
+
+
+@pytest.mark.parametrize(
+    ("number", "note", "summary", "changes"),
+    [
+        (1, "", ("+ bucket in", "+ queue f-jobs"), "first deploy"),
+        (2, "", ("~ function f: memory_mib 512 → 1024", "+ queue x"), "function f: memory_mib"),
+        (3, "rollback to 1", ("~ function f: memory_mib 1024 → 512",), "rollback to 1"),
+    ],
+)
+def test_a_revision_has_one_line_for_people(
+    number: int, note: str, summary: tuple[str, ...], changes: str
+) -> None:
+    found = replace(revision(number), note=note, summary=summary).changes
+    assert found.startswith(changes)
+    assert "+" not in found
+
+
+def test_the_lines_of_the_file_come_back_with_a_revision() -> None:
+    lines = written(parse(TEXT), "f")
+    assert lines is not None
+    revisions = Revisions(Bucket(), PLACE)
+    revisions.write(replace(revision(), written=lines), b"zip")
+    (found,) = revisions.of("f")
+    assert found.written == lines
 
 
 def test_a_revision_comes_back_as_it_was() -> None:

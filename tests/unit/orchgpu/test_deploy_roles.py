@@ -1,6 +1,8 @@
 """`iam: {create: true}`: the least that a function needs, made and removed with it."""
 
+import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from moto import mock_aws
 
 from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
@@ -17,14 +20,18 @@ from fdl.plan.desired import desired
 from fdl.plan.facts import Facts
 from fdl.plan.functions import Code
 from fdl.plan.plan import Action, Step
-from fdl.plan.resources import Bucket, DeployTarget, FunctionResource, Ledger, Role, key_of
+from fdl.plan.resources import Bucket, DeployTarget, FunctionResource, Ledger, Role
 from fdl.plan.roles import role_name, role_of
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
-from orchgpu.adapters.aws.deploy.roles import Roles
+from orchgpu.adapters.aws.deploy.roles import TRUST, Roles
 from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")
+LIMIT = "arn:aws:iam::123456789012:policy/limit"
+ANYTHING = json.dumps(
+    {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+)
 BLAST = """\
 functions:
   aws:
@@ -62,6 +69,7 @@ def test_a_job_function_may_do_what_its_jobs_need() -> None:
     assert found["Envelopes"][1] == [
         "arn:aws:s3:::blast-intermediate/staging/blast/*",
         "arn:aws:s3:::blast-intermediate/results/*",
+        "arn:aws:s3:::blast-intermediate/attempts/*",
     ]
     assert found["Failures"] == (
         ["sqs:SendMessage"],
@@ -76,18 +84,22 @@ def test_only_network_interfaces_have_no_name() -> None:
         wild = [sid for sid, (_, resources) in allowed(text).items() if "*" in resources]
         assert wild == (["Network", "NetworkNotByCode"] if text is BLAST else [])
         assert not any("*" in action for actions, _ in allowed(text).values() for action in actions)
-    assert list(allowed(PLAIN)) == ["Inputs", "Outputs", "Logs", "Absence"]
+    without_jobs = PLAIN + "    job: none\n"
+    assert list(allowed(without_jobs)) == ["Inputs", "Outputs", "Logs", "Failures", "Absence"]
+    assert allowed(without_jobs)["Failures"][1][0].endswith(":grep-dlq")
 
 
 def test_the_function_runs_under_it_on_aws_only() -> None:
     (function,) = parse(PLAIN).functions.aws
-    made_role = "orchgpu-grep-eu-west-1"
+    made_role = "grep-eu-west-1"
     for local in (False, True):
         place = replace(AWS, local=local)
         made = desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources
         (code,) = [r for r in made if isinstance(r, FunctionResource)]
         assert [r.name for r in made if isinstance(r, Role)] == ([] if local else [made_role])
-        assert code.role.endswith("role/orchgpu-function" if local else f"role/{made_role}")
+        assert code.role.endswith(
+            "role/orchgpu-function" if local else f"role/orchgpu/functions/{made_role}"
+        )
     errors = [n for n in lint(parse(PLAIN), place=AWS) if n.severity is Severity.ERROR]
     assert errors == []
 
@@ -120,13 +132,11 @@ def test_a_role_is_changed_and_deleted_again(aws: None) -> None:
     assert roles.observe(role.name) is None
     roles.put(role)
     assert roles.observe(role.name) == role
-    smaller = Role(
-        name=role.name, policy={**role.policy, "Statement": role.policy["Statement"][:1]}
-    )
+    smaller = replace(role, policy={**role.policy, "Statement": role.policy["Statement"][:1]})
     roles.put(smaller)
     assert roles.observe(role.name) == smaller
     client.delete_role_policy(RoleName=role.name, PolicyName="orchgpu")
-    assert roles.observe(role.name) == Role(name=role.name, policy={})
+    assert roles.observe(role.name) == replace(role, policy={})
     for _ in range(2):
         roles.delete(role.name)
     assert roles.observe(role.name) is None
@@ -138,6 +148,7 @@ def test_a_whole_deploy_on_aws_makes_its_role_and_removes_it(aws: None, tmp_path
     (tmp_path / "f.yaml").write_text(PLAIN)
     cloud = AwsCloud(lambda service: resolve(service))
     assert not cloud.place.local
+    cloud.client("iam").create_policy(PolicyName="orchgpu-functions", PolicyDocument=ANYTHING)
     steps: list[Any] = []
 
     def tell(_number: int, _count: int, step: Step) -> None:
@@ -161,8 +172,8 @@ def test_a_role_is_named_after_its_region() -> None:
     """Defect 9: roles are of the whole account, functions of one region."""
     (function,) = parse(PLAIN).functions.aws
     there = replace(AWS, region="us-east-1")
-    assert role_of(function, AWS).name == "orchgpu-grep-eu-west-1"
-    assert role_of(function, there).name == "orchgpu-grep-us-east-1"
+    assert role_of(function, AWS).name == "grep-eu-west-1"
+    assert role_of(function, there).name == "grep-us-east-1"
 
 
 def test_the_code_of_a_function_may_not_use_the_rights_on_interfaces() -> None:
@@ -212,15 +223,12 @@ def test_path_boundary_and_tags_of_a_role(aws: None) -> None:
         % "arn:aws:iam::123456789012:policy/limit"
     )
     client = boto3.client("iam")
-    allows = '{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}'
-    document = f'{{"Version": "2012-10-17", "Statement": [{allows}]}}'
-    client.create_policy(PolicyName="limit", PolicyDocument=document)
     roles, role = Roles(lambda: client), role_of(parse(text).functions.aws[0], AWS)
-    assert (role.path, role.full_name) == ("/team/", "team/orchgpu-grep-eu-west-1")
+    assert (role.path, role.full_name) == ("/team/", "team/grep-eu-west-1")
     roles.put(role)
     assert roles.observe(role.name) == role
     client.tag_role(RoleName=role.name, Tags=[{"Key": "theirs", "Value": "x"}])
-    bare = replace(role, boundary="", tags={"createdby": "orchgpu"})
+    bare = replace(role, boundary=LIMIT, tags={"createdby": "orchgpu"})
     roles.put(bare)
     assert roles.observe(role.name) == bare
     kept = client.list_role_tags(RoleName=role.name)["Tags"]
@@ -230,21 +238,43 @@ def test_path_boundary_and_tags_of_a_role(aws: None) -> None:
     client.close()
 
 
-def test_a_role_of_an_older_version_is_kept(aws: None, tmp_path: Path) -> None:
-    """Defect 9: deploys before the region was in the name go on with their role."""
+def test_a_role_of_an_earlier_version_is_replaced(aws: None, tmp_path: Path) -> None:
+    """It has another path, which IAM cannot change, and no boundary."""
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "f.yaml").write_text(PLAIN)
-    cloud = AwsCloud(lambda service: resolve(service))
-    (function,) = parse(PLAIN).functions.aws
-    old = replace(role_of(function, cloud.place), name="orchgpu-grep", tags={})
-    ledger = Ledger(name="grep", bucket=cloud.place.state_bucket, created=(key_of(old),))
-    for resource in (Bucket(name=cloud.place.state_bucket, versioned=False), old, ledger):
-        cloud.apply(Step(action=Action.CREATE, resource=resource), {}, lambda _: None)
-    assert cloud.facts([function]).roles == {"grep": "orchgpu-grep"}
-    execute(prepare(tmp_path / "f.yaml", cloud, Budget()), cloud, lambda *_: None)
     client = boto3.client("iam")
-    assert [role["RoleName"] for role in client.list_roles()["Roles"]] == ["orchgpu-grep"]
+    client.create_policy(PolicyName="orchgpu-functions", PolicyDocument=ANYTHING)
+    client.create_role(RoleName="orchgpu-grep-eu-west-1", AssumeRolePolicyDocument=TRUST)
+    cloud = AwsCloud(lambda service: resolve(service))
+    key = "role/orchgpu-grep-eu-west-1"
+    ledger = Ledger(name="grep", bucket=cloud.place.state_bucket, created=(key,))
+    for resource in (Bucket(name=cloud.place.state_bucket, versioned=False), ledger):
+        cloud.apply(Step(action=Action.CREATE, resource=resource), {}, lambda _: None)
+    execute(prepare(tmp_path / "f.yaml", cloud, Budget()), cloud, lambda *_: None)
+    [role] = client.list_roles()["Roles"]
+    assert (role["RoleName"], role["Path"]) == ("grep-eu-west-1", "/orchgpu/functions/")
+    function = cloud.client("lambda").get_function_configuration(FunctionName="grep")
+    assert function["Role"] == role["Arn"]
     execute(prepare_removal(["grep"], cloud), cloud, lambda *_: None)
     assert client.list_roles()["Roles"] == []
     client.close()
     cloud.close()
+
+
+def test_without_its_boundary_no_role_is_made(
+    aws: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "f.yaml").write_text(PLAIN)
+    with closing(AwsCloud(lambda service: resolve(service))) as cloud:
+        with pytest.raises(AppError, match="orchgpu iam boundary FILE") as caught:
+            prepare(tmp_path / "f.yaml", cloud, Budget())
+        assert caught.value.code is ErrorCode.NOT_FOUND
+        assert "policy/orchgpu-functions does not exist" in caught.value.message
+        monkeypatch.setenv("ORCHGPU_PERMISSIONS_BOUNDARY", LIMIT)
+        with pytest.raises(AppError, match="policy/limit does not exist"):
+            prepare(tmp_path / "f.yaml", cloud, Budget())
+        cloud.client("iam").create_policy(PolicyName="limit", PolicyDocument=ANYTHING)
+        prepared = prepare(tmp_path / "f.yaml", cloud, Budget())
+    [role] = [step.resource for step in prepared.plan.steps if isinstance(step.resource, Role)]
+    assert role.boundary == LIMIT

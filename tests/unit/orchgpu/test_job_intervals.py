@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contract.result import Report, Result
 from corekit.decode import encode
 from corekit.ids import JobId
+from corekit.values import replace
 from gpu_scheduler.model import EndedAttempt, Record, Step
 from orchgpu.core.routing import InputEvent
 from orchgpu.job_intervals import LANES, NAMES, AttemptTimes, JobTimes, intervals, job_times
@@ -130,7 +131,6 @@ def record(**fields: Any) -> Record:
         "owner": None,
         "attempt": 2,
         "step": Step.ENDED,
-        "strikes": 0,
         "waiting_since_s": None,
         "handle": "",
         "block": {"function": "f", "input": encode(source)},
@@ -194,6 +194,32 @@ def test_earlier_attempts_are_those_of_the_record_and_of_their_reports() -> None
     )
     assert ("device", "session", 1.7, 1.8, 1) in bars(found)
     assert ("queue", "pause", 1.95, 2.0, 1) in bars(found)
+
+
+@pytest.mark.parametrize(
+    ("times", "scheduler", "lasting"),
+    [
+        ({}, ("scheduler", "staging", 1.5, None, 1), True),
+        ({"STAGED": 1.6}, ("scheduler", "staging", 1.5, 1.6, 1), True),
+        ({"STAGED": 1.6, "RUNNING": 1.9}, ("scheduler", "staging", 1.5, 1.6, 1), True),
+    ],
+)
+def test_a_first_attempt_without_a_device_is_staged_from_its_receipt(
+    times: dict[str, float], scheduler: tuple[str, str, float, float | None, int], lasting: bool
+) -> None:
+    open_record = replace(record(), attempt=1, with_device=False, times={"RECEIVED": 1.5, **times})
+    found = bars(job_times(open_record, None, {}, {}))
+    assert scheduler in found
+    assert not [one for one in found if one[0] == "device"]
+    assert any(one[3] is None for one in found) is lasting
+
+
+def test_an_ended_attempt_without_a_device_has_its_staging_too() -> None:
+    times = {"RECEIVED": 1.5, "STAGED": 1.6, "RUNNING": 1.7}
+    first = EndedAttempt(n=1, ended_s=1.95, outcome=None, reason="KILLED", lease=None, times=times)
+    found = bars(job_times(record(attempts=(first,)), result(), {}, {}))
+    assert ("scheduler", "staging", 1.5, 1.6, 1) in found
+    assert not [one for one in found if one[0] == "device" and one[4] == 1]
 
 
 def test_a_job_without_a_record_has_the_moments_of_its_result() -> None:

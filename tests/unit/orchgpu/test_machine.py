@@ -134,6 +134,7 @@ def test_a_grant_that_was_taken_too_late_costs_no_attempt(bench: Bench) -> None:
     )
     bench.tell(on.LeaseRenewed(**NOW, job=JOB, attempt=1))
     staging = bench.one(do.StageEnvelope)
+    assert staging.granted is not None
     assert (staging.attempt, staging.granted.lease.fence) == (1, 9)
 
 
@@ -415,11 +416,11 @@ def test_an_orphan_is_adopted_and_resumes_at_its_step(
     assert bench.kinds() == kinds
 
 
-def test_three_strikes_are_poison(bench: Bench) -> None:
+def test_one_more_end_after_three_strikes_is_poison(bench: Bench) -> None:
     block = Bench().read().one(do.OpenAttempt).payload
-    orphan = record(owner=None, block=block)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=record(strikes=3), granted=granted()))
+    dead = record(owner=None, block=block, ended_owners=("s1", "s2", "s3", "s4"))
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=dead))
+    bench.tell(on.Adopted(**NOW, job=JOB, record=dead, granted=granted()))
     assert bench.one(do.WriteResult).result.reason == "POISON"
 
 

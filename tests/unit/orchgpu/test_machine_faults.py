@@ -70,6 +70,25 @@ def test_a_drain_hands_back_what_has_not_started_and_leaves_the_rest(bench: Benc
     assert bench.kinds() == ["HandBack"]
 
 
+@pytest.mark.parametrize("phase", ["opening", "staging"])
+def test_a_drain_hands_back_what_could_not_be_packed_in_time(bench: Bench, phase: str) -> None:
+    bench.read() if phase == "opening" else bench.reserved()
+    bench.tell(on.DrainRequested(**NOW))
+    assert bench.kinds() == []  # it has some time
+    bench.tell(on.DrainRequested(**NOW, last=True))
+    assert bench.kinds() == ["HandBack", "ForgetJob"]
+    assert bench.one(do.HandBack).even_granted
+    assert not bench.machine.jobs
+
+
+def test_the_end_of_a_drain_leaves_a_stored_envelope_to_its_record(bench: Bench) -> None:
+    bench.reserved()
+    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
+    bench.tell(on.DrainRequested(**NOW))
+    bench.tell(on.DrainRequested(**NOW, last=True))
+    assert bench.kinds() == []
+
+
 def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
     bench: Bench,
 ) -> None:
@@ -246,9 +265,10 @@ def test_a_result_written_before_the_end_of_a_preempted_lease_stands(bench: Benc
     assert bench.kinds() == ["FinishJob"]
 
 
-def test_an_adopter_does_not_count_a_preempted_attempt(bench: Bench) -> None:
+@pytest.mark.parametrize("reason", ["PREEMPTED", "NOT_ON_HOST", "BUSY", "THROTTLED"])
+def test_an_adopter_does_not_count_what_its_predecessor_did_not(bench: Bench, reason: str) -> None:
     block = Bench().read().one(do.OpenAttempt).payload
-    between = record(Step.RECEIVED, owner=None, block=block, reason="PREEMPTED", lease=None)
+    between = record(Step.RECEIVED, owner=None, block=block, reason=reason, lease=None)
     bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=between))
     bench.tell(on.Adopted(**NOW, job=JOB, record=between, granted=None))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))

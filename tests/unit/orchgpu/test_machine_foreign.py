@@ -155,7 +155,8 @@ class Objects:
 
 
 def performer(objects: Objects) -> Performer:
-    ports: dict[str, Any] = {"queue": None, "store": objects, "scheduler": None, "timers": None}
+    unused = ("queue", "functions", "scheduler", "timers")  # foreign code is started by its event
+    ports: dict[str, Any] = {"store": objects, **dict.fromkeys(unused)}
     return Performer(
         **ports,
         clock=SystemClock(),

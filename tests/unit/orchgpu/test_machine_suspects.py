@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.keys import job_id
+from corekit.budget import Budget
 from corekit.ids import JobId
 from gpu_scheduler.model import LeaseState, Step
 from orchgpu.core import actions as do
@@ -35,7 +36,7 @@ def orphan(bench: Bench, job: str, key: str, step: Step = Step.RESERVED) -> list
     other = Bench()
     other.tell(message(body(s3_record(key))))
     block = other.machine.jobs[job].payload()
-    left = record(step, owner=None, block=block, holder=JobId(job), strikes=0)
+    left = record(step, owner=None, block=block, holder=JobId(job), ended_owners=("s0",))
     bench.tell(on.Orphaned(**NOW, job=job, function="search", record=left))
     return adopted_now(bench)
 
@@ -45,7 +46,7 @@ def adopted_now(bench: Bench) -> list[str]:
 
 
 def adopt(bench: Bench, job: str, strikes: int = 1) -> None:
-    mine = record(holder=JobId(job), strikes=strikes)
+    mine = record(holder=JobId(job), ended_owners=tuple(f"s{n}" for n in range(strikes)))
     bench.tell(on.Adopted(**NOW, job=job, record=mine, granted=granted()))
 
 
@@ -145,7 +146,7 @@ def test_a_suspect_that_another_replica_took_frees_the_next(bench: Bench) -> Non
 def test_a_poisonous_suspect_ends_and_frees_the_next(bench: Bench) -> None:
     orphan(bench, A, "a")
     orphan(bench, B, "b")
-    adopt(bench, A, strikes=3)
+    adopt(bench, A, strikes=4)
     written = bench.one(do.WriteResult).result
     assert written.reason == "POISON"
     assert adopted_now(bench) == [B]
@@ -185,7 +186,58 @@ def test_a_drain_forgets_what_was_held_back(bench: Bench) -> None:
     bench.tell(message())
     bench.tell(input_read())
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.DrainRequested(**NOW))
-    assert "OpenAttempt" not in bench.kinds()
-    assert adopted_now(bench) == []
+    for last in (False, True):
+        bench.tell(on.DrainRequested(**NOW, last=last))
+        assert "OpenAttempt" not in bench.kinds()
+        assert adopted_now(bench) == []
     assert not bench.machine.jobs
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.WAITING])
+def test_a_job_in_hand_that_has_no_owner_any_more_is_adopted_again(
+    bench: Bench, phase: Phase
+) -> None:
+    """The push that it was disowned was lost, and those of its lease go to its owner."""
+    bench.running()
+    bench.machine.jobs[JOB].phase = phase
+    left = record(Step.STAGED, owner=None, ended_owners=())
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=left))
+    assert bench.kinds() == ["ReadRecord"]
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=left))
+    assert adopted_now(bench) == [JOB]
+
+
+def test_a_suspect_whose_reservation_expired_opens_its_next_attempt_alone(bench: Bench) -> None:
+    bench.read()
+    conflict = record(Step.RECEIVED, owner=None, ended_owners=("s1",), reason="RESERVATION_EXPIRED")
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=conflict))
+    bench.tell(on.Adopted(**NOW, job=JOB, record=conflict, granted=None))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    assert bench.kinds() == ["OpenAttempt"]
+    assert orphan(bench, A, "a") == []  # until it is packed
+    opened = record(Step.WAITING, ended_owners=("s1",), attempt=2)
+    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=opened, explanation=EXPLANATION))
+    assert adopted_now(bench) == [A]  # a job that waits for a grant is not being packed
+    push = on.AttemptGranted(
+        **NOW, job=JOB, attempt=2, granted=granted(2), record=None, pushed=True
+    )
+    bench.tell(push)
+    assert bench.kinds() == []
+    adopt(bench, A)
+    packed(bench, A)
+    assert bench.one(do.RenewLease).job == JOB
+    assert orphan(bench, B, "b") == []
+
+
+def test_before_it_is_poison_a_job_is_packed_once_more_after_a_pause(bench: Bench) -> None:
+    three = ("s1", "s2", "s3")
+    block = Bench().read().one(do.OpenAttempt).payload
+    left = record(owner=None, block=block, ended_owners=three, updated_s=NOW["wall_s"] - 20.0)
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=left))
+    later = bench.one(do.RepeatLater)
+    assert later.in_s == pytest.approx(Budget().last_packing_pause_s - 20.0)
+    assert adopted_now(bench) == []
+    bench.tell(on.RepeatDue(**NOW, job=JOB, action=later.action))
+    assert adopted_now(bench) == [JOB]
+    bench.tell(on.Adopted(**NOW, job=JOB, record=record(ended_owners=three), granted=granted()))
+    assert bench.one(do.StageEnvelope).job == JOB

@@ -34,17 +34,19 @@ class Choking:
         raise self._error
 
 
-def performer(error: BaseException) -> Performer:
+def performer(error: BaseException, *, strict: bool = False) -> Performer:
     nothing: Any = None
     store: Any = Choking(error)
     return Performer(
         queue=nothing,
         store=store,
+        functions=nothing,
         scheduler=nothing,
         timers=nothing,
         render=nothing,
         clock=SystemClock(),
         budget=Budget(),
+        strict=strict,
     )
 
 
@@ -109,6 +111,7 @@ def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
     made = Performer(
         queue=nothing,
         store=store,
+        functions=nothing,
         scheduler=scheduler,
         timers=nothing,
         render=nothing,
@@ -123,9 +126,44 @@ def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
     assert scheduler.released == released
 
 
-def test_a_broken_assertion_is_not_hidden() -> None:
+@pytest.mark.parametrize(
+    ("step", "released"), [(Step.STAGED, ["lease-1 NOT_STARTED"]), (Step.RUNNING, [])]
+)
+def test_a_start_that_lambda_dropped_explains_no_attempt_that_the_other_start_opened(
+    step: Step, released: list[str]
+) -> None:
+    """An attempt is started by Invoke and by its event; the second may wait until it is too old."""
+    bodies = MemoryBodies()
+    cloud = Cloud(bodies=bodies)
+    cloud.create_bucket(0.0, FUNCTION.intermediate_bucket)
+    store = MemoryStore(cloud, bodies, SystemClock())
+    nothing: Any = None
+    scheduler: Any = Opening(step)
+    made = Performer(
+        queue=nothing,
+        store=store,
+        functions=nothing,
+        scheduler=scheduler,
+        timers=nothing,
+        render=nothing,
+        clock=SystemClock(),
+        budget=Budget(),
+    )
+    dropped = do.RecordFunctionFailure(
+        job=JOB, function=FUNCTION, attempt=1, reason=Reason.NOT_STARTED, detail="too old"
+    )
+    assert isinstance(run_virtual(outcome(made, dropped)), on.FunctionFailureRecorded)
+    reports = run_virtual(store.etags(FUNCTION.intermediate_bucket, "attempts/"))
+    assert (scheduler.released, bool(reports)) == (released, bool(released))
+
+
+def test_a_broken_assertion_fails_one_job_or_a_whole_simulation() -> None:
+    broken = AssertionError("a broken invariant")
+    event = asyncio.run(outcome(performer(broken), READ))
+    assert isinstance(event, on.CallFailed)
+    assert event.message == "AssertionError: a broken invariant"
     with pytest.raises(AssertionError):
-        asyncio.run(outcome(performer(AssertionError("a broken invariant")), READ))
+        asyncio.run(outcome(performer(broken, strict=True), READ))
 
 
 @pytest.mark.parametrize(("fence", "left"), [(7, ["2.8.zip"]), (None, [])])
@@ -140,6 +178,7 @@ def test_envelopes_are_removed_one_by_one_or_all_of_a_job(
     ours = Performer(
         queue=nothing,
         store=store,
+        functions=nothing,
         scheduler=nothing,
         timers=nothing,
         render=nothing,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,12 @@ from corekit.ids import IdSource, JobId
 from corekit.tracing.context import TraceContext, parse_traceparent
 from corekit.tracing.span import Tracer
 from corekit.values import replace
+from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
+from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
@@ -74,6 +76,7 @@ class Bench:
         parameters: Parameters | None = None,
         tracer: Tracer | None = None,
         budget: Budget | None = None,
+        store: type[MemoryStore] = MemoryStore,
     ) -> None:
         self.clock = LoopClock()
         budget = budget or Budget()
@@ -93,14 +96,15 @@ class Bench:
         self.requester = requester
         self.arrivals = Arrivals(self.cloud)
         queue = SlowQueue(self.cloud, self.arrivals, self.clock)
-        self.store = store = MemoryStore(self.cloud, self.bodies, self.clock)
+        self.store: Any = store(self.cloud, self.bodies, self.clock)
         self.machine = machine = OrchestratorMachine(
             budget=budget, session="me", ids=IdSource("me")
         )
         self.replica = Replica(
             machine=machine,
             queue=queue,
-            store=store,
+            store=self.store,
+            functions=MemoryStarter(self.cloud, self.clock),
             scheduler=requester,
             registry=self.registry,
             render=lambda *_: {},
@@ -171,6 +175,39 @@ def test_a_message_of_a_function_that_was_taken_away_is_given_back() -> None:
     run_virtual(main())
 
 
+class HangingStore(MemoryStore):
+    """S3 accepts calls and answers none."""
+
+    hangs = False
+
+    async def get(self, *arguments: Any, **options: Any) -> Any:
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().get(*arguments, **options)
+
+    async def head(self, *arguments: Any, **options: Any) -> Any:
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().head(*arguments, **options)
+
+
+def test_a_drain_ends_in_time_when_the_store_does_not_answer() -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            bench = Bench(nursery, store=HangingStore)
+            await bench.replica.start()
+            await bench.upload(2)
+            bench.store.hangs = True
+            await asyncio.sleep(30.0)
+            assert bench.count("jobs") == (0, 2)
+            began_s = bench.clock.monotonic_s()
+            await bench.replica.drain()
+            assert bench.clock.monotonic_s() - began_s < Budget().drain_s
+            assert bench.count("jobs") == (2, 0)
+
+    run_virtual(main())
+
+
 def test_no_job_is_received_beyond_what_may_be_in_hand_at_once() -> None:
     async def main() -> None:
         async with Nursery("test") as nursery:
@@ -193,6 +230,33 @@ def test_no_job_is_received_beyond_what_may_be_in_hand_at_once() -> None:
             del bench.machine.jobs["running"]
             await asyncio.sleep(10.0)  # the next look at the registry is the latest reason to look
             assert (bench.count("jobs"), bench.count("dlq")) == ((0, 0), (1, 0))
+
+    run_virtual(main())
+
+
+def test_jobs_without_a_device_are_limited_without_being_asked_for() -> None:
+    """Nothing else holds them back: Lambda would throttle what it has no room for."""
+
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            bench = Bench(nursery)
+            without = replace(FUNCTION, request=Request(count=0))
+            bench.registry.deployed = {"search": without}
+            await bench.replica.start()
+            await asyncio.sleep(3.0)
+            room = bench.replica._room(without)
+            assert room == Budget().jobs_without_device_max
+            bench.machine.jobs["running"] = Job(
+                id="running",
+                function=without,
+                input=INPUT,
+                receipt_handles={},
+                received_at_s=0.0,
+                phase=Phase.RUNNING,
+            )
+            assert bench.replica._room(without) == room - 1
+            limited = replace(without, concurrency_max=1)
+            assert bench.replica._room(limited) == 0
 
     run_virtual(main())
 

@@ -104,6 +104,12 @@ class World:
         control.send(batch.socket, {"lane_taken": {}})
         return batch
 
+    async def leave(self, lease: LeaseId) -> list[Worker]:
+        """The processes that end with the lease."""
+        killed: list[Worker] = []
+        await self.batches.leave(lease, killed.append)
+        return killed
+
 
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
@@ -137,12 +143,12 @@ async def test_leases_of_a_tenant_share_a_process_and_end_it_with_the_last() -> 
         assert batch.start is not None
         assert batch.start.memory_bytes == 50 << 20
         assert (batch.start.batch_wait_s, batch.start.batch_items_max) == (0.007, 8)
-        leaving = asyncio.create_task(w.batches.leave(first.lease))
+        leaving = asyncio.create_task(w.leave(first.lease))
         meta, _ = await batch.next("leave")
         assert meta == {"leave": first.lease}
         control.send(batch.socket, {"left": first.lease})
         assert await leaving == []
-        assert await w.batches.leave(second.lease) == [batch.worker]
+        assert await w.leave(second.lease) == [batch.worker]
 
 
 @pytest.mark.asyncio
@@ -151,9 +157,9 @@ async def test_leases_that_leave_at_the_same_time_end_it_once() -> None:
         first, second = lease(1), lease(2)
         batch = await w.connected(first)
         await w.connected(second)
-        leaving = asyncio.create_task(w.batches.leave(first.lease))
+        leaving = asyncio.create_task(w.leave(first.lease))
         await batch.next("leave")
-        assert await w.batches.leave(second.lease) == [batch.worker]
+        assert await w.leave(second.lease) == [batch.worker]
         control.send(batch.socket, {"left": first.lease})
         assert await leaving in ([], [batch.worker])
 
@@ -165,7 +171,7 @@ async def test_a_run_that_does_not_end_is_killed_and_repeated_elsewhere() -> Non
         first, second = lease(1), lease(2)
         batch = await w.connected(first)
         await w.connected(second)
-        assert await w.batches.leave(first.lease) == [batch.worker]
+        assert await w.leave(first.lease) == [batch.worker]
         batch.socket.close()
         await asyncio.wait_for(batch.worker.gone, 30.0)
         w.batches.requested(second, w.workers[1].worker, 0)

@@ -8,7 +8,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_gpu.host.workers.tenant_storage import StoredItem, evict, surplus
+from remote_gpu.host.workers.tenant_storage import (
+    HOST_BYTES_MAX,
+    StoredItem,
+    evict,
+    limit_bytes,
+    surplus,
+)
 
 ROOT = Path("/kept")
 
@@ -23,6 +29,11 @@ def test_the_least_recently_used_item_is_evicted_first() -> None:
     assert surplus(kept, 39) == [kept[1]]
     assert surplus(kept, 20) == [kept[1], kept[2]]
     assert surplus(kept, 0) == sorted(kept)
+
+
+def test_a_small_disk_has_a_smaller_limit() -> None:
+    assert limit_bytes(1 << 40) == HOST_BYTES_MAX
+    assert limit_bytes(8 << 30) == 2 << 30
 
 
 def test_tenants_above_the_limit_are_evicted_entirely() -> None:

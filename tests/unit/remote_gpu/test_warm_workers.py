@@ -52,7 +52,7 @@ class Ending:
 
     worker: Worker
     stream: socket.socket
-    kept: asyncio.Future[str]
+    kept: asyncio.Future[str | None]
 
     async def answer(self) -> None:
         """Report that it keeps its models; returns when it is warm."""

@@ -98,7 +98,6 @@ def record(
         owner=owner,
         attempt=1,
         step=Step.ENDED if outcome else step,
-        strikes=0,
         waiting_since_s=None,
         handle="h",
         block=block,

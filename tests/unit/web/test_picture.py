@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+
 import pytest
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from gpu_scheduler.model import HostState, Step
 from orchgpu.web.model import batches
 from orchgpu.web.model.fleet import Fleet, FleetQuery
-from orchgpu.web.model.jobs import JobQuery, Jobs, summary_of
+from orchgpu.web.model.jobs import JobQuery, Jobs, JobSummary, summary_of
 from orchgpu.web.model.pages import page_limit, search
 from orchgpu.web.model.picture import Picture
+from orchgpu.web.work.export import csv_pieces, json_pieces
 from tests.unit.web.console_things import device_view, host_view, lease, record
 
 
@@ -91,6 +97,15 @@ def test_hosts_are_found_by_state_name_and_model() -> None:
         assert [getattr(one, "host", "") for one in fleet.page(query).items] == names
 
 
+def test_a_host_names_its_data_sets_and_programs() -> None:
+    fleet = Fleet()
+    view = host_view("a")
+    fleet.put_host(replace(view, data={"nr": "", "db": "ab"}, programs={"blast": ""}), now_s=1.0)
+    fleet.put_host(host_view("b"), now_s=1.0)
+    assert fleet.host("a").offers == "data db, nr; programs blast"
+    assert fleet.host("b").offers == ""
+
+
 def test_a_job_keeps_its_place_whatever_changes() -> None:
     jobs = Jobs()
     jobs.put(summary_of(record("j1", received_s=1.0)))
@@ -101,6 +116,62 @@ def test_a_job_keeps_its_place_whatever_changes() -> None:
     ids = [getattr(one, "job", "") for one in jobs.page(JobQuery(), lambda one: one).items]
     assert ids == ["j2", "j1"]
     assert jobs.counts() == {"RUNNING": 1, "SUCCEEDED": 1}
+
+
+def of_three() -> Jobs:
+    """Jobs with functions, tenants and durations in different orders."""
+    jobs = Jobs()
+    for number, (function, tenant, duration_s) in enumerate(
+        (("b", "x", 3.0), ("a", "y", 9.0), ("c", "x", 1.0))
+    ):
+        begun = replace(summary_of(record(f"j{number}")), received_s=100.0 + number)
+        changed_s = begun.received_s + duration_s
+        jobs.put(replace(begun, function=function, tenant=tenant, changed_s=changed_s))
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("sort", "descending", "expected"),
+    [
+        ("function", False, ["j1", "j0", "j2"]),
+        ("function", True, ["j2", "j0", "j1"]),
+        ("tenant", False, ["j2", "j0", "j1"]),
+        ("duration", True, ["j1", "j0", "j2"]),
+        ("submitted", False, ["j0", "j1", "j2"]),
+    ],
+)
+def test_jobs_are_sorted_by_a_column(sort: str, descending: bool, expected: list[str]) -> None:
+    jobs, found, after = of_three(), [], None
+    while True:
+        query = JobQuery(sort=sort, descending=descending, limit=2, after=after)
+        page = jobs.page(query, lambda one: one)
+        assert page.total == 3
+        found += [one.job for one in page.items if isinstance(one, JobSummary)]
+        if (after := page.next) is None:
+            break
+    assert found == expected
+
+
+@pytest.mark.parametrize("query", [JobQuery(sort="nothing"), JobQuery(sort="state", after="x")])
+def test_an_unknown_order_is_refused(query: JobQuery) -> None:
+    with pytest.raises(AppError, match="sort by state"):
+        of_three().page(query, lambda one: one)
+
+
+def test_an_export_has_what_the_filter_matches_and_no_formula() -> None:
+    jobs = of_three()
+    jobs.put(replace(summary_of(record("j9")), function="=cmd()", key='a,"b"\n', tenant="z"))
+    found = list(jobs.matching(JobQuery(), lambda one: one))
+    rows = list(csv.DictReader(io.StringIO(b"".join(csv_pieces(found)).decode(), newline="")))
+    assert {row["job"] for row in rows} == {"j0", "j1", "j2", "j9"}
+    hostile = next(row for row in rows if row["job"] == "j9")
+    assert (hostile["function"], hostile["key"], hostile["reason"]) == ("'=cmd()", 'a,"b"\n', "")
+    as_json = json.loads(b"".join(json_pieces(found)))["jobs"]
+    assert [one["job"] for one in as_json] == [row["job"] for row in rows]
+    assert next(one for one in as_json if one["job"] == "j9")["function"] == "=cmd()"
+    redacted = list(jobs.matching(JobQuery(function="a"), lambda one: one.redacted()))
+    assert redacted == [], "what is hidden is not found"
+    assert json.loads(b"".join(json_pieces([]))) == {"jobs": []}
 
 
 def test_a_search_looks_at_a_bounded_number_of_keys() -> None:

@@ -22,6 +22,7 @@ from botocore.exceptions import ClientError, WaiterError
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.log.engines._aws import aws_errors, client_of, code_of
 from gpu_scheduler.daemon.log.port import LogAddress, LogLimits, Snapshot
+from gpu_scheduler.daemon.log.repeat import read_again
 
 #: DynamoDB's limit is 400 KB with the names and keys.
 LIMITS = LogLimits(item_bytes_max=390_000, snapshot_after=20_000)
@@ -67,6 +68,11 @@ class DynamoDbLog:
                 return
             yield from_seq, bytes(row["data"]["B"])
             from_seq += 1
+
+    def last_seq(self, after: int) -> int:
+        rows = self._rows(_item(after + 1), _item(_LAST), keys_only=True, newest_first=True)
+        newest = next(rows, None)
+        return after if newest is None else _seq_of(newest)
 
     def trim(self, to_seq: int, keep: Collection[int] = ()) -> None:
         kept = {_item(seq) for seq in keep}
@@ -143,12 +149,15 @@ class DynamoDbLog:
         if newest_first:
             query["Limit"] = 1
         while True:
-            with aws_errors(self._where):
-                page = self._client.query(**query)
+            page = read_again(self._query, query)
             yield from page["Items"]
             if "LastEvaluatedKey" not in page:
                 return
             query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    def _query(self, query: dict[str, Any]) -> Any:
+        with aws_errors(self._where):
+            return self._client.query(**query)
 
     def _delete(self, items: Iterable[str]) -> None:
         self._batches({"DeleteRequest": {"Key": self._row(item)}} for item in items)

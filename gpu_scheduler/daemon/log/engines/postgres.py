@@ -26,6 +26,7 @@ from psycopg import errors, sql
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.log.port import LogAddress, LogLimits, Snapshot
 from gpu_scheduler.daemon.log.registry import only_options
+from gpu_scheduler.daemon.log.repeat import read_again
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ CREATE TABLE IF NOT EXISTS {snapshots}
   (seq bigint, part int, data bytea NOT NULL, PRIMARY KEY (seq, part));
 """
 _PUT = "INSERT INTO {items} (seq, data) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+_LAST = "SELECT coalesce(max(seq), %s) FROM {items} WHERE seq > %s"
 _READ = "SELECT seq, data FROM {items} WHERE seq >= %s ORDER BY seq LIMIT %s"
 _TRIM = "DELETE FROM {items} WHERE seq <= %s AND NOT seq = ANY(%s)"
 _PUT_PART = "INSERT INTO {snapshots} (seq, part, data) VALUES (%s, %s, %s)"
@@ -82,10 +84,7 @@ class PostgresLog:
 
     def read(self, from_seq: int) -> Iterator[tuple[int, bytes]]:
         while True:
-            with self._connected() as connection:
-                found = connection.execute(
-                    self._text(_READ), (from_seq, PAGE_ROWS), prepare=True, binary=True
-                ).fetchall()
+            found = read_again(self._page, from_seq)
             for seq, data in found:
                 if seq != from_seq:
                     return
@@ -93,6 +92,20 @@ class PostgresLog:
                 from_seq += 1
             if len(found) < PAGE_ROWS:
                 return
+
+    def _page(self, from_seq: int) -> list[tuple[int, bytes]]:
+        with self._connected() as connection:
+            page = connection.execute(
+                self._text(_READ), (from_seq, PAGE_ROWS), prepare=True, binary=True
+            )
+            return page.fetchall()
+
+    def last_seq(self, after: int) -> int:
+        return read_again(self._number, _LAST, after, after)
+
+    def _number(self, query: LiteralString, *values: int) -> int:
+        with self._connected() as connection:
+            return self._one(connection, query, *values)
 
     def trim(self, to_seq: int, keep: Collection[int] = ()) -> None:
         with self._connected() as connection, connection.transaction():
@@ -108,21 +121,23 @@ class PostgresLog:
                 connection.execute(self._text(_PUT_PART), (seq, number, part), binary=True)
 
     def newest_snapshot(self) -> Snapshot | None:
+        return read_again(self._snapshot)
+
+    def _snapshot(self) -> Snapshot | None:
         with self._connected() as connection, connection.transaction():
             # both statements see the same snapshots, whatever is trimmed between them
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            seq = self._newest(connection)
+            seq = self._one(connection, _NEWEST)
             if seq == 0:
                 return None
             parts = connection.execute(self._text(_PARTS), (seq,), binary=True).fetchall()
             return Snapshot(seq, b"".join(bytes(part) for (part,) in parts))
 
     def newest_snapshot_seq(self) -> int:
-        with self._connected() as connection:
-            return self._newest(connection)
+        return read_again(self._number, _NEWEST)
 
-    def _newest(self, connection: psycopg.Connection) -> int:
-        row = connection.execute(self._text(_NEWEST)).fetchone()
+    def _one(self, connection: psycopg.Connection, query: LiteralString, *values: int) -> int:
+        row = connection.execute(self._text(query), values).fetchone()
         assert row is not None, "an aggregate has one row"
         return int(row[0])
 

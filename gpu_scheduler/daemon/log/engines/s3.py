@@ -17,8 +17,9 @@ from botocore.exceptions import ClientError
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.log.engines._aws import CONNECTIONS, aws_errors, client_of, code_of
 from gpu_scheduler.daemon.log.port import LogAddress, LogLimits, Snapshot
+from gpu_scheduler.daemon.log.repeat import read_again
 
-LIMITS = LogLimits(item_bytes_max=4 * 2**20, snapshot_after=2_000)
+LIMITS = LogLimits(item_bytes_max=4 * 2**20, snapshot_after=2_000, snapshot_bytes=2**20)
 #: Items of one page of `read`, requested in parallel: a recovery's time is that of its requests.
 PAGE_ITEMS = 16
 #: S3's own limit of one deletion.
@@ -93,6 +94,9 @@ class S3Log:
         return self._object(f"{self._items}{seq:0{_DIGITS}}")
 
     def _object(self, key: str) -> bytes | None:
+        return read_again(self._get, key)
+
+    def _get(self, key: str) -> bytes | None:
         with aws_errors(self._where):
             try:
                 data: bytes = self._s3.get_object(**self._bucket, Key=key)["Body"].read()
@@ -101,6 +105,9 @@ class S3Log:
                     return None
                 raise
             return data
+
+    def last_seq(self, after: int) -> int:
+        return max(self._listed(self._items, after), default=after)
 
     def trim(self, to_seq: int, keep: Collection[int] = ()) -> None:
         kept = frozenset(keep)
@@ -115,17 +122,21 @@ class S3Log:
                 return
             yield seq
 
-    def _listed(self, prefix: str) -> Iterator[int]:
-        """Numbers below a prefix, ascending."""
+    def _listed(self, prefix: str, after: int = 0) -> Iterator[int]:
+        """Numbers below a prefix, ascending, above `after`."""
+        start = f"{prefix}{after:0{_DIGITS}}"
+        while start:
+            page = read_again(self._list, prefix, start)
+            names = [found["Key"] for found in page.get("Contents", ())]
+            for name in names:
+                number = name.removeprefix(prefix)
+                if number.isdigit():
+                    yield int(number)
+            start = names[-1] if page.get("IsTruncated") and names else ""
+
+    def _list(self, prefix: str, start: str) -> Any:
         with aws_errors(self._where):
-            pages = self._s3.get_paginator("list_objects_v2").paginate(
-                **self._bucket, Prefix=prefix
-            )
-            for page in pages:
-                for found in page.get("Contents", ()):
-                    name = found["Key"].removeprefix(prefix)
-                    if name.isdigit():
-                        yield int(name)
+            return self._s3.list_objects_v2(**self._bucket, Prefix=prefix, StartAfter=start)
 
     def _delete(self, prefix: str, seqs: Sequence[int]) -> None:
         for start in range(0, len(seqs), DELETED_AT_ONCE):

@@ -22,14 +22,13 @@ from orchgpu.adapters.aws.deploy.logs import LogRetentions
 from orchgpu.adapters.aws.deploy.queues import Queues
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
 from orchgpu.adapters.aws.deploy.roles import Interfaces, Roles
+from orchgpu.adapters.aws.deploy.settling import Settling
 from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications, StateObjects
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
-from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.owner import expect_owner
+from orchgpu.adapters.aws.place import place_of
 from orchgpu.deploy.revisions import Revision
 
-#: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
-LOCAL_ACCOUNT = "000000000000"
 #: An interactive command: a dead endpoint is reported within seconds.
 _PATIENCE: Shape = {
     "retries": {"mode": "standard", "total_max_attempts": 3},
@@ -70,14 +69,9 @@ class AwsCloud:
 
     @cached_property
     def place(self) -> DeployTarget:
-        s3 = self.client("s3")
-        local = self._settings("s3").local
-        region = str(s3.meta.region_name or "us-east-1")
-        account = self._account(local)
-        expect_owner(s3, lambda bucket: self._foreign.get(bucket, account))
-        return DeployTarget(
-            account=account, region=region, partition=str(s3.meta.partition), local=local
-        )
+        place = place_of(self.client, local=self._settings("s3").local)
+        expect_owner(self.client("s3"), lambda bucket: self._foreign.get(bucket, place.account))
+        return place
 
     def facts(self, functions: Sequence[Function]) -> Facts:
         """See `ports.Cloud`."""
@@ -134,23 +128,15 @@ class AwsCloud:
     def client(self, service: str) -> Client:
         """The client of a service, closed with this cloud."""
         if service not in self._clients:
-            self._clients[service] = boto3_client(
+            made = boto3_client(
                 service, self._settings(service), session=self._session, **self._patience
             )
+            self._clients[service] = Settling().client(made)
         return self._clients[service]
 
     @cached_property
     def _session(self) -> Client:
         return boto3_session(self._settings("s3"))
-
-    def _account(self, local: bool) -> str:
-        try:
-            with translated("GetCallerIdentity"):
-                return str(self.client("sts").get_caller_identity()["Account"])
-        except AppError as error:
-            if local and error.code in (ErrorCode.INVALID, ErrorCode.NOT_FOUND):
-                return LOCAL_ACCOUNT
-            raise
 
     @cached_property
     def _parts(self) -> _Parts:
@@ -165,7 +151,7 @@ class AwsCloud:
             retentions=LogRetentions(lambda: self.client("logs")),
             roles=Roles(lambda: self.client("iam")),
             interfaces=Interfaces(lambda: self.client("ec2"), lambda_),
-            reader=FactsReader(self.client, place, state, buckets),
+            reader=FactsReader(self.client, place, buckets),
             state=state,
             queues=Queues(self.client("sqs")),
             functions=Functions(lambda_, lambda: self.client("iam"), place),

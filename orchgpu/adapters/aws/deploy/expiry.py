@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fdl.plan.resources import Expiry
 from orchgpu.adapters.aws.api import Client, Shape, found
-from orchgpu.adapters.aws.deploy.settling import BUSY_BUCKET, Settling
 from orchgpu.adapters.aws.deploy.storage import Held
 from orchgpu.adapters.aws.errors import translated
 
@@ -19,9 +18,8 @@ _SETTINGS = ("TransitionDefaultMinimumObjectSize",)
 class Expiries:
     """Lifecycle rules of buckets, changed by get, merge, put while their lock is held."""
 
-    def __init__(self, s3: Client, held: Held, settling: Settling | None = None) -> None:
+    def __init__(self, s3: Client, held: Held) -> None:
         self._s3 = s3
-        self._settled = (settling or Settling()).settled
         self._held = held
 
     def observe(self, bucket: str, rule_id: str) -> Expiry | None:
@@ -67,14 +65,11 @@ class Expiries:
     def _put(self, bucket: str, rules: list[Shape], settings: Shape) -> None:
         with translated(f"PutBucketLifecycleConfiguration {bucket}"):
             if rules:
-                self._settled(
-                    lambda: self._s3.put_bucket_lifecycle_configuration(
-                        Bucket=bucket, LifecycleConfiguration={"Rules": rules}, **settings
-                    ),
-                    *BUSY_BUCKET,
+                self._s3.put_bucket_lifecycle_configuration(
+                    Bucket=bucket, LifecycleConfiguration={"Rules": rules}, **settings
                 )
             else:
-                self._settled(lambda: self._s3.delete_bucket_lifecycle(Bucket=bucket), *BUSY_BUCKET)
+                self._s3.delete_bucket_lifecycle(Bucket=bucket)
 
 
 def _rules(expiry: Expiry) -> list[Shape]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,11 +13,11 @@ from fdl.model import Function
 from fdl.plan.desired import buckets_of
 from fdl.plan.facts import Facts
 from fdl.plan.functions import is_image, owners_of
-from fdl.plan.resources import DeployTarget, Role
-from fdl.plan.roles import older_role_name
+from fdl.plan.resources import DeployTarget
+from fdl.plan.roles import boundary_of
 from orchgpu.adapters.aws.api import Client, found
 from orchgpu.adapters.aws.deploy.secret_keys import secret_keys
-from orchgpu.adapters.aws.deploy.storage import Buckets, StateObjects
+from orchgpu.adapters.aws.deploy.storage import Buckets
 from orchgpu.adapters.aws.errors import translated
 
 #: REGISTRY.dkr.ecr.REGION.amazonaws.com/NAME[:TAG]; with a digest nothing is to be resolved.
@@ -24,6 +25,8 @@ _TAGGED = re.compile(
     r"(?P<registry>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?"
     r"/(?P<name>[^:@]+)(:(?P<tag>[^:@]+))?"
 )
+#: The ARN of the boundary of made roles, where a definition names none.
+BOUNDARY_VARIABLE = "ORCHGPU_PERMISSIONS_BOUNDARY"
 _KEY_ARN = re.compile(r"arn:[^:]+:kms:[^:]+:\d{12}:key/.+")
 
 
@@ -34,13 +37,11 @@ class FactsReader:
         self,
         client: Callable[[str], Client],
         place: DeployTarget,
-        state: StateObjects,
         buckets: Buckets,
     ) -> None:
         self._buckets = buckets
         self._client = client
         self._place = place
-        self._state = state
 
     def facts(self, functions: Sequence[Function]) -> Facts:
         """See `ports.Cloud`."""
@@ -48,23 +49,31 @@ class FactsReader:
             return Facts()
         made = [one for one in functions if one.iam.create]
         images = [one.function.container.image or "" for one in functions if is_image(one)]
+        named = Facts(boundary=os.environ.get(BOUNDARY_VARIABLE, ""))
+        for arn in dict.fromkeys(boundary_of(one, self._place, named) for one in made):
+            self._check_boundary(arn)
         return Facts(
-            roles=self._roles(made),
+            boundary=named.boundary,
             bucket_keys=self._bucket_keys(made),
             secret_keys=self._secret_keys(made),
             images=self._digests(images),
         )
 
-    def _roles(self, functions: Sequence[Function]) -> dict[str, str]:
-        """The roles with a name of an older version; they are kept as long as their function."""
-        ledgers = self._state.ledgers() if functions else {}
-        kept = {}
-        for function in functions:
-            name = older_role_name(function.name)
-            ledger = ledgers.get(function.name)
-            if ledger is not None and f"{Role.kind}/{name}" in ledger.created:
-                kept[function.name] = name
-        return kept
+    def _check_boundary(self, arn: str) -> None:
+        """Raises NOT_FOUND, with the commands that make the policy."""
+        name = arn.rpartition("/")[2]
+        call = self._client("iam").get_policy
+        if found(f"GetPolicy {name}", lambda: call(PolicyArn=arn)) is None:
+            make = (
+                f"orchgpu iam boundary FILE > boundary.json && aws iam create-policy --policy-name"
+                f" {name} --policy-document file://boundary.json"
+            )
+            raise AppError(
+                ErrorCode.NOT_FOUND,
+                f"the permissions boundary {arn} does not exist, and deploy makes no role without"
+                f" one: an administrator makes it once (`{make}`); or name another policy with"
+                f" `iam: {{permissions_boundary: ARN}}` or {BOUNDARY_VARIABLE}",
+            )
 
     def _bucket_keys(self, functions: Sequence[Function]) -> dict[str, str]:
         """The customer's KMS keys by which buckets encrypt; foreign buckets do not show theirs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from botocore.exceptions import ClientError
 
@@ -14,7 +15,6 @@ from fdl.plan.tags import DEPLOYED_TAG
 from orchgpu.adapters.aws.api import Client, Shape, found
 from orchgpu.adapters.aws.deploy.roles import TRUST
 from orchgpu.adapters.aws.deploy.settings import configuration, emptied, resource_of
-from orchgpu.adapters.aws.deploy.settling import BUSY_FUNCTION, NEW_ROLE, Settling
 from orchgpu.adapters.aws.errors import translated
 
 #: A function in a VPC needs a minute or two to become Active.
@@ -28,15 +28,8 @@ _ERROR_BYTES_MAX = 500  #: of a failed call's answer
 class Functions:
     """Functions of one account and region."""
 
-    def __init__(
-        self,
-        lambda_: Client,
-        iam: Callable[[], Client],
-        place: DeployTarget,
-        settling: Settling | None = None,
-    ) -> None:
+    def __init__(self, lambda_: Client, iam: Callable[[], Client], place: DeployTarget) -> None:
         self._lambda = lambda_
-        self._settled = (settling or Settling()).settled
         self._iam = iam
         self._place = place
 
@@ -75,20 +68,13 @@ class Functions:
             with translated(f"UpdateFunctionCode {name}"):
                 code = self._code(function, data)
                 architectures = list(function.architectures)
-                self._settled(
-                    lambda: self._lambda.update_function_code(
-                        FunctionName=name, Architectures=architectures, **code
-                    ),
-                    *BUSY_FUNCTION,
+                self._lambda.update_function_code(
+                    FunctionName=name, Architectures=architectures, **code
                 )
             self._settle(name)
         with translated(f"UpdateFunctionConfiguration {name}"):
             arguments = {**emptied(old), **configuration(function)}
-            self._settled(
-                lambda: self._lambda.update_function_configuration(FunctionName=name, **arguments),
-                *BUSY_FUNCTION,
-                *NEW_ROLE,
-            )
+            self._lambda.update_function_configuration(FunctionName=name, **arguments)
         self._settle(name)
         self._reserve(function, old)
         if DEPLOYED_TAG in function.tags:
@@ -114,34 +100,29 @@ class Functions:
             return
         if reserved is None:
             with translated(f"DeleteFunctionConcurrency {name}"):
-                self._settled(
-                    lambda: self._lambda.delete_function_concurrency(FunctionName=name),
-                    *BUSY_FUNCTION,
-                )
+                self._lambda.delete_function_concurrency(FunctionName=name)
             return
         with translated(f"PutFunctionConcurrency {name}"):
-            self._settled(
-                lambda: self._lambda.put_function_concurrency(
-                    FunctionName=name, ReservedConcurrentExecutions=reserved
-                ),
-                *BUSY_FUNCTION,
+            self._lambda.put_function_concurrency(
+                FunctionName=name, ReservedConcurrentExecutions=reserved
             )
 
     def _create(self, arguments: Shape) -> None:
-        if not self._place.local:
-            self._settled(lambda: self._lambda.create_function(**arguments), *NEW_ROLE)
-            return
-        try:
-            self._lambda.create_function(**arguments)
-        except ClientError as error:  # moto checks that the role exists
-            if "role" not in str(error).lower():
-                raise
-            self._make_local_role(str(arguments["Role"]))
-            self._lambda.create_function(**arguments)
+        if self._place.local:
+            try:
+                self._lambda.at_once.create_function(**arguments)
+            except ClientError as error:
+                if "role" in str(error).lower():  # moto checks that it exists
+                    self._make_local_role(str(arguments["Role"]))
+            else:
+                return
+        self._lambda.create_function(**arguments)
 
     def _make_local_role(self, arn: str) -> None:
-        with translated(f"CreateRole {arn}"):
-            self._iam().create_role(RoleName=arn.rsplit("/", 1)[-1], AssumeRolePolicyDocument=TRUST)
+        iam = self._iam()
+        made = iam.exceptions.EntityAlreadyExistsException
+        with translated(f"CreateRole {arn}"), suppress(made):
+            iam.create_role(RoleName=arn.rsplit("/", 1)[-1], AssumeRolePolicyDocument=TRUST)
 
     def _code(self, function: FunctionResource, data: bytes | None) -> Shape:
         if function.image:
@@ -184,9 +165,8 @@ class Functions:
 class InvokeConfigs:
     """The destinations of asynchronous events that fail."""
 
-    def __init__(self, lambda_: Client, settling: Settling | None = None) -> None:
+    def __init__(self, lambda_: Client) -> None:
         self._lambda = lambda_
-        self._settled = (settling or Settling()).settled
 
     def observe(self, name: str) -> InvokeConfig | None:
         call = self._lambda.get_function_event_invoke_config
@@ -203,15 +183,11 @@ class InvokeConfigs:
 
     def put(self, config: InvokeConfig) -> None:
         with translated(f"PutFunctionEventInvokeConfig {config.name}"):
-            self._settled(
-                lambda: self._lambda.put_function_event_invoke_config(
-                    FunctionName=config.name,
-                    MaximumRetryAttempts=config.retries,
-                    MaximumEventAgeInSeconds=config.event_age_s,
-                    DestinationConfig={"OnFailure": {"Destination": config.on_failure_arn}},
-                ),
-                *NEW_ROLE,
-                *BUSY_FUNCTION,
+            self._lambda.put_function_event_invoke_config(
+                FunctionName=config.name,
+                MaximumRetryAttempts=config.retries,
+                MaximumEventAgeInSeconds=config.event_age_s,
+                DestinationConfig={"OnFailure": {"Destination": config.on_failure_arn}},
             )
 
     def delete(self, name: str) -> None:
@@ -222,9 +198,8 @@ class InvokeConfigs:
 class Permissions:
     """Statements of functions' policies."""
 
-    def __init__(self, lambda_: Client, settling: Settling | None = None) -> None:
+    def __init__(self, lambda_: Client) -> None:
         self._lambda = lambda_
-        self._settled = (settling or Settling()).settled
 
     def observe(self, function: str, statement: str) -> Permission | None:
         call = self._lambda.get_policy
@@ -238,16 +213,13 @@ class Permissions:
     def put(self, permission: Permission) -> None:
         self.delete(permission)
         with translated(f"AddPermission {permission.name}"):
-            self._settled(
-                lambda: self._lambda.add_permission(
-                    FunctionName=permission.function,
-                    StatementId=permission.statement,
-                    Action="lambda:InvokeFunction",
-                    Principal="s3.amazonaws.com",
-                    SourceArn=permission.source_arn,
-                    SourceAccount=permission.account,
-                ),
-                *BUSY_FUNCTION,
+            self._lambda.add_permission(
+                FunctionName=permission.function,
+                StatementId=permission.statement,
+                Action="lambda:InvokeFunction",
+                Principal="s3.amazonaws.com",
+                SourceArn=permission.source_arn,
+                SourceAccount=permission.account,
             )
 
     def delete(self, permission: Permission) -> None:

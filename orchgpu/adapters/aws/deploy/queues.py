@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from fdl.plan.resources import QueueResource
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, found
-from orchgpu.adapters.aws.deploy.settling import DELETED_QUEUE, Settling
 from orchgpu.adapters.aws.errors import translated
 
 _COUNTS = (
@@ -23,9 +22,8 @@ _LOOK_MESSAGES_MAX = 10
 class Queues:
     """Queues of one account and region."""
 
-    def __init__(self, sqs: Client, settling: Settling | None = None) -> None:
+    def __init__(self, sqs: Client) -> None:
         self._sqs = sqs
-        self._settled = (settling or Settling()).settled
 
     def url(self, name: str) -> str | None:
         """The url of a queue, or None."""
@@ -83,11 +81,8 @@ class Queues:
             url = self.url(queue.name)  # an interrupted deploy may have made it
             if url is None:
                 attributes = {k: v for k, v in _attributes(queue).items() if v}
-                self._settled(
-                    lambda: self._sqs.create_queue(
-                        QueueName=queue.name, Attributes=attributes, tags=dict(queue.tags)
-                    ),
-                    *DELETED_QUEUE,
+                self._sqs.create_queue(
+                    QueueName=queue.name, Attributes=attributes, tags=dict(queue.tags)
                 )
                 return
             self._sqs.set_queue_attributes(QueueUrl=url, Attributes=_attributes(queue))

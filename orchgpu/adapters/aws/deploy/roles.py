@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from urllib.parse import unquote
 
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Role
 from fdl.plan.roles import function_of_role
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, found
-from orchgpu.adapters.aws.deploy.settling import UNSEEN_ROLE, Settling
 from orchgpu.adapters.aws.errors import translated
 
 #: Called with a sentence while a step waits.
@@ -41,9 +40,8 @@ _INTERFACES_POLL_S = 15.0
 class Roles:
     """Roles of functions with `iam: {create: true}`."""
 
-    def __init__(self, iam: Callable[[], Client], settling: Settling | None = None) -> None:
+    def __init__(self, iam: Callable[[], Client]) -> None:
         self._client = iam  #: made when it is needed: local clouds have none
-        self._settled = (settling or Settling()).settled
 
     def observe(self, name: str) -> Role | None:
         iam = self._client()
@@ -62,9 +60,10 @@ class Roles:
         )
 
     def put(self, role: Role) -> None:
+        if not role.boundary:
+            raise invalid(f"role {role.name} of an older revision has no boundary: deploy the file")
         iam = self._client()
         exists = iam.exceptions.EntityAlreadyExistsException  # of a deploy that was cut off
-        boundary = {"PermissionsBoundary": role.boundary} if role.boundary else {}
         with translated(f"CreateRole {role.name}"), suppress(exists):
             iam.create_role(
                 RoleName=role.name,
@@ -72,28 +71,20 @@ class Roles:
                 AssumeRolePolicyDocument=TRUST,
                 Tags=_listed(role),
                 Description="made by orchgpu deploy; removed with its function",
-                **boundary,
+                PermissionsBoundary=role.boundary,
             )
         old = self.observe(role.name)
         if old is not None:
             self._update(role, old)
         with translated(f"PutRolePolicy {role.name}"):
             document = json.dumps(role.policy)
-            self._settled(
-                lambda: iam.put_role_policy(
-                    RoleName=role.name, PolicyName=_POLICY, PolicyDocument=document
-                ),
-                *UNSEEN_ROLE,
-            )
+            iam.put_role_policy(RoleName=role.name, PolicyName=_POLICY, PolicyDocument=document)
 
     def _update(self, role: Role, old: Role) -> None:
         iam, name = self._client(), role.name
-        if role.boundary and role.boundary != old.boundary:
+        if role.boundary != old.boundary:
             with translated(f"PutRolePermissionsBoundary {name}"):
                 iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=role.boundary)
-        elif old.boundary and not role.boundary:
-            with translated(f"DeleteRolePermissionsBoundary {name}"):
-                iam.delete_role_permissions_boundary(RoleName=name)
         gone = [key for key in old.tags if key not in role.tags]
         if old.tags != role.tags:
             with translated(f"TagRole {name}"):

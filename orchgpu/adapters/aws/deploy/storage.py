@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from typing import NoReturn
 
@@ -17,7 +17,6 @@ from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Bucket, DeployTarget, Ledger, Notification, Package, Record
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, all_keys, found
-from orchgpu.adapters.aws.deploy.settling import BUSY_BUCKET, NEW_TARGET, Settling
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.registry import CHANGED_KEY
 from orchgpu.core.function import Function
@@ -43,9 +42,8 @@ _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 class Buckets:
     """Buckets. Only empty ones are deleted."""
 
-    def __init__(self, s3: Client, place: DeployTarget, settling: Settling | None = None) -> None:
+    def __init__(self, s3: Client, place: DeployTarget) -> None:
         self._s3 = s3
-        self._settled = (settling or Settling()).settled
         self._place = place
         self._region = place.region
 
@@ -99,10 +97,7 @@ class Buckets:
             return
         listed = [{"Key": key, "Value": value} for key, value in tags.items()]
         with translated(f"PutBucketTagging {bucket.name}"):
-            self._settled(
-                lambda: self._s3.put_bucket_tagging(Bucket=bucket.name, Tagging={"TagSet": listed}),
-                *BUSY_BUCKET,
-            )
+            self._s3.put_bucket_tagging(Bucket=bucket.name, Tagging={"TagSet": listed})
 
     def put(self, bucket: Bucket, *, exists: bool) -> None:
         with translated(f"CreateBucket {bucket.name}"):
@@ -110,19 +105,14 @@ class Buckets:
                 place = {"CreateBucketConfiguration": {"LocationConstraint": self._region}}
                 arguments = {} if self._region == "us-east-1" else place
                 # an interrupted deploy may have made it
-                with suppress(self._s3.exceptions.BucketAlreadyOwnedByYou):
-                    self._settled(
-                        lambda: self._s3.create_bucket(Bucket=bucket.name, **arguments),
-                        *BUSY_BUCKET,
-                    )
+                with (
+                    suppress(self._s3.exceptions.BucketAlreadyOwnedByYou),
+                    _own_namespace(self._s3, bucket.name.endswith(self._place.own_suffix)),
+                ):
+                    self._s3.create_bucket(Bucket=bucket.name, **arguments)
             if bucket.versioned:
                 status = {"Status": "Enabled"}
-                self._settled(
-                    lambda: self._s3.put_bucket_versioning(
-                        Bucket=bucket.name, VersioningConfiguration=status
-                    ),
-                    *BUSY_BUCKET,
-                )
+                self._s3.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration=status)
         if bucket.tags:
             self._retag(bucket)
 
@@ -147,6 +137,26 @@ class Buckets:
         return bool(answer.get("Versions") or answer.get("DeleteMarkers"))
 
 
+@contextmanager
+def _own_namespace(s3: Client, own: bool) -> Iterator[None]:
+    """Calls of a block make buckets in the account's own namespace, where `own`.
+
+    By the header, as S3's model of 2026 has it: older ones of botocore have no such parameter.
+    """
+
+    def add(params: Shape, **_: object) -> None:
+        params["headers"]["x-amz-bucket-namespace"] = "account-regional"
+
+    event = "before-call.s3.CreateBucket"
+    if own:
+        s3.meta.events.register(event, add)
+    try:
+        yield
+    finally:
+        if own:
+            s3.meta.events.unregister(event, add)
+
+
 def _region_of(answer: Shape) -> str:
     """The region that S3 names; "" on clouds that do not."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
@@ -160,12 +170,9 @@ class Notifications:
     the same time would lose a rule: `held` serialises them.
     """
 
-    def __init__(
-        self, s3: Client, held: Held | None = None, settling: Settling | None = None
-    ) -> None:
+    def __init__(self, s3: Client, held: Held | None = None) -> None:
         """Without `held` the rules are read-only."""
         self._s3 = s3
-        self._settled = (settling or Settling()).settled
         self._held = held or _only_read
 
     def observe(self, bucket: str) -> tuple[Notification, ...]:
@@ -214,14 +221,10 @@ class Notifications:
 
     def _put(self, bucket: str, configuration: Shape, *, unchecked: bool) -> None:
         with translated(f"PutBucketNotificationConfiguration {bucket}"):
-            self._settled(
-                lambda: self._s3.put_bucket_notification_configuration(
-                    Bucket=bucket,
-                    NotificationConfiguration=configuration,
-                    SkipDestinationValidation=unchecked,
-                ),
-                *NEW_TARGET,
-                *BUSY_BUCKET,
+            self._s3.put_bucket_notification_configuration(
+                Bucket=bucket,
+                NotificationConfiguration=configuration,
+                SkipDestinationValidation=unchecked,
             )
 
 

@@ -47,18 +47,11 @@ def command(name: str, address: Address, as_json: bool) -> None:
             str(r.number),
             shown_time(r.deployed_at_s),
             r.package[:12] or "image",
-            r.note or _changes(r),
+            r.changes,
         )
         for r in newest_first
     ]
     echo_table(REVISIONS, rows)
-
-
-def _changes(revision: Revision) -> str:
-    """One line: changes by name, and the number of created resources."""
-    created = sum(line.startswith("+") for line in revision.summary)
-    changed = [line.removeprefix("~ ") for line in revision.summary if line.startswith("~")]
-    return "; ".join([*changed, *([f"{created} created"] if created else [])])
 
 
 def _json(revision: Revision) -> dict[str, object]:

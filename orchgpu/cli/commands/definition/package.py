@@ -12,7 +12,9 @@ from corekit.cli.screen import echo, echo_json, json_option
 from corekit.errors import AppError, ErrorCode
 from fdl.model import Function
 from fdl.plan.groups import deployed
+from fdl.plan.placeholders import has_placeholders
 from orchgpu.cli.completing import definition
+from orchgpu.cli.definition.target import outside_option
 from orchgpu.deploy.files import read_document
 from orchgpu.deploy.package import build
 
@@ -26,8 +28,9 @@ from orchgpu.deploy.package import build
     type=click.Path(path_type=Path),
     help="A new folder, or a file ending in .zip.",
 )
+@outside_option
 @json_option
-def command(file: Path, name: str | None, out: Path, as_json: bool) -> None:
+def command(file: Path, name: str | None, out: Path, allow_outside: bool, as_json: bool) -> None:
     """Write the package that a deploy sends for a function of FILE, for an image with the runner.
 
     \b
@@ -37,7 +40,7 @@ def command(file: Path, name: str | None, out: Path, as_json: bool) -> None:
               #             CMD ["lambda_functions.gpu_runner.handler.handle"]
     """
     function = _function(file, name)
-    data = build(function, file.parent).data
+    data = build(function, file.parent, outside=allow_outside).data
     try:
         if out.suffix == ".zip":
             out.write_bytes(data)
@@ -54,12 +57,17 @@ def command(file: Path, name: str | None, out: Path, as_json: bool) -> None:
 def _function(file: Path, name: str | None) -> Function:
     functions = {function.name: function for function in deployed(read_document(file))}
     if name is None and len(functions) == 1:
-        return next(iter(functions.values()))
+        (name,) = functions
     if name not in functions:
         problem = f"has no function {name!r}" if name else "has several functions: name one"
         code = ErrorCode.NOT_FOUND if name else ErrorCode.INVALID
         raise AppError(code, f"{file} {problem} ({', '.join(functions)})")
-    return functions[name]
+    function = functions[name]
+    storages = (s for step in function.steps for s in (*step.user_input, *step.function.output))
+    if any(has_placeholders(storage.path) for storage in storages):
+        message = "the package of a group names buckets: write them without placeholders"
+        raise AppError(ErrorCode.INVALID, message)
+    return function
 
 
 def _unpack(data: bytes, folder: Path) -> None:

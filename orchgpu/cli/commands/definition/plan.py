@@ -14,8 +14,10 @@ from orchgpu.cli.completing import definition
 from orchgpu.cli.definition.target import (
     cloud_options,
     echo_notices,
+    echo_packed,
     echo_warnings,
     open_target,
+    outside_option,
     plan_json,
     prepared_plan,
 )
@@ -34,9 +36,15 @@ WRONG_FILE_STATUS = 1
 @click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @cloud_options
 @scheduler_option
+@outside_option
 @click.option("--refresh", is_flag=True, help="Also show what was changed since the last deploy.")
 def command(
-    file: Path, address: Address, scheduler: str | None, as_json: bool, refresh: bool
+    file: Path,
+    address: Address,
+    scheduler: str | None,
+    as_json: bool,
+    allow_outside: bool,
+    refresh: bool,
 ) -> int:
     """Show what `deploy FILE` would do. Ends with 2 when there are changes to make, else 0.
 
@@ -48,7 +56,7 @@ def command(
     try:
         document = read_document(file)
         with open_target(address, document) as target:
-            prepared = prepared_plan(file, document, target, scheduler)
+            prepared = prepared_plan(file, document, target, scheduler, outside=allow_outside)
             if refresh:
                 prepared = replace(prepared, drift=drifts(prepared.names, target.cloud))
             where = target.where
@@ -61,6 +69,7 @@ def command(
     if as_json:
         echo_json(plan_json(prepared, where, applied=False))
     else:
+        echo_packed(prepared)
         echo_notices(prepared)
         _echo_drift(prepared.drift)
         echo(f"{', '.join(prepared.names)} ({where})\n{prepared.plan.text()}")

@@ -114,6 +114,11 @@ def _or(given: float | None, standard: float) -> float:
 def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
     """The function's time for the job, from start to result, and the function's memory."""
     known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
+    if known.function is not None and not known.function.with_device:
+        raise invalid(
+            f"{known.job} ran without a device: its time is that of --cpu-s; give --gpu-s instead"
+            " of its ID, the seconds that the function takes with one"
+        )
     with closing(JobCloud()) as cloud:
         return measured_run(cloud, known)
 

@@ -16,6 +16,7 @@ from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.ids import resolved_among
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.direct import DirectFunction
 from orchgpu.jobs.letters import LETTERS_MAX, dead_letters
 
 COUNTS = (Column(name="FUNCTION", shrink_order=1, width_min=16), Column(name="LETTERS"))
@@ -40,6 +41,8 @@ _limit_option = click.option(
 def command() -> None:
     """A job that failed for good leaves a dead letter; a letter sent back runs the job again.
 
+    A function without jobs (`job: none`) leaves one for each event that it could not run.
+
     \b
     Example:  orchgpu dlq redrive text-recognition
     """
@@ -60,11 +63,14 @@ def ls(function: str | None, limit: int, as_json: bool) -> None:
         if function is None:
             _echo_counts(cloud, as_json=as_json)
         else:
-            _echo_letters(cloud, cloud.function(function), limit, as_json=as_json)
+            found = cloud.direct(function) or cloud.function(function)
+            _echo_letters(cloud, found, limit, as_json=as_json)
 
 
 def _echo_counts(cloud: JobCloud, *, as_json: bool) -> None:
-    counts = {f.name: cloud.messages(f.dead_letter_url) for f in cloud.functions()}
+    functions: list[Function | DirectFunction] = [*cloud.functions(), *cloud.direct_functions()]
+    found = {function.name: cloud.letters(function) for function in functions}
+    counts = dict(sorted(found.items()))
     if as_json:
         echo_json({"functions": [{"function": n, "letters": c} for n, c in counts.items()]})
         return
@@ -72,7 +78,9 @@ def _echo_counts(cloud: JobCloud, *, as_json: bool) -> None:
     echo_table(COUNTS, rows, empty="no function is deployed here")
 
 
-def _echo_letters(cloud: JobCloud, function: Function, limit: int, *, as_json: bool) -> None:
+def _echo_letters(
+    cloud: JobCloud, function: Function | DirectFunction, limit: int, *, as_json: bool
+) -> None:
     with dead_letters(cloud.services, function) as letters:
         found = letters.read(limit)
     if as_json:
@@ -106,15 +114,16 @@ def _echo_letters(cloud: JobCloud, function: Function, limit: int, *, as_json: b
 def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Send the dead letters of FUNCTION back to its queue.
 
-    Each job gets a new budget of attempts and replaces nothing but its failure. A letter without an
-    event stays in its queue. Repeat the command after Ctrl-C.
+    Each job gets a new budget of attempts and replaces nothing but its failure; without jobs the
+    function is started again. A letter without an event stays in its queue. Repeat the command
+    after Ctrl-C.
 
     \b
     Example:  orchgpu dlq redrive text-recognition
     """
     with (
         closing(JobCloud()) as cloud,
-        dead_letters(cloud.services, cloud.function(function)) as letters,
+        dead_letters(cloud.services, cloud.direct(function) or cloud.function(function)) as letters,
     ):
         read = letters.read(limit)
         wanted = resolved_among(jobs, [one.job for one in read if one.job is not None])

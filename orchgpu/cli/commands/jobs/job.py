@@ -27,6 +27,7 @@ from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.gantt import gantt_rows
 from orchgpu.cli.jobs.ids import whole_id
 from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job
+from orchgpu.cli.jobs.provenance import echo_provenance, write_ro_crate
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments
 from orchgpu.jobs.records import record_json
@@ -50,8 +51,20 @@ MOMENTS = (
 @click.argument("job", metavar="ID", shell_complete=any_job)
 @scheduler_option
 @utc_option
+@click.option(
+    "--provenance",
+    is_flag=True,
+    help="What the result was made of: code, input, data, programs, models, devices, versions.",
+)
+@click.option(
+    "--ro-crate",
+    metavar="DIR",
+    help="Write this as RO-Crate 1.1 (Process Run Crate) to DIR/ro-crate-metadata.json; - prints.",
+)
 @json_option
-def command(job: str, scheduler: str | None, as_json: bool) -> None:
+def command(
+    job: str, scheduler: str | None, provenance: bool, ro_crate: str | None, as_json: bool
+) -> None:
     """The timeline of the job ID, the reason why it waits, its outputs or its failure.
 
     Below the moments its intervals are drawn over queue, scheduler, function and device; the
@@ -63,10 +76,18 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
     Without a scheduler, or while it does not answer, only the job's result is shown, which is
     permanent; the scheduler keeps the record of a job for an hour after its end.
 
+    --provenance and --ro-crate need a result, which every job has that is over.
+
     \b
     Example:  orchgpu job j1f0c2a9b3d4e5f60718293a4b
     """
     known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
+    if ro_crate is not None:
+        write_ro_crate(known, ro_crate)
+        return
+    if provenance:
+        echo_provenance(known, as_json=as_json)
+        return
     found = moments(known)
     echo_scheduler_error(known)
     if as_json:

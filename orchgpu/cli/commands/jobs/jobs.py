@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,8 +12,18 @@ from typing import TypeAlias
 
 import click
 
-from contract.states import JobState
-from corekit.cli.screen import Line, echo, echo_json, folded, json_option, table_lines
+from contract.states import JobState, Reason
+from corekit.budget import Budget
+from corekit.cli.choice import Choice
+from corekit.cli.screen import (
+    Line,
+    counted,
+    echo,
+    echo_json,
+    folded,
+    json_option,
+    table_lines,
+)
 from corekit.cli.table import Column
 from corekit.cli.text import printable
 from corekit.cli.times import shown_time, utc_option
@@ -36,14 +46,20 @@ from orchgpu.cli.scheduler import (
     scheduler_option,
 )
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
+from orchgpu.jobs.records import (
+    SCANNED_MAX,
+    JobFilter,
+    newest_records,
+    record_json,
+    shown_reason,
+)
 from orchgpu.jobs.waiting import (
     blocking_leases,
-    in_lines,
     pause_sentence,
     reason_of_wait,
     wait_sentence,
     waits,
+    without_leases,
 )
 
 #: Waiting jobs whose reason is requested; for each one the scheduler evaluates every device.
@@ -85,7 +101,7 @@ JOBS = (
     "--state",
     "states",
     multiple=True,
-    type=click.Choice([state.value for state in JobState], case_sensitive=False),
+    type=Choice([state.value for state in JobState], case_sensitive=False),
     metavar="STATE",
     help="Only jobs in this state (repeatable); a job not received yet has none. States:"
     f" {', '.join(JobState)}.",
@@ -150,13 +166,15 @@ def command(
     if as_json:
         failed = {} if scheduler_error is None else {"error": scheduler_error.as_json()}
         jobs = [{**entry, "note": notes.of(entry)} for entry in found]
-        echo_json({"jobs": jobs, "not_received": not_received, **failed})
+        limits = {name: notes.limits.get(name) for name in not_received}
+        counts = {"not_received": not_received, "jobs_at_once": limits}
+        echo_json({"jobs": jobs, **counts, **failed})
     else:
         _echo_jobs(found, not_received, notes, filtered=bool(wanted))
     if scheduler_error is None:
         return 0
-    limits = "only jobs that ended are listed, from their results"
-    echo(f"orchgpu: {scheduler_error.message}; {limits}", err=True)
+    only = "only jobs that ended are listed, from their results"
+    echo(f"orchgpu: {scheduler_error.message}; {only}", err=True)
     return EXIT_STATUS[scheduler_error.code]
 
 
@@ -180,14 +198,29 @@ def _echo_jobs(
     empty = "no such jobs" if filtered else "no jobs"
     for line in _table(found, f"{empty} in the last hour"):
         echo(*line)
-    for entry in found:
-        if entry["why"]:
-            why = in_lines(printable(str(entry["why"])))
-            echo(folded(f"{entry['job_id']} waits: {why}"))
+    for line in wait_lines(found):
+        echo(folded(printable(line)))
     for function, count in not_received.items():
-        echo(f"{function}: {count} more in its queue, not received yet")
+        limit = notes.limits.get(function)
+        why = f" ({Reason.CONCURRENCY}: an orchestrator takes {limit} of its jobs at once)"
+        echo(f"{function}: {count} more in its queue, not received yet{why if limit else ''}")
     for function in dict.fromkeys(str(entry["function"]) for entry in found if notes.of(entry)):
         echo(f"{printable(function)}: {notes.images[function]}")
+
+
+def wait_lines(found: Sequence[Entry]) -> Iterator[str]:
+    """One line for each reason of waits, in the words of its first job."""
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in found:
+        if entry["why"]:
+            of = str(entry["state"]), shown_reason(entry["reason"])
+            groups.setdefault(of, []).append(entry)
+    for (state, reason), jobs in groups.items():
+        words = " ".join(filter(None, (counted(len(jobs), "job"), state, reason)))
+        which = f"{jobs[0]['job_id']}: " if len(jobs) > 1 else ""
+        yield f"{words}: {which}{without_leases(str(jobs[0]['why']))}"
+    if any(without_leases(why := str(entry["why"])) != why for entry in found):
+        yield "`orchgpu job ID` has the leases that a job waits for"
 
 
 def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
@@ -196,7 +229,7 @@ def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
             str(entry["job_id"]),
             str(entry["function"] or "-"),
             str(entry["state"]),
-            str(entry["reason"]),
+            shown_reason(entry["reason"]),
             str(entry["attempt"]),
             shown_time(float(str(entry["updated_s"]))),
             str(entry["input"] or "-"),
@@ -231,6 +264,7 @@ class Notes:
 
     images: dict[str, str] = field(default_factory=dict)  #: by function: about its image
     not_received: dict[str, int] = field(default_factory=dict)  #: messages, by function
+    limits: dict[str, int] = field(default_factory=dict)  #: jobs in hand at once, by function
 
     def of(self, entry: Entry) -> str | None:
         """The note of a job."""
@@ -241,6 +275,7 @@ def notes_of_functions() -> Notes:
     """The notes; empty when the cloud does not answer."""
     images: dict[str, str] = {}
     counts: dict[str, int] = {}
+    limits: dict[str, int] = {}
     with closing(JobCloud()) as cloud, suppress(AppError):
         deployed = cloud.functions()
         if cloud.local:  # it runs the script of an image function outside the image
@@ -252,7 +287,10 @@ def notes_of_functions() -> Notes:
             }
         for one in deployed:
             counts[one.name] = cloud.not_received(one)
-    return Notes(images, {name: count for name, count in counts.items() if count})
+            limit = one.in_hand_max(Budget().jobs_without_device_max)
+            if limit is not None:
+                limits[one.name] = limit
+    return Notes(images, {name: count for name, count in counts.items() if count}, limits)
 
 
 async def _jobs(client: SchedulerClient, limit: int, wanted: JobFilter) -> list[Entry]:

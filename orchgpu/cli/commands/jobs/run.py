@@ -10,11 +10,12 @@ import click
 
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.cli.text import printable
-from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.units import parse_duration_s
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import Progress
 from orchgpu.cli.jobs.follow import Followed, follow
+from orchgpu.cli.jobs.output_folder import FIELDS, OWN_FOLDERS, OutputFolder
 from orchgpu.cli.jobs.report import NOT_SUCCEEDED_STATUS, echo_outcomes, job_json
 from orchgpu.cli.jobs.transfers import fetch_outputs, inputs_of, submit_all
 from orchgpu.cli.objects.places import at_once_option
@@ -33,7 +34,15 @@ OVERWRITTEN_NAMED_MAX = 3
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Fetch outputs into DIR/<job>/<key> (implies --wait).",
+    help="Fetch outputs into DIR (implies --wait).",
+)
+@click.option(
+    "--name",
+    "pattern",
+    default=OWN_FOLDERS,
+    show_default=True,
+    metavar="PATTERN",
+    help=f"Path of each output in DIR. Fields: {', '.join(FIELDS)}.",
 )
 @click.option("--again", is_flag=True, help="Upload files again, and so run them again.")
 @at_once_option
@@ -47,6 +56,7 @@ def command(
     given: tuple[str, ...],
     wait: bool,
     output: Path | None,
+    pattern: str,
     again: bool,
     at_once: int,
     timeout: str | None,
@@ -64,14 +74,22 @@ def command(
     the function as it is deployed now is not uploaded again; its job is followed, its missing
     outputs are fetched. With --wait, ends with 1 when a job did not succeed.
 
+    With --name, as in '{stem}.tsv' or '{input}/{name}', outputs get paths that other tools know
+    beforehand; two outputs that would be one file are refused before any is fetched.
+
     \b
     Example:  orchgpu run text-recognition sign.png menu.png --wait --output out
     """
     within_s = None if timeout is None else parse_duration_s(timeout)
-    follows = wait or output is not None
+    folder = None if output is None else OutputFolder(path=output, pattern=pattern)
+    if folder is None and pattern != OWN_FOLDERS:
+        raise invalid("--name is the path of outputs in a folder: give --output DIR as well")
+    follows = wait or folder is not None
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function(function)
         files = inputs_of(cloud, deployed, given)  # all of them before the first upload
+        if folder is not None:
+            folder.check(len(files))
         address = answering_scheduler(scheduler) if follows else None
         progress = Progress(len(files), quiet=as_json, ids=follows)
         try:
@@ -81,7 +99,7 @@ def command(
                 _echo_submitted(submitted, as_json=as_json)
                 return 0
             jobs = _follow(cloud, address, submitted, within_s, progress)
-            overwritten = [] if output is None else fetch_outputs(cloud, jobs, output, at_once)
+            overwritten = [] if folder is None else fetch_outputs(cloud, jobs, folder, at_once)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 "interrupted; uploaded jobs continue, repeat the command to follow them"
@@ -89,7 +107,7 @@ def command(
         finally:
             progress.end()
     conflict = _conflict(overwritten)
-    _echo_jobs(jobs, output, conflict, as_json=as_json)
+    _echo_jobs(jobs, folder, conflict, as_json=as_json)
     if conflict is not None:
         return EXIT_STATUS[conflict.code]
     return 0 if all(job.succeeded for job in jobs) else NOT_SUCCEEDED_STATUS
@@ -126,7 +144,7 @@ def _echo_submitted(submitted: list[Submitted], *, as_json: bool) -> None:
 
 
 def _echo_jobs(
-    jobs: list[Followed], output: Path | None, conflict: AppError | None, *, as_json: bool
+    jobs: list[Followed], output: OutputFolder | None, conflict: AppError | None, *, as_json: bool
 ) -> None:
     if as_json:
         failed = {} if conflict is None else {"error": conflict.as_json()}

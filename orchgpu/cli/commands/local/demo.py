@@ -41,6 +41,7 @@ from orchgpu.cli.scheduler import ask
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import execute, prepare
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.outputs import JobOutput, read_output
 from orchgpu.jobs.provider import PROVIDER_VARIABLE
 from orchgpu.local.examples import DEMO_EXAMPLES, Example, example, resident_data
 from orchgpu.local.home import Home, SystemRecord
@@ -49,6 +50,8 @@ from orchgpu.local.system import Launch, environment_of, survivors
 
 #: Lines of an output that are shown.
 SHOWN_LINES = 6
+#: An output of the examples has a few KiB.
+OUTPUT_BYTES_MAX = 2**20
 #: Weather delays the events of a demo by up to this: rules take minutes to be in force.
 WEATHER_S = 900.0
 #: Exit status of a demo in which a job failed or something was left over.
@@ -175,7 +178,7 @@ class _Demo:
         for job in jobs:
             echo_outcome(job)
             for file in _for_people(job):
-                text = cloud.fetch(str(file["bucket"]), str(file["key"])).decode("utf-8", "replace")
+                text = read_output(cloud, file, OUTPUT_BYTES_MAX).decode("utf-8", "replace")
                 for line in text.splitlines()[:SHOWN_LINES]:
                     echo(f"  | {line}")
             echo_timeline(job)
@@ -200,10 +203,9 @@ class _Demo:
             echo(line, err=True)
 
 
-def _for_people(job: Followed) -> list[Mapping[str, object]]:
+def _for_people(job: Followed) -> list[JobOutput]:
     """The outputs, without those for programs."""
-    files = job.result.files if job.result is not None else []
-    return [file for file in files if not str(file["key"]).endswith(".json")]
+    return [one for one in job.outputs if not one.key.endswith(".json")]
 
 
 def _adopt_environment(environment: Mapping[str, str]) -> None:

@@ -10,8 +10,10 @@ import click
 from corekit.aio.output import ignoring_closed_pipe
 from corekit.cli.screen import echo, json_option
 from corekit.errors import EXIT_STATUS, ErrorCode, invalid
+from gpu_scheduler.data_names import is_data_name
 from orchgpu.cli.local.launching import (
     START_AGAIN,
+    Start,
     await_up,
     check_weather,
     cloud_option,
@@ -42,6 +44,12 @@ from orchgpu.local.system import Launch, unhealthy
     help="Remote-GPU software that every GPU host also offers (repeatable).",
 )
 @click.option(
+    "--program",
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="Program of every GPU host for the operation exec, as of gpud (repeatable).",
+)
+@click.option(
     "--emulate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -65,6 +73,7 @@ def command(
     cloud: str,
     data: tuple[str, ...],
     middleware: tuple[str, ...],
+    program: tuple[str, ...],
     emulate: Path | None,
     verify_signatures: bool,
     allow_host: tuple[str, ...],
@@ -92,6 +101,7 @@ def command(
         cloud=cloud,
         data={**resident_data(), **_named_files("--data", data)},
         middlewares=_named_files("--middleware", middleware),
+        programs=_programs(program),
         emulate=None if emulate is None else emulate.absolute(),
         allowed_hosts=allow_host,
         verify_signatures=verify_signatures,
@@ -100,7 +110,8 @@ def command(
     )
     try:
         # a closed pipe must not end the system: `orchgpu up | head -1` closes it after a line
-        system = await_up(launch, quiet=as_json, show=ignoring_closed_pipe(show_event))
+        shown = Start(show_event)
+        system = await_up(launch, quiet=as_json, show=ignoring_closed_pipe(shown.show))
         if detach:
             launch.leave_running()
         ignoring_closed_pipe(show_system)(system, as_json=as_json)
@@ -127,11 +138,22 @@ def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
     return EXIT_STATUS[ErrorCode.UNAVAILABLE] if dead else 0
 
 
+def _programs(pairs: Iterable[str]) -> dict[str, str]:
+    """Commands by name; gpud checks the commands. Raises INVALID."""
+    found = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not text or not equals or not is_data_name(name):
+            raise invalid(f"--program {pair!r} is not NAME=COMMAND")
+        found[name] = text
+    return found
+
+
 def _named_files(option: str, pairs: Iterable[str]) -> dict[str, Path]:
     found = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
-        if not (name and equals and path):
+        if not (name and equals and path) or (option == "--data" and not is_data_name(name)):
             raise invalid(f"{option} {pair!r} is not NAME=PATH")
         if not Path(path).is_file():
             raise invalid(f"{option} {name}: there is no file {path!r}")

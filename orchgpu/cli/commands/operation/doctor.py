@@ -356,12 +356,13 @@ def _deployed(cloud: JobCloud, name: str) -> str:
         names = ", ".join(missing)
         raise invalid(f"gone since it was deployed: {names}; `orchgpu deploy` creates them again")
     held = _secrets(cloud, name)
+    either = function or direct
+    dead = 0 if either is None else cloud.letters(either)
+    letters = f", {counted(dead, 'dead letter')} (`orchgpu dlq ls {name}`)" if dead else ""
     if function is None:
         places = " and ".join(direct.places if direct else ()) or "nothing"
-        return f"all its resources exist{held}; objects in {places} start it"
-    dead = cloud.messages(function.dead_letter_url)
+        return f"all its resources exist{held}; no jobs: objects in {places} start it{letters}"
     waiting = cloud.messages(function.queue_url)
-    letters = f", {counted(dead, 'dead letter')} (`orchgpu dlq ls {function.name}`)" if dead else ""
     return f"all its resources exist{held}; {counted(waiting, 'message')}{letters}"
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import click
 
 from corekit.cli.chart import BLOCKS, Glyphs, bar
-from corekit.cli.screen import echo_json, echo_table, json_option, output_glyphs, terminal_width
+from corekit.cli.screen import (
+    echo,
+    echo_json,
+    echo_table,
+    json_option,
+    output_glyphs,
+    terminal_width,
+)
 from corekit.cli.table import Column
 from corekit.decode import encode
 from corekit.units import format_percent
+from gpu_scheduler.data_names import host_text
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
@@ -62,6 +70,9 @@ def command(scheduler: str | None, as_json: bool) -> None:
     ]
     columns = DEVICES_WITH_BARS if drawn else DEVICES
     echo_table(columns, rows, empty="no host has registered")
+    for host in hosts:
+        if text := host_text(host.host, host.data, host.programs):
+            echo(text)
 
 
 def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:

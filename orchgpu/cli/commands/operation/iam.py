@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from corekit.cli.screen import echo
+from corekit.errors import invalid
 from fdl.plan.groups import deployed
+from fdl.plan.placeholders import at_place
 from fdl.plan.resources import DeployTarget
 from orchgpu.cli.completing import definition
 from orchgpu.cli.definition.target import declared_address
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.files import read_document
 from orchgpu.jobs.provider import provider
-from orchgpu.permissions.model import Scope, document, trust
+from orchgpu.permissions.model import RoleKind, Scope, document, trust
 from orchgpu.permissions.registry import role_kind, role_names
 
+_STEM = re.compile(r"[A-Za-z0-9/_.-]+")
 #: The names of AWS's partitions by the beginning of a region's name.
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
@@ -32,18 +36,41 @@ _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
     is_flag=True,
     help="Print the policy by which the role is assumed instead.",
 )
+@click.option(
+    "--bucket-prefix", metavar="STEM", help="Without FILE: the beginning of buckets' names."
+)
+@click.option(
+    "--function-prefix",
+    metavar="STEM",
+    help="Without FILE: the beginning of names of functions, their queues, roles and logs.",
+)
+@click.option(
+    "--secret-prefix",
+    metavar="STEM",
+    help="For the boundary without FILE: the secrets that functions may read. [default: none]",
+)
 @click.option("--account", metavar="ID", help="Account number. [default: the caller's]")
 @click.option("--region", help="AWS region. [default: FILE's, else the environment's]")
 def command(
-    role: str, file: Path | None, trusted: bool, account: str | None, region: str | None
+    role: str,
+    file: Path | None,
+    trusted: bool,
+    bucket_prefix: str | None,
+    function_prefix: str | None,
+    secret_prefix: str | None,
+    account: str | None,
+    region: str | None,
 ) -> None:
     """Print the IAM policy of ROLE as JSON; without ROLE, list the roles.
 
-    With FILE the policy names the resources of its functions; without it, those of all functions of
-    the account. With --account and --region nothing is called.
+    With FILE the policy names the resources of its functions; without it, all whose names begin
+    with the prefixes, also those of later functions: no role gets every bucket or function of an
+    account. `boundary` is the policy that limits the roles of functions. With --account and
+    --region nothing is called.
 
     \b
     Example:  orchgpu iam orchestrator fdl.yaml > policy.json
+              orchgpu iam boundary --bucket-prefix lab- --function-prefix lab- > boundary.json
     """
     if not role:
         for name in role_names():
@@ -57,7 +84,42 @@ def command(
     if trusted:
         _echo_policy(trust(kind.service, place))
         return
-    _echo_policy(document(kind.statements(Scope(place=place, functions=functions))))
+    prefixes = (bucket_prefix or "", function_prefix or "", secret_prefix)
+    if file is not None and any(prefixes):
+        raise invalid("FILE names the resources: give it, or prefixes")
+    _check_prefixes(kind, place, *prefixes, given=file is not None)
+    scope = Scope(
+        place=place,
+        functions=tuple(at_place(function, place) for function in functions),
+        bucket_prefix=prefixes[0],
+        function_prefix=prefixes[1],
+        secret_prefix=secret_prefix,
+        any_state=True,
+    )
+    _echo_policy(document(kind.statements(scope)))
+
+
+def _check_prefixes(
+    kind: RoleKind,
+    place: DeployTarget,
+    bucket: str,
+    function: str,
+    secret: str | None,
+    *,
+    given: bool,
+) -> None:
+    """Raises INVALID for a policy over everything of the account. `given`: a FILE."""
+    for option, value in (("bucket", bucket), ("function", function), ("secret", secret)):
+        if value and not _STEM.fullmatch(value):
+            raise invalid(f"--{option}-prefix {value!r}: letters, digits and /_.- only")
+    if given or (bucket and function):
+        return
+    example = Scope(place=place, bucket_prefix="example", function_prefix="example")
+    if kind.statements(Scope(place=place)) != kind.statements(example):
+        raise invalid(
+            "this policy would cover every bucket and function of the account: give a FILE, or"
+            " --bucket-prefix and --function-prefix"
+        )
 
 
 def _echo_policy(policy: Mapping[str, object]) -> None:

@@ -70,26 +70,5 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const fileName = (key) => (key ?? "").split("/").filter(Boolean).pop() ?? "";
 
-const COLOURS = 8; // --series-1 … --series-8
-const taken = new Map(); // name → its colour, as long as the page is open
-
-/** A colour for a name: that of its hash, or the next one while another name has that. */
-export function colourOf(name) {
-  const text = String(name ?? "");
-  if (!taken.has(text)) {
-    const used = new Set(taken.values());
-    const first = hashOf(text) % COLOURS;
-    const order = Array.from({ length: COLOURS }, (_, index) => (first + index) % COLOURS);
-    taken.set(text, order.find((colour) => !used.has(colour)) ?? first);
-  }
-  return `var(--series-${taken.get(text) + 1})`;
-}
-
-function hashOf(text) {
-  let hash = 2166136261; // FNV-1a
-  for (const letter of text) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619);
-  return hash >>> 0;
-}
-
 /** "MEMORY_LIMIT" → "memory limit": closed words of the protocol in running text. */
 export const words = (word) => (word ?? "").toLowerCase().replaceAll("_", " ");

@@ -7,6 +7,7 @@ import { store } from "./store.js";
 
 const RETRY_MS_MIN = 400;
 const RETRY_MS_MAX = 5000;
+const RETRY_MS_EVICTED = 60_000; // other pages of this key took the place of this one's stream
 
 /** {state: "connecting" | "live" | "lost", since_ms, scheduler: true | false} */
 export const connection = store({ state: "connecting", since_ms: Date.now(), scheduler: true });
@@ -40,7 +41,8 @@ async function keepOpen(signal) {
         },
         onEvent(event) {
           if (event.id) lastId = event.id;
-          receive(event);
+          if (event.name === "evicted") retry_ms = RETRY_MS_EVICTED;
+          else receive(event);
         },
       });
     } catch {

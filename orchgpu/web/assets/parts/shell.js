@@ -1,5 +1,6 @@
 // What surrounds each view: navigation, figures of the whole system, connection, messages, help.
 import { logout, session } from "../core/api.js";
+import { setDeployed } from "../core/deployed.js";
 import { count, duration, nounOf, percent } from "../core/format.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { VIEWS, helpOpen } from "../core/keys.js";
@@ -46,6 +47,10 @@ function skip(event) {
 
 function Strip() {
   const { data } = useResource("/overview", { kinds: ["device", "host", "lease", "queue", "job"], every_s: 10 });
+  const functions = useResource("/functions", { every_s: 60 }).data;
+  useEffect(() => {
+    if (functions) setDeployed(functions.items);
+  }, [functions]);
   const busy = data?.devices_by_state?.busy ?? 0;
   useEffect(() => {
     if (data) setScheduler(data.connected !== false);
@@ -59,10 +64,10 @@ function Strip() {
     ["utilisation", data?.utilisation_ratio == null ? "–" : percent(100 * data.utilisation_ratio)],
   ];
   return html`
-    <div class="strip" role="group" aria-label="The whole system">
+    <header class="strip" aria-label="The whole system">
       ${figures.map(([name, value], at) => html`<span key=${at}><b class="number">${value}</b> ${name}</span>`)}
       <${Connection} />
-    </div>
+    </header>
   `;
 }
 

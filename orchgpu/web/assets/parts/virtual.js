@@ -47,9 +47,9 @@ export function useWindow(rowHeight, rowCount) {
   return { ref, first: Math.min(first, last), last, width: view.width };
 }
 
-/** columns: [{label, cell(row), width, narrow, wide, end}]; `wide` ones are left out on a phone, where
- `narrow` is the width. */
-export function VirtualTable({ label, columns, rows, keyOf, total, onEnd, onOpen, rowHeight = 38 }) {
+/** columns: [{label, cell(row), width, narrow, wide, end, sort}]; `wide` ones are left out on a phone,
+ where `narrow` is the width; `sort` is the name of the order that a click on the label asks for. */
+export function VirtualTable({ label, columns, rows, keyOf, total, onEnd, onOpen, sorted = {}, onSort, rowHeight = 38 }) {
   const narrow = useNarrow();
   const shown = narrow ? columns.filter((column) => !column.wide) : columns;
   const { ref, first, last } = useWindow(rowHeight, rows.length);
@@ -62,7 +62,7 @@ export function VirtualTable({ label, columns, rows, keyOf, total, onEnd, onOpen
         <colgroup>${shown.map((column) => html`<col style=${{ width: (narrow && column.narrow) || column.width || "auto" }} />`)}</colgroup>
         <thead>
           <tr aria-rowindex="1">
-            ${shown.map((column) => html`<th scope="col" class=${column.end ? "end" : ""}>${column.label}</th>`)}
+            ${shown.map((column) => html`<${Head} key=${column.key ?? column.label} column=${column} sorted=${sorted} onSort=${onSort} />`)}
           </tr>
         </thead>
         <tbody onKeyDown=${moveFocus}>
@@ -73,7 +73,7 @@ export function VirtualTable({ label, columns, rows, keyOf, total, onEnd, onOpen
               aria-rowindex=${first + index + 2}
               class=${onOpen ? "opens" : ""}
               style=${{ height: `${rowHeight}px` }}
-              onClick=${onOpen && ((event) => event.target.closest("a, button") || onOpen(row))}
+              onClick=${onOpen && ((event) => event.target.closest("a, button, label") || onOpen(row))}
             >
               ${shown.map((column) => html`<td class=${column.end ? "end" : ""}>${column.cell(row)}</td>`)}
             </tr>
@@ -83,6 +83,15 @@ export function VirtualTable({ label, columns, rows, keyOf, total, onEnd, onOpen
       </table>
     </div>
   `;
+}
+
+function Head({ column, sorted, onSort }) {
+  const is = column.sort && column.sort === sorted.by;
+  const order = sorted.descending ? "descending" : "ascending";
+  return html`
+    <th scope="col" class=${column.end ? "end" : ""} aria-sort=${is ? order : null}>
+      ${column.sort && onSort ? html`<button type="button" class="sort" onClick=${() => onSort(column.sort)}>${column.label}</button>` : column.label}
+    </th>`;
 }
 
 // Rows out of sight, as one empty row of their height.

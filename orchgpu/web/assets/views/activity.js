@@ -1,5 +1,6 @@
 // Activity: what each device did over the last hour, and the figures of the papers over time.
-import { colourOf, count, duration, percent, shortId } from "../core/format.js";
+import { count, duration, percent, shortId } from "../core/format.js";
+import { colourOf, deployed } from "../core/deployed.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href, route, setValues } from "../core/router.js";
@@ -73,6 +74,7 @@ function Devices({ devices, total, since_s, q }) {
   const to_s = useNow(5000);
   const from_s = to_s - since_s;
   const narrow = useNarrow();
+  useStore(deployed); // the colours of spans
   const [by, setBy] = useState("function");
   const rows = useMemo(() => devices
     .filter((one) => `${one.device} ${one.model}`.toLowerCase().includes(q.toLowerCase()))
@@ -106,6 +108,7 @@ const NAMED_MAX = 8; // of the colours' names: as many as there are colours
 
 /** Names of the colours of the spans, the most frequent ones. */
 function SpanKey({ rows, by }) {
+  const functions = useStore(deployed);
   const names = useMemo(() => {
     const found = new Map();
     for (const span of rows.flatMap((row) => row.spans)) {
@@ -113,7 +116,7 @@ function SpanKey({ rows, by }) {
       found.set(name, { colour: COLOURS[by](span), spans: (found.get(name)?.spans ?? 0) + 1 });
     }
     return [...found].sort(([, a], [, b]) => b.spans - a.spans);
-  }, [rows, by]);
+  }, [rows, by, functions]);
   return html`
     <p class="legend pad">
       ${names.slice(0, NAMED_MAX).map(([name, { colour }]) => html`<span key=${name}><i style=${{ background: colour }}></i>${name}</span>`)}
@@ -129,8 +132,8 @@ const NAMES = {
 };
 
 const COLOURS = {
-  function: (span) => colourOf(span.function),
-  tenant: (span) => colourOf(span.tenant),
+  function: (span) => colourOf("function", span.function),
+  tenant: (span) => colourOf("tenant", span.tenant),
   cold: (span) => (span.cold ? "var(--series-2)" : "var(--run)"),
 };
 

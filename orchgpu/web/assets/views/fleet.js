@@ -1,9 +1,10 @@
 // The fleet: hosts, the devices of each, and their leases. A large fleet begins as cells, one for
 // each host; the server adds them up, and a cell opens its host.
 import { mayOperate, session } from "../core/api.js";
+import { deployed } from "../core/deployed.js";
 import { capital, count, plural } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
-import { useAll, usePages, useResource } from "../core/resource.js";
+import { useAll, usePages } from "../core/resource.js";
 import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { Confirm } from "../parts/dialog.js";
@@ -44,8 +45,8 @@ function HostList(filter) {
   const current = useStore(session);
   const [asked, setAsked] = useState(null);
   const pages = usePages("/fleet", filter, { kinds: KINDS, limit: 24 });
-  const { data } = useResource("/functions", { every_s: 60 });
-  const functions = useMemo(() => functionsByWarmKey(data?.items ?? []), [data]);
+  const all = useStore(deployed);
+  const functions = useMemo(() => functionsByWarmKey(all), [all]);
   const ask = mayOperate(current) ? (target, drained) => setAsked(drainQuestion(target, drained, pages.reload)) : null;
   if (pages.loading && !pages.items.length) return html`<${Waiting} />`;
   if (!pages.items.length) return html`<${Empty} title="No host fits this filter." />`;
@@ -64,8 +65,8 @@ function HostList(filter) {
 /** Published key of a workload → the functions whose jobs start warm there. */
 function functionsByWarmKey(functions) {
   const found = new Map();
-  for (const { name, warm_key: key } of functions) {
-    if (key) found.set(key, [...(found.get(key) ?? []), name]);
+  for (const { name, warm_keys: keys } of functions) {
+    for (const key of keys) found.set(key, [...(found.get(key) ?? []), name]);
   }
   return found;
 }

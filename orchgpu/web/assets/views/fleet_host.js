@@ -1,5 +1,6 @@
 // One host with its devices: bars of memory and compute, a segment for each lease.
-import { about, ago, colourOf, mebibytes, percent, plural, shortId } from "../core/format.js";
+import { about, ago, mebibytes, percent, plural, shortId } from "../core/format.js";
+import { colourOf } from "../core/deployed.js";
 import { html } from "../core/html.js";
 import { useNow } from "../core/resource.js";
 import { href } from "../core/router.js";
@@ -26,6 +27,7 @@ export function HostPanel({ host, functions, onDrain }) {
         ${onDrain && !host.draining && html`
           <${DrainButton} target=${host.host} drained=${isDrained(host.state)} onDrain=${onDrain} />`}
       </header>
+      ${host.offers && html`<p class="muted" title="requests may name them">${host.offers}</p>`}
       <div class="devices">
         ${host.devices.map((device) => html`
           <${Device} key=${device.device} host=${host.host} device=${device} functions=${functions} onDrain=${onDrain} />`)}
@@ -51,7 +53,7 @@ const SEGMENTS_MAX = 40;
 function segments(leases, value, text) {
   const shown = leases.filter((lease) => lease[value] > 0).slice(0, SEGMENTS_MAX).map((lease) => ({
     value: lease[value],
-    colour: colourOf(lease.tenant),
+    colour: colourOf("tenant", lease.tenant),
     title: `${lease.tenant ?? ""} ${shortId(lease.job)}: ${text(lease[value])}`,
   }));
   const rest = leases.slice(SEGMENTS_MAX).reduce((sum, lease) => sum + lease[value], 0);
@@ -87,11 +89,10 @@ function Device({ host, device, functions, onDrain }) {
   `;
 }
 
-/** Workers of one workload, by the functions that use it; those of others have a hash only. */
+/** Workers of one workload, by the functions that use or used it; a key of others shows none. */
 function WarmWorkers({ workload, workers, functions }) {
-  const hash = workload.replace(/^workload:/, "");
-  const name = functions?.join(", ") ?? `workload ${shortId(hash, 6)}`;
-  const text = `${plural(workers.length, "warm worker")} of ${functions?.join(", ") ?? hash}, ${mebibytes(workers[0].memory_mib)} each`;
+  const name = functions?.join(", ") ?? "another workload";
+  const text = `${plural(workers.length, "warm worker")} of ${functions?.join(", ") ?? workload}, ${mebibytes(workers[0].memory_mib)} each`;
   return html`<li title=${text}><${Icon} name="warm" size="12" /><span>${name}</span>${workers.length > 1 && ` × ${workers.length}`}</li>`;
 }
 
@@ -114,7 +115,7 @@ function Leases({ leases }) {
     <ul class="leases" aria-label="leases">
       ${leases.slice(0, LEASES_SHOWN).map((lease) => html`
         <li key=${lease.lease}>
-          <i class="swatch" style=${{ background: colourOf(lease.tenant) }}></i>
+          <i class="swatch" style=${{ background: colourOf("tenant", lease.tenant) }}></i>
           ${lease.job ? html`<a href=${href("jobs", lease.job)} title=${lease.job}>${shortId(lease.job, 7)}</a>` : html`<span title=${lease.lease}>${shortId(lease.lease, 12)}</span>`}
           <span class="muted">${lease.tenant}</span>
           <span class="number end">${mebibytes(lease.memory_mib)}</span>

@@ -19,13 +19,14 @@ export function FunctionView({ id: name }) {
   }
   return html`
     <${Page} title=${name} crumbs=${crumbs} error=${error}
-      controls=${html`<a class="button" href=${href("jobs", null, { function: name })}>Its jobs</a>`}>
+      controls=${data.jobs_kept ? html`<a class="button" href=${href("jobs", null, { function: name })}>Its jobs</a>`
+        : html`<a class="button" href=${href("jobs", null, { state: "LETTERS", function: name })}>Its dead letters</a>`}>
       <div class="function">
         ${data.may_upload && html`<${DropZone} path=${path} name=${name} />`}
         ${data.graph && html`
           <section class="panel" aria-label="Graph"><header class="panel-head"><h2>Graph</h2></header><${Graph} ...${data.graph} current=${name} /></section>`}
         <div class="columns">
-          <${Definition} data=${data} />
+          <${Definition} written=${data.definition} />
           <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} mayRollBack=${data.may_roll_back} onDone=${reload} />
         </div>
       </div>
@@ -73,26 +74,13 @@ function DropZone({ path, name }) {
   `;
 }
 
-const Definition = ({ data }) => html`
+const Definition = ({ written }) => html`
   <section class="panel definition" aria-label="Definition">
-    <header class="panel-head"><h2>Definition</h2></header>
-    <pre tabIndex="0" aria-label="Definition as text">${asText(data.definition)}</pre>
+    <header class="panel-head"><h2>Definition</h2>${written && html`<span class="muted" title="values of variables are hidden">${written.file}, from line ${written.line}</span>`}</header>
+    ${written ? html`<pre tabIndex="0" aria-label="Definition as text">${written.text}</pre>`
+      : html`<${Empty} title="Its file is not known."><code>orchgpu deploy</code> keeps the text from now on.<//>`}
   </section>
 `;
-
-/** A mapping as indented lines, close to the YAML that a user wrote. */
-function asText(value, indent = "") {
-  if (value === null || typeof value !== "object") return String(value);
-  const entries = Array.isArray(value) ? value.map((one) => ["-", one]) : Object.entries(value);
-  return entries
-    .map(([name, one]) => {
-      const head = name === "-" ? `${indent}- ` : `${indent}${name}:`;
-      if (one === null || typeof one !== "object") return name === "-" ? `${head}${one}` : `${head} ${one}`;
-      if (!Object.keys(one).length) return `${head} ${Array.isArray(one) ? "[]" : "{}"}`;
-      return `${head.trimEnd()}\n${asText(one, `${indent}  `)}`;
-    })
-    .join("\n");
-}
 
 function Revisions({ path, name, revisions, mayRollBack, onDone }) {
   const now_s = useNow(30000);

@@ -21,7 +21,7 @@ export function FunctionsView() {
   `;
 }
 
-function FunctionCard({ name, revision, changed_s, gpu, tenant, inputs, outputs, jobs }) {
+function FunctionCard({ name, revision, changed_s, gpu, tenant, inputs, outputs, jobs, jobs_kept: kept }) {
   const now_s = useNow(30000);
   return html`
     <li class="panel card">
@@ -32,7 +32,7 @@ function FunctionCard({ name, revision, changed_s, gpu, tenant, inputs, outputs,
         ${revision ? html`<span class="tag">revision ${revision}</span>` : null}
       </p>
       <p class="flow"><span>${inputs.join(", ")}</span><span aria-hidden="true">→</span><span>${outputs.join(", ") || "–"}</span></p>
-      <p class="muted"><a href=${href("jobs", null, { function: name })}>${plural(jobs, "job")}</a>
+      <p class="muted">${kept ? html`<a href=${href("jobs", null, { function: name })}>${plural(jobs, "job")}</a>` : "started by its event, without jobs"}
         ${changed_s && html`<span>deployed ${ago(changed_s, now_s)}</span>`}</p>
     </li>
   `;

@@ -1,28 +1,52 @@
 // Jobs, newest first: live states, filters, search by id, key or function.
-import { ago, count, fileName, shortId, words } from "../core/format.js";
+import { post, session, urlOf, withQuery } from "../core/api.js";
+import { deployed } from "../core/deployed.js";
+import { about, ago, count, duration, fileName, moment, plural, shortId, words } from "../core/format.js";
 import { hasReason, meaningOf } from "../core/reasons.js";
 import { html, useEffect, useMemo, useState } from "../core/html.js";
+import { notify } from "../core/notices.js";
 import { useNow, usePages, useResource } from "../core/resource.js";
 import { go, href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
+import { Confirm } from "../parts/dialog.js";
 import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
-import { STATES, State } from "../parts/state.js";
-import { VirtualTable } from "../parts/virtual.js";
+import { STATES, State, isEnded } from "../parts/state.js";
+import { VirtualTable, useNarrow } from "../parts/virtual.js";
 import { Letters } from "./letters.js";
 
 const COLUMNS = [
-  { label: "State", width: "128px", cell: (job) => html`<${State} state=${job.state} />` },
-  { label: "Job", width: "124px", narrow: "auto", cell: (job) => html`<a class="mono" href=${href("jobs", job.job)} title=${job.job}><span class="desk">${shortId(job.job)}</span><span class="phone">${fileName(job.key) || shortId(job.job)}</span></a>` },
-  { label: "Input", wide: true, cell: (job) => html`<span title="${job.bucket}/${job.key}">${fileName(job.key) || "–"} <span class="muted">${job.bucket}</span></span>` },
-  { label: "Function", wide: true, width: "15%", cell: (job) => job.function ?? "–" },
-  { label: "Reason", wide: true, width: "132px", cell: (job) => hasReason(job.reason) && html`<span title=${meaningOf(job.reason)}>${words(job.reason)}</span>` },
-  { label: "Device", wide: true, width: "104px", cell: (job) => html`<span title=${job.device}>${(job.device ?? "").split(" ")[0]}</span>` },
-  { label: "Attempt", wide: true, end: true, width: "78px", cell: (job) => html`<span class="number">${job.attempt || "–"}</span>` },
-  { label: "Changed", end: true, width: "110px", cell: (job) => html`<${Age} time_s=${job.changed_s ?? job.received_s} />` },
+  { label: "State", sort: "state", width: "116px", cell: (job) => html`<${State} state=${job.state} />` },
+  { label: "Job", sort: "input", cell: (job) => html`<${Input} job=${job} />` },
+  { label: "Function", sort: "function", wide: true, width: "14%", cell: (job) => html`<span title=${job.function}>${job.function ?? "–"}</span>` },
+  { label: "Tenant", sort: "tenant", wide: true, width: "92px", cell: (job) => html`<span title=${job.tenant}>${job.tenant ?? "–"}</span>` },
+  { label: "Reason", sort: "reason", wide: true, width: "12%", cell: (job) => html`<${Reason} job=${job} />` },
+  { label: "Device", sort: "device", wide: true, width: "84px", cell: (job) => html`<span title=${job.device}>${(job.device ?? "").split(" ")[0]}</span>` },
+  { label: "Try", sort: "attempt", wide: true, end: true, width: "52px", cell: (job) => html`<span class="number">${job.attempt || "–"}</span>` },
+  { label: html`<span class="desk">Submitted</span><span class="phone">Since</span>`, key: "submitted", sort: "submitted", end: true, width: "102px", narrow: "76px", cell: (job) => html`<${Age} time_s=${submittedOf(job)} />` },
+  { label: "Duration", sort: "duration", wide: true, end: true, width: "94px", cell: (job) => html`<${Taken} job=${job} />` },
 ];
 
+const submittedOf = (job) => job.submitted_s ?? job.received_s;
+
+const JobLink = ({ job }) => html`
+  <a href=${href("jobs", job.job)} title=${job.key ? `${job.job}: ${job.bucket}/${job.key}` : job.job}>${fileName(job.key) || shortId(job.job)}</a>`;
+
+const Reason = ({ job }) => hasReason(job.reason) && html`<span title=${meaningOf(job.reason)}>${words(job.reason)}</span>`;
+
+// On a phone the one column that identifies a job has its reason and function, too.
+const Input = ({ job }) => html`
+  <span class="two-lines"><${JobLink} job=${job} /> <span class="desk muted mono">${job.key && shortId(job.job, 8)}</span>
+    <small class="phone">${hasReason(job.reason) && html`<b>${words(job.reason)}</b> · `}${job.function ?? "–"}</small></span>
+`;
+
 function Age({ time_s }) {
-  return html`<span class="number">${ago(time_s, useNow())}</span>`;
+  const now_s = useNow();
+  return html`<span class="number" title=${moment(time_s)}><span class="desk">${ago(time_s, now_s)}</span><span class="phone">${about(Math.max(0, now_s - time_s))}</span></span>`;
+}
+
+function Taken({ job }) {
+  const now_s = useNow();
+  return html`<span class="number">${duration(Math.max(0, (isEnded(job.state) ? job.changed_s : now_s) - submittedOf(job)))}</span>`;
 }
 
 const SINCE = [["", "Any time"], ["900", "15 min"], ["3600", "1 h"], ["86400", "1 day"]];
@@ -36,10 +60,10 @@ export function JobsView() {
     const timer = setTimeout(() => setValues({ q: text }), TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  const { state = "", q = "", since = "" } = values;
+  const { state = "", q = "", since = "", sort = "", order = "" } = values;
   // the server takes a moment; it stays the same until another time is chosen
   const since_s = useMemo(() => since && Math.floor(Date.now() / 1000) - Number(since), [since]);
-  const filter = { state, q, since: since_s, function: values.function };
+  const filter = { state, q, since: since_s, function: values.function, sort, order };
   const letters = state === "LETTERS";
   return html`
     <${Page} title="Jobs" controls=${html`
@@ -54,16 +78,87 @@ export function JobsView() {
 }
 
 function JobTable({ filter }) {
+  const { sort: by, order } = filter;
   const pages = usePages("/jobs", filter, { kinds: ["job"] });
+  const chosen = useChosen(pages);
+  const narrow = useNarrow();
   if (pages.error && !pages.items.length) return html`<${Empty} title=${pages.error.message}>${pages.error.hint}<//>`;
   if (pages.loading && !pages.items.length) return html`<${Waiting} rows=${10} />`;
   if (!pages.items.length) {
     return html`<${Empty} title="No job fits this filter.">Upload a file to a function's input, or drop one on its page under Functions.<//>`;
   }
+  // first ascending, then descending, then again in the order of receipt
+  const onSort = (column) => setValues(
+    column !== by ? { sort: column, order: "" } : order ? { sort: "", order: "" } : { order: "descending" });
   return html`
-    <${VirtualTable} label="Jobs" columns=${COLUMNS} rows=${pages.items} total=${pages.total}
+    ${chosen.jobs.length > 0 && html`<${Together} chosen=${chosen} onDone=${pages.reload} />`}
+    <${VirtualTable} label="Jobs" columns=${chosen.column ? [chosen.column, ...COLUMNS] : COLUMNS} rows=${pages.items} total=${pages.total}
+      sorted=${{ by, descending: Boolean(order) }} onSort=${onSort} rowHeight=${narrow ? 52 : 38}
       keyOf=${(job) => job.job} onEnd=${pages.more} onOpen=${(job) => go(href("jobs", job.job))} />
-    <p class="foot">${pages.total === null ? `${count(pages.items.length)} jobs loaded${pages.next ? ", more below" : ""}` : `${count(pages.items.length)} of ${count(pages.total)} jobs loaded`}</p>
+    <p class="foot"><span>${pages.total === null ? `${count(pages.items.length)} jobs loaded${pages.next ? ", more below" : ""}` : `${count(pages.items.length)} of ${count(pages.total)} jobs loaded`}</span>
+      <span class="exports">Export${" "}${["csv", "json"].map((form) => html`<a key=${form} href=${urlOf(withQuery(`/export/jobs.${form}`, { ...filter, sort: "", order: "" }))} download="jobs.${form}">${form.toUpperCase()}</a>${" "}`)}</span></p>
+  `;
+}
+
+/** Jobs that are chosen for one action on all: {jobs, column, clear}; without the rights there is no column. */
+function useChosen({ items }) {
+  const current = useStore(session);
+  const [ids, setIds] = useState(new Set());
+  const set = (jobs, on) => setIds((before) => {
+    const after = new Set(before);
+    for (const { job } of jobs) after[on ? "add" : "delete"](job);
+    return after;
+  });
+  const box = (label, jobs) => html`
+    <label class="pick"><input type="checkbox" aria-label=${label} checked=${jobs.every(({ job }) => ids.has(job))}
+      onChange=${(event) => set(jobs, event.target.checked)} /></label>`;
+  return {
+    jobs: items.filter(({ job }) => ids.has(job)),
+    clear: () => setIds(new Set()),
+    column: current.role !== "reader" && {
+      key: "pick", label: box("All loaded jobs", items), width: "40px", narrow: "40px",
+      cell: (job) => box(`Job ${fileName(job.key) || job.job}`, [job]),
+    },
+  };
+}
+
+const AT_ONCE = 2; // the server lets each key do as many
+
+/** Cancel or retry of all chosen jobs; the server decides about each one, as in its own view. */
+function Together({ chosen, onDone }) {
+  const [asked, setAsked] = useState(null);
+  const [left, setLeft] = useState(0);
+  const live = chosen.jobs.filter((job) => !isEnded(job.state));
+  const failed = chosen.jobs.filter((job) => ["FAILED", "REJECTED"].includes(job.state));
+  const run = async (jobs, action, done) => {
+    const queue = [...jobs];
+    const errors = [];
+    const worker = async () => {
+      for (let job = queue.shift(); job; job = queue.shift()) {
+        await post(`/jobs/${encodeURIComponent(job.job)}/${action}`).catch((error) => errors.push(error));
+        setLeft((before) => before - 1);
+      }
+    };
+    setLeft(jobs.length);
+    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    const good = jobs.length - errors.length;
+    if (good) notify(`${plural(good, "job")} ${done}.`, { kind: "good" });
+    if (errors.length) notify(`${plural(errors.length, "job")} not: ${errors[0].message}`, { kind: "error", hint: errors[0].hint });
+    chosen.clear();
+    onDone();
+  };
+  const cancel = () => setAsked({
+    title: `Cancel ${plural(live.length, "job")}?`, text: "Their leases are revoked, and what they computed so far is lost.",
+    action: "Cancel them", danger: true, act: () => run(live, "cancel", "cancelled"),
+  });
+  return html`
+    <div class="together" role="group" aria-label="Chosen jobs">
+      <span role="status">${left > 0 ? `${count(left)} left` : `${count(chosen.jobs.length)} chosen`}</span>
+      ${left === 0 && live.length > 0 && html`<button type="button" class="small" onClick=${cancel}>Cancel ${count(live.length)}</button>`}
+      ${left === 0 && failed.length > 0 && html`<button type="button" class="small" onClick=${() => run(failed, "retry", "begin a new run")}>Retry ${count(failed.length)}</button>`}
+      ${left === 0 && html`<button type="button" class="quiet small" onClick=${chosen.clear}>Choose none</button>`}
+      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
+    </div>
   `;
 }
 
@@ -82,8 +177,7 @@ function StateChoice({ value }) {
 }
 
 function FunctionChoice({ value }) {
-  const { data } = useResource("/functions");
-  const names = (data?.items ?? []).map((one) => [one.name, one.name]);
+  const names = useStore(deployed).map((one) => [one.name, one.name]);
   return html`<${Select} label="Function" value=${value} options=${[["", "All functions"], ...names]} onChoose=${(name) => setValues({ function: name })} />`;
 }
 

@@ -17,7 +17,10 @@ _PIECE_BYTES = 256 * 1024
 async def functions(request: web.Request) -> web.Response:
     """All functions that the viewer sees, with the numbers of their jobs."""
     session, console = await session_of(request), request.app[CONSOLE]
-    found = await console.cloud.ask(lambda cloud: work.functions_json(cloud, session.viewer))
+    viewer, labels = session.viewer, await console.workloads.labels()
+    found = await console.cloud.ask(
+        session.party, lambda cloud: work.functions_json(cloud, viewer, labels)
+    )
     jobs = console.picture.jobs.functions()
     items = [{**one, "jobs": jobs.get(str(one["name"]), 0)} for one in found]
     return answered({"items": items})
@@ -29,7 +32,9 @@ async def function(request: web.Request) -> web.Response:
     session, name = await session_of(request), request.match_info["name"]
     console = request.app[CONSOLE]
     return answered(
-        await console.cloud.ask(lambda cloud: work.function_json(cloud, session.viewer, name))
+        await console.cloud.ask(
+            session.party, lambda cloud: work.function_json(cloud, session.viewer, name)
+        )
     )
 
 
@@ -41,7 +46,7 @@ async def roll_back(request: web.Request) -> web.Response:
     assert isinstance(revision, int), "as `body_of` checked"
     return answered(
         await request.app[CONSOLE].cloud.ask(
-            lambda cloud: work.roll_back(cloud, session.viewer, name, revision)
+            session.party, lambda cloud: work.roll_back(cloud, session.viewer, name, revision)
         )
     )
 
@@ -53,11 +58,15 @@ async def upload(request: web.Request) -> web.Response:
     console = request.app[CONSOLE]
     if (request.content_length or 0) > work.UPLOAD_BYTES_MAX:
         raise work.too_large()
-    found = await console.cloud.ask(lambda cloud: work.uploadable(cloud, session.viewer, name))
+    found = await console.cloud.ask(
+        session.party, lambda cloud: work.uploadable(cloud, session.viewer, name)
+    )
     received = work.Upload(request.match_info["file"])
     try:
         await _receive(request, received)
-        done = await console.cloud.ask(lambda cloud: work.submit(cloud, found, received))
+        done = await console.cloud.ask(
+            session.party, lambda cloud: work.submit(cloud, found, received)
+        )
     finally:
         received.remove()
     return answered(done, status=201)

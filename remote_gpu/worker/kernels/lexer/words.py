@@ -78,8 +78,8 @@ def check_word(word: str, line: int) -> None:
     if word in _CUDA_WORDS:
         raise wrong(line, f"{word!r} is a word of CUDA C++; rename it")
     known = word in SPACES or word in KERNEL_WORDS or word in QUALIFIERS or word in C_WORDS
-    if word.startswith(("__", "orchgpu_")) and not known:
-        raise wrong(line, f"{word!r}: names cannot begin with __ or orchgpu_")
+    if word.startswith(("_", "orchgpu_")) and not known:
+        raise wrong(line, f"{word!r}: names cannot begin with _ or orchgpu_")
 
 
 def check_directive(tokens: Sequence[Token], line: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from remote_gpu.worker.kernels.lexer.tokens import Sort, wrong
 from remote_gpu.worker.kernels.lexer.words import ATTRIBUTES, BUILTINS, C_WORDS, QUALIFIERS, SPACES
@@ -14,6 +14,7 @@ from remote_gpu.worker.kernels.translator.types import (
     SCALAR_NAMES,
     VOID,
     Array,
+    Memory,
     Scalar,
     Struct,
     Target,
@@ -23,9 +24,6 @@ from remote_gpu.worker.kernels.translator.values import pointer
 
 _STORAGE = frozenset({"static", "inline"})
 _WORDS = frozenset({"signed", "unsigned", "void", *SCALAR_BYTES})
-#: Of one array, and of all variables of one work item: drivers keep them on a thread's stack, and a
-#: larger offset could skip the guard page at its end.
-PRIVATE_BYTES_MAX = 1 << 16
 LOCAL_BYTES_MAX = 1 << 22
 
 
@@ -115,7 +113,8 @@ class Declarations:
         if kind == VOID or kind.text == "bool":
             raise wrong(line, f"a pointer to {kind.text} is not in the subset; use uchar")
         constant = declared.constant or declared.space == "constant"
-        return Target(declared.space or "private", kind, constant, declared.volatile)
+        memory = Memory(declared.space or "private", constant, declared.volatile)
+        return Target(kind, memory)
 
     def _type_name(self) -> Target | Scalar | Struct:
         declared = self.specifiers()
@@ -190,6 +189,8 @@ class Declarations:
         declared = self.specifiers()
         if declared.space or declared.volatile or declared.kind == VOID:
             raise wrong(line, "a member cannot be void, volatile or in an address space")
+        if declared.kind.text == "bool":  # compilers take it that its byte is 0 or 1
+            raise wrong(line, "a member of type bool is not in the subset; use uchar")
         while True:
             if frame.text() in ("*", "("):
                 raise wrong(line, "a structure cannot contain pointers; pass the buffer separately")
@@ -252,12 +253,19 @@ class Declarations:
             raise wrong(line, f"{name!r}: an array of pointers is not in the subset")
         if not frame.skip("="):
             raise wrong(line, f"the pointer {name!r} must be initialised")
+        self._check_new(name, line)
         given = pointer(self.expressions.value(), line)
         self.expressions.check_target(given.target, target, line)
-        frame.scopes[-1][name] = PointerVariable(name, target)
-        frame.private_bytes += 24
-        base = f"{target.text}{name}__b = {given.base};"
-        return f"{base} ulong {name}__n = {given.count}, {name}__o = {given.offset};"
+        memory = replace(target.memory, level=given.target.memory.level)
+        own = frame.own(name, "__")
+        frame.scopes[-1][name] = PointerVariable(own, replace(target, memory=memory))
+        frame.reserve(24, line)
+        base = f"{target.text}{own}b = {given.base};"
+        return f"{base} ulong {own}n = {given.count}, {own}o = {given.offset};"
+
+    def _check_new(self, name: str, line: int) -> None:
+        if name in self._frame.scopes[-1]:
+            raise wrong(line, f"{name!r} is declared twice in this block")
 
     def _plain(self, declared: Declared, name: str, line: int, *, outside: bool) -> str:
         frame = self._frame
@@ -265,10 +273,13 @@ class Declarations:
             raise wrong(line, f"{name!r}: define functions outside of functions")
         if declared.kind == VOID:
             raise wrong(line, f"{name!r} cannot be void")
+        self._check_new(name, line)
         kind = self._open_array(declared.kind, line)
         space = declared.space or "private"
         if space == "global" or (space == "constant" and not outside):
             raise wrong(line, f"{name!r}: a variable here must be __local or private")
+        if space == "local" and declared.kind.text == "bool":
+            raise wrong(line, f"{name!r}: __local memory cannot have the type bool; use uchar")
         begins = ""
         if frame.skip("="):
             if space == "local":
@@ -280,10 +291,12 @@ class Declarations:
             raise wrong(line, f"{name!r}: a constant must be initialised")
         self._count(kind, space, line)
         constant = declared.constant or space == "constant"
-        frame.scopes[-1][name] = Variable(f"{name}_", kind, space, constant, declared.volatile)
+        level = frame.level if space == "private" else 0
+        memory, own = Memory(space, constant, declared.volatile, level), frame.own(name)
+        frame.scopes[-1][name] = Variable(own, kind, memory)
         words = "const " * declared.constant + "volatile " * declared.volatile
         prefix = "" if space == "private" else f"__{space} "
-        return f"{prefix}{words}{_declaration(kind, name + '_')}{begins};"
+        return f"{prefix}{words}{_declaration(kind, own)}{begins};"
 
     def _open_array(self, kind: Type, line: int) -> Type:
         """The type of an array; `[]` gets the length of its initialiser."""
@@ -326,10 +339,7 @@ class Declarations:
             if self.local_bytes > LOCAL_BYTES_MAX:
                 raise wrong(line, f"a group shares at most {LOCAL_BYTES_MAX} bytes")
         elif space == "private":
-            self._frame.private_bytes += max(8, kind.size)
-            if self._frame.private_bytes > PRIVATE_BYTES_MAX:
-                message = f"a work item has at most {PRIVATE_BYTES_MAX} bytes of variables"
-                raise wrong(line, f"{message}; use a temporary buffer of the graph")
+            self._frame.reserve(max(8, kind.size), line)
 
 
 def _declaration(kind: Type, name: str) -> str:

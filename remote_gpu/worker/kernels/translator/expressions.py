@@ -15,7 +15,13 @@ from remote_gpu.worker.kernels.translator.frame import (
     Symbol,
     Variable,
 )
-from remote_gpu.worker.kernels.translator.types import NUMBER, Array, Scalar, Struct, Target
+from remote_gpu.worker.kernels.translator.types import (
+    NUMBER,
+    Array,
+    Scalar,
+    Struct,
+    Target,
+)
 from remote_gpu.worker.kernels.translator.values import (
     Element,
     Plain,
@@ -134,14 +140,20 @@ class Expressions:
         parts = [self._read(operand, line) for operand in (condition, yes, no)]
         text = f"({parts[0].text} ? {parts[1].text} : {parts[2].text})"
         kind = parts[1].type if isinstance(parts[1].type, Struct) else NUMBER
+        self._copied(kind, line)
         return Plain(text, kind, all(part.pure for part in parts))
+
+    def _copied(self, kind: Scalar | Struct, line: int) -> None:
+        """Count the copy of a structure that a compiler makes for this value."""
+        if isinstance(kind, Struct):
+            self._frame.reserve(kind.size, line)
 
     def _assign(self, left: Value, sign: str, right: Value, line: int, *, unused: bool) -> Value:
         if isinstance(left, Pointer):
             return self._assign_pointer(left, sign, right, line, unused=unused)
         value = self._read(right, line)
         if isinstance(left, Element) and isinstance(left.target.element, Scalar):
-            if left.target.constant:
+            if left.target.memory.constant:
                 raise wrong(line, "const and __constant memory cannot be written")
             checks, kind = self._frame.checks, left.target.element
             if sign == "=":
@@ -150,6 +162,8 @@ class Expressions:
                 new = f"({checks.get(left, line)} {sign[:-1]} {value.text})"
                 return Plain(checks.set(left, new, line), kind, pure=False)
         target = stored(left, self._frame.checks, line)
+        if not unused:
+            self._copied(target.type, line)
         return Plain(f"({target.text} {sign} {value.text})", target.type, pure=False)
 
     def _assign_pointer(
@@ -166,13 +180,20 @@ class Expressions:
         simple = given.base.strip("&").replace("_", "").isalnum()
         if not unused or not simple:  # its parts are assigned in sequence
             raise wrong(line, "assign a pointer in a statement of its own, or declare another one")
+        if given.target.memory.level > left.target.memory.level:
+            raise wrong(
+                line,
+                "this pointer is declared with memory that lives longer than what is assigned;"
+                " declare another pointer beside that",
+            )
         parts = zip(("o", "b", "n"), (given.offset, given.base, given.count), strict=True)
-        return Plain("(" + ", ".join(f"{left.name}__{p} = {text}" for p, text in parts) + ")")
+        return Plain("(" + ", ".join(f"{left.name}{p} = {text}" for p, text in parts) + ")")
 
     def check_target(self, given: Target, wanted: Target, line: int) -> None:
         """Raises OpFailed(EINVAL) unless a pointer to `given` converts to one to `wanted`."""
-        same = given.space == wanted.space and given.element == wanted.element
-        if not same or given.constant > wanted.constant or given.volatile > wanted.volatile:
+        have, want = given.memory, wanted.memory
+        same = have.space == want.space and given.element == wanted.element
+        if not same or have.constant > want.constant or have.volatile > want.volatile:
             message = f"a pointer '{given.text}' is not a '{wanted.text}'; declare both alike"
             raise wrong(line, message)
 
@@ -218,7 +239,8 @@ class Expressions:
 
     def _compared(self, left: Pointer, sign: str, right: Pointer, line: int) -> Plain:
         pure = left.pure and right.pure
-        if left.target.space != right.target.space or left.target.element != right.target.element:
+        spaces = left.target.memory.space, right.target.memory.space
+        if spaces[0] != spaces[1] or left.target.element != right.target.element:
             raise wrong(line, "pointers to different types cannot be compared")
         if sign in ("==", "!="):
             differ = f"({left.base} != {right.base} || {left.offset} != {right.offset})"
@@ -258,7 +280,7 @@ class Expressions:
         if isinstance(value, Element):
             return Pointer(value.base, value.count, f"({value.index})", value.target, value.pure)
         place = stored(value, self._frame.checks, line)
-        target = Target(place.space, place.type, place.constant, place.volatile)
+        target = Target(place.type, place.memory)
         return Pointer(f"&{place.text}", "(1ul + orchgpu_zero)", "0ul", target, place.pure)
 
     def _size(self, line: int) -> Plain:
@@ -309,11 +331,10 @@ class Expressions:
 
     def _cast_pointer(self, given: Pointer, wanted: Target, line: int) -> Pointer:
         old, new = given.target.element, wanted.element
-        if given.target.space != wanted.space:
-            raise wrong(
-                line, f"a cast cannot change the address space; write __{given.target.space}"
-            )
-        if given.target.constant > wanted.constant or given.target.volatile > wanted.volatile:
+        have, want = given.target.memory, wanted.memory
+        if have.space != want.space:
+            raise wrong(line, f"a cast cannot change the address space; write __{have.space}")
+        if have.constant > want.constant or have.volatile > want.volatile:
             raise wrong(line, "a cast cannot drop const or volatile")
         ratio = 1
         if old != new:
@@ -326,7 +347,8 @@ class Expressions:
         scaled = "" if ratio == 1 else f" * {ratio}ul"
         base = f"(({wanted.text})({given.base}))"
         count, offset = f"({given.count}{scaled})", f"(({given.offset}){scaled})"
-        return Pointer(base, count, offset, wanted, given.pure)
+        target = replace(wanted, memory=replace(want, level=have.level))
+        return Pointer(base, count, offset, target, given.pure)
 
     def _primary(self) -> Value:
         frame = self._frame
@@ -336,7 +358,8 @@ class Expressions:
             while frame.skip(","):
                 left = self._read(value, token.line)
                 right = self._read(self.value(), token.line)
-                value = Plain(f"({left.text}, {right.text})", NUMBER, left.pure and right.pure)
+                text = f"({left.text}, {right.text})"
+                value = Plain(text, right.type, left.pure and right.pure)
             frame.expect(")")
             return value
         if token.sort is Sort.NUMBER:
@@ -353,21 +376,19 @@ class Expressions:
         found = self._frame.find(token.text)
         match found:
             case Variable(type=Array() as kind):
-                return Row(found.text, kind, found.space, found.constant, found.volatile, pure=True)
+                return Row(found.text, kind, found.memory, pure=True)
             case Variable(type=Scalar() | Struct() as plain):
                 return Plain(
                     found.text,
                     plain,
-                    not found.volatile,
+                    not found.memory.volatile,
                     stored=found.below is None,
-                    space=found.space,
-                    constant=found.constant,
-                    volatile=found.volatile,
+                    memory=found.memory,
                     below=found.below,
                 )
             case PointerVariable():
                 name = found.text
-                parts = (f"{name}__b", f"{name}__n", f"{name}__o")
+                parts = f"{name}b", f"{name}n", f"{name}o"
                 return Pointer(*parts, found.target, pure=True, name=name)
             case int():
                 return Plain(f"({found})", below=found + 1 if found >= 0 else None)
@@ -402,7 +423,7 @@ class Expressions:
         if function not in ATOMIC or number:
             return self._read(value, line).text
         place = pointer(value, line)
-        if place.target.constant or place.target.space not in ("global", "local"):
+        if place.target.memory.constant or place.target.memory.space not in ("global", "local"):
             raise wrong(line, f"{function} takes a pointer to __global or __local memory")
         numbers = ("int", "uint", "float")[: 3 if function == "atomic_xchg" else 2]
         if place.target.element.text not in numbers:  # compilers convert it silently
@@ -424,6 +445,8 @@ class Expressions:
                 texts += [place.base, place.count, place.offset]
             else:
                 texts.append(self._read(value, line).text)
+                self._copied(takes, line)
+        self._copied(function.gives, line)
         self._frame.private_bytes += function.private_bytes
         texts += ["orchgpu_bad", "orchgpu_zero"]
         return Plain(f"{function.text}({', '.join(texts)})", function.gives, pure=False)
@@ -451,7 +474,7 @@ class Expressions:
             if not value.name:
                 raise wrong(line, f"{sign} takes a variable")
             return replace(value, offset=f"({value.offset}{sign})", pure=False, name="")
-        if isinstance(value, Element) and value.target.constant:
+        if isinstance(value, Element) and value.target.memory.constant:
             raise wrong(line, "const and __constant memory cannot be written")
         target = stored(value, self._frame.checks, line)
         return Plain(f"({target.text}{sign})", target.type, pure=False)

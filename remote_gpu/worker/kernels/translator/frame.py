@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from remote_gpu.worker.kernels.lexer.tokens import Sort, Token, wrong
 from remote_gpu.worker.kernels.lexer.words import check_word
-from remote_gpu.worker.kernels.translator.types import Scalar, Struct, Target, Type
+from remote_gpu.worker.kernels.translator.types import Memory, Scalar, Struct, Target, Type
 from remote_gpu.worker.kernels.translator.values import Checks
 
 #: Nested parentheses, blocks and operators: the parser recurses.
 DEPTH_MAX = 40
+#: Of all variables and copies of structures of one function: drivers keep them on a thread's stack,
+#: and a larger offset could skip the guard page at its end.
+PRIVATE_BYTES_MAX = 1 << 16
+#: Scopes of the source, of the parameters and of the block of a function.
+_FUNCTION_LEVEL = 3
 
 
 @dataclass
@@ -21,9 +27,7 @@ class Variable:
 
     text: str
     type: Type
-    space: str = "private"
-    constant: bool = False
-    volatile: bool = False
+    memory: Memory
     below: int | None = None  #: exclusive upper bound, proved within a loop
 
 
@@ -31,7 +35,7 @@ class Variable:
 class PointerVariable:
     """A pointer variable: three variables for a compiler."""
 
-    text: str
+    text: str  #: what begins their names
     target: Target
 
 
@@ -58,6 +62,7 @@ class Frame:
     checks: Checks = field(default_factory=Checks)
     depth: int = 0
     private_bytes: int = 0  #: of the current function
+    _declared: Counter[str] = field(default_factory=Counter)
 
     def text(self, ahead: int = 0) -> str:
         place = self.at + ahead
@@ -97,6 +102,27 @@ class Frame:
 
     def find(self, name: str) -> Symbol | None:
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
+    def own(self, name: str, mark: str = "_") -> str:
+        """A text for a declared name that no other declaration has.
+
+        In C the name in `int a = a;` is already the new one, before it has a value.
+        """
+        self._declared[name] += 1
+        number = self._declared[name]
+        return f"{name}{mark}{number if number > 1 else ''}"
+
+    def reserve(self, size: int, line: int) -> None:
+        """Count private memory of the current function. Raises OpFailed(EINVAL): too much."""
+        self.private_bytes += size
+        if self.private_bytes > PRIVATE_BYTES_MAX:
+            message = f"a work item has at most {PRIVATE_BYTES_MAX} bytes of variables"
+            raise wrong(line, f"{message}; use a temporary buffer of the graph")
+
+    @property
+    def level(self) -> int:
+        """The level of the current block; parameters live as long as the function's block."""
+        return max(len(self.scopes), _FUNCTION_LEVEL)
 
     def enter(self) -> None:
         self.depth += 1

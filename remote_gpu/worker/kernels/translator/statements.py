@@ -7,7 +7,9 @@ from remote_gpu.worker.kernels.translator.declarations import Declarations
 from remote_gpu.worker.kernels.translator.frame import Frame, Variable
 from remote_gpu.worker.kernels.translator.lines import Lines
 from remote_gpu.worker.kernels.translator.loops import counter
+from remote_gpu.worker.kernels.translator.types import VOID, Scalar, Struct
 
+_LABELS = ("case", "default")
 _BLOCKS_WRITTEN = ("{", "if", "while", "do", "for", "switch")
 
 
@@ -21,15 +23,27 @@ class Statements:
         self._declarations = declarations
         self._expressions = declarations.expressions
         self.leave = "return"  #: the translation of a `return` without a value
+        self.gives: Scalar | Struct = VOID  #: the type of the current function
 
-    def block(self) -> None:
-        """Translate statements up to and including the closing brace."""
+    def block(self, *, switch: bool = False) -> None:
+        """Translate statements up to and including the closing brace.
+
+        `switch`: labels stand directly in the block, and declarations do not. Then control enters
+        every other block at its beginning alone, and passes a declaration before each use of what
+        it declares: no access can meet a variable without its value, count or proof.
+        """
         frame = self._frame
         frame.scopes.append({})
         while not frame.skip("}"):
             if frame.at >= len(frame.tokens):
                 raise wrong(frame.line, "a block has no closing brace")
-            self.statement()
+            if switch and frame.text() in _LABELS:
+                self._case(frame.line)
+            elif switch and self._declares(frame.text()):
+                message = "a switch could jump over this declaration: put the statements of the"
+                raise wrong(frame.line, f"{message} case in braces, or declare before the switch")
+            else:
+                self.statement()
         frame.scopes.pop()
 
     def statement(self) -> None:
@@ -47,8 +61,9 @@ class Statements:
             self._write(token.line, f"{token.text};")
         elif token.text == "return":
             self._return(token.line)
-        elif token.text in ("case", "default"):
-            self._case(token.line)
+        elif token.text in _LABELS:
+            message = f"{token.text!r} stands directly in the braces of its switch, and not in a"
+            raise wrong(token.line, f"{message} block, condition or loop within them")
         elif self._declares(token.text):
             declared = self._declarations.specifiers()
             if not frame.skip(";"):
@@ -114,8 +129,18 @@ class Statements:
         frame.expect(";")
 
     def _switch(self, line: int) -> None:
-        self._write(line, self._condition("switch"))
-        self._scoped()
+        """The value is opaque to the compiler.
+
+        Knowing its range, a compiler could drop the comparison before a table of jumps, by C's rule
+        that signed arithmetic does not overflow.
+        """
+        head = self._condition("switch")
+        if self._frame.text() != "{":
+            raise wrong(line, "a switch is written as: switch (…) { case …: … }")
+        self._frame.take()
+        self._write(line, f"{head[:-1]} ^ (int)orchgpu_zero) {{")
+        self.block(switch=True)
+        self._write(self._frame.tokens[self._frame.at - 1].line, "}")
 
     def _case(self, line: int) -> None:
         word = self._frame.take().text
@@ -127,10 +152,12 @@ class Statements:
         frame = self._frame
         frame.take()
         if frame.skip(";"):
+            if self.gives != VOID:
+                raise wrong(line, "this function returns a value")
             self._write(line, f"{{ {self.leave}; }}")
             return
-        if self.leave != "return":
-            raise wrong(line, "a kernel cannot return a value")
+        if self.gives == VOID:
+            raise wrong(line, "a kernel or void function cannot return a value")
         self._write(line, f"return {self._expressions.number()};")
         frame.expect(";")
 

@@ -7,8 +7,8 @@ the compiler, and the size of each memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from remote_gpu.worker.kernels.lexer.tokens import Sort, Token, wrong
 from remote_gpu.worker.kernels.lexer.words import BUILTINS, C_WORDS, KERNEL_WORDS
@@ -16,7 +16,14 @@ from remote_gpu.worker.kernels.translator.declarations import Declarations
 from remote_gpu.worker.kernels.translator.frame import Frame, Function, PointerVariable, Variable
 from remote_gpu.worker.kernels.translator.lines import Lines
 from remote_gpu.worker.kernels.translator.statements import Statements
-from remote_gpu.worker.kernels.translator.types import SCALAR_BYTES, VOID, Scalar, Struct, Target
+from remote_gpu.worker.kernels.translator.types import (
+    SCALAR_BYTES,
+    VOID,
+    Memory,
+    Scalar,
+    Struct,
+    Target,
+)
 from remote_gpu.worker.kernels.translator.values import FAULT_BITS
 
 #: Types of a kernel's arguments other than memory.
@@ -52,6 +59,11 @@ class Signature:
     parameters: tuple[Parameter, ...]
     line: int
     private_bytes: int  #: at most, of one work item's variables
+
+    @property
+    def entry(self) -> str:
+        """Its name in the translation."""
+        return f"{self.name}_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,8 @@ class Translator:
         line, name = self._frame.line, self._frame.name()
         if name in BUILTINS:
             raise wrong(line, f"{name!r} is a function of OpenCL C; rename yours")
+        if name in self._kernels:
+            raise wrong(line, f"kernel {name!r} is defined twice")
         if name in C_WORDS or name in KERNEL_WORDS or name in self._frame.scopes[0]:
             known = isinstance(self._frame.scopes[0].get(name), Function)
             why = "is defined twice" if known else "cannot be a name here"
@@ -171,9 +185,9 @@ class Translator:
             return  # functions must be defined before their calls
         scope, texts = self._scope_of(taken, line)
         takes = ", ".join([*texts, _HIDDEN])
-        function = Function(f"{name}_", tuple(kind for _, kind, _ in taken), gives)
-        self._lines.write(line, f"static inline {gives.text} {name}_({takes})")
-        self._body(scope, [], "return")
+        function = Function(frame.own(name), tuple(kind for _, kind, _ in taken), gives)
+        self._lines.write(line, f"static inline {gives.text} {function.text}({takes})")
+        self._body(scope, [], "return", gives)
         function.private_bytes = frame.private_bytes
         frame.scopes[0][name] = function
 
@@ -186,29 +200,36 @@ class Translator:
             if name in scope:
                 raise wrong(line, f"two parameters have the name {name!r}")
             if isinstance(kind, Target):
-                scope[name] = PointerVariable(name, kind)
-                texts += [f"{kind.text}{name}__b", f"ulong {name}__n", f"ulong {name}__o"]
+                own = self._frame.own(name, "__")
+                memory = replace(kind.memory, level=self._frame.level)
+                scope[name] = PointerVariable(own, replace(kind, memory=memory))
+                texts += [f"{kind.text}{own}b", f"ulong {own}n", f"ulong {own}o"]
             else:
-                scope[name] = Variable(f"{name}_", kind)
-                texts.append(f"{kind.text} {name}_")
+                own = self._frame.own(name)
+                scope[name] = Variable(own, kind, Memory(level=self._frame.level))
+                texts.append(f"{kind.text} {own}")
         return scope, texts
 
     def _body(
-        self, scope: dict[str, Variable | PointerVariable], first: list[str], leave: str
+        self,
+        scope: dict[str, Variable | PointerVariable],
+        first: list[str],
+        leave: str,
+        gives: Scalar | Struct = VOID,
     ) -> None:
         frame = self._frame
-        frame.private_bytes = sum(
-            24 if isinstance(parameter, PointerVariable) else 8 for parameter in scope.values()
-        )
+        frame.private_bytes = 0
+        for parameter in scope.values():
+            size = 24 if isinstance(parameter, PointerVariable) else parameter.type.size
+            frame.reserve(max(8, size), frame.line)
         frame.scopes.append(dict(scope))
         line = frame.line
         frame.expect("{")
-        self._statements.leave = leave
+        self._statements.leave, self._statements.gives = leave, gives
         self._lines.write(line, " ".join(["{", *first]))
         self._statements.block()
-        if first:
-            self._lines.write(frame.tokens[frame.at - 1].line, _END)
-        self._lines.write(frame.tokens[frame.at - 1].line, "}")
+        end = _END if first else _returned(gives)
+        self._lines.write(frame.tokens[frame.at - 1].line, f"{end} }}")
         frame.scopes.pop()
 
     def _kernel(self) -> None:
@@ -226,47 +247,55 @@ class Translator:
         taken = self._parameters()
         if frame.text() != "{":
             raise wrong(line, "a kernel is written as: __kernel void NAME(…) { … }")
-        if name in self._kernels:
-            raise wrong(line, f"kernel {name!r} is defined twice")
         parameters = tuple(self._checked(name, *parameter, line) for parameter in taken)
         scope, _ = self._scope_of(taken, line)
-        texts, first = self._memories(taken)
-        sized = [f"ulong {n}__s" for n, kind, _ in taken if isinstance(kind, Target)]
+        texts, first, sized = self._memories(scope)
         report = ["__global uint *orchgpu_fault", "ulong orchgpu_zero"]
-        head = " ".join(["__kernel", *attributes, "void", name])
+        head = " ".join(["__kernel", *attributes, "void", f"{name}_"])
         self._lines.write(line, f"{head}({', '.join([*texts, *report, *sized])})")
         self._declarations.local_bytes = 0
         self._body(scope, first, f"{_END} return")
         self._kernels[name] = Signature(name, parameters, line, frame.private_bytes)
 
     def _memories(
-        self, taken: Sequence[tuple[str, Scalar | Struct | Target, bool]]
-    ) -> tuple[list[str], list[str]]:
-        """The translated parameters of a kernel, and the first declarations of its body."""
-        texts: list[str] = []
+        self, scope: Mapping[str, Variable | PointerVariable]
+    ) -> tuple[list[str], list[str], list[str]]:
+        """The translated parameters of a kernel, the first declarations of its body, and the
+        parameters for the sizes of memories."""
+        texts, sized = list[str](), list[str]()
         first = [
             "__private uint orchgpu_bits = 0;",
             "__private uint *const orchgpu_bad = &orchgpu_bits;",
         ]
-        for name, kind, _ in taken:
-            if not isinstance(kind, Target):
-                texts.append(f"{kind.text} {name}_")
+        for one in scope.values():
+            if isinstance(one, Variable):
+                texts.append(f"{one.type.text} {one.text}")
                 continue
-            texts.append(f"{kind.text}{name}__b")
-            count = f"{name}__s / sizeof({kind.element.text})"
-            first.append(f"ulong {name}__n = {count}, {name}__o = 0;")
-        return texts, first
+            own, target = one.text, one.target
+            texts.append(f"{target.text}{own}b")
+            sized.append(f"ulong {own}s")
+            first.append(f"ulong {own}n = {own}s / sizeof({target.element.text}), {own}o = 0;")
+        return texts, first, sized
 
     def _checked(
         self, kernel: str, name: str, kind: Scalar | Struct | Target, spaced: bool, line: int
     ) -> Parameter:
         where = f"kernel {kernel!r}: parameter {name!r}"
         if isinstance(kind, Target):
-            if not spaced or kind.space == "private":
+            if not spaced or kind.memory.space == "private":
                 raise wrong(line, f"{where}: a pointer is one of __global, __constant or __local")
-            takes = "shared" if kind.space == "local" else "buffer"
+            takes = "shared" if kind.memory.space == "local" else "buffer"
             return Parameter(name, takes, kind.element.size)
         if kind.text not in KERNEL_SCALARS:
             scalars = ", ".join(sorted(KERNEL_SCALARS))
             raise wrong(line, f"{where} is neither a pointer nor one of {scalars}")
         return Parameter(name, kind.text)
+
+
+def _returned(kind: Scalar | Struct) -> str:
+    """The end of a function without `return`: in C its value would be that of a register."""
+    if kind == VOID:
+        return ""
+    if isinstance(kind, Struct):
+        return f"{{ {kind.text} orchgpu_none = {{0}}; return orchgpu_none; }}"
+    return "return 0;"

@@ -108,19 +108,28 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of a variable or of a pointer's target."""
+
+    space: str = "private"  #: global, local, constant or private
+    constant: bool = False  #: read-only
+    volatile: bool = False
+    level: int = 0  #: of the block with which private memory ends
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """The target type of a pointer."""
 
-    space: str  #: global, local, constant or private
     element: Scalar | Struct
-    constant: bool = False  #: read-only
-    volatile: bool = False
+    memory: Memory
 
     @property
     def text(self) -> str:
         """The declaration of a pointer to it, up to the name."""
-        const = "const " if self.constant else ""
-        return f"__{self.space} {const}{'volatile ' * self.volatile}{self.element.text} *"
+        const = "const " if self.memory.constant else ""
+        volatile = "volatile " if self.memory.volatile else ""
+        return f"__{self.memory.space} {const}{volatile}{self.element.text} *"
 
 
 Type: TypeAlias = "Scalar | Struct | Array"
@@ -130,5 +139,6 @@ def _up(value: int, to: int) -> int:
     return -(-value // to) * to
 
 
+PRIVATE = Memory()
 VOID = Scalar("void")
 NUMBER = Scalar("")

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from remote_gpu.worker.kernels.lexer.tokens import wrong
-from remote_gpu.worker.kernels.translator.types import NUMBER, Array, Scalar, Struct, Target
+from remote_gpu.worker.kernels.translator.types import (
+    NUMBER,
+    PRIVATE,
+    Array,
+    Memory,
+    Scalar,
+    Struct,
+    Target,
+)
 
 #: Bits of a report; further lines with checked accesses share the last one.
 FAULT_BITS = 32
@@ -25,9 +33,7 @@ class Plain:
     type: Scalar | Struct = NUMBER
     pure: bool = True  #: without side effects
     stored: bool = False  #: an lvalue
-    space: str = "private"
-    constant: bool = False
-    volatile: bool = False
+    memory: Memory = PRIVATE
     below: int | None = None  #: proved to be in 0…below - 1
 
 
@@ -51,7 +57,7 @@ class Pointer:
     offset: str
     target: Target
     pure: bool
-    name: str = ""  #: of the pointer variable, if it is one
+    name: str = ""  #: the text of the pointer variable, if it is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,7 @@ class Row:
 
     text: str
     type: Array
-    space: str
-    constant: bool
-    volatile: bool
+    memory: Memory
     pure: bool
 
 
@@ -146,15 +150,7 @@ def stored(value: Value, checks: Checks, line: int) -> Plain:
     if isinstance(value, Element):
         target = value.target
         text = checks.place(value, line)
-        return Plain(
-            text,
-            target.element,
-            value.pure,
-            stored=True,
-            space=target.space,
-            constant=target.constant,
-            volatile=target.volatile,
-        )
+        return Plain(text, target.element, value.pure, stored=True, memory=target.memory)
     if not isinstance(value, Plain) or not value.stored:
         raise wrong(line, "this is not an lvalue: it cannot be assigned and has no address")
     return value
@@ -166,7 +162,7 @@ def pointer(value: Value, line: int) -> Pointer:
         element = value.type.element
         if isinstance(element, Array):
             raise wrong(line, "a pointer to an array is not in the subset; pass one row of it")
-        target = Target(value.space, element, value.constant, value.volatile)
+        target = Target(element, value.memory)
         return Pointer(value.text, length_of(value), "0ul", target, value.pure)
     if not isinstance(value, Pointer):
         raise wrong(line, "a number is not a pointer; pass a buffer and an index")
@@ -195,23 +191,15 @@ def _at_row(row: Row, index: Plain, pure: bool, checks: Checks, line: int) -> Va
     proved = index.below is not None and index.below <= row.type.length
     element = row.type.element
     if not proved and not isinstance(element, Array):
-        target = Target(row.space, element, row.constant, row.volatile)
+        target = Target(element, row.memory)
         return Element(row.text, length_of(row), f"(ulong)({index.text})", target, pure)
     place = index.text
     if not proved:
         place = checks.index(f"(ulong)({index.text})", length_of(row), line)
     text = f"{row.text}[{place}]"
     if isinstance(element, Array):
-        return Row(text, element, row.space, row.constant, row.volatile, pure)
-    return Plain(
-        text,
-        element,
-        pure,
-        stored=True,
-        space=row.space,
-        constant=row.constant,
-        volatile=row.volatile,
-    )
+        return Row(text, element, row.memory, pure)
+    return Plain(text, element, pure, stored=True, memory=row.memory)
 
 
 def member(value: Value, name: str, checks: Checks, line: int) -> Value:
@@ -224,13 +212,5 @@ def member(value: Value, name: str, checks: Checks, line: int) -> Value:
     if isinstance(found, Array):
         if not whole.stored:
             raise wrong(line, "an array in a result: assign the result to a variable first")
-        return Row(text, found, whole.space, whole.constant, whole.volatile, whole.pure)
-    return Plain(
-        text,
-        found,
-        whole.pure,
-        stored=whole.stored,
-        space=whole.space,
-        constant=whole.constant,
-        volatile=whole.volatile,
-    )
+        return Row(text, found, whole.memory, whole.pure)
+    return Plain(text, found, whole.pure, stored=whole.stored, memory=whole.memory)

@@ -30,21 +30,21 @@ def queue_of(world: World) -> list[tuple[str, int] | Any | tuple[str, None]]:
     return [(item.attempt, item.position) for item in world.answer().queue]
 
 
-def test_order_is_priority_then_age_then_id(one: World, whole: Request) -> None:
+def test_order_is_priority_then_age_then_arrival(one: World, whole: Request) -> None:
     lease = fill(one, whole)
     one.reserve("late-a", whole)
     one.now_s += 1
     one.reserve("x2", whole)
     one.reserve("x1", whole)
     one.reserve("urgent", Request(sharing=Sharing.EXCLUSIVE, priority=1))
-    assert queue_of(one) == [("urgent", 1), ("late-a", 2), ("x1", 3), ("x2", 4)]
+    assert queue_of(one) == [("urgent", 1), ("late-a", 2), ("x2", 3), ("x1", 4)]
     served = []
     for _ in range(4):
         one.release(lease)
         lease = one.pushes(answers.GrantedPush)[0].granted.lease
         one.renew(lease)
         served.append(lease.attempt)
-    assert served == ["urgent", "late-a", "x1", "x2"]
+    assert served == ["urgent", "late-a", "x2", "x1"]
 
 
 def test_a_release_grants_in_the_same_decision(one: World, whole: Request) -> None:

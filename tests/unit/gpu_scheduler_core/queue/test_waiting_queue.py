@@ -32,7 +32,7 @@ def test_the_first_key_within_a_memory_is_found(
     heads = FirstByMemory()
     plain: dict[int, QueueKey] = {}
     for memory_mib, rank, put in [*((mib, 50, True) for mib in many), *steps]:
-        new = (float(rank), 0.0, f"{memory_mib}") if put else None
+        new = (float(rank), 0.0, 0, f"{memory_mib}") if put else None
         heads.replace_first(memory_mib, plain.pop(memory_mib, None), new)
         if new is not None:
             plain[memory_mib] = new
@@ -44,11 +44,11 @@ def test_the_first_key_within_a_memory_is_found(
 
 def test_several_tenants_may_ask_for_the_same_memory() -> None:
     heads = FirstByMemory()
-    heads.replace_first(7, None, (2.0, 0.0, "b"))
-    heads.replace_first(7, None, (1.0, 0.0, "a"))
-    assert heads.first(7) == (1.0, 0.0, "a")
-    heads.replace_first(7, (1.0, 0.0, "a"), None)
-    assert heads.minimum == (2.0, 0.0, "b")
+    heads.replace_first(7, None, (2.0, 0.0, 0, "b"))
+    heads.replace_first(7, None, (1.0, 0.0, 0, "a"))
+    assert heads.first(7) == (1.0, 0.0, 0, "a")
+    heads.replace_first(7, (1.0, 0.0, 0, "a"), None)
+    assert heads.minimum == (2.0, 0.0, 0, "b")
 
 
 def waiting(
@@ -129,7 +129,7 @@ def _agrees_by_workload(queue: WaitingQueue, served: Iterable[Waiting]) -> None:
         groups.setdefault(name, []).append(queue.queue_key(one))
     index = queue.by_workload()
     assert index.order == sorted(keys[0] for keys in groups.values())
-    assert [index.by_first[key[2]].keys for key in index.order] == sorted(groups.values())
+    assert [index.by_first[key[3]].keys for key in index.order] == sorted(groups.values())
     assert len(index.by_first) == len(index.groups) == len(groups)
     by_size = {
         memory_mib: sorted(keys[0] for (_, size), keys in groups.items() if size == memory_mib)
@@ -212,3 +212,21 @@ def test_lengths_are_rounded_up_a_little() -> None:
         for s in (3600.0, 3500.0, 4000.0)
     }
     assert len(keys) == 1
+
+
+def test_requests_of_one_moment_are_served_in_the_order_of_their_arrival() -> None:
+    names = ["a9", "a10", "a11", "b", "a"]
+    queue = WaitingQueue()
+    for name in names:
+        queue.put(waiting(name))
+    queue.put(waiting("a9"))  # replaced: it keeps its place
+    assert [one.attempt for one in queue.servable()] == names
+    again = WaitingQueue()
+    for one in queue.in_order_of_arrival():
+        again.put(one)
+    assert [one.attempt for one in again.servable()] == names
+    again.drop("a10")
+    again.put(waiting("a10"))
+    assert [one.attempt for one in again.servable()] == ["a9", "a11", "b", "a", "a10"]
+    again.put(waiting("older", since_s=-1.0))
+    assert next(again.servable()).attempt == "older"

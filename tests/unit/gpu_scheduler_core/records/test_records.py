@@ -1,7 +1,5 @@
 """Job records: compare-and-set, idempotent repetition, adoption, strikes, endings."""
 
-from typing import Any
-
 import pytest
 
 from corekit.decode import decode
@@ -10,49 +8,9 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.model import EndReason, LeaseState, Request, Step
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.answers import Outcome
+from gpu_scheduler.protocol.changes import encode_entry
 from tests.scheduler_world import World
-
-
-def adopt(
-    world: World,
-    session: str = "s2",
-    revision: int | None = None,
-    holder: str = "job",
-    handle: str | None = None,
-) -> Any:
-    if revision is None:
-        revision = world.record(holder).revision
-    world.ask(ops.Adopt, session, holder=holder, revision=revision, handle=handle)
-    return world.answer()
-
-
-def finish(
-    world: World,
-    session: str = "s1",
-    outcome: str = "SUCCEEDED",
-    holder: str = "job",
-    **fields: Any,
-) -> Any:
-    said = {"holder": holder, "outcome": outcome, "reason": "NONE", "detail": "", **fields}
-    world.ask(ops.Finish, session, **said)
-    return world.answer().record
-
-
-def fail(world: World, revision: int, session: str = "s1", reason: str = "EXIT_NONZERO") -> Any:
-    said = {"revision": revision, "reason": reason, "detail": "d", "retry_at_s": 5.0}
-    world.ask(ops.FailAttempt, session, holder="job", **said)
-    return world.answer()
-
-
-def hand_back(world: World, revision: int, session: str = "s1") -> Any:
-    world.ask(ops.HandBack, session, holder="job", revision=revision)
-    return world.answer()
-
-
-def die(world: World) -> Any:
-    """Let time pass until every session without a beat is gone."""
-    return world.advance(world.budget.client_gone_s)
-
+from tests.unit.gpu_scheduler_core.records.record_ops import adopt, die, fail, finish, hand_back
 
 # ---------------------------------------------------------------------- attempt
 
@@ -71,6 +29,28 @@ def test_a_first_attempt_is_record_and_request_in_one_entry(one: World) -> None:
     assert record.block == {"input": "x"}
     assert record.lease == answer.granted.lease.id
     assert answer.granted.lease.attempt == "job:1"
+
+
+def test_the_journal_has_a_payload_and_a_handle_once(one: World) -> None:
+    lease = one.attempt(block={"input": "P" * 500}, handle="H" * 400).granted.lease
+    one.staged(lease)
+    one.told("h1", lease, "opened")
+    one.told("h1", lease, "closed")
+    finish(one)
+    lines = b"".join(encode_entry(entry) for entry in one.journal)
+    assert (lines.count(b"P" * 500), lines.count(b"H" * 400)) == (1, 1)
+    assert (one.record().block, one.record().handle) == ({"input": "P" * 500}, "H" * 400)
+    assert one.replayed().state.records == one.machine.state.records
+    one.ask(ops.Reopen, "s9", holder="job", revision=one.record().revision, handle="")
+    assert one.replayed().state.records == one.machine.state.records
+
+
+def test_a_record_without_a_device_is_replayed_as_one(one: World) -> None:
+    """Its field `with_device` is false, and true by default."""
+    one.attempt(request=Request(count=0))
+    one.ask(ops.StagedOp, holder="job", lease=None, connect_by_s=9.0)
+    assert one.record().with_device is False
+    assert one.replayed().state.records == one.machine.state.records
 
 
 def test_repeating_an_attempt_returns_its_state(one: World, whole: Request) -> None:
@@ -220,24 +200,12 @@ def test_adoption_is_compare_and_set(one: World) -> None:
     assert adopt(one, holder="unknown", revision=1).code is ErrorCode.NOT_FOUND
 
 
-def test_strikes_count_owners_that_died_while_packing(one: World) -> None:
-    one.attempt()
-    for strikes, session in enumerate(("s2", "s3", "s4"), 1):
-        die(one)
-        assert adopt(one, session).record.strikes == strikes
-    one.staged(one.leases[0], "s4")
-    assert one.record().strikes == 0
-    one.advance(9.9)
-    die(one)
-    assert adopt(one, "s5").record.strikes == 0
-
-
 def test_an_attempt_on_an_ownerless_record_is_an_adoption_too(one: World) -> None:
     one.alive["s9"] = None
     one.attempt()
     one.advance(one.budget.reserved_ttl_s)  # its owner died, then its lease expired
     record = one.record()
-    assert (record.owner, record.reason, record.strikes) == (None, "EXPIRED", 0)
+    assert (record.owner, record.reason, record.strikes) == (None, "EXPIRED", 1)
     again = one.attempt(session="s9", revision=record.revision)
     assert (again.outcome, again.record.strikes) == (answers.Outcome.GRANTED, 1)
 

@@ -44,6 +44,35 @@ def test_a_function_in_a_vpc_needs_the_roles_policy_in_force() -> None:
     _create(world, 6.0, role, vpc=True)
 
 
+def test_a_fresh_role_gets_no_grant_of_the_variables_key() -> None:
+    """Lambda, KMS and SQS learn of the role each at its own time: the later one decides."""
+    world = World(Weather(role_s=(0.1, 10.0), seed="4"))
+    role, functions = world.role(), world.cloud.functions
+    told: list[str] = []
+    for tenth in range(101):
+        try:
+            settings = FunctionSettings(name="f", role=role, variables={"A": "1"})
+            functions.create(tenth / 10, settings)
+            break
+        except CloudError as error:
+            told.append(f"{error.code}: {error.message}")
+    assert any("cannot be assumed by Lambda" in text for text in told)
+    assert told[-1].startswith("InvalidParameterValueException: Lambda was unable to configure")
+    assert "the KMS key is invalid for CreateGrant" in told[-1]
+    assert told[-1].endswith("ARN does not refer to a valid principal")
+    functions.create(0.1, FunctionSettings(name="g", role="arn:aws:iam::000000000000:role/old"))
+
+
+def test_functions_of_a_vpc_are_throttled_by_ec2() -> None:
+    world = World(Weather(network_throttle_rate=1.0))
+    found = refusal(lambda: _create(world, 0.0, vpc=True))
+    assert found[0] == "InvalidParameterValueException"
+    assert found[2].startswith("Your request has been throttled by EC2, please make sure")
+    function, functions = _create(world, 0.0), world.cloud.functions
+    functions.update(0.0, function.name, timeout_s=9)
+    assert "EC2" in refusal(lambda: functions.update(0.0, "f", subnet_ids=("subnet-1",)))[2]
+
+
 def test_a_destination_needs_a_policy_that_allows_it() -> None:
     world = World(Weather(role_policy_s=(5.0, 5.0)))
     role, queue = world.role(), world.queue()

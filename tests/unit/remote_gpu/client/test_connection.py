@@ -200,10 +200,12 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
             "client.loads",
             "client.local",
             "client.transport.prompt",
+            "client.transport.readiness",
             "client.resources",
             "client.transport.session",
             "client.transport.timing",
             "client.uncaught",
+            "client.uses",
             "wire.channel",
             "wire.connection",
             "wire.errors",
@@ -211,6 +213,7 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
             "wire.graphs",
             "wire.proof",
             "wire.segment",
+            "wire.uses",
         )
     }, "TLS, shared memory and asyncio cost those who use them"
     foreign = {name.partition(".")[0] for name in loaded - ours}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remote_gpu.client.transport.readiness import readable
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
@@ -44,7 +44,7 @@ def run(
 def until_gone(pid: int) -> None:
     """Its pidfd is readable once it has ended, whoever reaps it."""
     with contextlib.suppress(ProcessLookupError), open(os.pidfd_open(pid), "rb") as pidfd:
-        assert select.select([pidfd], [], [], 60)[0]
+        assert readable((pidfd,), 60)
 
 
 def test_streams_and_status() -> None:
@@ -111,7 +111,7 @@ def test_a_program_ends_with_its_worker(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[4]
     worker = subprocess.Popen([sys.executable, "-c", code], cwd=root)
     with open(os.open(note, os.O_RDWR), "rb", 0) as pids:
-        assert select.select([pids], [], [], 60)[0]
+        assert readable((pids,), 60)
         told = pids.read(100).split()
     worker.kill()
     worker.wait()

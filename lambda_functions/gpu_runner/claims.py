@@ -1,0 +1,226 @@
+"""The claim of an attempt: of all starts of its function, the one that has it runs the user's code.
+
+With a device it is the session of the lease, without one an object (`contract.claim`). Both have
+the same face: news as descriptors, a check, a nonce for the records, and an end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from typing import Protocol, Self
+
+from contract.claim import Claim as ClaimRecord
+from contract.envelope import Job
+from contract.keys import claim_key, result_key
+from contract.record import JsonObject
+from contract.result import CLAIM_FAILED
+from contract.states import Reason
+from lambda_functions.gpu_runner.envelope import envelope
+from lambda_functions.gpu_runner.errors import AttemptFailed, LeaseNotOpen, StorageError
+from lambda_functions.gpu_runner.limits import TimeLimits
+from lambda_functions.gpu_runner.script.process import Signals
+from lambda_functions.gpu_runner.storage.s3 import S3, put_if_absent, s3_errors
+from remote_gpu.client import Refusal, Refused, Session
+
+LOG = logging.getLogger(__name__)
+
+#: A run without a device looks this often whether its job was cancelled: one HEAD each time.
+CANCEL_LOOK_S = 10.0
+
+
+class Claim(Protocol):
+    """The common face of both claims; a context, whose end gives the claim up."""
+
+    signals: Signals
+    outcome: str  #: DONE after the result
+
+    @property
+    def nonce(self) -> str:
+        """Of this start, for result and report."""
+        ...
+
+    def check(self) -> None:
+        """Raises AttemptFailed when the attempt is no longer this start's."""
+        ...
+
+    def give_back(self, *, succeeded: bool) -> None:
+        """The user's code has ended: free the device, if there is one."""
+        ...
+
+    def environment(self) -> dict[str, str]:
+        """The variables of the device for the user's code."""
+        ...
+
+    def device(self) -> JsonObject:
+        """The first device, for people; empty without one."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _News:
+    """Descriptors that the news of a claim make readable."""
+
+    def __init__(self) -> None:
+        flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
+        self.signals = Signals(lost_fd=os.eventfd(0, flags), preempt_fd=os.eventfd(0, flags))
+        self.outcome = "FAILED"
+
+    def _close_descriptors(self) -> None:
+        os.close(self.signals.lost_fd)
+        os.close(self.signals.preempt_fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+
+class SessionClaim(_News):
+    """The session of an attempt's lease."""
+
+    def __init__(self, grant: envelope.Grant, cap_s: float, traceparent: str) -> None:
+        """Raises Refused."""
+        super().__init__()
+        try:
+            self.session = Session.open(
+                grant.connection,
+                cap_s,
+                on_lost=self._on_lost,
+                on_preempt=self._on_preempt,
+                traceparent=traceparent,
+            )
+        except BaseException:
+            self._close_descriptors()
+            raise
+
+    @property
+    def nonce(self) -> str:
+        return self.session.nonce
+
+    def _on_lost(self, _refused: Refused) -> None:
+        os.eventfd_write(self.signals.lost_fd, 1)
+
+    def _on_preempt(self, grace_s: float) -> None:
+        LOG.warning("the lease ends in %g s for a request of higher priority", grace_s)
+        os.eventfd_write(self.signals.preempt_fd, max(1, round(grace_s * 1000)))
+
+    def check(self) -> None:
+        if (lost := self.session.lost) is not None:
+            raise AttemptFailed(_reason_of(lost), f"the session was lost: {lost}")
+
+    def give_back(self, *, succeeded: bool) -> None:
+        with contextlib.suppress(Refused):  # a lost session is found by the next check
+            self.session.give_back(succeeded=succeeded)
+
+    def environment(self) -> dict[str, str]:
+        return self.session.environment()
+
+    def device(self) -> JsonObject:
+        for host, device in self.session.view().devices:
+            return {"host": host.host, "kind": device.kind, "model": device.model}
+        return {}
+
+    def __exit__(self, *_: object) -> None:
+        # joins the thread that writes to the descriptors
+        self.session.close(self.outcome, succeeded=self.outcome == "DONE")
+        self._close_descriptors()
+
+
+class ObjectClaim(_News):
+    """The claim of an attempt without a device: an object that only one start could store.
+
+    No session reports a cancel, so a thread looks for the result that a cancel writes.
+    """
+
+    def __init__(self, s3: S3, job: Job, request: str) -> None:
+        super().__init__()
+        self.nonce = request
+        self._s3 = s3
+        self._job = job
+        self._over = threading.Event()
+        self._cancelled = False
+        self._looks = threading.Thread(target=self._look, name="cancel", daemon=True)
+        self._looks.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(CANCEL_LOOK_S):
+            if self._has_result():
+                self._cancelled = True
+                os.eventfd_write(self.signals.lost_fd, 1)
+                return
+
+    def _has_result(self) -> bool:
+        """Whether the job ended meanwhile; not by a failure that this attempt replaces."""
+        job = self._job
+        try:
+            with s3_errors("look for the job's result"):
+                reply = self._s3.head_object(
+                    Bucket=job.intermediate_bucket, Key=result_key(job.job_id)
+                )
+        except StorageError:
+            return False  # there is none, or S3 does not answer now
+        return str(reply.get("ETag", "")).strip('"') != (job.replace_etag or "").strip('"')
+
+    def check(self) -> None:
+        if self._cancelled:
+            detail = "the job ended while its code ran: it was cancelled"
+            raise AttemptFailed(Reason.CANCELLED_BY_USER, detail)
+
+    def give_back(self, *, succeeded: bool) -> None:
+        """There is no device."""
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+    def device(self) -> JsonObject:
+        return {}
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._looks.join()
+        self._close_descriptors()
+
+
+def claim(
+    s3: S3, job: Job, grant: envelope.Grant | None, limits: TimeLimits, request: str
+) -> Claim | None:
+    """The claim of the attempt, or None for a duplicate start. Raises LeaseNotOpen, StorageError.
+
+    `request`: Lambda's id of this start.
+    """
+    if grant is None:
+        return ObjectClaim(s3, job, request) if _stored(s3, job, limits, request) else None
+    try:
+        return SessionClaim(grant, limits.cap_s, job.traceparent or "")
+    except Refused as refused:
+        if refused.code in (Refusal.CLAIMED, Refusal.ENDED):
+            LOG.info("nothing to do: %s", refused)
+            return None
+        raise LeaseNotOpen(f"{CLAIM_FAILED}{refused}") from refused
+
+
+def _stored(s3: S3, job: Job, limits: TimeLimits, request: str) -> bool:
+    """Whether this start has the attempt. Lambda gives a retry of one event the same request."""
+    now_s = time.time()
+    mine = ClaimRecord(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        request=request,
+        claimed_at_s=now_s,
+        ends_at_s=now_s + limits.end_s - time.monotonic(),
+    )
+    bucket, key = job.intermediate_bucket, claim_key(job.job_id, job.attempt)
+    if put_if_absent(s3, bucket, key, mine.to_json()):
+        return True
+    LOG.info("nothing to do: another start has attempt %d, or it is over", job.attempt)
+    return False
+
+
+def _reason_of(lost: Refused) -> Reason:
+    """The host's reason for ending the lease; SESSION_LOST without one."""
+    word = lost.message.partition(":")[0]
+    return Reason(word) if word in Reason.__members__ else Reason.SESSION_LOST

@@ -1,0 +1,142 @@
+"""The watch over a staged attempt without a device: it has no lease whose end would be its end.
+
+Its function claims it with one object (`contract.claim`), then writes a result or a report; the
+completion queue brings a notice of each, and Lambda's failure record where the function could not.
+Every notice has the same effect: look for the result, then for the report. A deadline is the
+backup. No start by `connect_by_s`: the orchestrator takes the claim itself, so a late start does
+nothing, and the attempt was not started. A start that has the claim is over when Lambda must have
+ended it and the notices had `CAP_SLACK_S` to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from contract.claim import Claim
+from contract.states import JobState, Reason
+from contract.timing import CAP_SLACK_S
+from corekit.budget import Budget
+from gpu_scheduler.model import Record, Step
+from orchgpu.core import actions as do
+from orchgpu.core import attempt
+from orchgpu.core import events as on
+from orchgpu.core.job import Job, Phase
+
+#: Phases in which the envelope may be stored, but the watch has not begun.
+_BEFORE_WATCH = (Phase.STAGING, Phase.RECORDING)
+_LOOKING = (Phase.CHECKING, Phase.EXPLAINING, Phase.CLOSING)
+
+
+def opened(job: Job, event: on.AttemptOpened, budget: Budget) -> Iterable[do.Action]:
+    if job.phase is not Phase.OPENING:
+        return ()
+    job.revision, job.attempt = event.record.revision, event.attempt
+    job.with_device, job.granted = False, None
+    return attempt.stage(job, budget)
+
+
+def recorded(job: Job, event: on.StagedRecorded, budget: Budget) -> list[do.Action]:
+    """The envelope is stored and the scheduler knows it."""
+    if job.phase is not Phase.RECORDING or event.attempt != job.attempt:
+        return []
+    deadline = _deadline(job, budget.connect_by_s + _foreign_s(job))
+    job.phase, job.strikes = Phase.RUNNING, 0
+    looking = look(job) if job.look_again else [attempt.check_timer(job, budget)]
+    return [deadline, *looking]
+
+
+def resume(job: Job, record: Record, wall_s: float, budget: Budget) -> list[do.Action]:
+    """Adopted: its last owner may have taken notices and died, so look at once."""
+    job.state = JobState.STAGED if record.step is Step.STAGED else JobState.RUNNING
+    staged_s = record.times.get(Step.STAGED.value, wall_s)
+    left_s = staged_s + budget.connect_by_s + _foreign_s(job) - wall_s
+    return [_deadline(job, max(0.0, left_s)), *look(job)]
+
+
+def watch_again(job: Job, budget: Budget) -> list[do.Action]:
+    """There was nothing to see yet."""
+    if job.look_again:
+        return look(job)
+    job.phase = Phase.RUNNING
+    return [attempt.check_timer(job, budget)]
+
+
+def look(job: Job) -> list[do.Action]:
+    """Look for the result, then for the report."""
+    job.phase, job.look_again = Phase.CHECKING, False
+    return attempt.read_result(job)
+
+
+def noticed(job: Job) -> Iterable[do.Action]:
+    """A result, a report or a failure was stored."""
+    if job.phase is Phase.RUNNING:
+        return look(job)
+    if job.phase in (*_BEFORE_WATCH, *_LOOKING):
+        job.look_again = True
+    return ()
+
+
+def started(job: Job, event: on.AttemptStarted) -> Iterable[do.Action]:
+    """The function claimed the attempt: from now on its own end is the deadline."""
+    if job.with_device or event.attempt != job.attempt:
+        return ()
+    if job.phase not in (Phase.RUNNING, *_BEFORE_WATCH, *_LOOKING):
+        return ()
+    job.state = JobState.RUNNING
+    return [_deadline_of(job, event.claim, event.wall_s)] if job.phase is Phase.RUNNING else ()
+
+
+def check(job: Job) -> Iterable[do.Action]:
+    """The backup of the notices."""
+    if job.phase is not Phase.RUNNING:
+        return ()
+    job.checks += 1
+    return look(job)
+
+
+def deadline_passed(job: Job, budget: Budget) -> list[do.Action]:
+    if job.phase in _LOOKING or job.phase in _BEFORE_WATCH:
+        return [_deadline(job, budget.failure_grace_s)]
+    if job.phase is not Phase.RUNNING:
+        return []
+    if job.target is not None:
+        return _over(job, Reason.NO_OBJECT, f"{job.target} was not written in the function's time")
+    job.phase = Phase.CLOSING
+    bucket = job.function.intermediate_bucket
+    return [do.CloseAttempt(job=job.id, attempt=job.attempt, bucket=bucket)]
+
+
+def closed(job: Job, event: on.AttemptClosed, budget: Budget) -> Iterable[do.Action]:
+    """The claim that stands: of a start, or of an orchestrator, after which none runs."""
+    if job.phase is not Phase.CLOSING or event.attempt != job.attempt:
+        return ()
+    claim = event.claim
+    if not claim.request:
+        waited_s = budget.connect_by_s
+        detail = f"the function did not start within {waited_s:.0f} s of its envelope"
+        return _over(job, Reason.NOT_STARTED, detail)
+    job.state = JobState.RUNNING
+    if event.wall_s < claim.ends_at_s + CAP_SLACK_S:
+        job.phase = Phase.RUNNING
+        return [_deadline_of(job, claim, event.wall_s), *look(job)]
+    detail = "the function's time is over, without a result, a report or a failure of Lambda's"
+    return _over(job, Reason.FUNCTION_TIMEOUT, detail)
+
+
+def _over(job: Job, reason: Reason, detail: str) -> list[do.Action]:
+    """The attempt is over whatever is found now; a result or a report comes first."""
+    job.overdue, job.end_detail, job.graced = reason, detail, True
+    return look(job)
+
+
+def _foreign_s(job: Job) -> float:
+    """The time of a function that claims nothing: only the end of its time is known."""
+    return 0.0 if job.target is None else job.function.timeout_s + CAP_SLACK_S
+
+
+def _deadline_of(job: Job, claim: Claim, wall_s: float) -> do.ArmTimer:
+    return _deadline(job, max(0.0, claim.ends_at_s + CAP_SLACK_S - wall_s))
+
+
+def _deadline(job: Job, in_s: float) -> do.ArmTimer:
+    return do.ArmTimer(job=job.id, timer=do.Timer.DEADLINE, in_s=in_s)

@@ -1,0 +1,118 @@
+"""The ends of leases: servers, workers and batch processes are killed, then the shares are free.
+
+An end that an error interrupts is repeated and continues where it was, so that no share stays
+booked, and none is free before its processes have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from corekit.aio.supervise import Nursery
+from corekit.ids import LeaseId
+from remote_gpu.host.leases.steps import Step
+from remote_gpu.host.leases.table import LeaseTable
+from remote_gpu.host.processes.endings import Endings, KilledProcess
+from remote_gpu.host.processes.lease_workers import LeaseWorkers
+from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.workers.worker import Worker
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ending:
+    """The processes of a lease that ends, and what became of them so far."""
+
+    step: Step
+    worker: asyncio.Task[Worker | None] | None  #: the lease's, which may be starting
+    worker_is_left: bool = False
+    kept: str = ""  #: id of the worker, if it stays warm
+    processes: list[KilledProcess]  #: killed, to be awaited
+
+
+class LeaseEnds:
+    """The ends that are under way; lives in the event loop."""
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        endings: Endings,
+        workers: LeaseWorkers,
+        warm: WarmWorkers,
+        nursery: Nursery,
+        apply: Callable[[list[Step]], None],
+        left: Callable[[LeaseId], None],
+    ) -> None:
+        """`apply`: carries out steps of the table; `left`: called once the worker of a lease is
+        warm, or known not to be."""
+        self._table = table
+        self._endings = endings
+        self._workers = workers
+        self._warm = warm
+        self._nursery = nursery
+        self._apply = apply
+        self._left = left
+        self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
+
+    def begin(self, step: Step, server: KilledProcess | None) -> None:
+        """End a lease, whose `server` is killed already."""
+        worker = self._workers.leave(step.lease)
+        processes = [] if server is None else [server]
+        ending = _Ending(step=step, worker=worker, processes=processes)
+        self._nursery.start_end(functools.partial(self._end, ending), "kill")
+
+    def unbind(self, lease: LeaseId) -> None:
+        """End the lanes and memory of a session that is over. The lease continues, as does a worker
+        that has no lane yet."""
+        if (worker := self._workers.unbind(lease)) is None:
+            return
+        worker.kill()
+        end = functools.partial(self._unbound, lease, worker, self._unbinding.get(lease))
+        self._unbinding[lease] = self._nursery.start_end(end, "unbind")
+
+    async def _unbound(
+        self, lease: LeaseId, worker: Worker, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await before
+        await self._endings.end(self._endings.of_lease(lease), worker)
+
+    async def _end(self, ending: _Ending) -> None:
+        """Kill the lease's processes or keep its worker warm, and free its shares."""
+        lease = ending.step.lease
+        ended = self._endings.of_lease(lease)
+        if not ending.worker_is_left:
+            await self._leave_worker(ending)
+        self._left(lease)
+        await self._workers.batches.leave(lease, ending.processes.append)
+        for process in ending.processes:
+            await self._endings.end(ended, process)
+        if (unbinding := self._unbinding.get(lease)) is not None:
+            await asyncio.shield(unbinding)
+            del self._unbinding[lease]
+        await self._endings.clean(ended, held=functools.partial(self._distrust, ending.kept))
+        self._apply(self._table.gone(lease))
+
+    async def _leave_worker(self, ending: _Ending) -> None:
+        """Keep the worker warm; kill it if that fails or is not wanted."""
+        lease, keeps = ending.step.lease, ending.step.keeps
+        worker = None if ending.worker is None else await asyncio.shield(ending.worker)
+        ending.worker_is_left = True
+        if worker is None:
+            self._warm.unused(lease)
+            return
+        try:
+            if keeps is not None:
+                self._workers.turns.leave(lease, worker)
+                ending.kept = await self._warm.keep(keeps, worker)
+        finally:
+            if not ending.kept:
+                worker.kill()
+                ending.processes.append(worker)
+
+    def _distrust(self, kept: str) -> None:
+        """Evict the warm worker of a lease after which a card is not clean."""
+        why = "it holds more memory of a card than it reports"
+        self._apply(self._table.evict_warm((kept,), why))

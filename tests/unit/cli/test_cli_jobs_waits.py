@@ -1,0 +1,41 @@
+"""The reasons below the table of `orchgpu jobs`."""
+
+from __future__ import annotations
+
+from orchgpu.cli.commands.jobs.jobs import _table, wait_lines
+
+
+def waiting(job: str, reason: str, why: str) -> dict[str, object]:
+    return {
+        "job_id": job,
+        "function": "f",
+        "state": "WAITING",
+        "reason": reason,
+        "attempt": 1,
+        "updated_s": 0.0,
+        "input": None,
+        "why": why,
+    }
+
+
+def test_equal_reasons_are_written_once_without_leases() -> None:
+    why = "number {} in the queue: 0 of 1 fit now. Blocked by lease-1 of j7:1 on h/0, ends in 9 s"
+    jobs = [waiting(f"j{number}", "BUSY", why.format(number)) for number in range(1, 13)]
+    jobs.append(waiting("j13", "QUOTA", "tenant lab holds 2 of 2 devices"))
+    jobs.append(waiting("j14", "NONE", ""))
+    assert list(wait_lines(jobs)) == [
+        "12 jobs WAITING BUSY: j1: number 1 in the queue: 0 of 1 fit now",
+        "1 job WAITING QUOTA: tenant lab holds 2 of 2 devices",
+        "`orchgpu job ID` has the leases that a job waits for",
+    ]
+    assert list(wait_lines(jobs[-1:])) == []
+
+
+def test_reasons_without_leases_refer_to_no_lease() -> None:
+    jobs = [waiting("j1", "QUOTA", "tenant lab holds 2 of 2 devices")]
+    assert list(wait_lines(jobs)) == ["1 job WAITING QUOTA: tenant lab holds 2 of 2 devices"]
+
+
+def test_a_job_without_a_reason_has_an_empty_cell() -> None:
+    (_, row) = _table([waiting("j1", "NONE", "")], "no jobs")
+    assert "NONE" not in "".join(map(str, row))
