@@ -1,4 +1,4 @@
-"""What looks like a secret in clear: lint warns of it, results and shown files hide it. Pure."""
+"""Text that looks like a secret in clear: lint warns of it, results and files hide it. Pure."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ this thread, and tests of other folders, which a worker may get in between, cann
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 
@@ -30,13 +31,20 @@ OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Headless Chromium. Playwright's own download is never used."""
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Headless Chromium. Playwright's own download is never used.
+
+    Its temporary files, which it does not always remove, are not among those of our programs.
+    """
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip("no Chromium for the web console's tests: install the package `chromium`")
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        opened = playwright.chromium.launch(
+            executable_path=program,
+            args=list(FLAGS),
+            env={**os.environ, "TMPDIR": str(tmp_path_factory.mktemp("chromium"))},
+        )
         yield opened
         opened.close()
 
