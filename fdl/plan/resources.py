@@ -127,7 +127,7 @@ class FunctionResource:
     log_format: str = "Text"
     log_level: str = ""  #: of a JSON log
     log_system_level: str = ""  #: of a JSON log
-    log_group: str = ""  #: "" = /aws/lambda/<name>, as older versions wrote it
+    log_group: str = ""  #: "" = /aws/lambda/<name>
     tracing: str = "PassThrough"
 
 

@@ -65,11 +65,7 @@ def boundary_of(function: Function, place: DeployTarget, facts: Facts | None = N
 
 
 def role_name(function: str, region: str) -> str:
-    """Unique for each function and region; a name too long for IAM ends with its hash.
-
-    It differs from the name `orchgpu-<function>-<region>` of earlier versions, whose role had
-    another path: a deploy replaces that role, because IAM cannot change the path of a role.
-    """
+    """Unique for each function and region; a name too long for IAM ends with its hash."""
     name = f"{function}-{region}"
     if len(name) <= _NAME_CHARS_MAX:
         return name

@@ -29,8 +29,6 @@ ROUND_S, IDLE_ROUND_S = 0.25, 1.0
 PAGE = 250
 #: Waiting requests that the picture has.
 QUEUE_MAX = 1000
-#: Pages of the newest records of one round: ended jobs and new ones are at the front.
-NEWEST_PAGES_MAX = 5
 
 
 class Feed:
@@ -43,7 +41,6 @@ class Feed:
         self._ended: dict[str, None] = {}  #: leases whose end was pushed
         self._fence = 0  #: of the newest known lease
         self._fresh = True  #: a new connection: everything may have changed
-        self._pushes_records = False  #: False: an older scheduler does not
         self._hosts = _Sweep()
         self._leases = _Sweep()
         self._records = _Sweep()
@@ -106,28 +103,15 @@ class Feed:
     async def _begin(self, client: SchedulerClient) -> None:
         """Read everything once, page by page, after a connection was made."""
         self._fresh = False
-        await self._subscribe(client)
+        await client.watch(records=True)
         self._hosts, self._leases, self._records = _Sweep(), _Sweep(), _Sweep()
         self._fence = 0
         for read in (self._leases_page, self._hosts_page, self._records_page):
             while not await read(client):
                 continue
 
-    async def _subscribe(self, client: SchedulerClient) -> None:
-        """Ask for every push about leases and records; an older scheduler has those of leases."""
-        self._pushes_records = True
-        try:
-            await client.watch(records=True)
-        except AppError as error:
-            if error.code is not ErrorCode.INVALID:
-                raise
-            self._pushes_records = False
-            await client.watch()
-
     async def _round(self, client: SchedulerClient) -> None:
         await self._newest_leases(client)
-        if not self._pushes_records:
-            await self._newest_records(client)
         self._picture.put_queue(await client.queue(QUEUE_MAX))
         await self._hosts_page(client)
         await self._leases_page(client)
@@ -148,22 +132,10 @@ class Feed:
             self._fence = max([self._fence, *(one.fence for one in found.leases)])
             more = found.more
 
-    async def _newest_records(self, client: SchedulerClient) -> None:
-        """The records at the front, until a page holds nothing new."""
-        after: str | None = None
-        for _ in range(NEWEST_PAGES_MAX):
-            page = await client.records(after=after)
-            if not self._put_records(page) or not page:
-                return
-            after = page[-1].holder
-
-    def _put_records(self, records: Iterable[Record]) -> int:
-        """Note records; returns the number of those that changed."""
-        changed = 0
+    def _put_records(self, records: Iterable[Record]) -> None:
         for record in records:
             self._records.seen[record.holder] = None
-            changed += self._picture.put_record(record)
-        return changed
+            self._picture.put_record(record)
 
     # ------------------------------------------------------------------ in turn
 

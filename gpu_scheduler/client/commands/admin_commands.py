@@ -128,9 +128,6 @@ def policies(context: CommandContext, name: str | None) -> None:
     """
     found = context.ask(lambda client: client.parameters())
     known = {one.name: one for one in found.policies}
-    if not known:
-        message = "this scheduler is of an older version and does not list its policies"
-        raise AppError(ErrorCode.NOT_FOUND, message)
     if name is None:
         chosen = tuple(known.values())
     elif (own := installed_name(name, known)) is not None:
@@ -189,7 +186,7 @@ def _named(name: str, found: ParametersAnswer) -> tuple[str, Given]:
     policies = {one.name: one for one in found.policies}
     name = canonical_name(name, policies)
     policy, _, parameter = name.removeprefix("policy.").rpartition(".")
-    if not name.startswith("policy.") or not policies:  # an older scheduler declares none
+    if not name.startswith("policy."):
         return name, _values(found).get(name)
     if policy not in policies:
         raise invalid(f"{policy!r} is not an installed policy{one_of_known(policy, policies)}")

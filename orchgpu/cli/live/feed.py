@@ -54,7 +54,6 @@ class Feed:
         self._woken = asyncio.Event()
         self._connection = 0  # number of the connection, and of the last loss
         self._watched = -1  # connection whose pushes were asked for
-        self._pushes_records = True  # False: an older scheduler
         self._following: asyncio.Task[None] | None = None  # the event stream
         self._stands = asyncio.Event()  # its state is complete: what is read now is as new
         self._lost: AppError | None = None
@@ -94,7 +93,7 @@ class Feed:
         while self._following is None and self._watched != self._connection:
             connection = self._connection
             self._records.expire()
-            await self._watch()  # may wait for the next connection
+            await self.client.watch(records=True)  # may wait for the next connection
             self._watched = connection
 
     async def _stream_stands(self, following: asyncio.Task[None]) -> None:
@@ -106,20 +105,9 @@ class Feed:
         if self._lost is not None:
             raise self._lost
 
-    async def _watch(self) -> None:
-        try:
-            await self.client.watch(records=True)
-        except AppError as error:
-            if error.code is not ErrorCode.INVALID:
-                raise
-            self._pushes_records = False
-            await self.client.watch()  # an older scheduler pushes changes of leases only
-
     async def newest_records(self) -> list[Record]:
         """The newest job records, of which only changes are transferred after the first reading."""
         await self.subscribe()
-        if not self._pushes_records:
-            self._records.expire()
         while self._records.is_stale:
             reading, most = self._records.readings, self._records.most
             found = await newest_records(self.client, most, scanned_max=most)

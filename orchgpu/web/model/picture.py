@@ -90,12 +90,10 @@ class Picture:
             change = {"host": share.host, "device": share.device}
             self.batches.note("device", share.device, change)
 
-    def put_record(self, record: Record) -> bool:
-        """A job's record as it is now; False: nothing about it changed."""
-        changed = self.jobs.put(summary_of(record))
-        if changed:
+    def put_record(self, record: Record) -> None:
+        """A job's record as it is now."""
+        if self.jobs.put(summary_of(record)):
             self.batches.note("job", record.holder, {"job": record.holder})
-        return changed
 
     def forget_job(self, job: str) -> None:
         """The scheduler keeps no record of the job any more."""
