@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from corekit.errors import AppError, ErrorCode
+from corekit.aio.http_server import listening
 from corekit.metrics.exposition import CONTENT_TYPE
 from corekit.net.addresses import is_loopback, parse_address
 from corekit.net.browsers import foreign_part
@@ -29,21 +29,9 @@ async def metrics_endpoint(address: str | None, lines: Lines) -> AsyncIterator[d
     if address is None:
         yield {}
         return
-    host, port = parse_address(address)
-    runner = web.AppRunner(_application(lines, is_local=is_loopback(host)), access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port)
-        try:
-            await site.start()
-        except OSError as error:
-            text = f"cannot serve metrics at {address}: {error.strerror or error}"
-            raise AppError(ErrorCode.UNAVAILABLE, text) from None
-        bound = runner.addresses[0]
-        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        yield {"metrics": f"{shown}:{bound[1]}"}
-    finally:
-        await runner.cleanup()
+    application = _application(lines, is_local=is_loopback(parse_address(address)[0]))
+    async with listening(application, address, "metrics") as bound:
+        yield {"metrics": bound}
 
 
 def _application(lines: Lines, *, is_local: bool) -> web.Application:

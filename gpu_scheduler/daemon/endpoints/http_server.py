@@ -6,26 +6,20 @@ aiohttp itself would answer them in plain text, before a handler or middleware i
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from contextlib import AsyncExitStack
 from typing import ClassVar
 
 from aiohttp import web
 
+from corekit.aio.http_server import runner_of
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 
-#: The endpoint logs its own errors; aiohttp would log a trace for every malformed request.
-_SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")
-_SILENT.setLevel(logging.CRITICAL)
-#: The longest pause between requests of an authenticated connection; scrapers pause less.
-_IDLE_S = 75.0
 #: A request has at most 128 KiB of headers: an unauthenticated connection buffers no more. A header
 #: may be longer than a key (110 bytes); proxies and browsers send about 20.
 _HEADERS_MAX = 32
 _HEADER_BYTES_MAX = 2048
-_STOP_WITHIN_S = 1.0  #: requests take milliseconds; streams end earlier
 _DETAIL_CHARS_MAX = 200  #: most characters of the parser's message, which quotes the peer
 
 
@@ -85,16 +79,7 @@ async def listen(
     stack: AsyncExitStack,
 ) -> tuple[str, int]:
     """Serve until the stack is closed. Raises OSError when the address cannot be used."""
-    runner = web.AppRunner(
-        application,
-        access_log=None,
-        logger=_SILENT,
-        shutdown_timeout=_STOP_WITHIN_S,
-        keepalive_timeout=_IDLE_S,
-        max_headers=_HEADERS_MAX,
-        max_field_size=_HEADER_BYTES_MAX,
-        auto_decompress=False,  # 1 MB of gzip may inflate to 1 GB before a limit applies
-    )
+    runner = runner_of(application, headers_max=_HEADERS_MAX, header_bytes_max=_HEADER_BYTES_MAX)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     made = runner.server
