@@ -8,7 +8,6 @@ rebuild them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -357,31 +356,6 @@ CHANGES: Mapping[str, type[Part]] = {
 }
 #: The inverse, for writing.
 CHANGE_NAMES: Mapping[type[Part], str] = {cls: name for name, cls in CHANGES.items()}
-
-_GROUP = msgspec.json.Decoder(list[list[tuple[str, msgspec.Raw]]])
-#: Changes whose format-2 names differ from the present ones in more than letters.
-_RENAMED = {"lease_prolonged": "lease_extended", "lease_door_opened": "lease_port_opened"}
-_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
-
-
-def from_format_2(group: bytes) -> bytes:
-    """A line of journal format 2, which had class names for changes, in the present format.
-
-    Everything else stays as it is, even if `decode_entry` will refuse it.
-    """
-    try:
-        entries = _GROUP.decode(group)
-    except msgspec.MsgspecError:
-        return group
-    return encode_json([[(_name_today(name), raw) for name, raw in entry] for entry in entries])
-
-
-def _name_today(name: str) -> str:
-    """The present name of a change; a name that only a newer version knows stays."""
-    today = _CAPITAL.sub("_", name).lower()
-    today = _RENAMED.get(today, today)
-    return today if today in CHANGES else name
-
 
 _PAIRS = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
 

@@ -15,7 +15,7 @@ note of the last synced line (sync_marker.py) is good for the file before it and
 Groups are synced one after the other, so a crash can tear only the last line. A torn line has no
 newline or holds NUL bytes (blocks that were allocated ahead and never written), and is not noted as
 synced. Everything else that does not check is damage, and nothing may be granted on a guess: the
-daemon refuses to start. Journals of formats 1 and 2 are read as if they were of this one.
+daemon refuses to start.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from corekit.errors import AppError, ErrorCode, invalid
-from gpu_scheduler.protocol.changes import from_format_2
 
-#: Format 2 named changes by their classes; 1 had no numbers and no links. Both are still read.
 VERSION = 3
 
 _SPLIT = msgspec.json.Decoder(list[msgspec.Raw])
@@ -149,8 +147,6 @@ def scan(data: bytes, name: str, noted: Mark | None = None) -> Scanned:
             raise JournalDamage(name, "its first line does not check", _NOTHING, 0)
         return Scanned(0, (), (), 0, len(used))
     header = _header(body, name)
-    if header.version == 1:
-        return _scan_old(used, newline + 1, name)
     return _Chain(used, name, noted, header, used[:8]).scan(newline + 1)
 
 
@@ -176,7 +172,7 @@ def _header(body: bytes, name: str) -> Header:
         header = msgspec.json.decode(body, type=Header)
     except msgspec.MsgspecError:
         header = Header(journal="", version=0)
-    if header.journal == "ssgmd" and 1 <= header.version <= VERSION:
+    if header.journal == "ssgmd" and header.version == VERSION:
         return header
     shown = body[:80].decode(errors="replace")
     text = f"{name} is not a journal of this version of ssgmd (first line {shown})"
@@ -224,8 +220,9 @@ class _Chain:
 
     def _sound(self, end: int, torn: int) -> Scanned:
         version, wrote = self._header.version, self._header.wrote
-        groups = _of_today(version, self._groups)
-        return Scanned(version, groups, tuple(self._lines), end, torn, self._last, wrote)
+        return Scanned(
+            version, tuple(self._groups), tuple(self._lines), end, torn, self._last, wrote
+        )
 
     @property
     def _snapshot_due(self) -> bool:
@@ -261,30 +258,6 @@ class _Chain:
     def _fail(self, start: int, why: str) -> NoReturn:
         synced = 0 if self._noted is None else self._noted.number
         raise JournalDamage(self._name, why, self._sound(start, 0), synced)
-
-
-def _scan_old(used: bytes, start: int, name: str) -> Scanned:
-    """Version 1: `crc32 SP JSON`; whatever lies before the last line was synced."""
-    groups: list[bytes] = []
-    lines: list[int] = []
-    torn = 0
-    while start < len(used):
-        newline = used.find(b"\n", start)
-        body = None if newline < 0 else _checked(used[start:newline])
-        if body is None:
-            if not _is_torn(used, start, newline):
-                sound = Scanned(1, _of_today(1, groups), tuple(lines), start, 0)
-                raise JournalDamage(name, "a line that was synced does not check", sound, 0)
-            torn = len(used) - start
-            break
-        groups.append(body)
-        lines.append(start)
-        start = newline + 1
-    return Scanned(1, _of_today(1, groups), tuple(lines), start, torn)
-
-
-def _of_today(version: int, groups: Sequence[bytes]) -> tuple[bytes, ...]:
-    return tuple(groups if version == VERSION else map(from_format_2, groups))
 
 
 def _checked(line: bytes) -> bytes | None:

@@ -27,7 +27,6 @@ from corekit.aio.newer import warn_ignored
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import (
-    VERSION,
     Mark,
     Scanned,
     body_of,
@@ -35,7 +34,7 @@ from gpu_scheduler.daemon.journal.format import (
     encode_header,
 )
 from gpu_scheduler.daemon.journal.port import JournalFigures
-from gpu_scheduler.daemon.journal.reader import Entries, as_snapshot, read_journal, rewritten
+from gpu_scheduler.daemon.journal.reader import Entries, read_journal
 from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, write_marker
 from gpu_scheduler.protocol.changes import Entry, Part, encode_entry, encode_parts
 
@@ -208,7 +207,7 @@ class Journal:
     def recover(self) -> tuple[Entry, ...]:
         """Read all entries, in order, and drop a torn tail. Callable from any thread.
 
-        A journal of format 1 is rewritten. Raises INTERNAL when the journal is damaged or only
+        Raises INTERNAL when the journal is damaged or only
         another version can read it, EXHAUSTED when the disk has no room to start.
         """
         scanned = read_journal(self.path)
@@ -226,11 +225,8 @@ class Journal:
         return entries
 
     def _begin(self, scanned: Scanned) -> None:
-        """Open for writing behind the last whole line; new and old journals get a first one."""
-        is_old = 0 < scanned.version < VERSION
-        if is_old:
-            self._upgrade(scanned)
-        elif scanned.version == 0:
+        """Open for writing behind the last whole line; a new journal gets a first one."""
+        if scanned.version == 0:
             header, self._last = encode_header(BUILD)
             # before the journal: one without a marker is damaged
             write_marker(self.path.parent, self._last)
@@ -238,39 +234,12 @@ class Journal:
             self._last = scanned.last
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._marker = SyncMarker.open(self.path.parent)
-        if is_old:
-            self._end = self._allocated = os.fstat(self._fd).st_size
-            self._marker.write(self._last)
-            return
         os.ftruncate(self._fd, scanned.end)
         self._end = self._allocated = scanned.end
         if scanned.version == 0:
             self._append(Line(header, self._last))
         else:
             self._marker.write(self._last)  # the last line may be whole, but not marked yet
-
-    def _upgrade(self, scanned: Scanned) -> None:
-        """Rewrite an older journal in this version's format.
-
-        One of format 2 becomes a snapshot of its lines: the marker fits it before and after,
-        wherever this ends. Format 1 has no marker.
-        """
-        if scanned.last is None:
-            lines, self._last = rewritten(scanned.groups)
-        else:
-            lines, self._last = as_snapshot(scanned.groups, scanned.last), scanned.last
-        fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            self._disk.write(fd, lines, 0)
-            self._disk.sync(fd)
-        finally:
-            os.close(fd)
-        if scanned.last is None:
-            write_marker(self.path.parent, self._last)
-        self._disk.replace(self._new, self.path)
-        self._disk.sync_folder(self.path.parent)
-        text = "the journal is rewritten in format %d"
-        logger.info(text, VERSION, extra={"event": "journal_upgraded"})
 
     # --- the journal's thread
 

@@ -41,7 +41,7 @@ def read_journal(path: Path) -> Scanned:
     marker = read_marker(path.parent)
     data = path.read_bytes() if path.exists() else b""
     scanned = scan(data, str(path), marker.mark)
-    if marker.mark is None and (scanned.version > 1 or (marker.exists and scanned.version == 0)):
+    if marker.mark is None and (scanned.version or (marker.exists and scanned.version == 0)):
         why = "cannot be read" if marker.exists else "is missing"
         text = f"the marker of its last synced line ({path.name}.synced) {why}, so its end may be "
         text += "missing; a copy needs the whole state folder"

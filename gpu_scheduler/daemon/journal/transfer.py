@@ -25,7 +25,6 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import (
-    VERSION,
     Mark,
     Scanned,
     encode_group,
@@ -101,9 +100,6 @@ def folder_contents(folder: Path, watch: Watch = lambda _: None) -> Contents:
     if marker.mark is None:
         read_journal(path)  # raises, as the daemon would
     scanned = scan(data, str(path), marker.mark)
-    if scanned.version != VERSION or scanned.last is None:
-        text = f"{path} has format {scanned.version}; start this version of ssgmd on it once"
-        raise AppError(ErrorCode.INVALID, text)
     return _replayed(str(path), remedy_of(path), data[: scanned.end], scanned, watch)
 
 

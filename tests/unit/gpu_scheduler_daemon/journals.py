@@ -22,12 +22,8 @@ NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
 ASKED: dict[str, Any] = {**NOW, "session": SessionId("s"), "reply_to": "1.1"}
 
 
-#: First line of a journal of format 1.
-OLD_HEADER = b'{"journal":"ssgmd","version":1}'
-
-
-def old_line(body: bytes) -> bytes:
-    """A line as format 1 had it, and as every format has its first line."""
+def first_line(body: bytes) -> bytes:
+    """A line with its checksum, as every format has its first one."""
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import shutil
 import threading
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, IdSource
-from corekit.values import replace
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
@@ -31,11 +29,8 @@ from gpu_scheduler.daemon.journal.sync_marker import (
 from gpu_scheduler.protocol.changes import (
     Entry,
     HostDrained,
-    RecordWritten,
-    encode_entry,
-    from_format_2,
 )
-from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, compact, history, old_line
+from tests.unit.gpu_scheduler_daemon.journals import compact, first_line
 
 
 def entry(name: str) -> Entry:
@@ -143,90 +138,19 @@ def test_the_last_line_damaged_but_whole_is_corruption_too(tmp_path: Path) -> No
 
 
 def test_another_version_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(old_line(b'{"journal":"ssgmd","version":99,"wrote":"9.9"}'))
+    (tmp_path / NAME).write_bytes(first_line(b'{"journal":"ssgmd","version":99,"wrote":"9.9"}'))
     with pytest.raises(AppError, match=r"not a journal of this version.*wrote it \(9\.9\)"):
         Journal.open(tmp_path)
 
 
 def test_a_line_that_checks_but_is_of_another_version_is_refused(tmp_path: Path) -> None:
     for body in (b"{}", b"7", b'[[["Nonsense",{}]]]'):
-        (tmp_path / NAME).write_bytes(old_line(OLD_HEADER) + old_line(body))
+        data, mark = rewritten([body])
+        (tmp_path / NAME).write_bytes(data)
+        write_marker(tmp_path, mark)
         with pytest.raises(AppError, match="that this version cannot read") as caught:
             Journal.open(tmp_path)
         assert caught.value.code is ErrorCode.INTERNAL
-
-
-#: A journal that the last build of format 2 wrote, with its note: `journals.history()`.
-FORMAT_2 = Path(__file__).parent / "format-2"
-
-
-def as_format_2_had_it(entry: Entry) -> Entry:
-    """Records of that build had no leases."""
-    parts = [
-        replace(part, record=replace(part.record, leases=()))
-        if isinstance(part, RecordWritten)
-        else part
-        for part in entry.parts
-    ]
-    return Entry(parts=tuple(parts))
-
-
-def test_a_journal_of_format_2_is_read_and_becomes_one_of_today(tmp_path: Path) -> None:
-    shutil.copytree(FORMAT_2, tmp_path, dirs_exist_ok=True)
-    for _ in range(2):
-        journal, entries = Journal.open(tmp_path)
-        journal.close()
-        assert entries == tuple(map(as_format_2_had_it, history()))
-    path = tmp_path / NAME
-    assert b'"version":3' in path.read_bytes()
-    assert b"LeaseGranted" not in path.read_bytes()
-    written(tmp_path, ["d"])
-    assert len(Journal.open(tmp_path)[1]) == len(history()) + 1
-
-
-def test_a_journal_of_format_2_that_lost_its_end_is_damaged(tmp_path: Path) -> None:
-    shutil.copytree(FORMAT_2, tmp_path, dirs_exist_ok=True)
-    path = tmp_path / NAME
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(AppError, match="ends too early"):
-        Journal.open(tmp_path)
-
-
-def test_what_a_newer_build_wrote_in_format_2_keeps_its_name() -> None:
-    group = b'[[["LeasePainted",{"ignorable":true}],["LeaseProlonged",{"lease":"l","lease_s":1}]]]'
-    today = b'[[["LeasePainted",{"ignorable":true}],["lease_extended",{"lease":"l","lease_s":1}]]]'
-    assert from_format_2(group) == today
-
-
-def test_a_journal_of_format_1_is_read_and_rewritten(tmp_path: Path) -> None:
-    """Its torn tail is dropped as ever; from then on it is chained and noted."""
-    groups = [body_of([encode_entry(entry(name)) for name in names]) for names in ("ab", "c")]
-    path = tmp_path / NAME
-    old = b"".join(map(old_line, [OLD_HEADER, *groups]))
-    path.write_bytes(old + b"00000000 [[")
-    assert read(tmp_path) == ["a", "b", "c"]
-    assert b'"version":3' in path.read_bytes()
-    written(tmp_path, ["d"])
-    assert read(tmp_path) == ["a", "b", "c", "d"]
-    path.write_bytes(old)  # a crash before the new one was in place: its note is not looked at
-    assert read(tmp_path) == ["a", "b", "c"]
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:-1]))
-    with pytest.raises(AppError, match="ends too early"):
-        read(tmp_path)
-    path.write_bytes(old.replace(b'"c"', b'"x"'))
-    with pytest.raises(AppError, match="damaged at byte"):
-        read(tmp_path)
-
-
-def test_an_upgrade_without_room_leaves_the_old_journal(tmp_path: Path) -> None:
-    old = old_line(OLD_HEADER) + old_line(body_of([encode_entry(entry("a"))]))
-    (tmp_path / NAME).write_bytes(old)
-    with pytest.raises(AppError, match="Free some space") as caught:
-        Journal.open(tmp_path, SmallDisk(room=10))
-    assert caught.value.code is ErrorCode.EXHAUSTED
-    assert (tmp_path / NAME).read_bytes() == old
-    assert read(tmp_path) == ["a"]
 
 
 def test_a_marker_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from gpu_scheduler.protocol.changes import (
     decode_entry,
     encode_entry,
 )
-from tests.unit.gpu_scheduler_daemon.journals import NOW, OLD_HEADER, compact, history, old_line
+from tests.unit.gpu_scheduler_daemon.journals import NOW, compact, first_line, history
 
 
 def written(folder: Path, entries: Sequence[Entry]) -> Path:
@@ -169,12 +169,12 @@ def test_nothing_is_repaired_under_a_running_daemon_or_of_another_version(tmp_pa
         repair(tmp_path)
     assert caught.value.code is ErrorCode.CONFLICT
     journal.close()
-    newer = (b'{"journal":"ssgmd","version":9}', "version")
-    for body, said in (newer, (OLD_HEADER, "cannot read")):
-        more = old_line(b'[[["New",{}]]]') if body is OLD_HEADER else b""
-        (tmp_path / NAME).write_bytes(old_line(body) + more)
-        with pytest.raises(AppError, match=said):
-            repair(tmp_path)
+    (tmp_path / NAME).write_bytes(first_line(b'{"journal":"ssgmd","version":9}'))
+    with pytest.raises(AppError, match="version"):
+        repair(tmp_path)
+    written_as(tmp_path, [[["New", {}]]])
+    with pytest.raises(AppError, match="cannot read"):
+        repair(tmp_path)
 
 
 def test_a_missing_end_is_damage_and_counted_exactly(tmp_path: Path) -> None:
