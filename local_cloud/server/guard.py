@@ -1,7 +1,4 @@
-"""Refusal of requests by web pages of other sites: this port runs code.
-
-A bucket whose CORS rules name a page lets that page reach its objects, and nothing else.
-"""
+"""Refusal of requests by web pages of other sites: this port runs code."""
 
 from __future__ import annotations
 

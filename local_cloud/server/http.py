@@ -13,7 +13,6 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from corekit.decode import encode
-from corekit.net.browsers import Foreign
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.server import logs, management
 from local_cloud.server.context import Context
@@ -108,12 +107,12 @@ class Router:
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:
         allowed, region = self._context.allowed_hosts, self._context.cloud.account.region
         host_bucket = bucket_of_host(request, region, allowed)
+        page = foreign(request, allowed)
+        if page is not None:
+            return refusal(page)
         service = _service_of(request, host_bucket)
-        found = foreign(request, allowed)
-        if service is Service.S3 and (found is None or found.header == "Origin"):
-            return await self._s3(request, host_bucket, found)
-        if found is not None:
-            return refusal(found)
+        if service is Service.S3:
+            return await s3.handle(self._context, request, host_bucket)
         return await self._answers[service](request)
 
     async def _sqs(self, request: web.BaseRequest) -> web.Response:
@@ -145,14 +144,6 @@ class Router:
         if not _DIGEST.fullmatch(path.stem) or not path.is_file():
             return web.Response(status=404)
         return web.FileResponse(path)
-
-    async def _s3(
-        self, request: web.BaseRequest, host_bucket: str, found: Foreign | None
-    ) -> web.StreamResponse:
-        """S3, for other sites only where a CORS rule of the bucket names them."""
-        if found is not None and not s3.cors_headers(self._context, request, host_bucket):
-            return refusal(found)
-        return await s3.handle(self._context, request, host_bucket)
 
     async def _functions(self, request: web.BaseRequest) -> web.StreamResponse:
         try:

@@ -10,7 +10,7 @@ from aiohttp import web
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.iam.roles import Role
 from local_cloud.server.context import Context
-from local_cloud.server.s3.bodies.xml import element, text
+from local_cloud.server.s3.xml import element, text
 
 Form = Mapping[str, str]
 

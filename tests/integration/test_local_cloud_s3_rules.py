@@ -213,17 +213,6 @@ def test_another_accounts_bucket_is_not_expected(cloud: Address) -> None:
     assert cloud.ask("GET", "/bucket", headers={owner: "000000000000"}).status == 200
 
 
-def test_buckets_are_listed_in_pages(s3: Any) -> None:
-    for name in ("paged-a", "paged-b", "paged-c"):
-        s3.create_bucket(Bucket=name)
-    first = s3.list_buckets(MaxBuckets=2, Prefix="paged-")
-    assert [b["Name"] for b in first["Buckets"]] == ["paged-a", "paged-b"]
-    token = first["ContinuationToken"]
-    rest = s3.list_buckets(MaxBuckets=2, Prefix="paged-", ContinuationToken=token)
-    assert [b["Name"] for b in rest["Buckets"]] == ["paged-c"]
-    assert "ContinuationToken" not in rest
-
-
 # --- documents
 
 BOMB = """<?xml version="1.0" encoding="{name}"?><!DOCTYPE T [<!ENTITY a "aaaaaaaaaa">
@@ -380,29 +369,23 @@ def test_a_source_deleted_during_a_copy(
     assert cloud.ask("GET", "/bucket/kept").body == data
 
 
-def test_a_bucket_has_neither_object_lock_nor_replication(cloud: Address, s3: Any) -> None:
-    cloud.ask("PUT", "/bucket/held", b"x")
-    missing = (404, "ObjectLockConfigurationNotFoundError")
-    no_lock = (400, "InvalidRequest")
-    for method, path, wanted in (
-        ("GET", "/bucket?object-lock", missing),
-        ("PUT", "/bucket?object-lock", (409, "InvalidBucketState")),
-        ("GET", "/bucket?replication", (404, "ReplicationConfigurationNotFoundError")),
-        ("PUT", "/bucket?replication", (501, "NotImplemented")),
-        ("GET", "/bucket/held?retention", no_lock),
-        ("PUT", "/bucket/held?retention", no_lock),
-        ("GET", "/bucket/held?legal-hold", no_lock),
-        ("PUT", "/bucket/held?legal-hold", no_lock),
-        ("GET", "/bucket/none?retention", (404, "NoSuchKey")),
-        ("GET", "/nowhere?object-lock", (404, "NoSuchBucket")),
+def test_what_this_cloud_has_not_is_refused_by_name(cloud: Address) -> None:
+    for method, path, headers, named in (
+        ("GET", "/bucket?acl", {}, b"S3 GET ?acl of a bucket"),
+        ("PUT", "/bucket/k?acl", {}, b"S3 PUT ?acl of an object"),
+        ("PUT", "/bucket?cors", {}, b"?cors"),
+        ("GET", "/bucket/k?attributes", {}, b"?attributes"),
+        ("GET", "/bucket?object-lock", {}, b"?object-lock"),
+        ("GET", "/bucket?uploads", {}, b"?uploads"),
+        ("POST", "/bucket", {}, b"PostObject"),
+        ("PUT", "/bucket/k", {"x-amz-acl": "public-read"}, b"x-amz-acl"),
+        ("PUT", "/bucket/k", {"x-amz-grant-read": "id=1"}, b"x-amz-grant-read"),
+        ("PUT", "/bucket/k", {"x-amz-object-lock-mode": "GOVERNANCE"}, b"x-amz-object-lock-mode"),
+        ("PUT", "/other", {"x-amz-bucket-object-lock-enabled": "true"}, b"object lock"),
     ):
-        answer = cloud.ask(method, path)
-        assert (answer.status, answer.code) == wanted, (method, path)
-    locked = cloud.ask("PUT", "/bucket/held", b"y", {"x-amz-object-lock-mode": "GOVERNANCE"})
-    assert (locked.status, locked.code) == no_lock
-    assert cloud.ask("GET", "/bucket/held").body == b"x"
-    made = cloud.ask("PUT", "/locking", headers={"x-amz-bucket-object-lock-enabled": "true"})
-    assert (made.status, made.code) == (501, "NotImplemented")
-    cloud.ask("PUT", "/can-lock")
-    s3.put_bucket_versioning(Bucket="can-lock", VersioningConfiguration={"Status": "Enabled"})
-    assert cloud.ask("PUT", "/can-lock?object-lock").code == "NotImplemented"
+        answer = cloud.ask(method, path, b"", headers)
+        assert (answer.status, answer.code, named in answer.body) == (501, "NotImplemented", True)
+    own = {"x-amz-acl": "bucket-owner-full-control"}
+    assert cloud.ask("PUT", "/bucket/own", b"x", own).status == 200
+    assert cloud.ask("GET", "/other").code == "NoSuchBucket"
+    assert cloud.ask("PATCH", "/bucket/own").code == "MethodNotAllowed"

@@ -13,7 +13,7 @@ from corekit.values import Value, replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3 import checksums
-from local_cloud.model.s3.body import BodyStore, Content, Segment
+from local_cloud.model.s3.body import BodyStore, Content
 from local_cloud.model.s3.object_version import Attributes
 
 PARTS_MAX = 10_000
@@ -55,13 +55,8 @@ class Upload:
 class Assembled(Value):
     """The object that the parts of a finished upload make."""
 
-    key: str
-    etag: str  #: md5 of the parts' md5s, and their number
-    size: int
-    segments: tuple[Segment, ...]
+    content: Content  #: its md5 is that of the parts' md5s, and their number
     part_sizes: tuple[int, ...]
-    part_numbers: tuple[int, ...]
-    part_checksums: tuple[str, ...]  #: empty when one is unknown
     attributes: Attributes
 
 
@@ -163,16 +158,19 @@ class Uploads:
             )
         digests = b"".join(bytes.fromhex(p.content.md5) for p in chosen)
         digest = hashlib.md5(digests, usedforsecurity=False).hexdigest()
-        known = all(p.checksum for p in chosen)
+        sizes = tuple(p.content.size for p in chosen)
+        segments = tuple(s for p in chosen for s in p.content.segments)
+        attributes = upload.attributes
+        if all(p.checksum for p in chosen):
+            pairs = [(p.checksum, p.content.size) for p in chosen]
+            value = checksums.of_parts(upload.algorithm, upload.checksum_type, pairs)
+            attributes = replace(
+                attributes, checksums={upload.algorithm: value}, checksum_type=upload.checksum_type
+            )
         return Assembled(
-            key=upload.key,
-            etag=f"{digest}-{len(chosen)}",
-            size=sum(p.content.size for p in chosen),
-            segments=tuple(s for p in chosen for s in p.content.segments),
-            part_sizes=tuple(p.content.size for p in chosen),
-            part_numbers=tuple(p.number for p in chosen),
-            part_checksums=tuple(p.checksum for p in chosen) if known else (),
-            attributes=_with_checksum(upload, chosen) if known else upload.attributes,
+            content=Content(segments=segments, size=sum(sizes), md5=f"{digest}-{len(chosen)}"),
+            part_sizes=sizes,
+            attributes=attributes,
         )
 
     def end(self, upload: Upload) -> None:
@@ -221,11 +219,3 @@ def _chosen(upload: Upload, wanted: WantedPart) -> Part:
             " match.",
         )
     return made
-
-
-def _with_checksum(upload: Upload, parts: Sequence[Part]) -> Attributes:
-    pairs = [(p.checksum, p.content.size) for p in parts]
-    value = checksums.of_parts(upload.algorithm, upload.checksum_type, pairs)
-    return replace(
-        upload.attributes, checksums={upload.algorithm: value}, checksum_type=upload.checksum_type
-    )
