@@ -33,8 +33,7 @@ from local_cloud.model.s3.notifications import (
 )
 from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion, no_such_key
 from local_cloud.model.s3.policy import Access, allows
-from local_cloud.model.secrets.parameters import Parameters
-from local_cloud.model.secrets.secrets import Secrets
+from local_cloud.model.secrets import Parameters, Secrets
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
 from local_cloud.model.weather.delivery import EventDelivery

@@ -29,9 +29,9 @@ from local_cloud.server.context import Context
 from local_cloud.server.functions.code import CodeStore
 from local_cloud.server.functions.runner import Runner
 from local_cloud.server.http import Router
+from local_cloud.server.polling import Pollers
 from local_cloud.server.signatures.keys import KeyPair
 from local_cloud.server.signatures.verifier import Verifier
-from local_cloud.server.sqs.polling import Pollers
 from local_cloud.server.state.restore import restore
 from local_cloud.server.state.store import StateLog
 

@@ -10,8 +10,8 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.functions.runner import Runner
+from local_cloud.server.polling import Pollers
 from local_cloud.server.signatures.verifier import Verifier
-from local_cloud.server.sqs.polling import Pollers
 from local_cloud.server.state.store import StateLog
 
 

@@ -14,20 +14,27 @@ from aiohttp import web
 
 from corekit.decode import encode
 from local_cloud.model.errors import CloudError, not_implemented
-from local_cloud.server import logs, management
+from local_cloud.server import management
 from local_cloud.server.context import Context
 from local_cloud.server.functions import service as functions
 from local_cloud.server.guard import foreign, refusal
+from local_cloud.server.json_protocol import JsonService
+from local_cloud.server.logs import LOGS
 from local_cloud.server.reading import read_signed
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
-from local_cloud.server.secrets import service as secrets
-from local_cloud.server.sqs import service
+from local_cloud.server.secrets import PARAMETERS, SECRETS
+from local_cloud.server.sqs import SQS
 
 logger = logging.getLogger(__name__)
 
-_SQS = "AmazonSQS."
-_LOGS = "Logs_20140328."
+#: What X-Amz-Target begins with → the service.
+_JSON: dict[str, JsonService] = {
+    "AmazonSQS": SQS,
+    "AmazonSSM": PARAMETERS,
+    "Logs_20140328": LOGS,
+    "secretsmanager": SECRETS,
+}
 _SERVICES = ("s3", "sqs", "lambda", "iam", "sts", "logs", "ssm", "secretsmanager")
 _CODE = "/_local_cloud/code/"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -38,9 +45,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class Service(enum.Enum):
     """The services of the port."""
 
-    SQS = "sqs"
-    LOGS = "logs"
-    SECRETS = "secrets"  #: SSM Parameter Store and Secrets Manager
+    JSON = "json"  #: those of the JSON protocol
     LAMBDA = "lambda"
     QUERY = "query"  #: IAM and STS
     S3 = "s3"
@@ -50,17 +55,13 @@ class Service(enum.Enum):
 
 
 def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
-    target, path = request.headers.get("X-Amz-Target", ""), request.path
-    if target.startswith(_SQS):
-        return Service.SQS
-    if target.startswith(_LOGS):
-        return Service.LOGS
-    if secrets.service_of(target):
-        return Service.SECRETS
+    if _target(request)[0] in _JSON:
+        return Service.JSON
     if host_bucket:
         return Service.S3
     if functions.is_for_lambda(request):
         return Service.LAMBDA
+    path = request.path
     if path == "/" and request.method == "POST":
         return Service.QUERY
     if path == "/_local_cloud/health":
@@ -68,6 +69,12 @@ def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
     if path == "/_local_cloud/weather":
         return Service.WEATHER
     return Service.CODE if path.startswith(_CODE) else Service.S3
+
+
+def _target(request: web.BaseRequest) -> tuple[str, str]:
+    """The service and operation of the JSON protocol."""
+    service, _, operation = request.headers.get("X-Amz-Target", "").partition(".")
+    return service, operation
 
 
 class Router:
@@ -78,9 +85,7 @@ class Router:
         self._state = context.state
         self._opened = asyncio.Event()
         self._answers: dict[Service, Handler] = {
-            Service.SQS: self._sqs,
-            Service.LOGS: self._logs,
-            Service.SECRETS: self._secrets,
+            Service.JSON: self._json,
             Service.LAMBDA: self._functions,
             Service.QUERY: self._query,
             Service.HEALTH: self._health,
@@ -115,12 +120,9 @@ class Router:
             return await s3.handle(self._context, request, host_bucket)
         return await self._answers[service](request)
 
-    async def _sqs(self, request: web.BaseRequest) -> web.Response:
-        operation = request.headers["X-Amz-Target"].removeprefix(_SQS)
-        try:
-            return await service.handle(self._context, request, operation)
-        except CloudError as error:
-            return service.error_response(error)
+    async def _json(self, request: web.BaseRequest) -> web.Response:
+        service, operation = _target(request)
+        return await _JSON[service].answer(self._context, request, operation)
 
     async def _health(self, _: web.BaseRequest) -> web.Response:
         return web.json_response({"services": list(_SERVICES)})
@@ -150,21 +152,6 @@ class Router:
             return await functions.handle(self._context, request)
         except CloudError as error:
             return functions.error_response(error)
-
-    async def _logs(self, request: web.BaseRequest) -> web.Response:
-        operation = request.headers["X-Amz-Target"].removeprefix(_LOGS)
-        try:
-            return await logs.handle(self._context, request, operation)
-        except CloudError as error:
-            return web.json_response(
-                {"__type": error.code, "message": error.message}, status=error.status
-            )
-
-    async def _secrets(self, request: web.BaseRequest) -> web.Response:
-        try:
-            return await secrets.handle(self._context, request, request.headers["X-Amz-Target"])
-        except CloudError as error:
-            return secrets.error_response(error)
 
     async def _query(self, request: web.BaseRequest) -> web.Response:
         """IAM and STS speak the form-encoded query protocol."""

@@ -2,88 +2,71 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
-
-from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
-from local_cloud.model.log_pattern import compile_pattern
-from local_cloud.sandbox.log_store import LogEvent, LogStore
+from local_cloud.sandbox.log_store import LogEvent
 from local_cloud.server.context import Context
-from local_cloud.server.reading import read_signed
-from local_cloud.server.shapes import Body, Shape, WrongShape, read_body
+from local_cloud.server.json_protocol import Answer, JsonService
+from local_cloud.server.shapes import Body
 
-Answer: TypeAlias = Mapping[str, object]
 _PAGE_MAX = 10_000
+PATTERN_CHARS_MAX = 1024  #: as CloudWatch
+#: A term of a filter pattern: a word, or one text in quotes.
+_TERM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))')
 
 
-async def handle(context: Context, request: web.BaseRequest, operation: str) -> web.Response:
-    """Answer one call; a refusal is raised as CloudError."""
-    run = _OPERATIONS.get(operation)
-    if run is None:
-        raise not_implemented(f"CloudWatch Logs {operation}")
-    try:
-        data = await read_signed(context, request, "logs")
-        answer = run(context.logs, _body(data))
-    except KeyError as error:
-        raise refused("InvalidParameterException", f"{error.args[0]} is required") from None
-    text = json.dumps(answer or {})
-    return web.Response(text=text, content_type="application/x-amz-json-1.1")
+def terms_of(pattern: str) -> tuple[str, ...]:
+    """The terms of a filter pattern, all of which a line must contain (user guide, "Filter pattern
+    syntax"). Raises InvalidParameterException, and NotImplemented for its other forms.
+    """
+    text = pattern.strip()
+    if len(text) > PATTERN_CHARS_MAX:
+        raise _invalid_pattern(f"it has more than {PATTERN_CHARS_MAX} characters")
+    terms: list[str] = []
+    while text:
+        match = _TERM.match(text)
+        if match is None:
+            raise _invalid_pattern(f"it cannot be read from {text[:20]!r} on")
+        quoted, word = match.groups()
+        if quoted is None and word[0] in "{[?-%":
+            raise not_implemented(f"the filter pattern {word:.40}: of JSON, columns, ?, -, %")
+        terms.append(word if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        text = text[match.end() :].lstrip()
+    return tuple(terms)
 
 
-def _body(data: bytes) -> Body:
-    try:
-        return read_body(data, _SHAPE)
-    except ValueError:
-        raise refused("SerializationException", "The body is not JSON") from None
-    except WrongShape as error:
-        raise refused("InvalidParameterException", str(error)) from None
+def _invalid_pattern(reason: str) -> CloudError:
+    return refused("InvalidParameterException", f"Invalid filter pattern: {reason}")
 
 
-_SHAPE: dict[str, Shape] = {
-    "endTime": int,
-    "filterPattern": str,
-    "limit": int,
-    "logGroupName": str,
-    "logGroupNamePrefix": str,
-    "logStreamName": str,
-    "logStreamNamePrefix": str,
-    "logStreamNames": [str],
-    "nextToken": str,
-    "retentionInDays": int,
-    "startTime": int,
-}
-
-
-def _create_group(logs: LogStore, body: Body) -> None:
-    if not logs.create_group(body["logGroupName"]):
+def _create_group(context: Context, body: Body) -> None:
+    if not context.logs.create_group(body["logGroupName"]):
         raise refused("ResourceAlreadyExistsException", "The specified log group already exists")
 
 
-def _delete_group(logs: LogStore, body: Body) -> None:
-    if not logs.delete_group(body["logGroupName"]):
+def _delete_group(context: Context, body: Body) -> None:
+    if not context.logs.delete_group(body["logGroupName"]):
         raise _no_group()
 
 
-def _put_retention(logs: LogStore, body: Body) -> None:
-    _streams(logs, body)
-    logs.set_retention(body["logGroupName"], int(body["retentionInDays"]))
+def _put_retention(context: Context, body: Body) -> None:
+    _streams(context, body)
+    context.logs.set_retention(body["logGroupName"], body["retentionInDays"])
 
 
-def _describe_groups(logs: LogStore, body: Body) -> Answer:
-    prefix = body.get("logGroupNamePrefix", "")
+def _describe_groups(context: Context, body: Body) -> Answer:
     groups = []
-    for name in logs.groups():
-        if name.startswith(prefix):
-            days = logs.retention(name)
+    for name in context.logs.groups():
+        if name.startswith(body.get("logGroupNamePrefix", "")):
+            days = context.logs.retention(name)
             retention = {} if days is None else {"retentionInDays": days}
             groups.append({"logGroupName": name, **retention})
     return {"logGroups": groups}
 
 
-def _describe_streams(logs: LogStore, body: Body) -> Answer:
+def _describe_streams(context: Context, body: Body) -> Answer:
     prefix = body.get("logStreamNamePrefix", "")
     return {
         "logStreams": [
@@ -92,60 +75,56 @@ def _describe_streams(logs: LogStore, body: Body) -> Answer:
                 "firstEventTimestamp": events[0].at_ms,
                 "lastEventTimestamp": events[-1].at_ms,
             }
-            for name, events in _streams(logs, body).items()
+            for name, events in _streams(context, body).items()
             if name.startswith(prefix) and events
         ]
     }
 
 
-def _get_events(logs: LogStore, body: Body) -> Answer:
-    events = _streams(logs, body).get(body["logStreamName"])
+def _get_events(context: Context, body: Body) -> Answer:
+    events = _streams(context, body).get(body["logStreamName"])
     if events is None:
         raise refused("ResourceNotFoundException", "The specified log stream does not exist.")
     # A token is the number of the last event seen; the one given back does not change at the end.
     after = _after(body)
-    found = [e for e in _between(events, body) if e.number > after][: _limit(body)]
-    last = found[-1].number if found else after
+    page = list(_between(events, body, lambda event: event.number > after))[: _limit(body)]
+    last = page[-1].number if page else after
     return {
-        "events": [{"timestamp": e.at_ms, "message": e.message} for e in found],
+        "events": [{"timestamp": e.at_ms, "message": e.message} for e in page],
         "nextForwardToken": f"f/{last}",
         "nextBackwardToken": "b/0",
     }
 
 
-def _filter_events(logs: LogStore, body: Body) -> Answer:
-    matches = compile_pattern(body.get("filterPattern", ""))
-    names = body.get("logStreamNames")
-    prefix = body.get("logStreamNamePrefix", "")
-    after = _after(body)
-    found = [
-        (event.number, name, event)
-        for name, events in _streams(logs, body).items()
+def _filter_events(context: Context, body: Body) -> Answer:
+    terms, after = terms_of(body.get("filterPattern", "")), _after(body)
+    names, prefix = body.get("logStreamNames"), body.get("logStreamNamePrefix", "")
+
+    def wanted(event: LogEvent) -> bool:
+        return event.number > after and all(term in event.message for term in terms)
+
+    events = [
+        {
+            "logStreamName": name,
+            "timestamp": event.at_ms,
+            "message": event.message,
+            "eventId": str(event.number),
+        }
+        for name, stream in _streams(context, body).items()
         if name.startswith(prefix) and (names is None or name in names)
-        for event in _between(events, body)
-        if event.number > after and matches(event.message)
+        for event in _between(stream, body, wanted)
     ]
-    found.sort(key=lambda item: item[0])
-    page = found[: _limit(body)]
-    answer: dict[str, object] = {
-        "events": [
-            {
-                "logStreamName": name,
-                "timestamp": event.at_ms,
-                "message": event.message,
-                "eventId": str(number),
-            }
-            for number, name, event in page
-        ]
-    }
-    if len(page) < len(found):
-        answer["nextToken"] = str(page[-1][0])
-    return answer
+    events.sort(key=lambda event: int(str(event["eventId"])))
+    page = events[: _limit(body)]
+    rest = {"nextToken": page[-1]["eventId"]} if len(page) < len(events) else {}
+    return {"events": page, **rest}
 
 
-def _between(events: Iterable[LogEvent], body: Body) -> Iterable[LogEvent]:
+def _between(
+    events: Iterable[LogEvent], body: Body, wanted: Callable[[LogEvent], bool]
+) -> Iterable[LogEvent]:
     start, end = body.get("startTime", 0), body.get("endTime", float("inf"))
-    return (event for event in events if start <= event.at_ms <= end)
+    return (event for event in events if start <= event.at_ms <= end and wanted(event))
 
 
 def _after(body: Body) -> int:
@@ -160,23 +139,41 @@ def _limit(body: Body) -> int:
     return min(int(body.get("limit", _PAGE_MAX)), _PAGE_MAX)
 
 
-def _streams(logs: LogStore, body: Body) -> Mapping[str, Sequence[LogEvent]]:
-    found = logs.streams(body["logGroupName"])
-    if found is None:
+def _streams(context: Context, body: Body) -> Mapping[str, Sequence[LogEvent]]:
+    streams = context.logs.streams(body["logGroupName"])
+    if streams is None:
         raise _no_group()
-    return found
+    return streams
 
 
 def _no_group() -> CloudError:
     return refused("ResourceNotFoundException", "The specified log group does not exist.")
 
 
-_OPERATIONS: dict[str, Callable[[LogStore, Body], Answer | None]] = {
-    "CreateLogGroup": _create_group,
-    "DeleteLogGroup": _delete_group,
-    "DescribeLogGroups": _describe_groups,
-    "DescribeLogStreams": _describe_streams,
-    "FilterLogEvents": _filter_events,
-    "GetLogEvents": _get_events,
-    "PutRetentionPolicy": _put_retention,
-}
+LOGS = JsonService(
+    name="logs",
+    invalid="InvalidParameterException",
+    missing="InvalidParameterException",
+    shape={
+        "endTime": int,
+        "filterPattern": str,
+        "limit": int,
+        "logGroupName": str,
+        "logGroupNamePrefix": str,
+        "logStreamName": str,
+        "logStreamNamePrefix": str,
+        "logStreamNames": [str],
+        "nextToken": str,
+        "retentionInDays": int,
+        "startTime": int,
+    },
+    operations={
+        "CreateLogGroup": _create_group,
+        "DeleteLogGroup": _delete_group,
+        "DescribeLogGroups": _describe_groups,
+        "DescribeLogStreams": _describe_streams,
+        "FilterLogEvents": _filter_events,
+        "GetLogEvents": _get_events,
+        "PutRetentionPolicy": _put_retention,
+    },
+)

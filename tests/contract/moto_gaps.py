@@ -18,7 +18,6 @@ MOTO_GAPS = {
     "test_a_bucket_that_is_not_empty_stays": "delete markers do not keep a bucket",
     # SQS
     "test_an_older_handle_deletes_nothing": "any handle a message ever had deletes it",
-    "test_moving_messages_back": "StartMessageMoveTask is accepted and moves nothing",
     "test_a_dropped_poller_takes_no_message": "a poller that left takes the next message",
     # Parameter Store and Secrets Manager
     "test_a_selected_version_is_named": "no answer names the selector",

@@ -149,21 +149,6 @@ def test_a_poison_message_goes_to_the_dead_letter_queue(cloud: Cloud) -> None:
     assert buried["Body"] == "poison"
 
 
-def test_moving_messages_back(cloud: Cloud) -> None:
-    sqs = cloud.client("sqs")
-    dead_url, dead_arn = cloud.queue()
-    policy = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": "1"})
-    url, _ = cloud.queue(RedrivePolicy=policy)
-    sqs.send_message(QueueUrl=url, MessageBody="again")
-    _receive(cloud, url, VisibilityTimeout=0)
-    assert _receive(cloud, url) == []
-    assert len(_receive(cloud, dead_url, VisibilityTimeout=0)) == 1
-    sqs.start_message_move_task(SourceArn=dead_arn)
-    assert [m["Body"] for m in _receive(cloud, url, WaitTimeSeconds=2)] == ["again"]
-    (task,) = sqs.list_message_move_tasks(SourceArn=dead_arn)["Results"]
-    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 1)
-
-
 def test_delay_and_counts(cloud: Cloud) -> None:
     sqs, (url, _) = cloud.client("sqs"), cloud.queue(VisibilityTimeout="60")
     sqs.send_message(QueueUrl=url, MessageBody="late", DelaySeconds=600)
@@ -173,8 +158,6 @@ def test_delay_and_counts(cloud: Cloud) -> None:
     found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     counts = [found[f"ApproximateNumberOfMessages{kind}"] for kind in ("", "NotVisible", "Delayed")]
     assert (counts, found["VisibilityTimeout"]) == (["1", "1", "1"], "60")
-    sqs.purge_queue(QueueUrl=url)
-    assert _receive(cloud, url) == []
 
 
 def test_a_message_ends_a_long_poll(cloud: Cloud) -> None:

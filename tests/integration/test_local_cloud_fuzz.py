@@ -199,7 +199,6 @@ SQS_FIELDS = st.dictionaries(
             "SetQueueAttributes",
             "GetQueueAttributes",
             "TagQueue",
-            "StartMessageMoveTask",
             "Nonsense",
         ]
     ),

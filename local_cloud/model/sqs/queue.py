@@ -291,7 +291,7 @@ class Queue:
             heapq.heappop(self._hidden)
         return None
 
-    def purge(self) -> None:
+    def clear(self) -> None:
         """Delete every message, received ones too."""
         for name in list(self._messages):
             self._forget(name)
@@ -318,13 +318,6 @@ class Queue:
         """Restore a recorded message; call in the order in which they were sent."""
         known = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
         self._add(now_s, Message(**known), record=False)
-
-    def remove(self, name: str) -> Message | None:
-        """Remove a message, in flight or not (for moving messages between queues)."""
-        message = self._messages.get(name)
-        if message is not None:
-            self._forget(name)
-        return message
 
     # --- inside
 

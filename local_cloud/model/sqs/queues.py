@@ -1,12 +1,11 @@
-"""All queues of the cloud: names, dead-letter redrive, and moving messages back."""
+"""All queues of the cloud: names and dead-letter redrive."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from corekit.ids import IdSource
-from corekit.values import Value
 from corekit.walk import only_known
 from local_cloud.model.arns import Account, arn_name, is_queue_name
 from local_cloud.model.errors import CloudError, not_implemented, refused
@@ -16,16 +15,6 @@ from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES, QueueSettings
 from local_cloud.model.weather.delivery import MessageDelivery
 from local_cloud.model.weather.queues import QueueChanges
 from local_cloud.model.weather.stream import WeatherStream
-
-
-class MoveTask(Value):
-    """One finished StartMessageMoveTask; moving is immediate here."""
-
-    handle: str
-    source_arn: str
-    destination_arn: str  #: empty = each message's own source queue
-    started_at_s: float
-    moved: int
 
 
 @dataclass(slots=True)
@@ -39,7 +28,6 @@ class Queues:
     stream: WeatherStream = field(default_factory=WeatherStream)
     check_policy: Callable[[float, str], None] = lambda _now_s, _policy: None  #: of a new policy
     changes: QueueChanges = field(init=False)
-    move_tasks: list[MoveTask] = field(default_factory=list)
     _queues: dict[str, Queue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,7 +119,7 @@ class Queues:
     def delete(self, now_s: float, name: str) -> None:
         """Delete the queue and its messages. Raises QueueDoesNotExist."""
         queue = self.get(name)
-        queue.purge()
+        queue.clear()
         del self._queues[name]
         self.changes.deleted(now_s, name)
         self.recorder.drop(f"queue/{part(name)}")
@@ -153,53 +141,6 @@ class Queues:
     def names(self, prefix: str = "") -> list[str]:
         """Names with the prefix, sorted."""
         return sorted(name for name in self._queues if name.startswith(prefix))
-
-    def sources_of(self, name: str) -> list[Queue]:
-        """Queues whose dead letters go to this one."""
-        arn = self.get(name).arn
-        return [q for q in self._all() if q.settings.redrive and _target(q) == arn]
-
-    def move(self, now_s: float, source_arn: str, destination_arn: str = "") -> MoveTask:
-        """StartMessageMoveTask: move a dead-letter queue's messages back, immediately.
-
-        Raises ResourceNotFoundException, or UnsupportedOperation for a queue that is not
-        a dead-letter queue. Messages whose source queue is deleted stay.
-        """
-        source = self.by_arn(source_arn)
-        if source is None or (destination_arn and self.by_arn(destination_arn) is None):
-            raise CloudError(
-                "ResourceNotFoundException", 404, "The resource that you specified does not exist."
-            )
-        if not self.sources_of(source.name):
-            raise refused(
-                "UnsupportedOperation", "Source queue must be configured as a Dead Letter Queue."
-            )
-        moved = sum(self._move_one(now_s, source, m, destination_arn) for m in source.messages())
-        handle = f"move-{self.ids.stream('move').getrandbits(64):016x}"
-        task = MoveTask(
-            handle=handle,
-            source_arn=source_arn,
-            destination_arn=destination_arn,
-            started_at_s=now_s,
-            moved=moved,
-        )
-        self.move_tasks = [task, *self.move_tasks][:10]  # AWS lists the last ten
-        return task
-
-    def _move_one(self, now_s: float, source: Queue, message: Message, destination: str) -> int:
-        target = self.by_arn(destination or message.source_arn)
-        if target is None or message.visible_at_s > now_s:
-            return 0
-        source.remove(message.id)
-        target.send(now_s, message.body, delay_s=0, attributes=message.attributes)
-        return 1
-
-    def _all(self) -> Iterable[Queue]:
-        return (self._queues[name] for name in sorted(self._queues))
-
-
-def _target(queue: Queue) -> str:
-    return queue.settings.redrive.dead_letter_arn if queue.settings.redrive else ""
 
 
 def no_such_queue() -> CloudError:

@@ -46,10 +46,10 @@ def _restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
         cloud.queues.get(name).restore(now_s, fixed, moving)
     for (name,), value in state.items("role"):
         cloud.roles.restore(name, value)
-    for (name,), value in state.items("parameter"):
-        cloud.parameters.restore(name, value)
-    for (name,), value in state.items("secret"):
-        cloud.secrets.restore(name, value)
+    for _, value in state.items("parameter"):
+        cloud.parameters.restore(value)
+    for _, value in state.items("secret"):
+        cloud.secrets.restore(value)
     for _, value in state.items("function"):
         cloud.functions.restore(value)
     for (name, request), value in state.items("invocation"):

@@ -115,22 +115,6 @@ def test_without_its_dead_letter_queue_a_message_stays() -> None:
     assert [queue.receive(float(t))[0].receives for t in range(3)] == [1, 2, 3]
 
 
-def test_redrive_moves_messages_back_to_their_source() -> None:
-    queues = Queues(ids=IdSource(1))
-    dead = queues.create(0.0, "dead")
-    redrive = f'{{"deadLetterTargetArn": "{dead.arn}", "maxReceiveCount": 1}}'
-    queue = queues.create(0.0, "q", {"RedrivePolicy": redrive, "VisibilityTimeout": "0"})
-    queue.send(0.0, "a")
-    queue.receive(0.0)
-    queue.receive(1.0)
-    assert dead.counts(1.0).visible == 1
-    assert queues.move(2.0, dead.arn).moved == 1
-    assert (dead.counts(2.0).visible, queue.receive(2.0)[0].body) == (0, "a")
-    with pytest.raises(CloudError) as error:
-        queues.move(2.0, queue.arn)
-    assert refusal(error) == "UnsupportedOperation"
-
-
 def test_a_delayed_message_is_hidden_and_counted() -> None:
     queue = queue_with(DelaySeconds="5")
     queue.send(0.0, "late")

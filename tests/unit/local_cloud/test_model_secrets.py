@@ -8,47 +8,36 @@ import pytest
 
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
-from local_cloud.model.secrets.parameters import VERSIONS_MAX, WantedParameter
-from local_cloud.model.secrets.secrets import SecretVersion
+from local_cloud.model.secrets import VERSIONS_MAX, Parameter, SecretValue
 from local_cloud.server.state.restore import restore
 from local_cloud.server.state.store import StateLog
 
 DAY_S = 86400.0
 
 
-def version(number: str, text: str) -> SecretVersion:
-    return SecretVersion(id=number, created_at_s=0.0, text=text)
+def value(number: str, text: str) -> SecretValue:
+    return SecretValue(id=number, created_at_s=0.0, text=text)
 
 
-def put(cloud: Cloud, value: str) -> None:
-    wanted = WantedParameter(name="/a/b", value=value, type="SecureString", overwrite=True)
-    cloud.parameters.put(1.0, wanted)
+def put(cloud: Cloud, text: str) -> None:
+    wanted = Parameter(name="/a/b", type="SecureString")
+    cloud.parameters.put(1.0, wanted, text, overwrite=True)
 
 
 def test_a_secret_is_gone_after_its_recovery_window() -> None:
     secrets = Cloud().secrets
-    secrets.create(0.0, "s", version("1", "x"), "", "")
-    secrets.delete(0.0, "s", 7, at_once=False)
+    secrets.create(0.0, "s", value("1", "x"))
+    secrets.delete(0.0, "s", 7)
     assert secrets.described(7 * DAY_S - 1, "s").gone_at_s == 7 * DAY_S
     with pytest.raises(CloudError, match="ResourceNotFoundException"):
         secrets.described(7 * DAY_S, "s")
-    secrets.create(7 * DAY_S, "s", None, "", "")
+    secrets.create(7 * DAY_S, "s", None)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ü", "x" * 513])
 def test_names_of_secrets_are_checked(name: str) -> None:
     with pytest.raises(CloudError, match="ValidationException"):
-        Cloud().secrets.create(0.0, name, None, "", "")
-
-
-def test_versions_without_a_label_are_forgotten() -> None:
-    secrets = Cloud().secrets
-    secrets.create(0.0, "s", version("1", "one"), "", "")
-    for number in ("2", "3"):
-        secrets.put(0.0, "s", version(number, number))
-    assert secrets.get(0.0, "s").stages == {"AWSCURRENT": "3", "AWSPREVIOUS": "2"}
-    with pytest.raises(CloudError, match="ResourceNotFoundException"):
-        secrets.value(0.0, "s", version_id="1")
+        Cloud().secrets.create(0.0, name, None)
 
 
 def test_the_newest_versions_of_a_parameter_are_kept() -> None:
@@ -65,10 +54,10 @@ def test_a_restart_keeps_all_of_it(tmp_path: Path) -> None:
     cloud = Cloud(recorder=log)
     put(cloud, "one")
     put(cloud, "two")
-    made = cloud.secrets.create(5.0, "team/s", version("1", "x"), "key", "about")
-    cloud.secrets.put(6.0, "team/s", version("2", "y"))
-    cloud.secrets.create(5.0, "gone", None, "", "")
-    cloud.secrets.delete(6.0, "gone", 30, at_once=True)
+    made = cloud.secrets.create(5.0, "team/s", value("1", "x"), "key")
+    cloud.secrets.put(6.0, "team/s", value("2", "y"))
+    cloud.secrets.create(5.0, "gone", None)
+    cloud.secrets.delete(6.0, "gone", 0)
     log.close()
     again = StateLog(tmp_path, lambda flush: flush())
     restored = Cloud(recorder=again)

@@ -6,59 +6,30 @@ import asyncio
 import base64
 import binascii
 import hashlib
-import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
-from aiohttp import web
-
-from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.sqs.queue import BATCH_MAX, MessageAttributes, Queue, Received
-from local_cloud.model.sqs.settings import QueueSettings
+from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES
 from local_cloud.server.context import Context
-from local_cloud.server.reading import read_signed
-from local_cloud.server.shapes import Body, Shape, WrongShape, read_body
+from local_cloud.server.json_protocol import Answer, JsonService
+from local_cloud.server.shapes import Body, Shape
 
-Answer: TypeAlias = Mapping[str, object]
 Single: TypeAlias = Callable[[Context, Body], Answer | None]
-Operation: TypeAlias = Single | Callable[[Context, Body], Awaitable[Answer]]
 
+_PREFIXED = (
+    "EmptyBatchRequest",
+    "TooManyEntriesInBatchRequest",
+    "BatchEntryIdsNotDistinct",
+    "MessageNotInflight",
+    "QueueDeletedRecently",
+)
 #: modelled name → the code that SQS's query protocol had, which SDKs still show
 _QUERY_CODES = {
     "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
-    "QueueAlreadyExists": "QueueAlreadyExists",
-    "EmptyBatchRequest": "AWS.SimpleQueueService.EmptyBatchRequest",
-    "TooManyEntriesInBatchRequest": "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
-    "BatchEntryIdsNotDistinct": "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
-    "MessageNotInflight": "AWS.SimpleQueueService.MessageNotInflight",
-    "QueueDeletedRecently": "AWS.SimpleQueueService.QueueDeletedRecently",
-    "UnsupportedOperation": "AWS.SimpleQueueService.UnsupportedOperation",
+    **{name: f"AWS.SimpleQueueService.{name}" for name in _PREFIXED},
 }
-
-
-async def handle(context: Context, request: web.BaseRequest, operation: str) -> web.Response:
-    """Answer one SQS call; a refusal is raised as CloudError."""
-    try:
-        data = await read_signed(context, request, "sqs")
-        body = read_body(data, _SHAPE)
-    except ValueError:
-        raise refused("SerializationException", "The body is not JSON") from None
-    except WrongShape as error:
-        raise refused("InvalidParameterValue", str(error)) from None
-    run = _OPERATIONS.get(operation)
-    if run is None:
-        raise not_implemented(f"SQS {operation}")
-    try:
-        answer = run(context, body)
-        if isinstance(answer, Awaitable):
-            answer = await answer
-    except KeyError as error:
-        raise refused(
-            "MissingParameter", f"The request must contain the parameter {error.args[0]}."
-        ) from None
-    text = json.dumps(answer) if answer else "{}"
-    return web.Response(text=text, content_type="application/x-amz-json-1.0")
-
 
 _ATTRIBUTES: Shape = {"*": {"DataType": str, "StringValue": str, "BinaryValue": str}}
 _ENTRY: dict[str, Shape] = {
@@ -74,34 +45,18 @@ _SHAPE: dict[str, Shape] = {
     **_ENTRY,
     "AttributeNames": [str],
     "Attributes": {"*": str},
-    "DestinationArn": str,
     "Entries": [_ENTRY],
     "MaxNumberOfMessages": int,
-    "MaxResults": int,
     "MessageAttributeNames": [str],
     "MessageSystemAttributeNames": [str],
-    "NextToken": str,
     "QueueName": str,
     "QueueNamePrefix": str,
     "QueueUrl": str,
-    "SourceArn": str,
     "TagKeys": [str],
     "Tags": {"*": str},
     "WaitTimeSeconds": int,
     "tags": {"*": str},
 }
-
-
-def error_response(error: CloudError) -> web.Response:
-    """The JSON protocol's error, with the query protocol's code in a header."""
-    code = _QUERY_CODES.get(error.code, error.code)
-    fault = "Sender" if error.status < 500 else "Receiver"
-    return web.Response(
-        status=error.status,
-        text=json.dumps({"__type": f"com.amazonaws.sqs#{error.code}", "message": error.message}),
-        content_type="application/x-amz-json-1.0",
-        headers={"x-amzn-query-error": f"{code};{fault}"},
-    )
 
 
 def queue_url(context: Context, name: str) -> str:
@@ -129,23 +84,13 @@ def _get_queue_url(context: Context, body: Body) -> Answer:
 
 def _list_queues(context: Context, body: Body) -> Answer:
     names = context.cloud.queues.names(body.get("QueueNamePrefix", ""))
-    after = body.get("NextToken", "")
-    limit = int(body.get("MaxResults", 1000))
-    page = [name for name in names if name > after][:limit]
-    answer: dict[str, object] = {"QueueUrls": [queue_url(context, name) for name in page]}
-    if page and page[-1] != names[-1] and "MaxResults" in body:
-        answer["NextToken"] = page[-1]
-    return answer
+    return {"QueueUrls": [queue_url(context, name) for name in names]}
 
 
 def _delete_queue(context: Context, body: Body) -> None:
     name = _queue(context, body).name
     context.cloud.queues.delete(context.now_s(), name)
     context.pollers.wake_all(name)
-
-
-def _purge_queue(context: Context, body: Body) -> None:
-    _queue(context, body).purge()
 
 
 def _get_queue_attributes(context: Context, body: Body) -> Answer:
@@ -165,11 +110,8 @@ def _get_queue_attributes(context: Context, body: Body) -> Answer:
     }
     wanted = body.get("AttributeNames", [])
     if "All" not in wanted:
-        known = {*found, "Policy", "RedrivePolicy", *QueueSettings().as_attributes()}
-        known |= {"RedriveAllowPolicy", "KmsMasterKeyId", "SqsManagedSseEnabled", "FifoQueue"}
-        known |= {"KmsDataKeyReusePeriodSeconds"}
         for name in wanted:
-            if name not in known:
+            if name not in found and name not in KNOWN_ATTRIBUTES:
                 raise refused("InvalidAttributeName", f"Unknown Attribute {name}.")
         found = {name: text for name, text in found.items() if name in wanted}
     return {"Attributes": found} if found else {}
@@ -178,11 +120,6 @@ def _get_queue_attributes(context: Context, body: Body) -> Answer:
 def _set_queue_attributes(context: Context, body: Body) -> None:
     queue = _queue(context, body)
     context.cloud.queues.set_attributes(context.now_s(), queue.name, body["Attributes"])
-
-
-def _list_dead_letter_source_queues(context: Context, body: Body) -> Answer:
-    sources = context.cloud.queues.sources_of(_queue(context, body).name)
-    return {"queueUrls": [queue_url(context, queue.name) for queue in sources]}
 
 
 def _list_queue_tags(context: Context, body: Body) -> Answer:
@@ -201,33 +138,6 @@ def _untag_queue(context: Context, body: Body) -> None:
     for name in body["TagKeys"]:
         queue.tags.pop(name, None)
     queue.save()
-
-
-def _start_message_move_task(context: Context, body: Body) -> Answer:
-    destination = body.get("DestinationArn", "")
-    task = context.cloud.queues.move(context.now_s(), body["SourceArn"], destination)
-    for name in context.cloud.queues.names():
-        context.pollers.touched(context.cloud.queues.get(name))
-    return {"TaskHandle": task.handle}
-
-
-def _list_message_move_tasks(context: Context, body: Body) -> Answer:
-    limit = int(body.get("MaxResults", 1))
-    tasks = [t for t in context.cloud.queues.move_tasks if t.source_arn == body["SourceArn"]]
-    return {
-        "Results": [
-            {
-                "TaskHandle": task.handle,
-                "Status": "COMPLETED",
-                "SourceArn": task.source_arn,
-                **({"DestinationArn": task.destination_arn} if task.destination_arn else {}),
-                "ApproximateNumberOfMessagesMoved": task.moved,
-                "ApproximateNumberOfMessagesToMove": task.moved,
-                "StartedTimestamp": int(task.started_at_s * 1000),
-            }
-            for task in tasks[:limit]
-        ]
-    }
 
 
 # --- messages
@@ -272,7 +182,7 @@ def _change_message_visibility(context: Context, body: Body) -> None:
 
 async def _receive_message(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
-    wait_s = float(body.get("WaitTimeSeconds", queue.settings.receive_wait_s))
+    wait_s = body.get("WaitTimeSeconds", queue.settings.receive_wait_s)
     if not 0 <= wait_s <= 20:
         raise refused(
             "InvalidParameterValue",
@@ -284,7 +194,7 @@ async def _receive_message(context: Context, body: Body) -> Answer:
     while True:
         found = queue.receive(
             context.now_s(),
-            count_max=int(body.get("MaxNumberOfMessages", 1)),
+            count_max=body.get("MaxNumberOfMessages", 1),
             visibility_s=body.get("VisibilityTimeout"),
         )
         left_s = deadline_s - loop.time()
@@ -358,7 +268,7 @@ def _batch(single: Single) -> Single:
             try:
                 answer = single(context, {**entry, "QueueUrl": body["QueueUrl"]})
             except CloudError as error:
-                code = _QUERY_CODES.get(error.code, error.code)
+                code = SQS.code(error)
                 failed.append(
                     {"Id": entry["Id"], "SenderFault": True, "Code": code, "Message": error.message}
                 )
@@ -394,25 +304,29 @@ def _md5_of_attributes(attributes: MessageAttributes) -> str:
     return digest.hexdigest()
 
 
-_OPERATIONS: dict[str, Operation] = {
-    "ChangeMessageVisibility": _change_message_visibility,
-    "ChangeMessageVisibilityBatch": _batch(_change_message_visibility),
-    "CreateQueue": _create_queue,
-    "DeleteMessage": _delete_message,
-    "DeleteMessageBatch": _batch(_delete_message),
-    "DeleteQueue": _delete_queue,
-    "GetQueueAttributes": _get_queue_attributes,
-    "GetQueueUrl": _get_queue_url,
-    "ListDeadLetterSourceQueues": _list_dead_letter_source_queues,
-    "ListMessageMoveTasks": _list_message_move_tasks,
-    "ListQueueTags": _list_queue_tags,
-    "ListQueues": _list_queues,
-    "PurgeQueue": _purge_queue,
-    "ReceiveMessage": _receive_message,
-    "SendMessage": _send_message,
-    "SendMessageBatch": _batch(_send_message),
-    "SetQueueAttributes": _set_queue_attributes,
-    "StartMessageMoveTask": _start_message_move_task,
-    "TagQueue": _tag_queue,
-    "UntagQueue": _untag_queue,
-}
+SQS = JsonService(
+    name="sqs",
+    version="1.0",
+    invalid="InvalidParameterValue",
+    missing="MissingParameter",
+    older_codes=_QUERY_CODES,
+    shape=_SHAPE,
+    operations={
+        "ChangeMessageVisibility": _change_message_visibility,
+        "ChangeMessageVisibilityBatch": _batch(_change_message_visibility),
+        "CreateQueue": _create_queue,
+        "DeleteMessage": _delete_message,
+        "DeleteMessageBatch": _batch(_delete_message),
+        "DeleteQueue": _delete_queue,
+        "GetQueueAttributes": _get_queue_attributes,
+        "GetQueueUrl": _get_queue_url,
+        "ListQueueTags": _list_queue_tags,
+        "ListQueues": _list_queues,
+        "ReceiveMessage": _receive_message,
+        "SendMessage": _send_message,
+        "SendMessageBatch": _batch(_send_message),
+        "SetQueueAttributes": _set_queue_attributes,
+        "TagQueue": _tag_queue,
+        "UntagQueue": _untag_queue,
+    },
+)

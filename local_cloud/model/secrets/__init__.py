@@ -1,1 +1,0 @@
-"""SSM Parameter Store and Secrets Manager: parameters, secrets and their versions."""

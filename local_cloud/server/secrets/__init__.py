@@ -1,1 +1,0 @@
-"""SSM Parameter Store and Secrets Manager over AWS's JSON protocol."""

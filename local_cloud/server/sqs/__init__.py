@@ -1,1 +1,0 @@
-"""SQS's HTTP API."""
