@@ -21,6 +21,7 @@ from orchgpu.ports import Message
 if TYPE_CHECKING:  # most commands make no plan, and would import its modules
     from fdl.plan.resources import Notification
     from orchgpu.deploy.ports import Cloud
+    from orchgpu.inspection.model import Read
 
 
 class Entry(Value):
@@ -220,6 +221,7 @@ class DeployCloud(Value):
     locate: Callable[[], str]  #: account, region and endpoint, for people; calls the cloud
     #: Raises DENIED unless resources may be created there.
     guard: Callable[[bool], None]
+    read: Read  #: performs the calls of checks, which change nothing
     secrets: SecretStores | None = None  #: None: it has no such stores
 
     @property

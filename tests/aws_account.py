@@ -11,23 +11,22 @@ import botocore.session
 from botocore.model import OperationModel
 from botocore.validate import validate_parameters
 
+from corekit.errors import AppError, ErrorCode
 from fdl.model import Function
 from fdl.parse import parse
 from fdl.plan.groups import deployed
 from fdl.plan.resources import DeployTarget
+from orchgpu.inspection.checks import installed
 from orchgpu.inspection.model import (
     Answer,
     Call,
     Finding,
     Gateway,
     Inspected,
-    Reason,
-    Refusal,
     Subject,
     Verdict,
     examined,
 )
-from orchgpu.inspection.registry import checks
 
 PLACE = DeployTarget(account="123456789012", region="eu-west-1")
 FDL = """\
@@ -43,7 +42,6 @@ functions:
     job: {input: {path: search-in/queries}}
 """
 ANYWHERE = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-ALLOW_ALL = {"RuleNumber": 100, "Protocol": "-1", "RuleAction": "allow", "CidrBlock": "0.0.0.0/0"}
 
 
 def function(text: str = FDL) -> Function:
@@ -56,11 +54,8 @@ def subject(**changes: Any) -> Subject:
         "place": PLACE,
         "caller": f"arn:aws:iam::{PLACE.account}:user/alice",
         "functions": (Inspected(function=function(), deployed=False),),
-        "gateways": (Gateway(host="gpu-a", name="10.0.1.5", address="10.0.1.5", port=4711),),
+        "gateways": (Gateway(host="gpu-a", address="10.0.1.5", port=4711),),
         "devices": 2,
-        "scheduler": "10.0.1.10:4700",
-        "scheduler_address": "10.0.1.10",
-        "tls": True,
         "orchestrator_role": "orchgpu-orchestrator",
     }
     return Subject(**{**values, **changes})
@@ -71,20 +66,15 @@ def model(service: str, operation: str) -> OperationModel:
     return botocore.session.get_session().get_service_model(service).operation_model(operation)
 
 
-def refused(code: str, reason: Reason = Reason.DENIED) -> tuple[str, Reason]:
+def refused(code: str, kind: ErrorCode = ErrorCode.DENIED) -> AppError:
     """An answer that is a refusal."""
-    return code, reason
+    return AppError(kind, f"{code}: by the test")
 
 
 def network() -> dict[str, Any]:
-    """The answers of EC2: two subnets, a host and the scheduler in them, an endpoint for S3."""
-    interfaces = {
-        address: [{"NetworkInterfaceId": eni, "VpcId": "vpc-1", "Groups": [{"GroupId": group}]}]
-        for address, eni, group in (
-            ("10.0.1.5", "eni-1", "sg-hosts"),
-            ("10.0.1.10", "eni-2", "sg-scheduler"),
-        )
-    }
+    """The answers of EC2: a host in one of two subnets."""
+    host = {"NetworkInterfaceId": "eni-1", "VpcId": "vpc-1", "Groups": [{"GroupId": "sg-hosts"}]}
+    interfaces = {"10.0.1.5": [host]}
     groups = {
         "sg-functions": {"IpPermissionsEgress": [ANYWHERE]},
         "sg-hosts": {
@@ -94,16 +84,6 @@ def network() -> dict[str, Any]:
                     "FromPort": 4711,
                     "ToPort": 4711,
                     "UserIdGroupPairs": [{"GroupId": "sg-functions"}],
-                }
-            ]
-        },
-        "sg-scheduler": {
-            "IpPermissions": [
-                {
-                    "IpProtocol": "tcp",
-                    "FromPort": 4700,
-                    "ToPort": 4700,
-                    "IpRanges": [{"CidrIp": "10.0.0.0/16"}],
                 }
             ]
         },
@@ -129,14 +109,10 @@ class Account:
                 "RouteTableIds": ["rtb-1"],
             }
         ]
-        self.attributes = {"enableDnsSupport": True, "enableDnsHostnames": True}
-        self.acl = [{**ALLOW_ALL, "Egress": True}, {**ALLOW_ALL, "Egress": False}]
         self.denied: set[str] = set()  #: actions that simulations refuse
 
     def __call__(self, call: Call) -> Answer:
         self.calls.append(call)
-        if call.service == "https":
-            return dict(self.answers["https.Get"])
         shapes = model(call.service, call.operation)
         validate_parameters(dict(call.arguments), shapes.input_shape)
         name = f"{call.service}.{call.operation}"
@@ -145,14 +121,13 @@ class Account:
             answer = answer(call.arguments)
         if answer is None:
             answer = self.healthy(call.operation, **call.arguments)
-        if isinstance(answer, tuple):
-            code, reason = answer
-            raise Refusal(call, reason, code, f"{code} by the test")
+        if isinstance(answer, AppError):
+            raise AppError(answer.code, f"{call.action}: {answer.message}")
         validate_parameters(dict(answer), shapes.output_shape)
         return dict(answer)
 
     def findings(self, check: str, given: Subject | None = None) -> list[Finding]:
-        return examined(checks()[check], given or subject(), self)
+        return list(examined(installed()[check], given or subject(), self))
 
     def verdicts(self, check: str, given: Subject | None = None) -> list[Verdict]:
         return [finding.verdict for finding in self.findings(check, given)]
@@ -170,23 +145,6 @@ class Account:
 
     def _GetFunctionConcurrency(self, _: Mapping[str, Any]) -> Any:
         return {}
-
-    def _ListServiceQuotas(self, arguments: Mapping[str, Any]) -> Any:
-        named = {
-            "ec2": {
-                "Running On-Demand G and VT instances": 64.0,
-                "Running On-Demand P instances": 64.0,
-                "All G and VT Spot Instance Requests": 64.0,
-            },
-            "lambda": {"Elastic network interfaces per VPC": 500.0},
-        }
-        service = arguments["ServiceCode"]
-        return {
-            "Quotas": [
-                {"ServiceCode": service, "QuotaName": n, "QuotaCode": "L-1", "Value": v}
-                for n, v in named[service].items()
-            ]
-        }
 
     def _GetRole(self, arguments: Mapping[str, Any]) -> Any:
         name = arguments["RoleName"]
@@ -242,34 +200,18 @@ class Account:
         return {"RouteTables": [table]}
 
     def _DescribeNetworkInterfaces(self, arguments: Mapping[str, Any]) -> Any:
-        [address] = arguments["Filters"][0]["Values"]
+        [[address]] = [
+            given["Values"]
+            for given in arguments["Filters"]
+            if given["Name"] == "addresses.private-ip-address"
+        ]
         return {"NetworkInterfaces": self.network["interfaces"].get(address, [])}
 
     def _DescribeVpcEndpoints(self, _: Mapping[str, Any]) -> Any:
         return {"VpcEndpoints": self.endpoints}
 
-    def _DescribeVpcAttribute(self, arguments: Mapping[str, Any]) -> Any:
-        name = arguments["Attribute"]
-        return {"VpcId": "vpc-1", name[0].upper() + name[1:]: {"Value": self.attributes[name]}}
-
-    def _DescribeNetworkAcls(self, _: Mapping[str, Any]) -> Any:
-        return {"NetworkAcls": [{"NetworkAclId": "acl-1", "Entries": self.acl}]}
-
     def _HeadBucket(self, _: Mapping[str, Any]) -> Any:
         return {"BucketRegion": PLACE.region}
 
-    def _GetBucketLocation(self, _: Mapping[str, Any]) -> Any:
-        return {"LocationConstraint": PLACE.region}
-
     def _GetBucketVersioning(self, _: Mapping[str, Any]) -> Any:
         return {"Status": "Enabled"}
-
-    def _GetBucketEncryption(self, _: Mapping[str, Any]) -> Any:
-        default = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
-        return {"ServerSideEncryptionConfiguration": {"Rules": [default]}}
-
-    def _GetQueueUrl(self, arguments: Mapping[str, Any]) -> Any:
-        return {"QueueUrl": f"https://sqs/{arguments['QueueName']}"}
-
-    def _GetQueueAttributes(self, _: Mapping[str, Any]) -> Any:
-        return {"Attributes": {}}

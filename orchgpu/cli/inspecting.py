@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
@@ -15,24 +14,21 @@ from fdl.model import Document, Function
 from fdl.plan.groups import deployed as deployed_functions
 from fdl.plan.placeholders import at_place
 from fdl.plan.resources import DeployTarget
-from gpu_scheduler.client.access import find_access
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.definition.target import declared_address
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.files import read_document
+from orchgpu.inspection.checks import installed
 from orchgpu.inspection.model import (
-    Fetch,
     Finding,
     Gateway,
     Inspected,
-    Refusal,
+    Read,
     Subject,
     examined,
-    performed,
-    unknown,
+    refused,
 )
-from orchgpu.inspection.registry import checks
 from orchgpu.inspection.subject import BOTO3_FILE, declared, deployed
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.provider import provider
@@ -45,46 +41,33 @@ class Options(Value):
 
     file: Path | None
     names: tuple[str, ...]
-    scheduler: str | None  #: its address, where one is known
     hosts: Sequence[HostView]  #: of the scheduler, () when it does not answer
     orchestrator_role: str
 
 
 def inspect(options: Options, cloud: JobCloud) -> Iterator[tuple[str, Finding]]:
     """The title of each check with its findings, as they come."""
-    # boto3 is slow to import, and only this needs it
-    from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
-    from orchgpu.adapters.aws.inspection import Reader
-
     document = None if options.file is None else read_document(options.file)
     address = Address() if document is None else declared_address(document)
     with provider().deploy_cloud(Address(), address) as target:
-        place = target.cloud.place
-
-    def settings(service: str) -> ClientSettings:
-        found = resolve(service)
-        if found.local:
-            return found  # the definition's region and profile are those of AWS
-        return resolve(service, region=address.region, profile=address.profile)
-
-    with closing(Reader(settings)) as reader:
+        place, read = target.cloud.place, target.read
         functions: list[Inspected] = []
         if document is not None and options.file is not None:
-            functions += _declared(options, document, place, reader)
+            functions += _declared(options, document, place, read)
         else:
             for name in options.names or cloud.served():
                 try:
-                    functions.append(performed(deployed(cloud.function(name)), reader))
-                except Refusal as refusal:
-                    yield "functions", unknown(refusal, f"function {name}")
+                    functions.append(deployed(cloud.function(name), read))
+                except AppError as error:
+                    yield "functions", refused(error, f"function {name}")
         subject = _subject(options, place, cloud, functions)
-        for check in checks().values():
-            for finding in examined(check, subject, reader):
+        for check in installed().values():
+            for finding in examined(check, subject, read):
                 yield check.title, finding
 
 
 def _declared(
-    options: Options, document: Document, place: DeployTarget, fetch: Fetch
+    options: Options, document: Document, place: DeployTarget, read: Read
 ) -> list[Inspected]:
     """The functions of a definition, or those of them that are named."""
     found = [
@@ -97,10 +80,7 @@ def _declared(
             ErrorCode.NOT_FOUND, f"{options.file} has no function {', '.join(sorted(missing))}"
         )
     folder = Path() if options.file is None else options.file.parent
-    return [
-        performed(declared(function, place, shipped_boto3(function, folder)), fetch)
-        for function in found
-    ]
+    return [declared(function, place, shipped_boto3(function, folder), read) for function in found]
 
 
 def shipped_boto3(function: Function, folder: Path) -> str:
@@ -120,30 +100,21 @@ def _subject(
 ) -> Subject:
     up = [host for host in options.hosts if host.state is HostState.UP]
     devices = [view.device for host in up for view in host.devices]
-    scheduler = options.scheduler or ""
     return Subject(
         place=place,
         caller=cloud.identity()[0].name,
         functions=tuple(functions),
         gateways=tuple(gateway_of(host.host, host.gateway) for host in up if host.gateway),
         devices=sum(one.health is Health.OK for one in devices) if options.hosts else None,
-        scheduler=scheduler,
-        scheduler_address=address_of(parse_address(scheduler)[0]) if scheduler else "",
-        tls=find_access().ca is not None,
         orchestrator_role=options.orchestrator_role,
     )
 
 
 def gateway_of(host: str, gateway: str) -> Gateway:
-    """The gateway of a host, with the address that its name has here."""
+    """The gateway of a host, with the IPv4 address that its name has here, "" for none."""
     name, port = parse_address(gateway)
-    return Gateway(host=host, name=name, address=address_of(name), port=int(port))
-
-
-def address_of(name: str) -> str:
-    """The IPv4 address of a name; "" where it has none here."""
     try:
         found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return ""
-    return str(found[0][4][0]) if found else ""
+        found = []
+    return Gateway(host=host, address=str(found[0][4][0]) if found else "", port=int(port))

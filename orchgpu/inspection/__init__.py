@@ -1,6 +1,4 @@
-"""Inspection of an AWS account before and after a deploy: `orchgpu doctor --aws`.
+"""Checks of an AWS account for `orchgpu doctor --aws`, each a file of `checks`.
 
-Each check is one file in `checks`, found by presence: a pure generator that yields the read-only
-calls it needs, gets AWS's answers, and returns findings. `orchgpu.adapters.aws.inspection` performs
-the calls. A call that AWS refuses ends its check as unknown, with the name of the action.
+Only faults that a first deploy meets are looked for. All calls read; nothing here does I/O.
 """

@@ -1,26 +1,18 @@
-"""Calls, refusals, findings, and the subject that checks look at. Pure."""
+"""Calls, findings, and the subject that checks look at. Pure."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
+from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from fdl.model import Function
 from fdl.plan.resources import DeployTarget
 
-T = TypeVar("T")
 #: AWS's answer to a call, as AWS documents it; `Any` because its shapes come from data files.
 Answer: TypeAlias = Mapping[str, Any]
-#: Beginnings of the names of operations that change nothing.
-READING = ("BatchGet", "Describe", "Get", "Head", "List", "Simulate")
-#: The service of a call that gets a JSON document from the URL in an answer.
-DOCUMENT = "https"
-#: Operations whose IAM action has another name.
-_ACTIONS = {"HeadBucket": "ListBucket", "GetBucketEncryption": "GetEncryptionConfiguration"}
-#: Services whose prefix in IAM differs from their name in botocore.
-_PREFIXES = {"service-quotas": "servicequotas"}
 
 
 class Call(Value):
@@ -33,28 +25,12 @@ class Call(Value):
     @property
     def action(self) -> str:
         """The IAM action that it needs."""
-        service = _PREFIXES.get(self.service, self.service)
-        return f"{service}:{_ACTIONS.get(self.operation, self.operation)}"
+        operation = "ListBucket" if self.operation == "HeadBucket" else self.operation
+        return f"{self.service}:{operation}"
 
 
-class Reason(enum.Enum):
-    """The reason of a refusal."""
-
-    DENIED = "denied"
-    ABSENT = "absent"  #: the resource does not exist
-    UNSUPPORTED = "unsupported"  #: this cloud does not have the call
-    FAILED = "failed"
-
-
-class Refusal(Exception):
-    """A call without an answer."""
-
-    def __init__(self, call: Call, reason: Reason, code: str, message: str) -> None:
-        super().__init__(f"{call.action}: {code}: {message}")
-        self.call = call
-        self.reason = reason
-        self.code = code  #: AWS's
-        self.message = message
+#: Performs one call. Raises AppError, whose message begins with the call's action.
+Read: TypeAlias = Callable[[Call], Answer]
 
 
 class Verdict(enum.Enum):
@@ -75,16 +51,11 @@ class Finding(Value):
     remedy: str = ""  #: the command or change that helps; "" for good ones
 
 
-#: A part of a check: it yields calls and gets their answers; a refusal is raised in it.
-Steps: TypeAlias = Generator[Call, Answer, T]
-
-
 class Gateway(Value):
     """The address of a GPU host's gateway."""
 
     host: str
-    name: str  #: the host part of its address
-    address: str  #: IP; "" = the name could not be resolved here
+    address: str  #: IP; "" = its name could not be resolved here
     port: int
 
 
@@ -93,12 +64,12 @@ class Inspected(Value):
 
     function: Function
     deployed: bool  #: Lambda has it already
-    role: str = ""  #: ARN or name of its execution role; "" = deploy makes one
+    role: str = ""  #: ARN of its execution role; "" = deploy makes one
     boto3: str = ""  #: version in its package; "" = it ships none
 
     @property
-    def name(self) -> str:
-        return self.function.name
+    def where(self) -> str:
+        return f"function {self.function.name}"
 
     @property
     def subnets(self) -> tuple[str, ...]:
@@ -117,59 +88,27 @@ class Subject(Value):
     functions: tuple[Inspected, ...] = ()
     gateways: tuple[Gateway, ...] = ()
     devices: int | None = None  #: sound ones; None = no scheduler answered
-    scheduler: str = ""  #: its address; "" = not known
-    scheduler_address: str = ""  #: its IP; "" = the name could not be resolved here
-    tls: bool = False  #: this program connects to the scheduler by TLS
     orchestrator_role: str = ""  #: name or ARN; "" = not given
 
-
-class Check(Protocol):
-    """A check of `checks`."""
-
-    @property
-    def title(self) -> str:
-        """Its name for people."""
-        ...
-
-    def examine(self, subject: Subject, /) -> Steps[list[Finding]]:
-        """Its findings."""
-        ...
+    def role_arn(self, role: str) -> str:
+        """The ARN of a role that is given by its name or its ARN."""
+        return role if role.startswith("arn:") else self.place.role_arn(role)
 
 
-#: Performs one call. Raises Refusal.
-Fetch: TypeAlias = Callable[[Call], Answer]
+class Check(Value):
+    """`CHECK` of each module of `checks`."""
+
+    title: str  #: its name for people
+    #: Yields findings. An AppError of a call, raised from it, makes the check unknown.
+    examine: Callable[[Subject, Read], Iterable[Finding]]
 
 
-def performed(steps: Steps[T], fetch: Fetch) -> T:
-    """The result of steps, with every call answered. Raises Refusal where they do not catch it."""
+def examined(check: Check, subject: Subject, read: Read) -> Iterator[Finding]:
+    """The findings of a check; the last is unknown where a call that it needs was refused."""
     try:
-        call = next(steps)
-        while True:
-            try:
-                answer = fetch(call)
-            except Refusal as refusal:
-                call = steps.throw(refusal)
-            else:
-                call = steps.send(answer)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-
-
-def examined(check: Check, subject: Subject, fetch: Fetch) -> list[Finding]:
-    """The findings of a check; one that is unknown where a call that it needs was refused."""
-    try:
-        return performed(check.examine(subject), fetch)
-    except Refusal as refusal:
-        return [unknown(refusal)]
-
-
-def attempted(call: Call) -> Steps[Answer | Refusal]:
-    """The answer of one call, or its refusal."""
-    try:
-        return (yield call)
-    except Refusal as refusal:
-        return refusal
+        yield from check.examine(subject, read)
+    except AppError as error:
+        yield refused(error)
 
 
 def good(where: str, message: str) -> Finding:
@@ -184,18 +123,14 @@ def wrong(where: str, message: str, remedy: str) -> Finding:
     return Finding(verdict=Verdict.WRONG, where=where, message=message, remedy=remedy)
 
 
-def unknown(refusal: Refusal, where: str = "") -> Finding:
-    """The finding of a check that was refused a call."""
-    action = refusal.call.action
-    if refusal.reason is Reason.DENIED:
-        message, remedy = f"not allowed to call {action}", f"allow {action}, or ignore this check"
-    elif refusal.reason is Reason.UNSUPPORTED:
-        message, remedy = f"this cloud does not have {action}", "check it on AWS"
-    else:
-        message, remedy = f"{action} failed: {refusal.code}: {refusal.message}", "repeat it"
-    return Finding(verdict=Verdict.UNKNOWN, where=where or action, message=message, remedy=remedy)
-
-
-def not_known(where: str, message: str, remedy: str) -> Finding:
-    """A finding where a fact is missing that no call of AWS has."""
+def unknown(where: str, message: str, remedy: str) -> Finding:
     return Finding(verdict=Verdict.UNKNOWN, where=where, message=message, remedy=remedy)
+
+
+def refused(error: AppError, where: str = "") -> Finding:
+    """The finding of a check whose call had no answer."""
+    action = ":".join(error.message.split(":")[:2])
+    remedy = f"allow {action}, or ignore this check"
+    if error.code is not ErrorCode.DENIED:
+        remedy = "repeat it"
+    return unknown(where or action, error.message, remedy)

@@ -1,135 +1,105 @@
-"""Routes, security groups and addresses of a VPC, as EC2 describes them. Pure."""
+"""Subnets, routes and security groups of a function, as EC2 describes them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network
 
 from corekit.values import Value
-from orchgpu.inspection.model import (
-    Answer,
-    Call,
-    Finding,
-    Inspected,
-    Reason,
-    Refusal,
-    Steps,
-    attempted,
-    unknown,
-)
+from orchgpu.inspection.model import Answer, Call, Inspected, Read
 
-#: Keys of a route that name its target, with the words for people.
-_TARGETS = {
-    "GatewayId": "gateway",
-    "NatGatewayId": "NAT gateway",
-    "TransitGatewayId": "transit gateway",
-    "VpcPeeringConnectionId": "peering connection",
-    "NetworkInterfaceId": "network interface",
-    "InstanceId": "instance",
-    "LocalGatewayId": "local gateway",
-    "CarrierGatewayId": "carrier gateway",
-    "CoreNetworkArn": "core network",
-}
+_SUBNETS, _GROUPS = "Subnets", "SecurityGroups"
 
 
-class Route(Value):
-    """The route that a packet takes."""
+class Network(Value):
+    """The network of one function."""
 
-    kind: str  #: as in `_TARGETS`; "local" inside the VPC
-    target: str
-    table: str  #: id of the route table
-    usable: bool  #: False: a black hole
+    vpc: str
+    subnets: tuple[Answer, ...]
+    groups: tuple[Answer, ...]
+    tables: tuple[Answer, ...]  #: of routes, all those of the VPC
 
     @property
-    def leads_nowhere(self) -> bool:
-        """True for an internet gateway: a function in a VPC never has a public address."""
-        return not self.usable or self.target.startswith("igw-")
+    def ranges(self) -> list[IPv4Network]:
+        """The addresses from which the function calls."""
+        return [IPv4Network(str(subnet["CidrBlock"])) for subnet in self.subnets]
+
+    def routes(self, address: str) -> Iterator[tuple[str, Answer, Answer | None]]:
+        """For each subnet its name, its route table, and the usable route to an address."""
+        for subnet in self.subnets:
+            name = str(subnet["SubnetId"])
+            table = self._table(name)
+            yield name, table, _route(table, IPv4Address(address))
+
+    def _table(self, subnet: str) -> Answer:
+        """The route table of a subnet: its own, else the main one of the VPC."""
+        linked = [(link, table) for table in self.tables for link in table.get("Associations", ())]
+        own = [table for link, table in linked if link.get("SubnetId") == subnet]
+        return next(iter(own + [table for link, table in linked if link.get("Main")]), {})
 
 
-def described(operation: str, name: str, values: Iterable[str]) -> Call:
-    """A Describe call of EC2 with one filter."""
-    filters = [{"Name": name, "Values": sorted(set(values))}]
-    return Call(service="ec2", operation=operation, arguments={"Filters": filters})
+def subnets_of(inspected: Inspected, read: Read) -> list[Answer]:
+    return described(read, "DescribeSubnets", _SUBNETS, SubnetIds=list(inspected.subnets))
 
 
-def subnets_of(inspected: Inspected) -> Steps[list[Answer]]:
-    """The subnets of a function."""
-    ids = {"SubnetIds": list(inspected.subnets)}
-    answer = yield Call(service="ec2", operation="DescribeSubnets", arguments=ids)
-    return list(answer["Subnets"])
+def groups_of(ids: Iterable[str], read: Read) -> list[Answer]:
+    return described(read, "DescribeSecurityGroups", _GROUPS, GroupIds=list(ids))
 
 
-def groups_of(ids: Iterable[str]) -> Steps[list[Answer]]:
-    """Security groups by id."""
-    arguments = {"GroupIds": list(ids)}
-    answer = yield Call(service="ec2", operation="DescribeSecurityGroups", arguments=arguments)
-    return list(answer["SecurityGroups"])
+def network_of(inspected: Inspected, read: Read) -> Network:
+    """Raises AppError; NOT_FOUND where a subnet or a group does not exist."""
+    subnets = subnets_of(inspected, read)
+    groups = groups_of(inspected.groups, read)
+    vpc = str(subnets[0]["VpcId"])
+    tables = in_vpc(read, "DescribeRouteTables", "RouteTables", vpc)
+    return Network(vpc=vpc, subnets=tuple(subnets), groups=tuple(groups), tables=tuple(tables))
 
 
-def tables_of(vpc: str) -> Steps[list[Answer]]:
-    """The route tables of a VPC."""
-    answer = yield described("DescribeRouteTables", "vpc-id", [vpc])
-    return list(answer["RouteTables"])
+def described(read: Read, operation: str, member: str, **arguments: object) -> list[Answer]:
+    """The list in the answer of one Describe call of EC2."""
+    return list(read(Call(service="ec2", operation=operation, arguments=arguments))[member])
 
 
-def table_of(tables: Sequence[Answer], subnet: str) -> Answer | None:
-    """The route table of a subnet: its own, else the main one of the VPC."""
-    main: Answer | None = None
-    for table in tables:
-        for association in table.get("Associations", ()):
-            if association.get("SubnetId") == subnet:
-                return table
-            if association.get("Main"):
-                main = table
-    return main
+def in_vpc(read: Read, operation: str, member: str, vpc: str, **more: str) -> list[Answer]:
+    """The same for things of one VPC; `more` are further filters, with `_` for `-`."""
+    named = {"vpc-id": vpc, **{name.replace("_", "-"): value for name, value in more.items()}}
+    filters = [{"Name": name, "Values": [value]} for name, value in named.items()]
+    return described(read, operation, member, Filters=filters)
 
 
-def route_to(table: Answer, address: str) -> Route | None:
-    """The route to an address, the longest prefix first; None = there is none."""
-    to = ip_address(address)
+def _route(table: Answer, address: IPv4Address) -> Answer | None:
+    """The route with the longest prefix, unless it leads nowhere.
+
+    An internet gateway carries nothing either: a function in a VPC has no public address.
+    """
     matching = [
-        (network.prefixlen, route)
-        for route in table.get("Routes", ())
-        if (network := _network(route.get("DestinationCidrBlock"))) is not None and to in network
+        (network.prefixlen, number, route)
+        for number, route in enumerate(table.get("Routes", ()))
+        if address in (network := _network(route.get("DestinationCidrBlock")))
     ]
-    if not matching:
+    route = max(matching, default=(0, 0, None))[2]
+    if route is None or route.get("State", "active") != "active":
         return None
-    _, chosen = max(matching, key=lambda pair: pair[0])
-    usable = chosen.get("State", "active") == "active"
-    for key, kind in _TARGETS.items():
-        target = chosen.get(key)
-        if target:
-            word = "local" if target == "local" else kind
-            return Route(
-                kind=word, target=str(target), table=str(table["RouteTableId"]), usable=usable
-            )
-    return None
+    return None if str(route.get("GatewayId", "")).startswith("igw-") else route
 
 
-def _network(text: object) -> IPv4Network | None:
-    try:
-        found = ip_network(str(text))
-    except ValueError:
-        return None
-    return found if isinstance(found, IPv4Network) else None
+def _network(text: object) -> IPv4Network:
+    """A range of IPv4; for a route of another kind one that has no host."""
+    return IPv4Network(str(text) if text else "255.255.255.255/32")
 
 
 def permits(
-    rules: Iterable[Answer], port: int, addresses: Iterable[str], groups: Iterable[str]
+    rules: Iterable[Answer], port: int, ranges: Iterable[IPv4Network], groups: Iterable[str]
 ) -> bool:
-    """True when the rules of a group allow TCP to or from all addresses, or one of the groups."""
-    wanted, members = [ip_address(one) for one in addresses], list(groups)
-    for rule in rules:
-        if not _has_port(rule, port):
-            continue
-        if any(pair.get("GroupId") in members for pair in rule.get("UserIdGroupPairs", ())):
-            return True
-        ranges = [_network(one.get("CidrIp")) for one in rule.get("IpRanges", ())]
-        if wanted and any(
-            network is not None and all(one in network for one in wanted) for network in ranges
-        ):
-            return True
-    return False
+    """Whether rules of a group allow TCP to or from all addresses, or one of the groups."""
+    open_rules = [rule for rule in rules if _has_port(rule, port)]
+    named = {
+        pair.get("GroupId") for rule in open_rules for pair in rule.get("UserIdGroupPairs", ())
+    }
+    if named & set(groups):
+        return True
+    allowed = [_network(r.get("CidrIp")) for rule in open_rules for r in rule.get("IpRanges", ())]
+    return all(any(wanted.subnet_of(given) for given in allowed) for wanted in ranges)
 
 
 def _has_port(rule: Answer, port: int) -> bool:
@@ -137,47 +107,3 @@ def _has_port(rule: Answer, port: int) -> bool:
         return True
     tcp = rule.get("IpProtocol") in ("tcp", "6")
     return tcp and int(rule.get("FromPort", 0)) <= port <= int(rule.get("ToPort", 65535))
-
-
-def prefix_lists(rules: Iterable[Answer], port: int) -> list[str]:
-    """Ids of the prefix lists to which the rules allow TCP."""
-    return [
-        str(one["PrefixListId"])
-        for rule in rules
-        if _has_port(rule, port)
-        for one in rule.get("PrefixListIds", ())
-    ]
-
-
-def first_and_last(subnet: Answer) -> list[str]:
-    """The ends of a subnet's range: rules that allow both allow all of it, or nearly so."""
-    network = ip_network(str(subnet["CidrBlock"]))
-    return [str(network[0]), str(network[-1])]
-
-
-def is_private(address: str) -> bool:
-    """True for an address that no route over the internet reaches."""
-    found = ip_address(address)
-    return isinstance(found, IPv4Address) and found.is_private
-
-
-def interface_at(address: str, vpcs: Iterable[str] = ()) -> Steps[Answer | Refusal | None]:
-    """The network interface with that private address in this account; None = there is none."""
-    filters = [{"Name": "addresses.private-ip-address", "Values": [address]}]
-    if named := sorted(set(vpcs)):
-        filters.append({"Name": "vpc-id", "Values": named})
-    answer = yield from attempted(
-        Call(
-            service="ec2",
-            operation="DescribeNetworkInterfaces",
-            arguments={"Filters": filters},
-        )
-    )
-    if isinstance(answer, Refusal):
-        return answer
-    return next(iter(answer["NetworkInterfaces"]), None)
-
-
-def unless_absent(refusal: Refusal, where: str) -> list[Finding]:
-    """The finding about a refusal; none for what does not exist: the check of networks has it."""
-    return [] if refusal.reason is Reason.ABSENT else [unknown(refusal, where)]

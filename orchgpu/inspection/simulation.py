@@ -1,58 +1,47 @@
-"""Simulation of a principal's policies over the statements that it needs. Pure."""
+"""IAM's simulation of a principal's policies over the statements that it needs. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 
-from orchgpu.inspection.model import (
-    Answer,
-    Call,
-    Finding,
-    Reason,
-    Refusal,
-    Steps,
-    attempted,
-    good,
-    not_known,
-    unknown,
-    wrong,
-)
+from corekit.errors import AppError, ErrorCode
+from orchgpu.inspection.model import Answer, Call, Finding, Read, good, refused, unknown, wrong
 from orchgpu.permissions.model import Statement
 
 #: Stands for the last part of a resource: a simulation has no wildcards.
 _EXAMPLE = "orchgpu-doctor"
+#: Refused actions that a message names.
+_SHOWN_MAX = 6
 
 
 def simulated(
-    where: str, principal: str, statements: Iterable[Statement], remedy: str
-) -> Steps[list[Finding]]:
+    where: str, principal: str, statements: Iterable[Statement], remedy: str, read: Read
+) -> Iterator[Finding]:
     """The findings about a principal (ARN of a user or role) that needs these statements."""
     denied: dict[str, list[str]] = {}
-    open_keys: list[str] = []
     count = 0
     for statement in statements:
         if statement.effect != "Allow":
             continue
-        answer = yield from attempted(_call(principal, statement))
-        if isinstance(answer, Refusal):
-            return [_refused(where, principal, answer)]
+        try:
+            answer = read(_call(principal, statement))
+        except AppError as error:
+            yield _unsimulated(where, principal, error)
+            return
         for result in answer["EvaluationResults"]:
             count += 1
-            if result["EvalDecision"] == "allowed":
-                continue
-            if missing := result.get("MissingContextValues"):
-                open_keys += [key for key in missing if key not in open_keys]
-            denied.setdefault(_cause(result), []).append(_named(result))
-    findings = [_denied(where, cause, names, remedy) for cause, names in denied.items()]
-    if open_keys:
-        keys = ", ".join(open_keys)
-        message = f"policies of {principal} have conditions on {keys}, without values here"
-        findings.append(not_known(where, message, "check these conditions by hand"))
-    return findings or [good(where, f"{principal} may do all of it ({count} simulated)")]
+            if result["EvalDecision"] != "allowed":
+                named = f"{result['EvalActionName']} on {result.get('EvalResourceName') or '*'}"
+                denied.setdefault(_cause(result), []).append(named)
+    for cause, names in denied.items():
+        more = f", and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
+        yield wrong(where, f"{cause}: {', '.join(names[:_SHOWN_MAX])}{more}", remedy)
+    if not denied:
+        yield good(where, f"{principal} may do all of it ({count} simulated)")
 
 
 def _call(principal: str, statement: Statement) -> Call:
-    resources = [one.replace("*", _EXAMPLE) for one in statement.resources if one != "*"]
+    resources = [arn.replace("*", _EXAMPLE) for arn in statement.resources if arn != "*"]
     arguments: dict[str, object] = {
         "PolicySourceArn": principal,
         "ActionNames": list(statement.actions),
@@ -67,37 +56,22 @@ def _call(principal: str, statement: Statement) -> Call:
     return Call(service="iam", operation="SimulatePrincipalPolicy", arguments=arguments)
 
 
-def _refused(where: str, principal: str, refusal: Refusal) -> Finding:
-    if refusal.reason is Reason.DENIED:
+def _unsimulated(where: str, principal: str, error: AppError) -> Finding:
+    if error.code is ErrorCode.DENIED:
         remedy = "allow iam:SimulatePrincipalPolicy, or compare with `orchgpu iam`"
-        return not_known(where, f"not allowed to simulate the policies of {principal}", remedy)
-    if refusal.reason is Reason.ABSENT:
+        return unknown(where, f"not allowed to simulate the policies of {principal}", remedy)
+    if error.code is ErrorCode.NOT_FOUND:
         return wrong(where, f"{principal} does not exist", "create it, or name another role")
-    return unknown(refusal, where)
+    return refused(error, where)
 
 
-def _cause(result: Mapping[str, object]) -> str:
-    organization = result.get("OrganizationsDecisionDetail")
-    boundary = result.get("PermissionsBoundaryDecisionDetail")
-    if isinstance(organization, Mapping) and not organization.get("AllowedByOrganizations", True):
+def _cause(result: Answer) -> str:
+    if missing := result.get("MissingContextValues"):
+        return f"allowed on conditions that have no value here ({', '.join(missing)})"
+    if not result.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True):
         return "refused by a policy of the organization"
-    if isinstance(boundary, Mapping) and not boundary.get("AllowedByPermissionsBoundary", True):
+    boundary = result.get("PermissionsBoundaryDecisionDetail", {})
+    if not boundary.get("AllowedByPermissionsBoundary", True):
         return "refused by the permissions boundary"
-    if result["EvalDecision"] == "explicitDeny":
-        return "refused by a Deny statement"
-    return "allowed by none of its policies"
-
-
-def _named(result: Answer) -> str:
-    resource = result.get("EvalResourceName") or "*"
-    return f"{result['EvalActionName']} on {resource}"
-
-
-#: Refused actions that a message names.
-_SHOWN_MAX = 6
-
-
-def _denied(where: str, cause: str, names: list[str], remedy: str) -> Finding:
-    shown = ", ".join(names[:_SHOWN_MAX])
-    more = f", and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
-    return wrong(where, f"{cause}: {shown}{more}", remedy)
+    explicit = result["EvalDecision"] == "explicitDeny"
+    return "refused by a Deny statement" if explicit else "allowed by none of its policies"

@@ -6,35 +6,38 @@ import contextlib
 from collections.abc import Mapping
 
 from contract.secrets.reference import SecretReference, parse_reference
+from corekit.errors import AppError
 from fdl.model import Function, Gpu, Iam, Intermediate, Job, Lambda, Path, Queue, Storage, Vpc
 from fdl.plan.resources import DeployTarget
 from fdl.plan.secrets import deployed_secrets
 from orchgpu.core.function import Function as Served
-from orchgpu.inspection.model import Answer, Call, Inspected, Refusal, Steps, attempted
+from orchgpu.inspection.model import Answer, Call, Inspected, Read
 
 #: The signs of a boto3 that a package ships.
 BOTO3_FILE = "boto3/__init__.py"
 
 
-def configuration(name: str) -> Call:
-    """The call for the settings of a deployed function."""
-    arguments = {"FunctionName": name}
-    return Call(service="lambda", operation="GetFunctionConfiguration", arguments=arguments)
-
-
-def declared(function: Function, place: DeployTarget, boto3: str) -> Steps[Inspected]:
+def declared(function: Function, place: DeployTarget, boto3: str, read: Read) -> Inspected:
     """A function of a definition; it is inspected as declared, not as it is deployed."""
-    answer = yield from attempted(configuration(function.name))
+    try:
+        _configuration(function.name, read)
+    except AppError:
+        exists = False
+    else:
+        exists = True
     role = "" if function.iam.create or place.local else function.iam.role or ""
-    return Inspected(
-        function=function, deployed=not isinstance(answer, Refusal), role=role, boto3=boto3
-    )
+    return Inspected(function=function, deployed=exists, role=role, boto3=boto3)
 
 
-def deployed(served: Served) -> Steps[Inspected]:
-    """A deployed function, by its record and Lambda's settings. Raises Refusal."""
-    answer = yield configuration(served.name)
+def deployed(served: Served, read: Read) -> Inspected:
+    """A deployed function, by its record and Lambda's settings. Raises AppError."""
+    answer = _configuration(served.name, read)
     return Inspected(function=_declaration(served, answer), deployed=True, role=answer["Role"])
+
+
+def _configuration(name: str, read: Read) -> Answer:
+    arguments = {"FunctionName": name}
+    return read(Call(service="lambda", operation="GetFunctionConfiguration", arguments=arguments))
 
 
 def _secrets(variables: Mapping[str, str]) -> dict[str, SecretReference]:

@@ -290,6 +290,7 @@ def connect(address: Address, *, connections: int, within_s: float | None) -> Aw
 def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
     """See `Provider`."""
     from orchgpu.adapters.aws.deploy.cloud import AwsCloud
+    from orchgpu.adapters.aws.inspection import reader
 
     def settings(service: str) -> ClientSettings:
         url = address.endpoint_url
@@ -315,6 +316,7 @@ def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
             cloud=aws,
             locate=locate,
             guard=lambda allowed: guard_real_aws(found, allowed=allowed),
+            read=reader(aws.client),
             secrets=AwsSecretStores(aws.client),
         )
 

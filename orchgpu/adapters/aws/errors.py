@@ -36,6 +36,7 @@ _CODES = {
     "ConditionalRequestConflict": ErrorCode.UNAVAILABLE,
     "AccessDenied": ErrorCode.DENIED,
     "AccessDeniedException": ErrorCode.DENIED,
+    "UnauthorizedOperation": ErrorCode.DENIED,  # EC2's
     "403": ErrorCode.DENIED,
     "InvalidClientTokenId": ErrorCode.DENIED,
     "SignatureDoesNotMatch": ErrorCode.DENIED,
@@ -83,7 +84,7 @@ def _code_of(error: ClientError) -> ErrorCode:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _CODES:
         return _CODES[code]
-    if status == 404:
+    if status == 404 or code.endswith(".NotFound"):  # InvalidSubnetID.NotFound, …: EC2's have 400
         return ErrorCode.NOT_FOUND
     return ErrorCode.UNAVAILABLE if status >= 500 or status == 429 else ErrorCode.INVALID
 

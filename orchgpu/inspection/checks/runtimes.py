@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from orchgpu.inspection.model import Finding, Inspected, Steps, Subject, good, warning, wrong
+from collections.abc import Iterator
+
+from orchgpu.inspection.model import Check, Finding, Inspected, Read, Subject, good, warning, wrong
 
 #: The runner needs `os.pidfd_open` and syntax of this version: Amazon Linux 2023, from 3.12 on.
 _PYTHON_MIN = (3, 12)
@@ -10,24 +12,18 @@ _PYTHON_MIN = (3, 12)
 _BOTO3_MIN = (1, 28)
 
 
-class Runtimes:
-    """The declared runtime of each function; no call is made."""
-
-    title = "runtimes"
-
-    def examine(self, subject: Subject) -> Steps[list[Finding]]:
-        yield from ()
-        return [_of(inspected) for inspected in subject.functions]
+def _runtimes(subject: Subject, _read: Read) -> Iterator[Finding]:
+    """As declared; no call is made."""
+    yield from map(_runtime, subject.functions)
 
 
-def _of(inspected: Inspected) -> Finding:
-    where, runtime = f"function {inspected.name}", inspected.function.function.runtime
+def _runtime(inspected: Inspected) -> Finding:
+    where, runtime = inspected.where, inspected.function.function.runtime
     if runtime == "image":
         return good(where, "its image has its own Python and boto3")
-    version = _version(runtime.removeprefix("python"))
     if not runtime.startswith("python"):
         return good(where, f"{runtime}: code of its own, without our runner")
-    if version < _PYTHON_MIN:
+    if _version(runtime.removeprefix("python")) < _PYTHON_MIN:
         message = f"{runtime} runs on Amazon Linux 2; on AWS the runner needs Amazon Linux 2023"
         return wrong(where, message, "write runtime: python3.12")
     if not inspected.boto3:
@@ -43,4 +39,4 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
 
 
-CHECK = Runtimes()
+CHECK = Check(title="runtimes", examine=_runtimes)

@@ -5,30 +5,19 @@ from __future__ import annotations
 from orchgpu.permissions.model import Scope, Statement
 
 _ACTIONS = (
-    "ec2:DescribeNetworkAcls",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeRouteTables",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSubnets",
-    "ec2:DescribeVpcAttribute",
     "ec2:DescribeVpcEndpoints",
-    "ecr:BatchGetImage",
-    "ecr:DescribeImages",
-    "ecr:GetDownloadUrlForLayer",
     "iam:GetRole",
     "iam:SimulatePrincipalPolicy",
-    "kms:DescribeKey",
     "lambda:GetAccountSettings",
     "lambda:GetFunctionConcurrency",
     "lambda:GetFunctionConfiguration",
-    "s3:GetBucketLocation",
     "s3:GetBucketVersioning",
-    "s3:GetEncryptionConfiguration",
     "s3:ListBucket",
     "secretsmanager:DescribeSecret",
-    "servicequotas:ListServiceQuotas",
-    "sqs:GetQueueAttributes",
-    "sqs:GetQueueUrl",
     "ssm:DescribeParameters",
 )
 

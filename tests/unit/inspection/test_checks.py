@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
+from corekit.errors import ErrorCode
 from fdl.plan.resources import DeployTarget
-from orchgpu.inspection.model import Gateway, Inspected, Reason, Verdict
-from orchgpu.inspection.registry import checks
+from orchgpu.inspection.checks import installed
+from orchgpu.inspection.model import Gateway, Inspected, Verdict
 from orchgpu.permissions.model import Scope
 from orchgpu.permissions.registry import role_kind
 from tests.aws_account import FDL, PLACE, Account, function, refused, subject
 
 GOOD, WARNING, UNKNOWN, WRONG = Verdict.GOOD, Verdict.WARNING, Verdict.UNKNOWN, Verdict.WRONG
-NAMES = sorted(checks())
+NAMES = sorted(installed())
 
 
 def only(account: Account, check: str, **changes: Any) -> tuple[Verdict, str]:
@@ -31,9 +31,7 @@ def inspected(text: str = FDL, **changes: Any) -> tuple[Inspected, ...]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_healthy_account_has_no_finding_but_good_ones(name: str) -> None:
-    # sqs, sts and logs have no endpoint here, as in a network without NAT
-    allowed = {GOOD, WARNING} if name == "aws_endpoints" else {GOOD}
-    assert set(Account().verdicts(name)) <= allowed
+    assert set(Account().verdicts(name)) <= {GOOD}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,8 +53,7 @@ def test_the_role_of_the_doctor_has_every_action_that_is_called(name: str) -> No
     [statement] = role_kind("doctor").statements(Scope(place=PLACE))
     account = Account()
     account.findings(name)
-    free = {"https:Get"}
-    assert {call.action for call in account.calls} - free <= set(statement.actions)
+    assert {call.action for call in account.calls} <= set(statement.actions)
 
 
 # ---------------------------------------------------------------------- quotas
@@ -90,7 +87,7 @@ def test_a_reservation_is_compared_with_the_concurrency_of_jobs() -> None:
         answer = {"ReservedConcurrentExecutions": reserved}
         account = Account({"lambda.GetFunctionConcurrency": answer})
         given = subject(functions=inspected(text, deployed=True))
-        assert account.verdicts("concurrency", given)[-1] is verdict
+        assert account.verdicts("reservations", given)[-1] is verdict
 
 
 def test_a_reservation_of_a_function_without_jobs_is_of_nothing_else() -> None:
@@ -106,7 +103,7 @@ functions:
 """
     account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 20}})
     given = subject(functions=inspected(text, deployed=True))
-    assert account.verdicts("concurrency", given)[-1] is GOOD
+    assert account.verdicts("reservations", given)[-1] is GOOD
 
 
 def test_a_declared_reservation_is_changed_in_the_file() -> None:
@@ -115,7 +112,7 @@ def test_a_declared_reservation_is_changed_in_the_file() -> None:
     )
     account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 5}})
     given = subject(functions=inspected(text, deployed=True))
-    last = account.findings("concurrency", given)[-1]
+    last = account.findings("reservations", given)[-1]
     assert (last.verdict, last.remedy) == (
         WARNING,
         "set job.concurrency to 3, or change reserved_concurrency (job.concurrency + 2 = 52)",
@@ -127,7 +124,7 @@ def test_a_reservation_leaves_two_more_than_devices_for_second_starts() -> None:
     answer = {"ReservedConcurrentExecutions": 4}
     account = Account({"lambda.GetFunctionConcurrency": answer})
     given = subject(functions=inspected(FDL, deployed=True), devices=4)
-    last = account.findings("concurrency", given)[-1]
+    last = account.findings("reservations", given)[-1]
     assert last.verdict is WARNING
     assert "(devices + 2 = 6)" in (last.remedy or "")
 
@@ -136,19 +133,7 @@ def test_a_function_that_only_its_event_starts_needs_no_more_than_its_jobs() -> 
     text = FDL.replace("queries}}", "queries}, concurrency: 5, start: event}")
     account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 5}})
     given = subject(functions=inspected(text, deployed=True))
-    assert account.verdicts("concurrency", given)[-1] is GOOD
-
-
-def test_a_new_account_cannot_start_gpu_instances() -> None:
-    quota = {
-        "ServiceCode": "ec2",
-        "QuotaName": "Running On-Demand G and VT instances",
-        "QuotaCode": "L-DB2E81BA",
-        "Value": 0.0,
-    }
-    account = Account({"service-quotas.ListServiceQuotas": {"Quotas": [quota]}})
-    found = account.findings("quotas")[0]
-    assert (found.verdict, "L-DB2E81BA" in found.remedy) == (WARNING, True)
+    assert account.verdicts("reservations", given)[-1] is GOOD
 
 
 # ---------------------------------------------------------------------- policies
@@ -157,11 +142,25 @@ def test_a_new_account_cannot_start_gpu_instances() -> None:
 def test_denied_actions_are_named() -> None:
     account = Account()
     account.denied = {"s3:CreateBucket"}
-    verdict, message = only(account, "deployer_policy")
+    verdict, message = only(account, "policies")
     assert verdict is WRONG
     assert "s3:CreateBucket on arn:aws:s3:::search-in" in message
     account.denied = {"sqs:ReceiveMessage"}
-    assert "sqs:ReceiveMessage on" in only(account, "orchestrator_policy")[1]
+    assert "sqs:ReceiveMessage on" in account.findings("policies")[-1].message
+    [result] = account.healthy("SimulatePrincipalPolicy", ActionNames=["s3:CreateBucket"])[
+        "EvaluationResults"
+    ]
+    for detail, cause in (
+        ({"EvalDecision": "explicitDeny"}, "refused by a Deny statement"),
+        (
+            {"PermissionsBoundaryDecisionDetail": {"AllowedByPermissionsBoundary": False}},
+            "refused by the permissions boundary",
+        ),
+        ({"MissingContextValues": ["aws:SourceVpc"]}, "no value here (aws:SourceVpc)"),
+    ):
+        refusal = {"EvaluationResults": [{**result, "EvalDecision": "implicitDeny", **detail}]}
+        account = Account({"iam.SimulatePrincipalPolicy": refusal})
+        assert cause in account.findings("policies")[0].message
 
 
 @pytest.mark.parametrize(
@@ -176,7 +175,7 @@ def test_denied_actions_are_named() -> None:
 )
 def test_the_principal_behind_the_caller_is_simulated(caller: str, principal: str) -> None:
     account = Account()
-    account.findings("deployer_policy", subject(caller=caller))
+    account.findings("policies", subject(caller=caller, orchestrator_role=""))
     asked = [c for c in account.calls if c.operation == "SimulatePrincipalPolicy"]
     assert {c.arguments["PolicySourceArn"] for c in asked} == {principal}
     assert not any("*" in arn for c in asked for arn in c.arguments.get("ResourceArns", ()))
@@ -184,23 +183,24 @@ def test_the_principal_behind_the_caller_is_simulated(caller: str, principal: st
 
 def test_root_and_federated_users_are_not_simulated() -> None:
     account = Account()
-    root = subject(caller="arn:aws:iam::123456789012:root")
-    assert account.verdicts("deployer_policy", root) == [WARNING]
-    federated = subject(caller="arn:aws:sts::123456789012:federated-user/bob")
-    assert account.verdicts("deployer_policy", federated) == [UNKNOWN]
+    root = subject(caller="arn:aws:iam::123456789012:root", orchestrator_role="")
+    assert account.verdicts("policies", root) == [WARNING, UNKNOWN]
+    federated = subject(caller="arn:aws:sts::123456789012:federated-user/bob", orchestrator_role="")
+    assert account.verdicts("policies", federated) == [UNKNOWN, UNKNOWN]
     assert not account.calls
 
 
 def test_a_forbidden_simulation_is_unknown() -> None:
     account = Account({"iam.SimulatePrincipalPolicy": refused("AccessDenied")})
-    verdict, message = only(account, "deployer_policy")
-    assert (verdict, "not allowed to simulate" in message) == (UNKNOWN, True)
+    findings = account.findings("policies")
+    assert [f.verdict for f in findings] == [UNKNOWN, UNKNOWN]
+    assert "not allowed to simulate" in findings[0].message
 
 
 def test_a_role_of_a_function_exists_and_trusts_lambda() -> None:
     role = "arn:aws:iam::123456789012:role/runner"
     functions = inspected(FDL.replace("{create: true}", f"{{role: '{role}'}}"), role=role)
-    absent = Account({"iam.GetRole": refused("NoSuchEntity", Reason.ABSENT)})
+    absent = Account({"iam.GetRole": refused("NoSuchEntity", ErrorCode.NOT_FOUND)})
     assert "does not exist" in only(absent, "function_policy", functions=functions)[1]
     verdict, message = only(Account(), "function_policy", functions=functions)
     assert (verdict, "Lambda may not assume" in message) == (WRONG, True)
@@ -209,12 +209,12 @@ def test_a_role_of_a_function_exists_and_trusts_lambda() -> None:
 # ---------------------------------------------------------------------- networks
 
 
-def test_subnets_that_do_not_exist_are_found_once() -> None:
-    gone = refused("InvalidSubnetID.NotFound", Reason.ABSENT)
+def test_subnets_that_do_not_exist_are_wrong_in_one_check() -> None:
+    gone = refused("InvalidSubnetID.NotFound", ErrorCode.NOT_FOUND)
     account = Account({"ec2.DescribeSubnets": gone})
     assert only(account, "function_network")[0] is WRONG
-    assert account.verdicts("gateways") == []
-    assert account.verdicts("aws_endpoints") == []
+    assert account.verdicts("gateways") == [UNKNOWN]
+    assert account.verdicts("way_to_s3") == [UNKNOWN]
 
 
 def test_a_function_outside_a_vpc_does_not_reach_private_hosts() -> None:
@@ -224,17 +224,11 @@ def test_a_function_outside_a_vpc_does_not_reach_private_hosts() -> None:
     assert (verdict, "gpu-a" in message) == (WRONG, True)
 
 
-def test_one_zone_and_full_subnets_are_found() -> None:
-    account = Account()
-    for change, verdict in (
-        ({"AvailabilityZone": "eu-west-1a"}, WARNING),
-        ({"AvailableIpAddressCount": 0}, WRONG),
-        ({"VpcId": "vpc-2"}, WRONG),
-    ):
-        whole = Account().healthy("DescribeSubnets", SubnetIds=["subnet-a", "subnet-b"])
-        whole["Subnets"][1] |= change
-        account.answers["ec2.DescribeSubnets"] = whole
-        assert only(account, "function_network")[0] is verdict
+def test_subnets_of_several_vpcs_are_wrong() -> None:
+    subnets = Account().healthy("DescribeSubnets", SubnetIds=["subnet-a", "subnet-b"])
+    subnets["Subnets"][1]["VpcId"] = "vpc-2"
+    account = Account({"ec2.DescribeSubnets": subnets})
+    assert "in several VPCs: vpc-1, vpc-2" in only(account, "function_network")[1]
 
 
 def test_a_missing_rule_on_either_side_is_found_with_its_command() -> None:
@@ -279,77 +273,33 @@ def test_rules_may_name_addresses_of_all_subnets(source: str) -> None:
 def test_the_route_with_the_longest_prefix_counts(routes: Any, verdict: Verdict) -> None:
     account = Account()
     account.routes = routes
-    far = Gateway(host="gpu-b", name="gpu-b", address="10.9.0.1", port=4711)
+    far = Gateway(host="gpu-b", address="10.9.0.1", port=4711)
     findings = account.findings("gateways", subject(gateways=(far,)))
     assert {f.verdict for f in findings} == {verdict}
 
 
 def test_an_address_of_the_hosts_own_machine_is_wrong() -> None:
-    own = Gateway(host="gpu-a", name="127.0.0.1", address="127.0.0.1", port=4711)
+    own = Gateway(host="gpu-a", address="127.0.0.1", port=4711)
     assert only(Account(), "gateways", gateways=(own,))[0] is WRONG
     near = DeployTarget(account=PLACE.account, region=PLACE.region, local=True)
     assert Account().verdicts("gateways", subject(gateways=(own,), place=near)) == [GOOD]
-    nowhere = Gateway(host="gpu-a", name="gpu-a.invalid", address="", port=4711)
+    nowhere = Gateway(host="gpu-a", address="", port=4711)
     assert only(Account(), "gateways", gateways=(nowhere,))[0] is UNKNOWN
 
 
 def test_s3_needs_an_endpoint_or_nat() -> None:
     account = Account()
     account.endpoints = []
-    findings = [f for f in account.findings("aws_endpoints") if f.verdict is WRONG]
+    findings = [f for f in account.findings("way_to_s3") if f.verdict is WRONG]
     assert len(findings) == 2  # one for each subnet
     assert "create-vpc-endpoint" in findings[0].remedy
     account.routes.append({"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1"})
-    assert WRONG in account.verdicts("aws_endpoints")  # functions have no public address
+    assert WRONG in account.verdicts("way_to_s3")  # functions have no public address
     account.routes[-1] = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}
-    assert account.verdicts("aws_endpoints") == [GOOD]
+    assert account.verdicts("way_to_s3") == [GOOD]
 
 
-def test_https_to_s3_may_leave() -> None:
-    account = Account()
-    ranges = [{"CidrIp": "0.0.0.0/0"}]
-    rules: list[Any] = [{"IpProtocol": "tcp", "FromPort": 4711, "ToPort": 4711, "IpRanges": ranges}]
-    account.network["groups"]["sg-functions"]["IpPermissionsEgress"] = rules
-    assert WRONG in account.verdicts("aws_endpoints")
-    rules.append(
-        {
-            "IpProtocol": "tcp",
-            "FromPort": 443,
-            "ToPort": 443,
-            "PrefixListIds": [{"PrefixListId": "pl-1"}],
-        }
-    )
-    assert WRONG not in account.verdicts("aws_endpoints")
-
-
-def test_dns_of_the_vpc_is_on() -> None:
-    account = Account()
-    account.attributes["enableDnsSupport"] = False
-    assert WRONG in account.verdicts("aws_endpoints")
-    account.attributes = {"enableDnsSupport": True, "enableDnsHostnames": False}
-    assert WRONG not in account.verdicts("aws_endpoints")  # needed by private names only
-    account.endpoints.append(
-        {
-            "VpcEndpointId": "vpce-2",
-            "VpcEndpointType": "Interface",
-            "ServiceName": "com.amazonaws.eu-west-1.sqs",
-            "State": "available",
-            "PrivateDnsEnabled": True,
-        }
-    )
-    assert WRONG in account.verdicts("aws_endpoints")
-
-
-def test_the_first_matching_entry_of_an_acl_decides() -> None:
-    account = Account()
-    entry = {"RuleNumber": 50, "Protocol": "6", "RuleAction": "deny", "CidrBlock": "10.0.1.0/24"}
-    account.acl.insert(0, {**entry, "Egress": True, "PortRange": {"From": 4711, "To": 4711}})
-    assert "outbound TCP 4711" in only(account, "network_acls")[1]
-    account.acl[0]["PortRange"] = {"From": 80, "To": 80}
-    assert account.verdicts("network_acls") == [GOOD]
-
-
-# ---------------------------------------------------------------------- buckets, keys, code
+# ---------------------------------------------------------------------- buckets, code
 
 
 def heads(**answers: Any) -> Account:
@@ -370,7 +320,7 @@ def test_a_bucket_of_another_account_is_found() -> None:
         return refused("403") if taken else {"BucketRegion": PLACE.region}
 
     verdict, message = only(Account({"s3.HeadBucket": head}), "buckets")
-    assert (verdict, message) == (WRONG, "it belongs to another account")
+    assert (verdict, "it belongs to another account" in message) == (WRONG, True)
 
 
 def test_a_declared_owner_is_expected() -> None:
@@ -389,65 +339,9 @@ def test_a_declared_owner_is_expected() -> None:
 def test_regions_and_versions_of_buckets() -> None:
     account = heads(search_in={"BucketRegion": "us-east-1"})
     assert "us-east-1" in only(account, "buckets")[1]
-    assert heads(search_out=refused("404", Reason.ABSENT)).verdicts("buckets") == [GOOD] * 4
+    assert heads(search_out=refused("404", ErrorCode.NOT_FOUND)).verdicts("buckets") == [GOOD] * 4
     account = Account({"s3.GetBucketVersioning": {}})
     assert [v for v in account.verdicts("buckets") if v is not GOOD] == [WARNING, WARNING]
-
-
-def encrypted(state: str, manager: str = "CUSTOMER") -> Account:
-    arn = "arn:aws:kms:eu-west-1:123456789012:key/1"
-    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": arn}
-    rules = [{"ApplyServerSideEncryptionByDefault": default}]
-    metadata = {"KeyId": "1", "Arn": arn, "KeyState": state, "KeyManager": manager}
-    return Account(
-        {
-            "s3.GetBucketEncryption": {"ServerSideEncryptionConfiguration": {"Rules": rules}},
-            "kms.DescribeKey": {"KeyMetadata": metadata},
-        }
-    )
-
-
-def test_keys_are_usable_and_allowed() -> None:
-    assert only(encrypted("Disabled"), "encryption")[0] is WRONG
-    assert set(encrypted("Enabled", "AWS").verdicts("encryption")) == {GOOD}
-    account = encrypted("Enabled")
-    account.denied = {"kms:Decrypt"}
-    assert "kms:Decrypt on arn:aws:kms" in only(account, "encryption")[1]
-
-
-def test_s3_cannot_send_to_a_queue_with_the_key_of_sqs() -> None:
-    account = Account(
-        {"sqs.GetQueueAttributes": {"Attributes": {"KmsMasterKeyId": "alias/aws/sqs"}}}
-    )
-    found = account.findings("encryption", subject(functions=inspected(deployed=True)))
-    assert WRONG in {f.verdict for f in found}
-
-
-IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/search:1"
-
-
-def image(manifest: object, architecture: str = "amd64", name: str = IMAGE) -> Any:
-    declared = f"runtime: image\n      container: {{image: '{name}'}}\n"
-    text = FDL.replace("init_script: search.py", f"{declared}      init_script: search.py")
-    account = Account(
-        {
-            "ecr.DescribeImages": {"imageDetails": [{"imageSizeInBytes": 1000}]},
-            "ecr.BatchGetImage": {"images": [{"imageManifest": json.dumps(manifest)}]},
-            "ecr.GetDownloadUrlForLayer": {"downloadUrl": "https://layers/1"},
-            "https.Get": {"architecture": architecture},
-        }
-    )
-    return account.findings("images", subject(functions=inspected(text)))
-
-
-def test_an_image_is_one_for_the_architecture_of_the_function() -> None:
-    single = {"config": {"digest": "sha256:" + "0" * 64}}
-    assert [f.verdict for f in image(single)] == [GOOD]
-    assert "built for arm64" in image(single, "arm64")[0].message
-    several = {"manifests": [{"platform": {"architecture": "amd64"}}]}
-    assert "index of several images" in image(several)[0].message
-    assert "not in ECR" in image(single, name="python:3.12")[0].message
-    assert "us-east-1" in image(single, name=IMAGE.replace("eu-west-1", "us-east-1"))[0].message
 
 
 @pytest.mark.parametrize(
@@ -464,28 +358,3 @@ def test_runtimes_and_their_boto3(runtime: str, shipped: str, verdict: Verdict) 
     text = FDL.replace("name: search\n", f"name: search\n      runtime: {runtime}\n")
     given = subject(functions=inspected(text, boto3=shipped))
     assert Account().verdicts("runtimes", given) == [verdict]
-
-
-# ---------------------------------------------------------------------- scheduler
-
-
-@pytest.mark.parametrize(
-    ("changes", "verdict"),
-    [
-        ({"scheduler": "", "scheduler_address": ""}, UNKNOWN),
-        ({"scheduler_address": ""}, UNKNOWN),
-        ({"scheduler_address": "127.0.0.1"}, WRONG),
-        ({"tls": False}, WARNING),
-        ({"scheduler": "10.0.1.10:9999"}, WRONG),
-        ({"scheduler_address": "192.168.0.9"}, WRONG),  # no route
-    ],
-)
-def test_the_scheduler_is_reached_inside_the_vpc(changes: Any, verdict: Verdict) -> None:
-    assert only(Account(), "scheduler_way", **changes)[0] is verdict
-
-
-def test_on_a_local_cloud_the_scheduler_is_near() -> None:
-    place = DeployTarget(account="000000000000", region="us-east-1", local=True)
-    account = Account()
-    assert account.verdicts("scheduler_way", subject(place=place)) == [GOOD]
-    assert not account.calls

@@ -13,7 +13,7 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
 from orchgpu.cli.secrets import secret_problems
 from orchgpu.core.function import Function as Served
-from orchgpu.inspection.model import Inspected, Reason, Verdict, performed
+from orchgpu.inspection.model import Inspected, Verdict
 from orchgpu.inspection.subject import deployed
 from orchgpu.permissions.model import Scope
 from orchgpu.permissions.registry import role_kind
@@ -22,7 +22,6 @@ from tests.aws_account import FDL, PLACE, Account, function, refused, subject
 GOOD, WARNING, UNKNOWN, WRONG = Verdict.GOOD, Verdict.WARNING, Verdict.UNKNOWN, Verdict.WRONG
 ROLE = f"arn:aws:iam::{PLACE.account}:role/search"
 SECRET_ARN = f"arn:aws:secretsmanager:eu-west-1:{PLACE.account}:secret:db-AbCdEf"
-KEY = f"arn:aws:kms:eu-west-1:{PLACE.account}:key/1"
 NAMED = "    secrets: {A: ssm:/a, B: 'secretsmanager:db#user', C: file:c}\n"
 
 
@@ -70,16 +69,16 @@ ABSENT: dict[str, tuple[dict[str, Any], str]] = {
         "does not exist in this account and region → orchgpu secret put ssm:/a",
     ),
     "secret": (
-        {"secretsmanager.DescribeSecret": refused("ResourceNotFoundException", Reason.ABSENT)},
+        {
+            "secretsmanager.DescribeSecret": refused(
+                "ResourceNotFoundException", ErrorCode.NOT_FOUND
+            )
+        },
         "does not exist in this account and region → orchgpu secret put secretsmanager:db",
     ),
     "deleted": (
         {"secretsmanager.DescribeSecret": {"ARN": SECRET_ARN, "DeletedDate": 1}},
-        "is marked for deletion → aws secretsmanager restore-secret --secret-id db",
-    ),
-    "empty": (
-        {"secretsmanager.DescribeSecret": {"ARN": SECRET_ARN}},
-        "has no value → orchgpu secret put secretsmanager:db",
+        "does not exist in this account and region → orchgpu secret put secretsmanager:db",
     ),
 }
 
@@ -115,39 +114,12 @@ def test_the_role_of_a_function_is_simulated_on_the_entry_itself(
     assert f"allow {action} on {resource} in that role" in text
 
 
-def test_the_key_of_a_customer_is_simulated_too() -> None:
-    described = {"KeyId": "1", "Arn": KEY, "KeyState": "Enabled", "KeyManager": "CUSTOMER"}
-    parameter = {"Name": "/a", "Type": "SecureString", "KeyId": "alias/team"}
-    account = entries(
-        **{
-            "ssm.DescribeParameters": {"Parameters": [parameter]},
-            "kms.DescribeKey": {"KeyMetadata": described},
-        }
-    )
-    account.denied = {"kms:Decrypt"}
-    verdict, where, text = only(account, ROLE)
-    assert (verdict, where) == (WRONG, "function search, ssm:/a")
-    assert f"kms:Decrypt on {KEY}" in text
-
-
 def test_entries_of_other_accounts_are_not_looked_at() -> None:
     arn = "arn:aws:ssm:us-east-1:210987654321:parameter/x"
     account = entries()
     text = f"    secrets: {{A: 'ssm:{arn}'}}\n"
     assert account.verdicts("secrets", subject(**with_secrets(text))) == [UNKNOWN]
     assert account.calls == []
-
-
-def test_a_function_in_a_vpc_needs_a_way_to_its_stores() -> None:
-    given = subject(**with_secrets())
-    account = entries()
-    wrong = [f for f in account.findings("aws_endpoints", given) if f.verdict is WRONG]
-    assert [f.message for f in wrong] == ["no way to ssm, secretsmanager, where its secrets are"]
-    for name in ("ssm", "secretsmanager"):
-        service = f"com.amazonaws.eu-west-1.{name}"
-        endpoint = {"VpcEndpointId": f"vpce-{name}", "ServiceName": service, "State": "available"}
-        account.endpoints.append(endpoint)
-    assert WRONG not in account.verdicts("aws_endpoints", given)
 
 
 def test_the_policy_of_a_role_is_simulated_without_its_secrets() -> None:
@@ -179,7 +151,7 @@ def test_a_deployed_function_shows_its_references() -> None:
         revision="1",
     )
     account = Account({"lambda.GetFunctionConfiguration": settings})
-    found = performed(deployed(served), account)
+    found = deployed(served, account)
     assert [str(one) for one in found.function.references] == ["ssm:/a", "ssm:/b"]
 
 

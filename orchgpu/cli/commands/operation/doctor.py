@@ -94,8 +94,8 @@ class Finding(Value):
     is_flag=False,
     flag_value="",
     metavar="[FILE]",
-    help="Also check the account: quotas, policies, networks, buckets, images, keys; with FILE for"
-    " its functions, before they are deployed.",
+    help="Also check the account: policies, concurrency, buckets, secrets, networks, runtimes; with"
+    " FILE for its functions, before they are deployed.",
 )
 @click.option(
     "--orchestrator-role", metavar="NAME", default="", help="Role of orchestrators, for --aws."
@@ -131,8 +131,13 @@ def command(
         hosts: list[HostView] = []
         found = _checks(cloud, () if definition else names, canary, within_s, scheduler, hosts)
         if definition is not None:
-            chosen = _options(definition, names, scheduler, hosts, orchestrator_role)
-            found = chain(found, _of_account(chosen, cloud))
+            options = Options(
+                file=Path(definition) if definition else None,
+                names=names,
+                hosts=hosts,  # the check of the scheduler fills it
+                orchestrator_role=orchestrator_role,
+            )
+            found = chain(found, _of_account(options, cloud))
         for finding in found:
             findings.append(finding)
             if not as_json:
@@ -143,27 +148,10 @@ def command(
     return 0 if good else WRONG_STATUS
 
 
-def _options(
-    definition: str,
-    names: tuple[str, ...],
-    scheduler: str | None,
-    hosts: list[HostView],
-    role: str,
-) -> Callable[[], Options]:
-    """The options of the checks of an account; `hosts` is filled by the check of the scheduler."""
-    return lambda: Options(
-        file=Path(definition) if definition else None,
-        names=names,
-        scheduler=scheduler_or_none(scheduler),
-        hosts=hosts,
-        orchestrator_role=role,
-    )
-
-
-def _of_account(options: Callable[[], Options], cloud: JobCloud) -> Iterator[Finding]:
+def _of_account(options: Options, cloud: JobCloud) -> Iterator[Finding]:
     """The findings about the account; a failed one where it cannot be looked at."""
     try:
-        for title, found in inspect(options(), cloud):
+        for title, found in inspect(options, cloud):
             yield Finding(
                 check=title,
                 good=found.verdict is not Verdict.WRONG,
