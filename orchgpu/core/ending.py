@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 
 from contract.result import Report, Result
 from contract.states import JobState, Reason
-from corekit.budget import Budget
-from corekit.ids import RandomStream
 from corekit.values import replace
 from gpu_scheduler.model import EndReason
 from orchgpu.core import actions as do
 from orchgpu.core import attempt, without_device
 from orchgpu.core import events as on
+from orchgpu.core.context import Context
 from orchgpu.core.job import UNCOUNTED, Failure, Job, Phase
-from orchgpu.core.lacked import Lacked, newly_lacked
+from orchgpu.core.not_on_host import Lacked, newly_lacked
 from orchgpu.core.provenance import provenance_of
 
 #: End of a lease → reason of the attempt that held it.
@@ -34,72 +32,61 @@ _REASON_OF_END = {
 #: Ends after which Lambda's own failure record may still explain more.
 _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
 #: Outcomes that an operator may want to run again: they leave a dead-letter copy.
-_DEAD_LETTERED = ("FAILED", "REJECTED")
+DEAD_LETTERED = ("FAILED", "REJECTED")
 DETAIL_CHARS_MAX = 1000
+NON_RETRYABLE_TRIES_MAX = 5  #: this many refusals of a read or a request end the job
+RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
 #: SQS's default MaximumMessageSize of a queue; `json.dumps` writes ASCII.
 LETTER_BYTES_MAX = 256 * 1024
 #: Quoted from a message that is too large or not a valid event; JSON has at most 12 times as many.
 QUOTED_CHARS_MAX = 20_000
 
-_DECIDED = (Phase.DEAD_LETTERING, Phase.FINISHING, Phase.DELETING)
-#: Phases in which this job has a lease, or may have one.
-_HOLDING = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
-
 
 # ---------------------------------------------------------------------- an attempt ends
 
 
-def lease_ended(
-    job: Job, attempt_n: int, reason: EndReason | None, detail: str
-) -> Iterable[do.Action]:
+def lease_changed(job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
+    if event.reason is EndReason.NOT_ACCEPTED:
+        return ()  # nothing was tried: the request keeps its place, a new grant comes
+    return lease_ended(job, event.reason, event.detail)
+
+
+def lease_ended(job: Job, reason: EndReason | None, detail: str) -> list[do.Action]:
     """The device is free again. Only the result shows whether the job succeeded."""
-    if attempt_n != job.attempt or job.phase not in _HOLDING:
-        return ()
     job.end_reason, job.end_detail = reason, detail
     job.phase = Phase.CHECKING
     return attempt.read_result(job)
 
 
-def result_read(job: Job, event: on.ResultRead) -> Iterable[do.Action]:
+def result_read(context: Context, job: Job, event: on.ResultRead) -> Iterable[do.Action]:
+    """A look for the result on the way. Between attempts, "absent" has a consequence."""
     job.looking = False
-    if job.phase in _DECIDED:
-        return ()
     if event.result is not None and not _is_replaced_failure(job, event):
         return finish_as(job, event.result, event.at_s)
     if job.look_again:
         return attempt.read_result(job)
     if job.phase is Phase.CHECKING:
         return attempt.read_report(job)
-    if job.phase is Phase.RECHECKING:
-        return attempt.open_next(job)
+    return attempt.open_next(context, job) if job.phase is Phase.RECHECKING else ()
+
+
+def late_result_read(job: Job) -> Iterable[do.Action]:
+    """The job was decided meanwhile."""
+    job.looking = False
     return ()
-
-
-def may_replace(job: Job, event: on.ResultRead) -> bool:
-    """A redriven copy may replace the failure that it was sent for, and nothing newer."""
-    dead_at_s, result = job.input.dead_at_s, event.result
-    return (
-        dead_at_s is not None
-        and result is not None
-        and result.state in ("FAILED", "REJECTED")
-        and result.ended_at_s <= dead_at_s + 1e-6  # written by the same clock, through JSON
-    )
 
 
 def _is_replaced_failure(job: Job, event: on.ResultRead) -> bool:
     return job.replace_etag is not None and event.etag == job.replace_etag
 
 
-def report_read(
-    job: Job, event: on.ReportRead, budget: Budget, jitter: RandomStream
-) -> Iterable[do.Action]:
-    if job.phase is not Phase.EXPLAINING or event.attempt != job.attempt:
-        return ()
+def report_read(context: Context, job: Job, event: on.ReportRead) -> list[do.Action]:
     if event.report is None and not job.with_device and job.overdue is None:
-        return without_device.watch_again(job, budget)
+        return without_device.watch_again(context, job)
     if event.report is None and not job.graced and job.end_reason in _WORTH_WAITING:
         job.graced, job.phase = True, Phase.GRACE
-        return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=budget.failure_grace_s)]
+        grace_s = context.budget.failure_grace_s
+        return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=grace_s)]
     if job.end_reason is EndReason.PREEMPTED:
         return _preempted(job)
     failure = _failure(job, event.report)
@@ -113,24 +100,23 @@ def report_read(
             return _elsewhere(job, failure, lacked)
         failure = replace(failure, reason=Reason.EXIT_NONZERO)  # another host would not help
     if failure.reason in UNCOUNTED:
-        return _not_started(job, failure, budget, jitter, event.wall_s)
-    return attempt_failed(job, failure, budget, jitter, event.wall_s)
+        return _not_started(context, job, failure, event.wall_s)
+    return attempt_failed(context, job, failure, event.wall_s)
 
 
-def _not_started(
-    job: Job, failure: Failure, budget: Budget, jitter: RandomStream, wall_s: float
-) -> Iterable[do.Action]:
+def _not_started(context: Context, job: Job, failure: Failure, wall_s: float) -> list[do.Action]:
     """Try again, without counting the attempt: its code never ran.
 
     Lambda was throttled, or the owner was silent until the reservation expired. The time since the
     first such attempt is the limit, because it may last for minutes.
     """
+    budget = context.budget
     job.count_not_started(wall_s)
     if wall_s - job.not_started_at_s >= budget.not_started_s_max:
         return conclude(job, JobState.FAILED, failure, wall_s)
     job.first_attempt += 1
     ceiling_s = min(budget.retry_base_s * 2 ** min(job.not_started, 16), budget.retry_s_max)
-    return _failing(job, failure, pause_s=jitter.uniform(ceiling_s / 2, ceiling_s))
+    return _failing(job, failure, pause_s=context.jitter.uniform(ceiling_s / 2, ceiling_s))
 
 
 def _elsewhere(job: Job, failure: Failure, lacked: Lacked) -> list[do.Action]:
@@ -147,15 +133,6 @@ def _preempted(job: Job) -> list[do.Action]:
     """Try a preempted job again at once; the attempt does not count, whatever its report states."""
     job.first_attempt += 1
     return _failing(job, Failure(reason=Reason.PREEMPTED, detail=job.end_detail), pause_s=0.0)
-
-
-def function_failure_recorded(job: Job, event: on.FunctionFailureRecorded) -> Iterable[do.Action]:
-    """End the wait: the report exists now."""
-    if not job.with_device and event.attempt == job.attempt:
-        return without_device.noticed(job)
-    if job.phase is not Phase.GRACE or event.attempt != job.attempt:
-        return ()
-    return attempt.read_report(job)
 
 
 def _failure(job: Job, report: Report | None) -> Failure:
@@ -188,16 +165,15 @@ def _known(reason: str) -> Reason:
         return Reason.FUNCTION_ERROR
 
 
-def attempt_failed(
-    job: Job, failure: Failure, budget: Budget, jitter: RandomStream, wall_s: float
-) -> Iterable[do.Action]:
+def attempt_failed(context: Context, job: Job, failure: Failure, wall_s: float) -> list[do.Action]:
     """Another attempt after a pause, or the end of the job."""
     job.not_started, job.not_started_at_s = 0, 0.0
     used = job.attempt - job.first_attempt + 1
     if used >= job.function.attempts_max:
         return conclude(job, JobState.FAILED, failure, wall_s)
+    budget = context.budget
     ceiling_s = min(budget.retry_base_s * 2 ** (used - 1), budget.retry_s_max)
-    return _failing(job, failure, pause_s=jitter.uniform(0.0, ceiling_s))
+    return _failing(job, failure, pause_s=context.jitter.uniform(0.0, ceiling_s))
 
 
 def _failing(job: Job, failure: Failure, *, pause_s: float) -> list[do.Action]:
@@ -214,9 +190,7 @@ def _failing(job: Job, failure: Failure, *, pause_s: float) -> list[do.Action]:
     ]
 
 
-def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> Iterable[do.Action]:
-    if job.phase is not Phase.FAILING:
-        return ()
+def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> list[do.Action]:
     leaving = _envelope_removed(job)
     job.revision, job.granted = event.record.revision, None
     return [*leaving, *attempt.back_off(job, event.pause_s)]
@@ -234,24 +208,48 @@ def _envelope_removed(job: Job) -> list[do.Action]:
     return [do.RemoveEnvelope(job=job.id, attempt=n, function=job.function, fence=fence)]
 
 
-def staging_failed(
-    job: Job, event: on.CallFailed, budget: Budget, jitter: RandomStream
-) -> Iterable[do.Action]:
+# ---------------------------------------------------------------------- a call fails
+
+
+def call_failed(context: Context, job: Job, event: on.CallFailed) -> list[do.Action]:
+    """A failed call is repeated with a back-off, and never dropped."""
+    context.turns.survived(job)
+    name = type(event.action).__name__
+    job.failures[name] = tries = job.failures.get(name, 0) + 1
+    job.looking = job.looking and not isinstance(event.action, do.ReadResult)
+    if not event.retryable and isinstance(event.action, do.StageEnvelope):
+        return _staging_failed(context, job, event)
+    if not event.retryable and tries >= NON_RETRYABLE_TRIES_MAX:
+        concluding = _refused(job, event)
+        if concluding:
+            return concluding
+    budget = context.budget
+    pause_s = min(budget.reconnect_base_s * 2 ** min(tries, 16), budget.retry_s_max)
+    pause_s = min(pause_s, RETRY_S_MAX * budget.reconnect_s_max / 5.0)
+    pause_s *= context.jitter.uniform(0.5, 1.0)
+    return [do.RepeatLater(job=job.id, action=event.action, in_s=pause_s)]
+
+
+def repeat_due(context: Context, job: Job, event: on.RepeatDue) -> list[do.Action]:
+    return context.turns.repeat(job, event.action)
+
+
+def _staging_failed(context: Context, job: Job, event: on.CallFailed) -> list[do.Action]:
     """The envelope cannot be stored: release the lease; its end fails the attempt."""
     if job.phase is not Phase.STAGING:
-        return ()
+        return []
     job.staging_error, job.graced = event.message, True
     if job.granted is None:
-        return attempt_failed(job, _failure(job, None), budget, jitter, event.wall_s)
+        return attempt_failed(context, job, _failure(job, None), event.wall_s)
     return [do.ReleaseLease(job=job.id, lease=job.lease)]
 
 
-def refused(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
+def _refused(job: Job, event: on.CallFailed) -> list[do.Action]:
     """End the job: a read or a request was refused repeatedly, and repeating it cannot help."""
     reasons = {do.ReadInput: Reason.INPUT_ERROR, do.OpenAttempt: Reason.REQUEST_REFUSED}
     reason = reasons.get(type(event.action))
     if reason is None or job.phase not in (Phase.READING, Phase.OPENING):
-        return ()
+        return []
     failure = Failure(reason=reason, detail=event.message[:DETAIL_CHARS_MAX])
     return conclude(job, JobState.FAILED, failure, event.wall_s)
 
@@ -259,7 +257,7 @@ def refused(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
 # ---------------------------------------------------------------------- a job ends
 
 
-def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> Iterable[do.Action]:
+def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> list[do.Action]:
     """Commit a terminal result, unless there is one already."""
     job.phase = Phase.CONCLUDING
     result = Result(
@@ -288,39 +286,8 @@ def _device(job: Job) -> dict[str, object]:
     return {"host": share.host, "kind": share.kind.value, "model": share.model}
 
 
-def may_be_late(job: Job, event: on.InputMissing, budget: Budget) -> bool:
-    """True for a 404 that may be false: a bucket answers some reads with it for up to 15 minutes
-    after its versioning was first enabled. The event of the input is younger than that."""
-    if job.phase not in (Phase.READING, Phase.STAGING):
-        return False
-    try:
-        uploaded_s = datetime.fromisoformat(job.input.event_time).timestamp()
-    except (ValueError, OverflowError):
-        return False
-    return abs(event.wall_s - uploaded_s) < budget.input_late_s
-
-
-def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:
-    """The input is no longer the version that the event named."""
-    if isinstance(event, on.InputMissing):
-        failure = Failure(reason=Reason.INPUT_DELETED, detail="the input was deleted before use")
-        state = JobState.INPUT_GONE
-    elif isinstance(event, on.InputChanged):
-        failure = Failure(reason=Reason.INPUT_OVERWRITTEN, detail="a newer upload replaced it")
-        state = JobState.SUPERSEDED
-    else:
-        return ()
-    if job.phase not in (Phase.READING, Phase.STAGING):
-        return ()
-    return conclude(job, state, failure, event.wall_s)
-
-
-def impossible(
-    job: Job, event: on.AttemptImpossible, budget: Budget, jitter: RandomStream
-) -> Iterable[do.Action]:
+def impossible(context: Context, job: Job, event: on.AttemptImpossible) -> Iterable[do.Action]:
     """There is no device: end the job, unless its function has a fallback."""
-    if job.phase not in (Phase.OPENING, Phase.WAITING):
-        return ()
     if event.attempt is not None and event.attempt != job.attempt:
         return ()  # a late push about an earlier attempt
     if event.explanation.late:
@@ -330,7 +297,8 @@ def impossible(
         job.fell_back = True
         return _ask_again(job, event, pause_s=0.0)
     if job.function.on_unavailable == "requeue" and event.busy:
-        return _ask_again(job, event, pause_s=jitter.uniform(0.5, 1.0) * budget.retry_base_s)
+        pause_s = context.jitter.uniform(0.5, 1.0) * context.budget.retry_base_s
+        return _ask_again(job, event, pause_s=pause_s)
     reason = Reason.BUSY if event.busy else Reason.IMPOSSIBLE
     failure = Failure(reason=reason, detail=event.explanation.sentence)
     return conclude(job, JobState.REJECTED, failure, event.wall_s)
@@ -345,21 +313,19 @@ def _ask_again(job: Job, event: on.AttemptImpossible, *, pause_s: float) -> list
     return _failing(job, busy, pause_s=pause_s)
 
 
-def poison(job: Job, strikes: int, wall_s: float) -> Iterable[do.Action]:
+def poison(job: Job, strikes: int, wall_s: float) -> list[do.Action]:
     detail = f"{strikes} orchestrators ended while packing this job, the last one packed it alone"
     return conclude(job, JobState.FAILED, Failure(reason=Reason.POISON, detail=detail), wall_s)
 
 
-def result_written(job: Job, event: on.ResultWritten) -> Iterable[do.Action]:
-    if job.phase is not Phase.CONCLUDING:
-        return ()
+def result_written(job: Job, event: on.ResultWritten) -> list[do.Action]:
     return finish_as(job, event.result, event.at_s)
 
 
-def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
+def finish_as(job: Job, result: Result, at_s: float) -> list[do.Action]:
     """End the job as its result states. A failure is copied to the dead-letter queue first."""
     job.result, job.committed_at_s, job.state = result, at_s, JobState.COMMITTED
-    if result.state in _DEAD_LETTERED:
+    if result.state in DEAD_LETTERED:
         job.phase = Phase.DEAD_LETTERING
         event = job.input.as_s3_event()
         body = dead_letter_body(event, job.id, result.reason, result.detail, result.ended_at_s)
@@ -371,14 +337,10 @@ def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
                 traceparent="" if job.trace is None else job.trace.traceparent,
             )
         ]
-    return _finish(job)
+    return finish(job)
 
 
-def dead_letter_sent(job: Job) -> Iterable[do.Action]:
-    return _finish(job) if job.phase is Phase.DEAD_LETTERING else ()
-
-
-def _finish(job: Job) -> list[do.Action]:
+def finish(job: Job) -> list[do.Action]:
     assert job.result is not None, "a job finishes only with a result"
     job.phase = Phase.FINISHING
     # the attempts of a redriven job continue those of its result: its record may be forgotten
@@ -396,24 +358,10 @@ def _finish(job: Job) -> list[do.Action]:
     ]
 
 
-def finished(job: Job) -> Iterable[do.Action]:
-    if job.phase is not Phase.FINISHING or job.result is None:
-        return ()
+def finished(job: Job) -> list[do.Action]:
+    assert job.result is not None, "a job finishes only with a result"
     job.state = JobState(job.result.state)
     return [*_envelope_removed(job), *delete(job)]
-
-
-def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
-    """A message about a job whose result exists: usually a duplicate of its event.
-
-    A failure is dead-lettered once, so the record decides: an open record is adopted and the dead
-    letter sent; for a closed or forgotten record it was sent before.
-    """
-    job.result, job.committed_at_s = result, at_s
-    if result.state not in _DEAD_LETTERED:
-        return _finish(job)
-    job.phase = Phase.ADOPTING
-    return [do.ReadRecord(job=job.id)]
 
 
 def delete(job: Job) -> list[do.Action]:

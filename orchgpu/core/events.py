@@ -33,6 +33,12 @@ class JobEvent(Event):
     job: str
 
 
+class AttemptEvent(JobEvent):
+    """An event about one attempt; ignored when it is not the job's current one."""
+
+    attempt: int
+
+
 class InputRead(JobEvent):
     etag: str
     version_id: str | None
@@ -53,8 +59,7 @@ class ResultRead(JobEvent):
     etag: str = ""
 
 
-class ReportRead(JobEvent):
-    attempt: int
+class ReportRead(AttemptEvent):
     report: Report | None
 
 
@@ -109,46 +114,37 @@ class Orphaned(JobEvent):
     record: Record
 
 
-class EnvelopeStaged(JobEvent):
-    attempt: int
+class EnvelopeStaged(AttemptEvent):
+    pass
 
 
-class StagedRecorded(JobEvent):
+class StagedRecorded(AttemptEvent):
     """The scheduler knows that the envelope is stored; `connect_by` runs."""
 
-    attempt: int
 
-
-class AttemptStarted(JobEvent):
+class AttemptStarted(AttemptEvent):
     """The function of an attempt without a device has claimed it."""
 
-    attempt: int
     claim: Claim
 
 
-class AttemptClosed(JobEvent):
+class AttemptClosed(AttemptEvent):
     """The claim of an attempt without a device that stands now; it may be a start's."""
 
-    attempt: int
     claim: Claim
 
 
-class LeaseRenewed(JobEvent):
+class LeaseRenewed(AttemptEvent):
     """The lease is renewed; a pushed grant is accepted."""
 
-    attempt: int
 
-
-class LeaseGone(JobEvent):
+class LeaseGone(AttemptEvent):
     """The scheduler answers that the lease has ended."""
 
-    attempt: int
 
-
-class LeaseChanged(JobEvent):
+class LeaseChanged(AttemptEvent):
     """A push of the scheduler about the lease of one attempt."""
 
-    attempt: int
     state: LeaseState
     reason: EndReason | None
     detail: str
@@ -171,10 +167,8 @@ class ObjectNoticed(Event):
     key: str
 
 
-class FunctionFailureRecorded(JobEvent):
+class FunctionFailureRecorded(AttemptEvent):
     """Lambda's own failure record is stored as the attempt's report."""
-
-    attempt: int
 
 
 class AttemptFailureRecorded(JobEvent):

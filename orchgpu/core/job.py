@@ -14,7 +14,7 @@ from corekit.values import Value, replace
 from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function
-from orchgpu.core.lacked import Lacked, with_lacked
+from orchgpu.core.not_on_host import Lacked, with_lacked
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.target import Target, target_key
 

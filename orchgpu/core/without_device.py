@@ -15,50 +15,41 @@ from collections.abc import Iterable
 from contract.claim import Claim
 from contract.states import JobState, Reason
 from contract.timing import CAP_SLACK_S
-from corekit.budget import Budget
 from gpu_scheduler.model import Record, Step
 from orchgpu.core import actions as do
 from orchgpu.core import attempt
 from orchgpu.core import events as on
+from orchgpu.core.context import Context
 from orchgpu.core.job import Job, Phase
 
-#: Phases in which the envelope may be stored, but the watch has not begun.
-_BEFORE_WATCH = (Phase.STAGING, Phase.RECORDING)
-_LOOKING = (Phase.CHECKING, Phase.EXPLAINING, Phase.CLOSING)
 
-
-def opened(job: Job, event: on.AttemptOpened, budget: Budget) -> Iterable[do.Action]:
-    if job.phase is not Phase.OPENING:
-        return ()
+def opened(context: Context, job: Job, event: on.AttemptOpened) -> list[do.Action]:
     job.revision, job.attempt = event.record.revision, event.attempt
     job.with_device, job.granted = False, None
-    return attempt.stage(job, budget)
+    return attempt.stage(context, job)
 
 
-def recorded(job: Job, event: on.StagedRecorded, budget: Budget) -> list[do.Action]:
+def recorded(context: Context, job: Job) -> list[do.Action]:
     """The envelope is stored and the scheduler knows it."""
-    if job.phase is not Phase.RECORDING or event.attempt != job.attempt:
-        return []
-    deadline = _deadline(job, budget.connect_by_s + _foreign_s(job))
-    job.phase, job.strikes = Phase.RUNNING, 0
-    looking = look(job) if job.look_again else [attempt.check_timer(job, budget)]
-    return [deadline, *looking]
+    deadline = _deadline(job, context.budget.connect_by_s + _foreign_s(job))
+    job.strikes = 0
+    return [deadline, *watch_again(context, job)]
 
 
-def resume(job: Job, record: Record, wall_s: float, budget: Budget) -> list[do.Action]:
+def resume(context: Context, job: Job, record: Record, wall_s: float) -> list[do.Action]:
     """Adopted: its last owner may have taken notices and died, so look at once."""
     job.state = JobState.STAGED if record.step is Step.STAGED else JobState.RUNNING
     staged_s = record.times.get(Step.STAGED.value, wall_s)
-    left_s = staged_s + budget.connect_by_s + _foreign_s(job) - wall_s
+    left_s = staged_s + context.budget.connect_by_s + _foreign_s(job) - wall_s
     return [_deadline(job, max(0.0, left_s)), *look(job)]
 
 
-def watch_again(job: Job, budget: Budget) -> list[do.Action]:
-    """There was nothing to see yet."""
+def watch_again(context: Context, job: Job) -> list[do.Action]:
+    """Look again if something happened meanwhile; otherwise there was nothing to see yet."""
     if job.look_again:
         return look(job)
     job.phase = Phase.RUNNING
-    return [attempt.check_timer(job, budget)]
+    return [attempt.check_timer(context, job)]
 
 
 def look(job: Job) -> list[do.Action]:
@@ -67,38 +58,35 @@ def look(job: Job) -> list[do.Action]:
     return attempt.read_result(job)
 
 
-def noticed(job: Job) -> Iterable[do.Action]:
-    """A result, a report or a failure was stored."""
-    if job.phase is Phase.RUNNING:
-        return look(job)
-    if job.phase in (*_BEFORE_WATCH, *_LOOKING):
-        job.look_again = True
+def noticed_early(job: Job) -> Iterable[do.Action]:
+    """A result, a report or a failure was stored before the watch begins, or during a look."""
+    job.look_again = True
     return ()
 
 
-def started(job: Job, event: on.AttemptStarted) -> Iterable[do.Action]:
+def started(job: Job, event: on.AttemptStarted) -> list[do.Action]:
     """The function claimed the attempt: from now on its own end is the deadline."""
-    if job.with_device or event.attempt != job.attempt:
-        return ()
-    if job.phase not in (Phase.RUNNING, *_BEFORE_WATCH, *_LOOKING):
-        return ()
     job.state = JobState.RUNNING
-    return [_deadline_of(job, event.claim, event.wall_s)] if job.phase is Phase.RUNNING else ()
+    return [_deadline_of(job, event.claim, event.wall_s)]
 
 
-def check(job: Job) -> Iterable[do.Action]:
+def started_early(job: Job) -> Iterable[do.Action]:
+    """The same before the watch begins, or during a look: the deadline finds the claim."""
+    job.state = JobState.RUNNING
+    return ()
+
+
+def check_due(job: Job) -> list[do.Action]:
     """The backup of the notices."""
-    if job.phase is not Phase.RUNNING:
-        return ()
     job.checks += 1
     return look(job)
 
 
-def deadline_passed(job: Job, budget: Budget) -> list[do.Action]:
-    if job.phase in _LOOKING or job.phase in _BEFORE_WATCH:
-        return [_deadline(job, budget.failure_grace_s)]
-    if job.phase is not Phase.RUNNING:
-        return []
+def deadline_early(context: Context, job: Job) -> list[do.Action]:
+    return [_deadline(job, context.budget.failure_grace_s)]
+
+
+def deadline_passed(job: Job) -> list[do.Action]:
     if job.target is not None:
         return _over(job, Reason.NO_OBJECT, f"{job.target} was not written in the function's time")
     job.phase = Phase.CLOSING
@@ -106,18 +94,15 @@ def deadline_passed(job: Job, budget: Budget) -> list[do.Action]:
     return [do.CloseAttempt(job=job.id, attempt=job.attempt, bucket=bucket)]
 
 
-def closed(job: Job, event: on.AttemptClosed, budget: Budget) -> Iterable[do.Action]:
+def closed(context: Context, job: Job, event: on.AttemptClosed) -> list[do.Action]:
     """The claim that stands: of a start, or of an orchestrator, after which none runs."""
-    if job.phase is not Phase.CLOSING or event.attempt != job.attempt:
-        return ()
     claim = event.claim
     if not claim.request:
-        waited_s = budget.connect_by_s
+        waited_s = context.budget.connect_by_s
         detail = f"the function did not start within {waited_s:.0f} s of its envelope"
         return _over(job, Reason.NOT_STARTED, detail)
     job.state = JobState.RUNNING
     if event.wall_s < claim.ends_at_s + CAP_SLACK_S:
-        job.phase = Phase.RUNNING
         return [_deadline_of(job, claim, event.wall_s), *look(job)]
     detail = "the function's time is over, without a result, a report or a failure of Lambda's"
     return _over(job, Reason.FUNCTION_TIMEOUT, detail)

@@ -25,6 +25,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function, Output
 from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.core.table import GONE, row_of
 
 
 class Now(TypedDict):
@@ -169,7 +170,12 @@ class Bench:
         self.actions: tuple[do.Action, ...] = ()
 
     def tell(self, event: on.Event) -> tuple[do.Action, ...]:
+        jobs = self.machine.jobs
+        before = [(job, job.phase, row_of(job, event)) for job in jobs.values()]
         self.actions = self.machine.handle(event).actions
+        for job, phase, row in before:
+            after = job.phase if any(other is job for other in jobs.values()) else GONE
+            assert after == phase or (row and after in row.to), f"not drawn: {phase} ─▶ {after}"
         return self.actions
 
     def one(self, kind: type[A]) -> A:
