@@ -13,7 +13,7 @@ import resource
 from collections.abc import MutableMapping
 from typing import Final
 
-from remote_gpu.worker.isolation.system import checked, libc, prctl
+from remote_gpu.isolation.system import checked, libc, prctl
 
 _PR_SET_DUMPABLE: Final = 4  # <linux/prctl.h>
 _PR_SET_NO_NEW_PRIVS: Final = 38

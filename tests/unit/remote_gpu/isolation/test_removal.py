@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remote_gpu.host.workers.removal import remove_tree
 from remote_gpu.host.workers.tenant_storage import evict
+from remote_gpu.isolation.removal import remove_tree
 
 DEPTH = sys.getrecursionlimit() + 500
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from remote_gpu.worker.isolation import (
+from remote_gpu.isolation import (
     bind_mounts,
     landlock,
     namespaces,
@@ -24,7 +24,7 @@ from remote_gpu.worker.isolation import (
     system,
     users,
 )
-from remote_gpu.worker.isolation.policy import LANDLOCK_SIGNALS, TASKS_MAX, Policy
+from remote_gpu.isolation.policy import LANDLOCK_SIGNALS, TASKS_MAX, Policy
 
 _READ_BY_GROUP = 0o007  #: umask: leases of a tenant share its group
 
@@ -40,7 +40,7 @@ class Sandbox:
     kinds: tuple[str, ...] = ()  #: kinds of the lease's devices
 
 
-def isolate_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[], int]:
+def isolate_spawner(policy: Policy, host: places.HostFiles, kept: Path) -> Callable[[], int]:
     """Isolate the spawner, still single-threaded; returns the function that forks a worker.
 
     With process namespaces, the caller is another process afterwards.
@@ -72,7 +72,9 @@ SCRATCH_NAME = "scratch"
 MACHINE_NAME = "machine"
 
 
-def isolate_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Path | None) -> None:
+def isolate_worker(
+    policy: Policy, host: places.HostFiles, sandbox: Sandbox, kept: Path | None
+) -> None:
     """Isolate this worker for its lease, while it is single-threaded."""
     privileges.make_undumpable()
     if policy.pid_namespace:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from stat import S_IXOTH
 
-from remote_gpu.worker.isolation.system import checked, libc
+from remote_gpu.isolation.system import checked, libc
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND, _MS_REC = 1, 2, 4, 32, 4096, 16384
 _SIZE = b"mode=0711,size=256k"

@@ -21,12 +21,12 @@ from stat import S_ISDIR, S_ISGID, S_ISLNK, S_ISREG
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.host.workers.removal import names_in, remove_contents, remove_tree
-from remote_gpu.worker.isolation.apply import MACHINE_NAME, SCRATCH_NAME, Sandbox
-from remote_gpu.worker.isolation.bind_mounts import closed_above
-from remote_gpu.worker.isolation.cgroup import Group, prepare, remove_all
-from remote_gpu.worker.isolation.policy import Policy
-from remote_gpu.worker.isolation.users import UserBlock
+from remote_gpu.isolation.apply import MACHINE_NAME, SCRATCH_NAME, Sandbox
+from remote_gpu.isolation.bind_mounts import closed_above
+from remote_gpu.isolation.cgroup import Group, prepare, remove_all
+from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.removal import names_in, remove_contents, remove_tree
+from remote_gpu.isolation.users import UserBlock
 
 logger = logging.getLogger(__name__)
 

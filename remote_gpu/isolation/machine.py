@@ -5,56 +5,48 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
-from remote_gpu.worker.isolation import places, probe
-from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
-from remote_gpu.worker.programs.programs import Program
+from remote_gpu.isolation import places, probe
+from remote_gpu.isolation.policy import Facts, Policy, Setting, decide
 
 logger = logging.getLogger(__name__)
 
 
 def find_policy(
-    setting: Setting,
-    *,
-    state: Path,
-    kept: Path,
-    secret_files: Iterable[Path],
-    data: Mapping[str, Path],
-    programs: Mapping[str, Program],
+    setting: Setting, host: places.HostFiles, *, secret: Iterable[Path], kept: Path
 ) -> Policy:
-    """The policy for this machine, which is logged. `kept`: the tenants' folder in `state`.
+    """The policy for this machine, which is logged. `secret`: files and folders that no lease may
+    read; `kept`: the tenants' folder.
 
     Raises AppError: UNAVAILABLE under `require` where the machine has too few mechanisms, INVALID
     when a secret file lies in a folder that leases may read.
     """
+    programs = bool(host.programs)
     kernels = importlib.util.find_spec("pyopencl") is not None
     if setting is Setting.NONE:
-        policy = decide(Facts(), setting, programs=bool(programs), kernels=kernels)
+        policy = decide(Facts(), setting, programs=programs, kernels=kernels)
         logger.warning(
             "leases are not isolated: a tenant's code can read and change everything on this host",
             extra={"event": "isolation", "setting": setting.value},
         )
         return policy
-    host = places.Host(
-        data=tuple(data.values()), programs=tuple(Path(one.command[0]) for one in programs.values())
-    )
-    _check_apart((state, *secret_files), host)
+    _check_apart(secret, host)
     read = places.libraries()
     facts = probe.ask([*read, *host.data, *host.programs, kept])
-    policy = decide(facts, setting, programs=bool(programs), kernels=kernels)
-    _log(policy, facts, setting, programs=bool(programs))
+    policy = decide(facts, setting, programs=programs, kernels=kernels)
+    _log(policy, facts, setting, programs=programs)
     why = policy.kernels_refused or (policy.programs_refused if programs else "")
     if setting is Setting.REQUIRE and why:
         raise AppError(ErrorCode.UNAVAILABLE, f"--isolation require: {why}")
     if policy.users:
-        _warn_of_unreadable(data.values())
+        _warn_of_unreadable(host.data)
     return policy
 
 
-def _check_apart(secret: Iterable[Path], host: places.Host) -> None:
+def _check_apart(secret: Iterable[Path], host: places.HostFiles) -> None:
     for path in secret:
         if (folder := places.read_by_leases(path, host)) is not None:
             raise invalid(

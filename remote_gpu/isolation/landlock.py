@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from remote_gpu.worker.isolation.system import call
+from remote_gpu.isolation.system import call
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446  # the same on all architectures
 _VERSION_FLAG, _PATH_BENEATH = 1, 1

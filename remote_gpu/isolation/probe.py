@@ -1,4 +1,4 @@
-"""`python -m remote_gpu.worker.isolation.probe CLOSED…`: mechanisms of isolation of this machine.
+"""`python -m remote_gpu.isolation.probe CLOSED…`: mechanisms of isolation of this machine.
 
 Each mechanism is tried in a child process, because most cannot be undone. The answer is one JSON
 object, the fields of `Facts`. Run by gpud when it starts.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from remote_gpu.worker.isolation import (
+from remote_gpu.isolation import (
     bind_mounts,
     cgroup,
     landlock,
@@ -25,7 +25,7 @@ from remote_gpu.worker.isolation import (
     system,
     users,
 )
-from remote_gpu.worker.isolation.policy import Facts
+from remote_gpu.isolation.policy import Facts
 
 _ANSWER_S = 30.0  #: some tries of milliseconds each, on a busy machine
 _REASON_BYTES_MAX = 4096
@@ -35,7 +35,7 @@ _REFUSED = Path("/etc/hostname"), Path("/etc/passwd"), Path("/proc/uptime")
 
 def ask(reached: Iterable[Path]) -> Facts:
     """Probe in a child process. `reached`: files that leases must be able to read."""
-    command = [sys.executable, "-m", "remote_gpu.worker.isolation.probe", *map(str, reached)]
+    command = [sys.executable, "-m", "remote_gpu.isolation.probe", *map(str, reached)]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_ANSWER_S, check=True)
         return Facts(**json.loads(answer.stdout))

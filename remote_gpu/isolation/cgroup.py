@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from remote_gpu.worker.isolation.policy import TASKS_MAX
+from remote_gpu.isolation.policy import TASKS_MAX
 
 _CONTROLLERS: Final = ("memory", "pids")
 

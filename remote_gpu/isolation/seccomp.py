@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from remote_gpu.worker.isolation.system import prctl
+from remote_gpu.isolation.system import prctl
 
 #: x86-64 and aarch64; None where there is no such call. From <asm/unistd_64.h> and
 #: <asm-generic/unistd.h>.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remote_gpu.worker.isolation.landlock import DEVICE, EXECUTE, READ, WRITE
+from remote_gpu.isolation.landlock import DEVICE, EXECUTE, READ, WRITE
 
 #: On every machine: libraries, and configurations of the loader, drivers and time zones.
 _SYSTEM = (
@@ -68,7 +68,7 @@ _CARDS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostFiles:
     """Files of this host that all leases may access."""
 
     data: tuple[Path, ...] = ()  #: `gpud --data`
@@ -91,7 +91,7 @@ def libraries() -> list[Path]:
     return sorted(Path(one) for one in found if Path(one).is_absolute() and Path(one).exists())
 
 
-def read_by_leases(path: Path, host: Host) -> Path | None:
+def read_by_leases(path: Path, host: HostFiles) -> Path | None:
     """The folder around a path that all leases may read, if there is one."""
     open_to_all = (*map(Path, _SYSTEM), *libraries(), *host.data)
     whole = path.resolve()
@@ -99,7 +99,7 @@ def read_by_leases(path: Path, host: Host) -> Path | None:
 
 
 def allowed(
-    host: Host,
+    host: HostFiles,
     read: Iterable[Path],
     own: Iterable[Path],
     kinds: Collection[str],

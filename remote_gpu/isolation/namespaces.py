@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from remote_gpu.worker.isolation.privileges import make_undumpable
-from remote_gpu.worker.isolation.system import checked, libc
+from remote_gpu.isolation.privileges import make_undumpable
+from remote_gpu.isolation.system import checked, libc
 
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x4000, 1 << 18
