@@ -25,16 +25,16 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.report import Figure
+from operations.alignment import scan, scoring
+from operations.alignment.database import Database
+from operations.alignment.fasta import Protein
+from operations.matrix.cublas import Cublas
+from operations.matrix.product import BLOCKED, TILED, Method
+from operations.plugins.aes_cbc import KernelCbc, OpensslCbc
 from remote_gpu.wire.errors import OpFailed
-from remote_gpu.worker.alignment import scan, scoring
-from remote_gpu.worker.alignment.database import Database
-from remote_gpu.worker.alignment.fasta import Protein
 from remote_gpu.worker.backends.base import Backend, HostBackend
-from remote_gpu.worker.backends.cublas import Cublas
-from remote_gpu.worker.backends.matrix_product import BLOCKED, TILED, Method
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations.aes_cbc import KernelCbc, OpensslCbc
 
 REPEATS = 3
 #: Of proteins in UniProtKB/Swiss-Prot, about.

@@ -34,8 +34,8 @@ from benchmarks.plot import Curve, write_curves
 from benchmarks.report import ROOT, Figure, arguments, show
 from benchmarks.system import System, local_system
 from contract.keys import job_id, result_key
-from remote_gpu.worker.alignment.fasta import parse_fasta
-from remote_gpu.worker.alignment.scoring import ALPHABET
+from operations.alignment.fasta import parse_fasta
+from operations.alignment.scoring import ALPHABET
 
 EXAMPLE = ROOT / "fdl/examples/sequence-search"
 DEBIAN = Path("/usr/share/doc/mmseqs2/example-data/DB.fasta.gz")

@@ -23,13 +23,13 @@ from pathlib import Path
 import parasail
 
 from benchmarks.report import ROOT, Figure, arguments, show
-from remote_gpu.worker.alignment import scan, scoring
-from remote_gpu.worker.alignment.database import Database
-from remote_gpu.worker.alignment.fasta import Protein, parse_fasta
+from operations.alignment import scan, scoring
+from operations.alignment.database import Database
+from operations.alignment.fasta import Protein, parse_fasta
+from operations.plugins.sequence_search import SequenceSearch
 from remote_gpu.worker.backends.base import HostBackend
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations.sequence_search import SequenceSearch
 
 EXAMPLE = ROOT / "fdl/examples/sequence-search"
 COPIES = 120

@@ -10,8 +10,8 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from remote_gpu.worker.backends.matrix_product import Kernel, Sizes
-from remote_gpu.worker.operations.sgemm import DeviceSgemm
+from operations.matrix.product import Kernel, Sizes
+from operations.plugins.sgemm import DeviceSgemm
 from remote_gpu.worker.registry import GROUP
 
 ENTRY = "sgemm_kernels"  #: its name beside the names of gpud's own operations

@@ -38,14 +38,15 @@ from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.excess_table import OnExcess
 from remote_gpu.host.reports.metrics import host_lines
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
-from remote_gpu.host.workers.sandboxes import Sandboxes
+from remote_gpu.isolation.machine import find_policy
+from remote_gpu.isolation.places import HostFiles
+from remote_gpu.isolation.policy import Policy, Setting
+from remote_gpu.isolation.privileges import take
+from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.wire.uses import DATA, PROGRAMS
 from remote_gpu.worker.cards.card import CardSettings
-from remote_gpu.worker.isolation.policy import Policy, Setting
-from remote_gpu.worker.isolation.privileges import take
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs.programs import Program
 
@@ -123,11 +124,9 @@ async def running_host(
         stack.callback(log.close)
         policy = find_policy(
             settings.isolation,
-            state=settings.state,
+            _files(settings),
+            secret=(settings.state, *settings.secret_files),
             kept=settings.state / KEPT_NAME,
-            secret_files=settings.secret_files,
-            data=settings.data,
-            programs=settings.programs,
         )
         sandboxes = _sandboxes(policy, settings.state / KEPT_NAME)
         stack.callback(sandboxes.close)
@@ -179,6 +178,11 @@ async def running_host(
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
         yield _running(daemon, nursery)
+
+
+def _files(settings: HostSettings) -> HostFiles:
+    programs = tuple(Path(program.command[0]) for program in settings.programs.values())
+    return HostFiles(data=tuple(settings.data.values()), programs=programs)
 
 
 def _start(daemon: HostDaemon[HostLink], pool: WorkerPool, nursery: Nursery) -> None:

@@ -50,9 +50,9 @@ from remote_gpu.host.devices.probe import CpuSettings, default_memory_mib, parse
 from remote_gpu.host.environment import MPS_DIRECTORY
 from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, WatchMetadata
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
+from remote_gpu.isolation.privileges import make_undumpable, take
 from remote_gpu.middleware import names
 from remote_gpu.worker.cards.card import CardSettings
-from remote_gpu.worker.isolation.privileges import make_undumpable, take
 from remote_gpu.worker.programs.programs import Program, parse_program
 from remote_gpu.worker.registry import installed
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from operations.kernels.source import Source, read_source
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import flat_views
 from remote_gpu.wire.graphs import ITERATIONS_MAX, Call, Launch, Role, Spec, check_content_id
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, HostBackend, Program
 from remote_gpu.worker.backends.bounds import Bounds
-from remote_gpu.worker.kernels.source import Source, read_source
 from remote_gpu.worker.operation import Context, Outcome
 from remote_gpu.worker.registry import Registry, wanted_implementation
 

@@ -26,16 +26,16 @@ from typing import NoReturn
 
 from remote_gpu.client.transport.readiness import readable
 from remote_gpu.client.transport.tls import TlsStream, secure
+from remote_gpu.isolation.apply import Sandbox, isolate_worker
+from remote_gpu.isolation.places import HostFiles
+from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.system import libc
 from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from remote_gpu.wire.proof import confirm_binding
 from remote_gpu.worker import control
 from remote_gpu.worker.cards.card import Card
-from remote_gpu.worker.isolation.apply import Sandbox, isolate_worker
-from remote_gpu.worker.isolation.places import Host
-from remote_gpu.worker.isolation.policy import Policy
-from remote_gpu.worker.isolation.system import libc
 from remote_gpu.worker.joining import BatchLanes, Caller, Callers
 from remote_gpu.worker.lane import Activity, LaneServer, Runner
 from remote_gpu.worker.loading import LoadingTime
@@ -67,7 +67,7 @@ class IsolationSettings:
     """The isolation of a worker, and the files of its host."""
 
     policy: Policy
-    host: Host
+    host: HostFiles
     kept: Path  #: the host's folder of contents
 
 

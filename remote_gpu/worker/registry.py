@@ -21,7 +21,7 @@ from remote_gpu.worker.operation import Context, CpuOperation, Operation
 
 #: Of entry points whose objects are tuples of operations.
 GROUP = "orchgpu.operations"
-_PACKAGE = "remote_gpu.worker.operations"
+_PACKAGE = "operations.plugins"
 
 
 class Registry:

@@ -21,6 +21,9 @@ from pathlib import Path
 
 from corekit.decode import decode
 from remote_gpu.client.transport.tls import server_context
+from remote_gpu.isolation.apply import isolate_spawner
+from remote_gpu.isolation.places import HostFiles
+from remote_gpu.isolation.policy import Policy
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
@@ -28,9 +31,6 @@ from remote_gpu.worker.backends.drivers import working_kinds
 from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.emulation.operation import emulate
-from remote_gpu.worker.isolation.apply import isolate_spawner
-from remote_gpu.worker.isolation.places import Host
-from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.process import IsolationSettings, LaneSettings, run_worker
 from remote_gpu.worker.programs.programs import Program
@@ -100,7 +100,7 @@ class _Indexing:
 
 def _isolation(settings: Meta) -> IsolationSettings:
     pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
-    host = Host(
+    host = HostFiles(
         data=tuple(map(Path, settings["data"].values())),
         programs=tuple(Path(command[0]) for command in settings["programs"].values()),
         pipes=(Path(pipes),) if pipes else (),

@@ -12,18 +12,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from operations.matrix.cublas import WORK_AREA_BYTES
+from operations.plugins import sgemm
 from remote_gpu.client import Graph
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.backends import staging
 from remote_gpu.worker.backends.base import DeviceMemory
-from remote_gpu.worker.backends.cublas import WORK_AREA_BYTES
 from remote_gpu.worker.backends.cuda import CudaBackend, open_cuda
 from remote_gpu.worker.cards.card import Card, Watchdog
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations import sgemm
 from remote_gpu.worker.registry import load_registry
 from tests.contract.cuda_payloads import check_payloads, copies, pinned_bytes
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from operations.kernels.source import read_source
 from remote_gpu.client import Graph, OpFailed
 from remote_gpu.client.device import OpResult
 from remote_gpu.client.graph import GraphResult, run_graph
 from remote_gpu.wire.frames import flat_views
 from remote_gpu.worker.backends.choice import open_backend
-from remote_gpu.worker.kernels.source import read_source
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context

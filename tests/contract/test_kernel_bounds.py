@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operations.kernels.source import Source, read_source
 from remote_gpu.client import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.backends.base import DeviceMemory, HostMemory
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.backends.choice import open_backend
-from remote_gpu.worker.kernels.source import Source, read_source
 from remote_gpu.worker.memory.quota import Quota
 
 pytest.importorskip("pyopencl", reason="the opencl extra is not installed")

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks.remote_gpu.sgemm_kernels import NAIVE, TILED
+from operations.kernels.source import read_source
+from operations.matrix.product import BLOCKED, Kernel
 from remote_gpu.client import OpFailed
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.backends.choice import open_backend
-from remote_gpu.worker.backends.matrix_product import BLOCKED, Kernel
-from remote_gpu.worker.kernels.source import read_source
 from remote_gpu.worker.memory.quota import Quota
 
 N = 16

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from operations.kernels.source import read_source
 from remote_gpu.wire.errors import OpFailed
-from remote_gpu.worker.kernels.source import read_source
 from tests.contract.kernel_programs import STRUCTURES, Program
 
 #: Overflow, shifts and divisions have no meaning in C that a check depends on.

@@ -31,7 +31,7 @@ from tests.host_hello import host_hello
 from tests.integration.test_ssgmd_process import Host
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("corekit", "gpu_scheduler", "contract", "fdl", "remote_gpu")
+PACKAGES = ("corekit", "gpu_scheduler", "contract", "fdl", "remote_gpu", "operations")
 
 #: file → what stands there today → what stands there in the newer build
 NEWER = {

@@ -168,7 +168,7 @@ def test_the_screen_names_its_extra_where_it_is_missing(bare: Installation, tmp_
 OFFERS = {
     "scheduler": "uvloop",
     "monitor": "pynvml gpu_scheduler.monitor.drivers.nvml",
-    "host": "pynvml numpy onnxruntime remote_gpu.worker.operations.sequence_search rapidocr cv2",
+    "host": "pynvml numpy onnxruntime operations.plugins.sequence_search rapidocr cv2",
     "operations": "numpy cryptography rapidocr cv2 pyopal",
     "postgres": "psycopg gpu_scheduler.daemon.log.engines.postgres",
     "opencl": "pyopencl remote_gpu.worker.backends.opencl",

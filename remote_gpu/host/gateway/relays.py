@@ -25,7 +25,7 @@ from remote_gpu.client.transport.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.rpcbind import unregister
 from remote_gpu.host.servers.server import Server, free_port
-from remote_gpu.host.workers.sandboxes import Sandboxes
+from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware import ServerLease, VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello

@@ -22,9 +22,9 @@ from pathlib import Path
 from corekit.aio.process import guarded
 from remote_gpu.host.environment import INHERITED
 from remote_gpu.host.servers.rpcbind import unregister
-from remote_gpu.host.workers.sandboxes import HostSandbox
+from remote_gpu.isolation.bind_mounts import closed_above
+from remote_gpu.isolation.sandboxes import HostSandbox
 from remote_gpu.middleware import ServerCommand
-from remote_gpu.worker.isolation.bind_mounts import closed_above
 
 _LOOK_S = 0.02  #: between two checks of the ports it listens on, or of the processes left
 #: Ports below those of Linux' outgoing connections (ip_local_port_range): a free one stays free

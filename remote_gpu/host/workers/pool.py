@@ -25,15 +25,15 @@ from corekit.ids import HostId
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.devices.emulation import EmulatedDevices
 from remote_gpu.host.environment import spawner_variables
-from remote_gpu.host.workers.sandboxes import HostSandbox, Sandboxes
 from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.host.workers.worker import Worker
+from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.sandboxes import HostSandbox, Sandboxes
 from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker import control
 from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.emulation.devices import Emulation
-from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs.programs import Program
 

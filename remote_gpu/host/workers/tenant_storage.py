@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from remote_gpu.host.workers.removal import remove_tree
+from remote_gpu.isolation.removal import remove_tree
 
 #: Four tenants' limits: a kept content saves a transfer, and the disk is the host's.
 HOST_BYTES_MAX = 16 << 30

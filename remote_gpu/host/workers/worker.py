@@ -30,9 +30,9 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import LENGTH_S_MAX
 from remote_gpu.host.warm.table import CardLimits
-from remote_gpu.host.workers.sandboxes import HostSandbox
+from remote_gpu.isolation.cgroup import Group
+from remote_gpu.isolation.sandboxes import HostSandbox
 from remote_gpu.worker import control
-from remote_gpu.worker.isolation.cgroup import Group
 
 logger = logging.getLogger(__name__)
 

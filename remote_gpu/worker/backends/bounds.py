@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from operations.kernels.source import GROUP_ITEMS_MAX, Source
+from operations.kernels.translator.translate import Signature
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.backends.base import Backend, Bound, DeviceMemory, Kernel, Program
-from remote_gpu.worker.kernels.source import GROUP_ITEMS_MAX, Source
-from remote_gpu.worker.kernels.translator.translate import Signature
 from remote_gpu.worker.memory.quota import Quota
 
 _WORD_BYTES = 4

@@ -18,6 +18,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from operations.kernels.cuda import shared_offsets
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, Kernel, Program
@@ -27,7 +28,6 @@ from remote_gpu.worker.backends.staging import Staging
 from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.cards.errors import CardError, effect_of
 from remote_gpu.worker.cards.pinned import PinnedBlock
-from remote_gpu.worker.kernels.cuda import shared_offsets
 from remote_gpu.worker.memory.memory import Memory
 from remote_gpu.worker.memory.quota import Quota
 

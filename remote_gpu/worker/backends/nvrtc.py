@@ -17,8 +17,8 @@ from typing import Any
 
 from cuda.bindings import nvrtc
 
+from operations.kernels.cuda import to_cuda
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.kernels.cuda import to_cuda
 
 _OPTIONS = ("--device-as-default-execution-space", "--std=c++17", "--extra-device-vectorization")
 _LOG_CHARS_MAX = 1500  #: of a compiler's log, from its beginning

@@ -18,10 +18,10 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.graphs import check_content_id
 from remote_gpu.worker.arguments import Arguments
-from remote_gpu.worker.inference.declared_sizes import check_declared_sizes
 from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.store.contents import Contents
+from remote_gpu.worker.store.declared_sizes import check_declared_sizes
 
 T = TypeVar("T")
 

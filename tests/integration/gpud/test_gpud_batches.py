@@ -13,8 +13,8 @@ import numpy as np
 
 from gpu_scheduler.model import Batch
 from gpu_scheduler.protocol.host import Install
+from operations.numpy_arrays import Array
 from remote_gpu.client import Devices, Operations, OpFailed, Refused, connect
-from remote_gpu.worker.memory.arrays import Array
 from tests.integration.gpud.conftest import WAIT_S, Gpud, until
 
 WIDTH = 64

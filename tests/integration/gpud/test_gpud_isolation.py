@@ -26,7 +26,7 @@ import pytest
 
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.client import Graph, OpFailed, Refused, Session, connect
-from remote_gpu.worker.isolation import probe, system
+from remote_gpu.isolation import probe, system
 from tests.unit.operations.test_hostile_models import reading
 
 from .conftest import Gpud, lives, until

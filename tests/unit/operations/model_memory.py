@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from operations.inference.model import Model
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.inference.model import Model
 
 MIB = 1 << 20
 

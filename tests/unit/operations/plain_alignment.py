@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from remote_gpu.worker.alignment.scoring import ALPHABET, BLOSUM62
+from operations.alignment.scoring import ALPHABET, BLOSUM62
 
 _SCORES = {
     (a, b): int(BLOSUM62[i, j]) for i, a in enumerate(ALPHABET) for j, b in enumerate(ALPHABET)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from operations import aes
+from operations.plugins.aes_cbc import KernelCbc, OpensslCbc
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.ciphers import aes
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations.aes_cbc import KernelCbc, OpensslCbc
 from tests.unit.operations.conftest import Card
 
 #: NIST SP 800-38A, appendix F.2: CBC with keys of 128, 192 and 256 bits.

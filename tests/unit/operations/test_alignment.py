@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from remote_gpu.worker.alignment import locate as placing
-from remote_gpu.worker.alignment import scoring
-from remote_gpu.worker.alignment.database import Database, DatabaseCache
-from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
-from remote_gpu.worker.alignment.locate import Placement, locate
+from operations.alignment import locate as placing
+from operations.alignment import scoring
+from operations.alignment.database import Database, DatabaseCache
+from operations.alignment.fasta import FastaError, Protein, parse_fasta
+from operations.alignment.locate import Placement, locate
 from tests.unit.operations.plain_alignment import Found, align
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/sequence-search"

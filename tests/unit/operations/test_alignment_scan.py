@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from operations.alignment import scan, scoring
+from operations.alignment.database import Database
+from operations.alignment.fasta import Protein
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.alignment import scan, scoring
-from remote_gpu.worker.alignment.database import Database
-from remote_gpu.worker.alignment.fasta import Protein
 from remote_gpu.worker.backends.base import Backend
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context

@@ -9,10 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations.arrays import (
+from operations.plugins.arrays import (
     BINARY,
     DTYPES,
     REDUCTIONS,
@@ -22,6 +19,9 @@ from remote_gpu.worker.operations.arrays import (
     Map,
     Reduce,
 )
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.operation import Context
 from tests.unit.operations.conftest import Card
 
 Array = npt.NDArray[Any]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operations.numpy_arrays import Array
+from operations.plugins.arrays import BINARY, DTYPES, REDUCTIONS, UNARY
 from remote_gpu.client import Local, OpFailed, OpResult
 from remote_gpu.wire.frames import BufferLike
-from remote_gpu.worker.memory.arrays import Array
-from remote_gpu.worker.operations.arrays import BINARY, DTYPES, REDUCTIONS, UNARY
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from operations.inference.batching import Batcher
+from operations.numpy_arrays import Array
 from remote_gpu.client import Graph
 from remote_gpu.worker.arguments import Arguments, Signature
-from remote_gpu.worker.inference.batching import Batcher
 from remote_gpu.worker.lane import Runner
-from remote_gpu.worker.memory.arrays import Array
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.registry import Registry

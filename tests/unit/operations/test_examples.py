@@ -14,8 +14,8 @@ import pytest
 from fdl.diagnostics import FileFacts
 from fdl.lint.lint import lint
 from fdl.parse import parse
+from operations.alignment.fasta import parse_fasta
 from remote_gpu.client import Local
-from remote_gpu.worker.alignment.fasta import parse_fasta
 from tests.drivers import needs_cpu_driver
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from operations.inference.model import Model
+from operations.recognition.classes import TEXT_DIRECTION, find_classifier
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import content_id
-from remote_gpu.worker.inference.classes import TEXT_DIRECTION, find_classifier
-from remote_gpu.worker.inference.declared_sizes import declared_sizes
-from remote_gpu.worker.inference.model import Model
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.store.contents import Contents
+from remote_gpu.worker.store.declared_sizes import declared_sizes
 from remote_gpu.worker.store.resources import Resources, Sessions
 
 FLOAT, UINT8, INT64, STRING = 1, 2, 7, 8  # TensorProto.DataType

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from operations.recognition.engine import model_paths
 from remote_gpu.client import Local, Operations, OpFailed
-from remote_gpu.worker.recognition.engine import model_paths
 
 IMAGES = Path(__file__).resolve().parents[3] / "fdl/examples/text-recognition/input"
 CLASSIFIER: dict[str, Any] = {

@@ -8,14 +8,14 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
+from operations.inference.model import ON_CPU, Model, check_cuda, processor_of
+from operations.matrix import cublas
+from operations.recognition.engine import Device, Recognizer, model_paths
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.backends import cublas
 from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.cards.card import Card
-from remote_gpu.worker.inference.model import ON_CPU, Model, check_cuda, processor_of
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.recognition.engine import Device, Recognizer, model_paths
 
 FOR_CPUS = "CUDAExecutionProvider" not in onnxruntime.get_available_providers()
 only_for_cpus = pytest.mark.skipif(not FOR_CPUS, reason="this ONNX Runtime serves cards")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from benchmarks.remote_gpu.sgemm_kernels import OPERATIONS, SOURCE
+from operations.kernels.source import read_source
+from operations.matrix.product import source
+from operations.plugins import sgemm
 from remote_gpu.wire.errors import OpFailed
-from remote_gpu.worker.backends.matrix_product import source
-from remote_gpu.worker.kernels.source import read_source
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations import sgemm
 from remote_gpu.worker.registry import Registry
 from tests.drivers import needs_cpu_driver
 from tests.unit.operations.conftest import Card

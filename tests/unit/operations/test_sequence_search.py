@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from operations.alignment import scan, scoring
+from operations.alignment.database import Database
+from operations.alignment.fasta import Protein
+from operations.plugins.sequence_search import HEADER, KernelSearch, SequenceSearch
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.alignment import scan, scoring
-from remote_gpu.worker.alignment.database import Database
-from remote_gpu.worker.alignment.fasta import Protein
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations.sequence_search import HEADER, KernelSearch, SequenceSearch
 from tests.drivers import needs_cpu_driver
 from tests.unit.operations.conftest import Card
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from operations.plugins.text_recognition import TextRecognition
+from operations.recognition import engine
+from operations.recognition.image import ImageError, decode
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations.text_recognition import TextRecognition
-from remote_gpu.worker.recognition import engine
-from remote_gpu.worker.recognition.image import ImageError, decode
 
 IMAGES = Path(__file__).resolve().parents[3] / "fdl/examples/text-recognition/input"
 TEXTS = {

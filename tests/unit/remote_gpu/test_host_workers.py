@@ -23,10 +23,10 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from remote_gpu.host.gateway.frames import Peer
-from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.host.workers.worker import Worker
+from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.worker import control
-from remote_gpu.worker.isolation.policy import Policy
 
 pytestmark = pytest.mark.asyncio
 

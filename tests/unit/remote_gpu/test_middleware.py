@@ -190,8 +190,7 @@ def test_a_server_sees_cuda_devices_by_uuid_and_none_of_a_lease_without_one() ->
 
 #: A middleware of another package or of a copied tree: one file.
 EXAMPLE = """
-from remote_gpu.middleware.base import Middleware, ServerCommand, Summary, addresses
-from remote_gpu.wire.variables import ADDRESS, ClientRules
+from remote_gpu.api import ADDRESS, ClientRules, Middleware, ServerCommand, Summary, addresses
 
 
 class Example(Middleware):
@@ -274,7 +273,16 @@ def test_a_middleware_is_one_file_in_a_copy_of_the_tree(copied_tree: Path) -> No
 @pytest.fixture
 def copied_tree(tmp_path: Path) -> Path:
     """The sources as far as git knows or would add them, without the tests."""
-    folders = ("corekit", "contract", "gpu_scheduler", "remote_gpu", "fdl", "orchgpu", "tools")
+    folders = (
+        "corekit",
+        "contract",
+        "gpu_scheduler",
+        "remote_gpu",
+        "operations",
+        "fdl",
+        "orchgpu",
+        "tools",
+    )
     root = generated.ROOT
     paths = [path for folder in folders for path in (root / folder).rglob("*") if path.is_file()]
     functions = (root / "lambda_functions").rglob("*.py")

@@ -201,11 +201,9 @@ def _model(answer: Answer) -> tuple[Callable[[], object], Card] | None:
     """A run of a small model and its card, after one that had too little memory; None: this ONNX
     Runtime serves no cards."""
     try:
-        models = importlib.import_module("remote_gpu.worker.inference.model")
+        models = importlib.import_module("operations.inference.model")
         models.check_cuda()
-        path: Path = importlib.import_module("remote_gpu.worker.recognition.engine").model_paths()[
-            "Cls"
-        ]
+        path: Path = importlib.import_module("operations.recognition.engine").model_paths()["Cls"]
     except (ImportError, OSError, OpFailed) as error:
         answer.notes.append(f"ONNX Runtime is not looked at: {error}.")
         return None

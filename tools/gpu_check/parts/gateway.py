@@ -11,9 +11,9 @@ from benchmarks.remote_gpu.card import Resident, best_s
 from benchmarks.remote_gpu.host import from_elsewhere
 from benchmarks.remote_gpu.transport import Floor
 from benchmarks.report import Figure
+from operations.matrix.cublas import Cublas
+from operations.matrix.product import BLOCKED, Method
 from remote_gpu.client import Lane
-from remote_gpu.worker.backends.cublas import Cublas
-from remote_gpu.worker.backends.matrix_product import BLOCKED, Method
 from remote_gpu.worker.memory.quota import Quota
 from tools.gpu_check.first_device import first_backend
 from tools.gpu_check.part import Answer, Part, Target

@@ -11,7 +11,7 @@ import struct
 import sys
 from pathlib import Path
 
-from remote_gpu.worker.isolation import bind_mounts, namespaces, places, privileges, seccomp, users
+from remote_gpu.isolation import bind_mounts, namespaces, places, privileges, seccomp, users
 
 _ABSENT = {
     444: errno.ENOSYS,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from remote_gpu.worker.arguments import Arguments, Signature
-from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
+from remote_gpu.api import Arguments, Context, CpuOperation, Limits, Outcome, Signature
 
 #: Beside this file, not in a package: an operator's operation finds its modules as programs do.
 attempts = importlib.import_module("attempts")

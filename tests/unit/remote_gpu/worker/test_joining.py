@@ -11,13 +11,13 @@ from functools import partial
 import numpy as np
 import pytest
 
+from operations.inference.batching import Batcher, charged
+from operations.numpy_arrays import Array
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Limits
-from remote_gpu.worker.inference.batching import Batcher, charged
 from remote_gpu.worker.joining import BatchLanes, Caller, Callers
 from remote_gpu.worker.lane import LaneServer, Runner
-from remote_gpu.worker.memory.arrays import Array
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.registry import load_registry

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operations.plugins.exec import Exec
 from remote_gpu.client.transport.readiness import readable
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations.exec import Exec
 from remote_gpu.worker.programs import programs
 from remote_gpu.worker.programs.programs import (
     CompletedProgram,

@@ -14,8 +14,7 @@ from remote_gpu.worker.operation import Context
 from remote_gpu.worker.registry import load_registry
 
 OPERATION = """
-from remote_gpu.worker.arguments import Port, Signature
-from remote_gpu.worker.operation import CpuOperation, Limits
+from remote_gpu.api import CpuOperation, Limits, Port, Signature
 
 class Reverse(CpuOperation):
     name = "reverse"

@@ -1,0 +1,1 @@
+"""Products of matrices on a device, by our kernels or by cuBLAS."""

@@ -1,0 +1,89 @@
+"""The public names of `remote_gpu`: what operations and middlewares import, of this tree or others.
+
+`docs/operations.md` and `docs/middlewares.md` describe them; other modules may move.
+"""
+
+from typing import TYPE_CHECKING
+
+from remote_gpu.middleware.base import (
+    Middleware,
+    RpcProgram,
+    ServerCommand,
+    ServerLease,
+    Summary,
+    VisibleDevices,
+    addresses,
+    device_variables,
+)
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import BufferLike, Meta
+from remote_gpu.wire.graphs import CONTENT_PREFIX, Scalar
+from remote_gpu.wire.uses import DATA
+from remote_gpu.wire.variables import ADDRESS, ClientRules
+from remote_gpu.worker.arguments import (
+    Arguments,
+    Flag,
+    Integer,
+    Number,
+    Port,
+    Signature,
+    Structure,
+    Text,
+)
+from remote_gpu.worker.backends.base import Backend, Bound, DeviceMemory, Program
+from remote_gpu.worker.backends.calls import Call, calls_of
+from remote_gpu.worker.backends.ordinals import visible_ordinal
+from remote_gpu.worker.cards.card import Card
+from remote_gpu.worker.joining import Caller, registered_model
+from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Operation, Outcome
+from remote_gpu.worker.programs.programs import OUTPUT_BYTES_MAX, run_program
+
+if TYPE_CHECKING:  # its library is an extra of its own
+    from remote_gpu.worker.backends.cuda import CudaBackend as CudaBackend
+
+__all__ = [
+    "ADDRESS",
+    "Arguments",
+    "Backend",
+    "Bound",
+    "BufferLike",
+    "CONTENT_PREFIX",
+    "Call",
+    "Caller",
+    "Card",
+    "ClientRules",
+    "Context",
+    "CpuOperation",
+    "DATA",
+    "DeviceMemory",
+    "Flag",
+    "Integer",
+    "Limits",
+    "Meta",
+    "Middleware",
+    "Number",
+    "OUTPUT_BYTES_MAX",
+    "OpCode",
+    "OpFailed",
+    "Operation",
+    "Outcome",
+    "Port",
+    "Program",
+    "Quota",
+    "RpcProgram",
+    "Scalar",
+    "ServerCommand",
+    "ServerLease",
+    "Signature",
+    "Structure",
+    "Summary",
+    "Text",
+    "VisibleDevices",
+    "addresses",
+    "calls_of",
+    "device_variables",
+    "registered_model",
+    "run_program",
+    "visible_ordinal",
+]

@@ -1,1 +1,0 @@
-"""Ciphers on devices."""
