@@ -1,4 +1,4 @@
-"""What looks like a secret in clear: lint warns of it, results and shown files hide it. Pure."""
+"""Texts that look like secrets in clear: lint warns of them, outputs hide them. Pure."""
 
 from __future__ import annotations
 

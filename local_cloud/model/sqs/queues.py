@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from corekit.decode import only_known
 from corekit.ids import IdSource
 from corekit.values import Value
-from corekit.walk import only_known
 from local_cloud.model.arns import Account, arn_name, is_queue_name
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.recorder import NullRecorder, Recorder, part
