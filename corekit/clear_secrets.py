@@ -1,4 +1,4 @@
-"""Text that looks like a secret in clear: lint warns of it, results and files hide it. Pure."""
+"""Texts that look like secrets in clear: lint warns of them, outputs hide them. Pure."""
 
 from __future__ import annotations
 

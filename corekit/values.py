@@ -67,41 +67,29 @@ _Check = Callable[[Any], str | None]
 
 def checked(value: Value) -> None:
     """Check the fields of a value against their declared limits. Raises INVALID."""
-    _checker(type(value))(value)
+    for name, default, check in _checks(type(value)):
+        given = getattr(value, name)
+        if given is not default and given is not None and (problem := check(given)) is not None:
+            raise invalid(f"{name} {problem}")
 
 
 @functools.cache
-def _checker(cls: type[Value]) -> Callable[[Value], None]:
-    """A function for one class, made from source as `dataclasses` makes `__init__`: it runs for
-    every value, most of whose fields have their defaults.
-    """
+def _checks(cls: type[Value]) -> tuple[tuple[str, object, _Check], ...]:
+    """The fields of a class that have limits: name, default and check."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    names: dict[str, object] = {"invalid": invalid}
-    lines = ["def check(value):", " pass"]
-    for field_ in msgspec.structs.fields(cls):
-        name, problem = field_.name, _check_of(hints[field_.name])
-        if problem is None:
-            continue
-        names |= {f"default_{name}": field_.default, f"problem_{name}": problem}
-        lines += [
-            f" found = value.{name}",
-            f" if found is not default_{name} and found is not None:",
-            f"  if (problem := problem_{name}(found)) is not None:",
-            f"   raise invalid(f'{name} {{problem}}')",
-        ]
-    exec("\n".join(lines), names)  # noqa: S102  # names of fields and nothing else
-    return typing.cast("Callable[[Value], None]", names["check"])
+    checks = ((one, check_of(hints[one.name])) for one in msgspec.structs.fields(cls))
+    return tuple((one.name, one.default, check) for one, check in checks if check is not None)
 
 
-def _check_of(hint: Any) -> _Check | None:
+def check_of(hint: Any) -> _Check | None:
     """The check of a type's limits: of `X | None` those of X, of a tuple those of its items too."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         own = [_limits(meta) for meta in hint.__metadata__ if isinstance(meta, Meta)]
-        return _first([_check_of(inner[0]), *own])
+        return _first([check_of(inner[0]), *own])
     if origin in (typing.Union, types.UnionType):
-        return _first([_check_of(one) for one in inner])
-    item = _check_of(inner[0]) if origin is tuple else None
+        return _first([check_of(one) for one in inner])
+    item = check_of(inner[0]) if origin is tuple else None
     if item is None:
         return None
     return lambda found: next((p for one in found if (p := item(one)) is not None), None)

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from corekit.metrics.exposition import LabelValues
-from corekit.metrics.metric import Kind, Metric, Unit
+from corekit.metrics import METRICS, Kind, LabelValues
 from orchgpu.metrics import Family, Histogram
 
 #: CloudWatch's names of units; a unit that it lacks is `None` there.
-_UNITS: Mapping[Unit, str] = {
-    Unit.NONE: "Count",
-    Unit.SECONDS: "Seconds",
-    Unit.BYTES: "Bytes",
-    Unit.PERCENT: "Percent",
-}
+_UNITS = {"1": "Count", "s": "Seconds", "bytes": "Bytes", "%": "Percent"}
 #: Labels by name and value: the dimensions of one line.
 Dimensions = tuple[tuple[str, str], ...]
 
@@ -36,19 +30,19 @@ class EmbeddedMetrics:
     ) -> Iterator[dict[str, object]]:
         """One object for each set of dimensions."""
         found: dict[Dimensions, dict[str, tuple[float, str]]] = {}
-        for metric, samples in families:
+        for name, samples in families:
+            rises = METRICS[name].kind is Kind.COUNTER
             for labels, value in samples:
-                added = self._added(metric.name, labels, value, rises=metric.kind is Kind.COUNTER)
-                dimensions = _dimensions(metric, labels)
-                found.setdefault(dimensions, {})[metric.name] = (added, _unit(metric))
-        for metric, series in histograms:
+                added = self._added(name, labels, value, rises=rises)
+                found.setdefault(_dimensions(name, labels), {})[name] = (added, _unit(name))
+        for name, series in histograms:
             for labels, seen in series:
-                of = found.setdefault(_dimensions(metric, labels), {})
-                for name, value, unit in (
-                    (f"{metric.name}_sum", seen.total, _unit(metric)),
-                    (f"{metric.name}_count", seen.count, "Count"),
+                of = found.setdefault(_dimensions(name, labels), {})
+                for part, value, unit in (
+                    (f"{name}_sum", seen.total, _unit(name)),
+                    (f"{name}_count", seen.count, "Count"),
                 ):
-                    of[name] = (self._added(name, labels, value, rises=True), unit)
+                    of[part] = (self._added(part, labels, value, rises=True), unit)
         for dimensions, values in sorted(found.items()):
             yield self._line(dimensions, values, wall_s)
 
@@ -73,9 +67,9 @@ class EmbeddedMetrics:
         return {"_aws": about, **dict(dimensions), **figures}
 
 
-def _dimensions(metric: Metric, labels: LabelValues) -> Dimensions:
-    return tuple(zip(metric.label_names, labels, strict=True))
+def _dimensions(name: str, labels: LabelValues) -> Dimensions:
+    return tuple(zip(METRICS[name].labels, labels, strict=True))
 
 
-def _unit(metric: Metric) -> str:
-    return _UNITS.get(metric.unit, "None")
+def _unit(name: str) -> str:
+    return _UNITS.get(METRICS[name].unit, "None")

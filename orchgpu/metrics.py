@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from contract.result import SECRET_REFUSED
 from contract.states import JobState, Reason
 from corekit.aio.clock import Clock
-from corekit.metrics import catalogue
-from corekit.metrics.exposition import LabelValues, Observations, Sample, family, histogram
-from corekit.metrics.metric import Metric
+from corekit.metrics import LabelValues, Observations, Sample, family, histogram
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job
 
-#: A metric with its samples.
-Family = tuple[Metric, Sequence[Sample]]
-#: A histogram with its series.
-Histogram = tuple[Metric, Sequence[tuple[LabelValues, Observations]]]
+#: The name of a metric with its samples.
+Family = tuple[str, Sequence[Sample]]
+#: The name of a histogram with its series.
+Histogram = tuple[str, Sequence[tuple[LabelValues, Observations]]]
 Counts = Counter[LabelValues]
 
-_OWN_TIME = catalogue.ORCHESTRATOR_OWN_TIME
+_OWN_TIME = "orchgpu_job_own_seconds"
+#: Seconds: upper bounds of the buckets of that histogram.
+_OWN_TIME_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class OrchestratorMetrics:
         """Add the own time of a job that finished here."""
         series = self.own_time.get((function,))
         if series is None:
-            series = self.own_time[(function,)] = Observations(_OWN_TIME.buckets)
+            series = self.own_time[(function,)] = Observations(_OWN_TIME_BOUNDS)
         series.observe(own_s)
 
     def _opened(self, function: str, event: on.Event | None) -> None:
@@ -94,16 +94,16 @@ class OrchestratorMetrics:
     def families(self) -> Iterator[Family]:
         """All metrics but the histogram, with their samples."""
         names = [(name,) for name in self.functions]
-        yield catalogue.ORCHESTRATOR_BACKLOG, sorted(self.backlog.items())
-        yield catalogue.ORCHESTRATOR_OLDEST, self._oldest()
-        yield catalogue.ORCHESTRATOR_RECEIVED, _with_zeros(self.received, names)
+        yield "orchgpu_backlog_messages", sorted(self.backlog.items())
+        yield "orchgpu_oldest_message_age_seconds", self._oldest()
+        yield "orchgpu_messages_received_total", _with_zeros(self.received, names)
         in_hand: Counts = Counter((j.function.name, j.state.value) for j in self.jobs.values())
-        yield catalogue.ORCHESTRATOR_JOBS, sorted(in_hand.items())
-        yield catalogue.ORCHESTRATOR_FINISHED, sorted(self.finished.items())
-        yield catalogue.ORCHESTRATOR_ATTEMPTS, sorted(self.attempts.items())
-        yield catalogue.ORCHESTRATOR_DEAD_LETTERS, _with_zeros(self.dead_letters, names)
-        yield catalogue.ORCHESTRATOR_REFUSED_SECRETS, _with_zeros(self.refused_secrets, names)
-        yield catalogue.ORCHESTRATOR_CONNECTED, [((), int(self.connected))]
+        yield "orchgpu_jobs", sorted(in_hand.items())
+        yield "orchgpu_jobs_finished_total", sorted(self.finished.items())
+        yield "orchgpu_attempts_total", sorted(self.attempts.items())
+        yield "orchgpu_dead_letters_total", _with_zeros(self.dead_letters, names)
+        yield "orchgpu_refused_secrets_total", _with_zeros(self.refused_secrets, names)
+        yield "orchgpu_scheduler_connected", [((), int(self.connected))]
 
     def histograms(self) -> Iterator[Histogram]:
         """The distributions, with their series."""
@@ -111,10 +111,10 @@ class OrchestratorMetrics:
 
     def lines(self) -> Iterator[str]:
         """All metrics in Prometheus' format."""
-        for metric, samples in self.families():
-            yield from family(metric, samples)
-        for metric, series in self.histograms():
-            yield from histogram(metric, series)
+        for name, samples in self.families():
+            yield from family(name, samples)
+        for name, series in self.histograms():
+            yield from histogram(name, series)
 
     def _oldest(self) -> list[Sample]:
         """The age of each function's oldest message in hand; 0 without one."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from corekit.metrics.catalogue import BY_PROGRAM
-from corekit.metrics.metric import Metric
+from corekit.metrics import METRICS, Metric
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics -->\n", "<!-- end of metrics -->"
@@ -21,7 +20,7 @@ TITLES = {
 
 def tables() -> str:
     """A section with a table for each program."""
-    return "\n".join(line for program in BY_PROGRAM for line in _section(program))
+    return "\n".join(line for program in TITLES for line in _section(program))
 
 
 def renewed(page: str) -> str:
@@ -35,12 +34,12 @@ def _section(program: str) -> Iterator[str]:
     yield f"\n### {TITLES[program]}\n"
     yield "| metric | type | unit | labels, and the bound on their values | meaning |"
     yield "| --- | --- | --- | --- | --- |"
-    yield from (_row(metric) for metric in BY_PROGRAM[program])
+    yield from (_row(metric) for metric in METRICS.values() if metric.program == program)
 
 
 def _row(metric: Metric) -> str:
-    labels = ", ".join(f"{label.name} ({label.bound})" for label in metric.labels)
-    cells = (f"`{metric.name}`", metric.kind.value, metric.unit.value, labels, metric.help)
+    labels = ", ".join(f"{name} ({bound})" for name, bound in metric.labels.items())
+    cells = (f"`{metric.name}`", metric.kind.value, metric.unit, labels, metric.help)
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from corekit.aio.http_server import listening
-from corekit.metrics.exposition import CONTENT_TYPE
+from corekit.metrics import CONTENT_TYPE
 from corekit.net.addresses import is_loopback, parse_address
 from corekit.net.browsers import foreign_part
 

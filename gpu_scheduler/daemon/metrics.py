@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import attrgetter
 
-from corekit.metrics import catalogue
-from corekit.metrics.exposition import LabelValues, counts, family, single
-from corekit.metrics.metric import Metric
+from corekit.metrics import LabelValues, counts, family, single
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.inventory.residents import Residents
@@ -83,7 +81,7 @@ def prometheus_lines(
     yield from _inventory(standing)
     yield from _usage_counts(standing.counts.usage_counts)
     yield from _workloads(standing.counts, names=standing.names_workloads)
-    yield from single(catalogue.LEADER, 1)
+    yield from single("ssgmd_leader", 1)
     yield from _journal(metrics, journal)
     yield from _devices(standing.hosts)
     yield from _dcgm(standing.hosts)
@@ -91,33 +89,33 @@ def prometheus_lines(
 
 
 def _requests(metrics: Metrics) -> Iterator[str]:
-    yield from counts(catalogue.REQUESTS, metrics.requests)
-    yield from counts(catalogue.ERRORS, metrics.errors)
-    yield from counts(catalogue.OUTCOMES, metrics.outcomes)
-    yield from counts(catalogue.LEASE_ENDS, metrics.lease_ends)
-    yield from counts(catalogue.LIMITED, metrics.limited)
-    yield from single(catalogue.PUSHES, metrics.pushes)
-    yield from single(catalogue.CONNECTIONS, metrics.connections)
+    yield from counts("ssgmd_requests_total", metrics.requests)
+    yield from counts("ssgmd_errors_total", metrics.errors)
+    yield from counts("ssgmd_outcomes_total", metrics.outcomes)
+    yield from counts("ssgmd_lease_ends_total", metrics.lease_ends)
+    yield from counts("ssgmd_limited_total", metrics.limited)
+    yield from single("ssgmd_pushes_total", metrics.pushes)
+    yield from single("ssgmd_connections", metrics.connections)
     admission = metrics.admission
     unauthenticated = 0 if admission is None else admission.unauthenticated
     buffered = 0 if admission is None else admission.buffered_bytes
-    yield from single(catalogue.UNAUTHENTICATED, unauthenticated)
-    yield from single(catalogue.BUFFERED, buffered)
+    yield from single("ssgmd_unauthenticated_connections", unauthenticated)
+    yield from single("ssgmd_buffered_bytes", buffered)
 
 
 def _inventory(standing: Standing) -> Iterator[str]:
     hosts = standing.hosts
     devices = [view for host in hosts for view in host.devices]
-    yield from counts(catalogue.LEASES, Counter(lease.state.value for lease in standing.leases))
-    yield from counts(catalogue.HOST_LEASES, _leases_by_host(standing))
-    yield from counts(catalogue.HOSTS, Counter(host.state.value for host in hosts))
+    yield from counts("ssgmd_leases", Counter(lease.state.value for lease in standing.leases))
+    yield from counts("ssgmd_host_leases", _leases_by_host(standing))
+    yield from counts("ssgmd_hosts", Counter(host.state.value for host in hosts))
     draining = sum(host.draining is not None for host in hosts if host.state is HostState.DRAINED)
-    yield from single(catalogue.HOSTS_DRAINING, draining)
-    yield from single(catalogue.HOSTS_FORGOTTEN, standing.counts.inventory.hosts_forgotten)
-    yield from single(catalogue.WAITING, standing.waiting)
-    yield from single(catalogue.DEVICES, len(devices))
-    yield from single(catalogue.MEMORY, sum(view.device.memory_mib for view in devices))
-    yield from single(catalogue.MEMORY_FREE, sum(view.memory_free_mib for view in devices))
+    yield from single("ssgmd_hosts_draining", draining)
+    yield from single("ssgmd_hosts_forgotten_total", standing.counts.inventory.hosts_forgotten)
+    yield from single("ssgmd_waiting_requests", standing.waiting)
+    yield from single("ssgmd_devices", len(devices))
+    yield from single("ssgmd_memory_mib", sum(view.device.memory_mib for view in devices))
+    yield from single("ssgmd_memory_free_mib", sum(view.memory_free_mib for view in devices))
 
 
 def _leases_by_host(standing: Standing) -> Counter[str]:
@@ -130,35 +128,35 @@ def _leases_by_host(standing: Standing) -> Counter[str]:
 
 def standby_lines(status: StandbyStatus) -> Iterator[str]:
     """The metrics of a standby."""
-    yield from single(catalogue.LEADER, 0)
-    yield from single(catalogue.EPOCH, status.epoch)
-    yield from single(catalogue.STANDBY_LAG, status.lag_s)
-    yield from single(catalogue.STANDBY_ITEM, status.item)
+    yield from single("ssgmd_leader", 0)
+    yield from single("ssgmd_epoch", status.epoch)
+    yield from single("ssgmd_standby_lag_seconds", status.lag_s)
+    yield from single("ssgmd_standby_log_item", status.item)
 
 
 def _journal(metrics: Metrics, journal: SchedulerJournal) -> Iterator[str]:
     figures, room = journal.figures, int(journal.has_room)
-    yield from single(catalogue.EPOCH, metrics.epoch)
-    yield from family(catalogue.JOURNAL_ENGINE, [((figures.engine,), 1)])
-    yield from single(catalogue.JOURNAL_BYTES, journal.size)
-    yield from single(catalogue.JOURNAL_HAS_ROOM, room)
-    yield from single(catalogue.JOURNAL_SYNCS, figures.syncs)
-    yield from single(catalogue.JOURNAL_SYNC_TIME, figures.sync_s)
-    yield from single(catalogue.JOURNAL_ENTRIES, figures.entries)
-    yield from single(catalogue.JOURNAL_RETRIES, figures.retries)
-    yield from single(catalogue.JOURNAL_WRITTEN, figures.bytes)
-    yield from single(catalogue.JOURNAL_COMPACTIONS, figures.compactions)
+    yield from single("ssgmd_epoch", metrics.epoch)
+    yield from family("ssgmd_journal_engine", [((figures.engine,), 1)])
+    yield from single("ssgmd_journal_bytes", journal.size)
+    yield from single("ssgmd_journal_has_room", room)
+    yield from single("ssgmd_journal_syncs_total", figures.syncs)
+    yield from single("ssgmd_journal_sync_seconds_total", figures.sync_s)
+    yield from single("ssgmd_journal_entries_total", figures.entries)
+    yield from single("ssgmd_journal_retries_total", figures.retries)
+    yield from single("ssgmd_journal_written_bytes_total", figures.bytes)
+    yield from single("ssgmd_journal_compactions_total", figures.compactions)
 
 
 def _usage_counts(usage_counts: UsageCounts) -> Iterator[str]:
     """The counts that the limits on waiting requests and records apply to."""
     total, keys = usage_counts.total, usage_counts.keys.items()
     records = [(("ended",), len(total.ended)), (("live",), total.live)]
-    yield from family(catalogue.RECORDS, records)
+    yield from family("ssgmd_records", records)
     waiting = sorted(((name,), tally.waiting) for name, tally in keys)
-    yield from family(catalogue.KEY_WAITING, waiting)
+    yield from family("ssgmd_key_waiting_requests", waiting)
     made = sorted(((name,), tally.records) for name, tally in keys)
-    yield from family(catalogue.KEY_RECORDS, made)
+    yield from family("ssgmd_key_records", made)
 
 
 #: Workloads with counters of their own: those with the most starts. Each has two, so a scrape has
@@ -171,7 +169,7 @@ def _workloads(counts: CoreCounts, *, names: bool) -> Iterator[str]:
     starts = counts.learned_times.starts()
     most = nlargest(WORKLOADS_MAX, starts.items(), key=lambda one: (sum(one[1]), one[0]))
     yield from family(
-        catalogue.WORKLOAD_STARTS,
+        "ssgmd_workload_starts_total",
         (
             (
                 (tenant, workload if names else workload_key(tenant, workload), start),
@@ -181,9 +179,9 @@ def _workloads(counts: CoreCounts, *, names: bool) -> Iterator[str]:
             for start, number in zip(("cold", "warm"), numbers, strict=True)
         ),
     )
-    yield from single(catalogue.EVICTIONS, counts.residents.evicted)
-    yield from single(catalogue.EVICTED, counts.residents.evicted_mib)
-    yield from single(catalogue.LOADED, counts.residents.loaded_mib)
+    yield from single("ssgmd_evictions_total", counts.residents.evicted)
+    yield from single("ssgmd_evicted_mib_total", counts.residents.evicted_mib)
+    yield from single("ssgmd_loaded_mib_total", counts.residents.loaded_mib)
 
 
 #: Live leases with metrics of their own; more would overload scrapers.
@@ -196,7 +194,7 @@ def _devices(hosts: Iterable[answers.HostView]) -> Iterator[str]:
     for metric, figure in _OF_DEVICES:
         yield from family(metric, ((labels, figure(view)) for labels, view in views))
     yield from family(
-        catalogue.DEVICE_HEALTH,
+        "ssgmd_device_health",
         (
             ((*labels, health.value), int(view.device.health is health))
             for labels, view in views
@@ -205,12 +203,12 @@ def _devices(hosts: Iterable[answers.HostView]) -> Iterator[str]:
     )
 
 
-_OF_DEVICES: tuple[tuple[Metric, Callable[[answers.DeviceView], int]], ...] = (
-    (catalogue.DEVICE_MEMORY, attrgetter("device.memory_mib")),
-    (catalogue.DEVICE_MEMORY_FREE, attrgetter("memory_free_mib")),
-    (catalogue.DEVICE_LEASES, lambda view: len(view.leases)),
-    (catalogue.DEVICE_RESIDENTS, lambda view: len(view.residents)),
-    (catalogue.DEVICE_RESIDENT_MEMORY, attrgetter("resident_mib")),
+_OF_DEVICES: tuple[tuple[str, Callable[[answers.DeviceView], int]], ...] = (
+    ("ssgmd_device_memory_mib", attrgetter("device.memory_mib")),
+    ("ssgmd_device_memory_free_mib", attrgetter("memory_free_mib")),
+    ("ssgmd_device_leases", lambda view: len(view.leases)),
+    ("ssgmd_device_residents", lambda view: len(view.residents)),
+    ("ssgmd_device_resident_mib", attrgetter("resident_mib")),
 )
 
 
@@ -230,21 +228,21 @@ def _dcgm(hosts: Iterable[answers.HostView]) -> Iterator[str]:
     ]
     used = [(labels, usage) for labels, _, usage in seen]
     yield from family(
-        catalogue.DCGM_UTILISATION, ((labels, usage.utilisation_pct) for labels, usage in used)
+        "DCGM_FI_DEV_GPU_UTIL", ((labels, usage.utilisation_pct) for labels, usage in used)
     )
     yield from family(
-        catalogue.DCGM_USED, ((labels, usage.memory_used_mib) for labels, usage in used)
+        "DCGM_FI_DEV_FB_USED", ((labels, usage.memory_used_mib) for labels, usage in used)
     )
     yield from family(
-        catalogue.DCGM_FREE,
+        "DCGM_FI_DEV_FB_FREE",
         ((labels, max(0, all_mib - usage.memory_used_mib)) for labels, all_mib, usage in seen),
     )
     yield from family(
-        catalogue.DCGM_TEMPERATURE,
+        "DCGM_FI_DEV_GPU_TEMP",
         ((labels, of.temperature_c) for labels, of in used if of.temperature_c is not None),
     )
     yield from family(
-        catalogue.DCGM_POWER,
+        "DCGM_FI_DEV_POWER_USAGE",
         ((labels, of.power_w) for labels, of in used if of.power_w is not None),
     )
 
@@ -264,10 +262,10 @@ def _leases(leases: tuple[Lease, ...]) -> Iterator[str]:
         )
 
 
-_OF_SHARES: tuple[tuple[Metric, Callable[[Share], int]], ...] = (
-    (catalogue.LEASE_MEMORY, attrgetter("memory_mib")),
-    (catalogue.LEASE_GUARANTEE, attrgetter("compute_guarantee_pct")),
-    (catalogue.LEASE_LIMIT, attrgetter("compute_limit_pct")),
+_OF_SHARES: tuple[tuple[str, Callable[[Share], int]], ...] = (
+    ("ssgmd_lease_memory_mib", attrgetter("memory_mib")),
+    ("ssgmd_lease_compute_guarantee_pct", attrgetter("compute_guarantee_pct")),
+    ("ssgmd_lease_compute_limit_pct", attrgetter("compute_limit_pct")),
 )
 
 

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from corekit.metrics import catalogue
-from corekit.metrics.exposition import family
+from corekit.metrics import family
 from gpu_scheduler.model import Device, Health
 
 
@@ -33,12 +32,10 @@ def monitor_lines(
     host: str, *, registered: bool, reports: ReportCounts, devices: Sequence[Device]
 ) -> Iterator[str]:
     """The metrics of one host's monitor."""
-    yield from family(catalogue.REGISTERED, [((host,), int(registered))])
+    yield from family("ssgm_monitor_registered", [((host,), int(registered))])
     outcomes = [((host, name), reports.outcomes[name]) for name in ("acknowledged", "failed")]
-    yield from family(catalogue.REPORTS, outcomes)
+    yield from family("ssgm_monitor_reports_total", outcomes)
     age_s = time.monotonic() - reports.acknowledged_at_s
-    yield from family(catalogue.REPORT_AGE, [((host,), round(age_s, 3))])
+    yield from family("ssgm_monitor_report_age_seconds", [((host,), round(age_s, 3))])
     health = Counter(device.health for device in devices)
-    yield from family(
-        catalogue.MONITOR_DEVICES, [((host, one.value), health[one]) for one in Health]
-    )
+    yield from family("ssgm_monitor_devices", [((host, one.value), health[one]) for one in Health])

@@ -16,10 +16,17 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from corekit.decode import Buffer, decode, decode_known, encode_json, fast_reader
+from corekit.decode import (
+    Buffer,
+    LoneSurrogate,
+    decode,
+    decode_known,
+    encode_json,
+    parse_json,
+    read_json,
+)
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
-from corekit.walk import LoneSurrogate, parse_json
 
 #: Version of the protocol. It rises when an older side would misread a message, not when a message
 #: has one more key; see docs/protocol.md, Versions.
@@ -75,8 +82,7 @@ class Body(NamedTuple):
 
     def read(self, cls: type[T], path: str = "") -> T:
         """The object as a `cls`. Raises INVALID, as BrokenFrame when the text is not an object."""
-        kind: Any = cls
-        found: T | None = fast_reader(kind)(self.text)
+        found = read_json(cls, self.text)
         return decode(cls, self.plain(), path) if found is None else found
 
     def read_known(self, cls: type[T], path: str = "") -> tuple[T, tuple[str, ...]]:
@@ -84,8 +90,7 @@ class Body(NamedTuple):
 
         Only for messages in which no key can change a request: events, answers, pushes.
         """
-        kind: Any = cls
-        found: T | None = fast_reader(kind)(self.text)
+        found = read_json(cls, self.text)
         return decode_known(cls, self.plain(), path) if found is None else (found, ())
 
     def plain(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Any, Generic, TypeVar, cast, get_args
 
-from corekit.decode import encode_json
+from corekit.decode import DEPTH_MAX, encode_json, is_deeper
 from corekit.errors import invalid
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Checked, Meta, Value, checked, field
@@ -65,7 +65,10 @@ def _network_problem(text: str) -> str | None:
 
 
 def _block_problem(block: Mapping[str, Any]) -> str | None:
-    size = len(encode_json(block)) if block else 0
+    text = encode_json(block) if block else b""
+    if text.count(b"[") + text.count(b"{") > DEPTH_MAX and is_deeper(block, DEPTH_MAX):
+        return f"is nested deeper than {DEPTH_MAX} levels"
+    size = len(text)
     return None if size <= BLOCK_BYTES_MAX else f"has {size} bytes; at most {BLOCK_BYTES_MAX}"
 
 

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from corekit.metrics import catalogue
-from corekit.metrics.exposition import family, single
+from corekit.metrics import family, single
 from orchgpu.web.http.sessions import Sessions
 from orchgpu.web.http.streams import Streams
 from orchgpu.web.model.picture import Picture
@@ -25,10 +24,10 @@ class ConsoleMetrics:
     def lines(self) -> Iterator[str]:
         """All lines of a scrape."""
         self.sessions.drop_ended()
-        yield from single(catalogue.CONSOLE_SESSIONS, len(self.sessions))
-        yield from single(catalogue.CONSOLE_STREAMS, len(self.streams))
-        yield from single(catalogue.CONSOLE_BATCHES, self.picture.batches.number)
+        yield from single("orchgpu_console_sessions", len(self.sessions))
+        yield from single("orchgpu_console_streams", len(self.streams))
+        yield from single("orchgpu_console_batches_total", self.picture.batches.number)
         counted = sorted(self.requests.items())
         samples = (((str(status),), float(count)) for status, count in counted)
-        yield from family(catalogue.CONSOLE_REQUESTS, samples)
-        yield from single(catalogue.CONSOLE_CONNECTED, int(self.picture.connected))
+        yield from family("orchgpu_console_requests_total", samples)
+        yield from single("orchgpu_console_scheduler_connected", int(self.picture.connected))

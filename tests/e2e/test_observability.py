@@ -10,11 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corekit.metrics.catalogue import (
-    BY_PROGRAM,
-    STANDBY_ITEM,
-    STANDBY_LAG,
-)
+from corekit.metrics import METRICS
 from tests.e2e.collector import Collector, Seen, collecting
 from tests.e2e.live import DEVICE, FunctionSpec, Live, live_system, until
 
@@ -88,10 +84,9 @@ def test_a_program_exposes_what_the_catalogue_has(
     observed: Observed, program: str, sections: tuple[str, ...]
 ) -> None:
     text = scrape(observed.live, program)
-    of_standbys = {STANDBY_LAG.name, STANDBY_ITEM.name}
-    defined = {metric.name for section in sections for metric in BY_PROGRAM[section]} - of_standbys
-    assert described(text) == defined
-    by_name = {m.name: m for section in sections for m in BY_PROGRAM[section]}
+    of_standbys = {"ssgmd_standby_lag_seconds", "ssgmd_standby_log_item"}
+    by_name = {name: metric for name, metric in METRICS.items() if metric.program in sections}
+    assert described(text) == set(by_name) - of_standbys
     for line in text.splitlines():
         match = SAMPLE.match(line)
         if match is None:
@@ -100,7 +95,7 @@ def test_a_program_exposes_what_the_catalogue_has(
         base = re.sub("_(bucket|sum|count)$", "", match[1])
         metric = by_name.get(match[1]) or by_name[base]
         labels = set(re.findall(r'(\w+)="', match[2] or "")) - {"le"}
-        assert labels == set(metric.label_names), line
+        assert labels == set(metric.labels), line
 
 
 def test_the_job_is_counted_where_it_went(observed: Observed) -> None:

@@ -27,7 +27,7 @@ from aiohttp import web
 from corekit.decode import encode, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
-from corekit.metrics.exposition import CONTENT_TYPE
+from corekit.metrics import CONTENT_TYPE
 from corekit.net.browsers import foreign_part
 from corekit.net.http_status import STATUS
 from corekit.suggest import did_you_mean

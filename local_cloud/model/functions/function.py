@@ -15,8 +15,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
+from corekit.decode import only_known
 from corekit.values import Value
-from corekit.walk import only_known
 from local_cloud.model.arns import arn_name
 from local_cloud.model.errors import refused
 from local_cloud.model.json_text import read_json

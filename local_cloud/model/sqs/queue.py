@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
+from corekit.decode import only_known
 from corekit.ids import IdSource
 from corekit.values import Value
-from corekit.walk import only_known
 from local_cloud.model.errors import refused
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings

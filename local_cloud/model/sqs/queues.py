@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from corekit.decode import only_known
 from corekit.ids import IdSource
-from corekit.walk import only_known
 from local_cloud.model.arns import Account, arn_name, is_queue_name
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.recorder import NullRecorder, Recorder, part

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from corekit.aio.newer import warn_ignored
-from corekit.walk import passing_over
+from corekit.decode import passing_over
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.recorder import Recorded
 from local_cloud.model.s3.notifications import Rule

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from corekit.decode import encode_json
+from corekit.decode import encode_json, parse_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.http_status import STATUS
-from corekit.walk import parse_json
 
 #: A request's JSON: a key, a name and a value.
 BODY_BYTES_MAX = 64 * 1024

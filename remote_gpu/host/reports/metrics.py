@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from corekit.metrics import catalogue
-from corekit.metrics.exposition import family
+from corekit.metrics import family
 from gpu_scheduler.monitor.link import HostLink
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.leases.table import Phase
@@ -19,16 +18,16 @@ def host_lines(daemon: HostDaemon[HostLink]) -> Iterator[str]:
     yield from link.metrics_lines()
     entries = list(table)
     phases = Counter(entry.phase for entry in entries)
-    yield from family(catalogue.HOST_INSTALLED, [(own, len(entries))])
+    yield from family("gpud_leases", [(own, len(entries))])
     yield from family(
-        catalogue.HOST_PHASES, [((*own, phase.value), phases[phase]) for phase in Phase]
+        "gpud_lease_phases", [((*own, phase.value), phases[phase]) for phase in Phase]
     )
-    yield from family(catalogue.HOST_STUCK, [(own, sum(entry.stuck for entry in entries))])
+    yield from family("gpud_leases_stuck", [(own, sum(entry.stuck for entry in entries))])
     warm = sum(len(found) for found in table.warm.residents().values())
-    yield from family(catalogue.HOST_WARM, [(own, warm)])
-    yield from family(catalogue.HOST_SESSIONS, [(own, gateway.sessions)])
+    yield from family("gpud_warm_workers", [(own, warm)])
+    yield from family("gpud_sessions", [(own, gateway.sessions)])
     ends = sorted(daemon.lease_ends.items())
-    yield from family(catalogue.HOST_LEASE_ENDS, [((*own, name), count) for name, count in ends])
+    yield from family("gpud_lease_ends_total", [((*own, name), count) for name, count in ends])
     refusals = sorted(gateway.refusals.items())
-    yield from family(catalogue.HOST_REFUSALS, [((*own, name), count) for name, count in refusals])
-    yield from family(catalogue.HOST_REFUSED_SECRETS, [(own, gateway.refused_secrets)])
+    yield from family("gpud_refusals_total", [((*own, name), count) for name, count in refusals])
+    yield from family("gpud_refused_secrets_total", [(own, gateway.refused_secrets)])

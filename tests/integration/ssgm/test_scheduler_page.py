@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from corekit.metrics.catalogue import BY_PROGRAM
+from corekit.metrics import METRICS
 from gpu_scheduler.daemon.access.keys import Role
 from gpu_scheduler.daemon.cli import main as ssgmd_command
 from gpu_scheduler.daemon.config import SETTINGS
@@ -199,5 +199,5 @@ def test_the_page_knows_every_word() -> None:
 def test_the_page_names_figures_that_exist() -> None:
     figures = set(re.findall(r"\b(?:ssgmd|DCGM_FI)_\w+", PAGE.read_text()))
     assert len(figures) > 8
-    names = {name for metric in BY_PROGRAM["ssgmd"] for name in metric.series}
+    names = {name for metric in METRICS.values() for name in metric.series}
     assert sorted(name for name in figures if name not in names) == []

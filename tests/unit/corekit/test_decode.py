@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corekit.decode import decode, decode_json, encode, encode_json, fast_reader
+from corekit.decode import decode, decode_json, encode, encode_json, read_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, field
-from corekit.walk import walker
 
 
 class Colour(StrEnum):
@@ -61,11 +60,11 @@ class Outer(Value):
             "Outer.colour: 'rde' is not one of red, blue; did you mean 'red'?",
         ),
         ({"name": "x", "flags": {"a": 1}}, "Outer.flags.a: expected true or false, got 1"),
-        ({"name": "x", "opaque": float("inf")}, "Outer.opaque: a number must be finite"),
+        ({"name": "x", "opaque": float("inf")}, "Outer.opaque: expected a number, got inf"),
         ({"name": "nobody"}, "Outer: name must be somebody's"),
         (
             {"name": "x", "inners": [{"size_mib": 1, "share": 10**400}]},
-            "Outer.inners[0].share: expected a number, got inf",
+            f"Outer.inners[0].share: expected a number, got 1{'0' * 56}...",
         ),
     ],
 )
@@ -78,7 +77,7 @@ def test_says_what_where_and_the_likely_word(value: Any, message: str) -> None:
 
 def test_deep_nesting_is_refused_before_it_is_walked() -> None:
     value: Any = 1
-    for _ in range(40):
+    for _ in range(80):
         value = [value]
     with pytest.raises(AppError, match="nested deeper"):
         decode(Outer, {"name": "x", "opaque": value})
@@ -117,7 +116,7 @@ def test_any_json_gives_a_value_or_a_typed_error(value: Any) -> None:
         decode(Outer, value)
 
 
-# ---------------------------------------------------------------------- the two readers agree
+# ---------------------------------------------------------------------- text and plain data
 
 _ODD = st.sampled_from(
     [
@@ -170,13 +169,11 @@ def said(call: Callable[[], Any]) -> Any:
 
 
 @given(_NEARLY)
-def test_the_fast_reader_accepts_what_the_walk_accepts_and_gives_the_same(value: Any) -> None:
-    expected = said(lambda: walker(Outer)(value, "Outer"))
-    assert said(lambda: decode(Outer, value)) == expected
-    text = json.dumps(value).encode()
-    fast = fast_reader(Outer)(text)
-    assert fast == (None if isinstance(expected, str) else expected)
-    assert fast is None or type(fast.inners) is tuple
+def test_text_and_plain_data_are_read_alike(value: Any) -> None:
+    expected = said(lambda: decode(Outer, value))
+    read = read_json(Outer, json.dumps(value).encode())
+    assert read == (None if isinstance(expected, str) else expected)
+    assert read is None or type(read.inners) is tuple
 
 
 @pytest.mark.parametrize(
@@ -193,7 +190,7 @@ def test_the_fast_reader_accepts_what_the_walk_accepts_and_gives_the_same(value:
         b'{"name": "\xed\xa0\x80"}',
     ],
 )
-def test_what_is_no_json_is_refused_by_both(text: bytes) -> None:
+def test_what_is_no_json_is_refused(text: bytes) -> None:
     with pytest.raises(AppError) as caught:
         decode_json(Outer, text)
     assert caught.value.message.startswith("Outer")

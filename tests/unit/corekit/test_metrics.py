@@ -4,36 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from corekit import metrics
 from corekit.aio.metrics_endpoint import metrics_endpoint
 from corekit.errors import AppError, ErrorCode
-from corekit.metrics.catalogue import BY_PROGRAM
-from corekit.metrics.exposition import CONTENT_TYPE, Observations, family, histogram, single
-from corekit.metrics.metric import Kind, Label, Metric
+from corekit.metrics import (
+    CONTENT_TYPE,
+    METRICS,
+    Kind,
+    Metric,
+    Observations,
+    family,
+    histogram,
+    single,
+)
 from tools import metrics_table
 
-ALL = [metric for metrics in BY_PROGRAM.values() for metric in metrics]
-TIMES = Metric("t_seconds", Kind.HISTOGRAM, "Times", (Label("f", "few"),), buckets=(0.1, 1.0))
+ALL = tuple(METRICS.values())
 
 
 def test_every_name_is_defined_once_and_bounded() -> None:
     names = [series for metric in ALL for series in metric.series]
     assert len(names) == len(set(names))
-    assert all(label.bound for metric in ALL for label in metric.labels)
+    rows = Path(metrics.__file__).with_suffix(".csv").read_text(encoding="utf-8").splitlines()
+    assert len(ALL) == sum(not row.startswith(("program|", "labels|")) for row in rows)
+    assert all(bound for metric in ALL for bound in metric.labels.values())
     assert all(metric.help for metric in ALL)
 
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
 def test_a_name_shows_type_and_unit(metric: Metric) -> None:
     assert re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", metric.name)
-    assert all(re.fullmatch("[a-zA-Z_]+", name) for name in metric.label_names)
+    assert all(re.fullmatch("[a-zA-Z_]+", name) for name in metric.labels)
     assert metric.name.endswith("_total") is (metric.kind is Kind.COUNTER)
+    assert metric.unit in ("1", "s", "bytes", "MiB", "%", "°C", "W")
     if metric.unit == "s":
         assert "_seconds" in metric.name
-    assert bool(metric.buckets) is (metric.kind is Kind.HISTOGRAM)
 
 
 def test_the_page_has_every_metric() -> None:
@@ -42,35 +52,31 @@ def test_the_page_has_every_metric() -> None:
 
 
 def test_labels_are_escaped() -> None:
-    metric = Metric("m", Kind.GAUGE, "A metric", (Label("a", "few"), Label("b", "few")))
-    lines = list(family(metric, [(("plain", 'q"\\\n'), 1.5)]))
+    name = "ssgm_monitor_devices"
+    lines = list(family(name, [(("plain", 'q"\\\n'), 1.5)]))
     assert lines == [
-        "# HELP m A metric",
-        "# TYPE m gauge",
-        r'm{a="plain",b="q\"\\\n"} 1.5',
+        f"# HELP {name} Devices that the probe finds",
+        f"# TYPE {name} gauge",
+        name + r'{host="plain",health="q\"\\\n"} 1.5',
     ]
 
 
 def test_a_sample_has_all_labels() -> None:
-    metric = Metric("m", Kind.GAUGE, "A metric", (Label("a", "few"),))
     with pytest.raises(ValueError, match="shorter"):
-        list(family(metric, [((), 1)]))
+        list(family("ssgm_monitor_devices", [(("h",), 1)]))
 
 
 def test_buckets_are_cumulative_and_include_their_bound() -> None:
-    seen = Observations(TIMES.buckets)
+    name, seen = "orchgpu_job_own_seconds", Observations((0.1, 1.0))
     for value in (0.1, 0.2, 1.0, 5.0):
         seen.observe(value)
-    assert list(histogram(TIMES, [(("x",), seen)]))[2:] == [
-        't_seconds_bucket{f="x",le="0.1"} 1',
-        't_seconds_bucket{f="x",le="1.0"} 3',
-        't_seconds_bucket{f="x",le="+Inf"} 4',
-        f't_seconds_sum{{f="x"}} {seen.total}',
-        't_seconds_count{f="x"} 4',
+    assert list(histogram(name, [(("x",), seen)]))[2:] == [
+        f'{name}_bucket{{function="x",le="0.1"}} 1',
+        f'{name}_bucket{{function="x",le="1.0"}} 3',
+        f'{name}_bucket{{function="x",le="+Inf"}} 4',
+        f'{name}_sum{{function="x"}} {seen.total}',
+        f'{name}_count{{function="x"}} 4',
     ]
-
-
-UP = Metric("up", Kind.GAUGE, "Up")
 
 
 async def _get(address: str, path: str, **headers: str) -> tuple[int, str, str]:
@@ -82,9 +88,9 @@ async def _get(address: str, path: str, **headers: str) -> tuple[int, str, str]:
 
 
 async def _scrapes() -> None:
-    async with metrics_endpoint("127.0.0.1:0", lambda: single(UP, 1)) as fields:
+    async with metrics_endpoint("127.0.0.1:0", lambda: single("ssgmd_leader", 1)) as fields:
         address = fields["metrics"]
-        text = "# HELP up Up\n# TYPE up gauge\nup 1\n"
+        text = "\n".join(single("ssgmd_leader", 1)) + "\n"
         assert await _get(address, "/metrics") == (200, CONTENT_TYPE, text)
         assert (await _get(address, "/healthz"))[0] == 200
         for path in ("/metrics", "/healthz"):

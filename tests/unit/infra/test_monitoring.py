@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corekit.metrics.catalogue import BY_PROGRAM
+from corekit.metrics import METRICS, Kind
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "infra/monitoring"
 SERIES = {
-    series: {*metric.label_names, "le"} if metric.buckets else set(metric.label_names)
-    for metrics in BY_PROGRAM.values()
-    for metric in metrics
+    series: set(metric.labels) | ({"le"} if metric.kind is Kind.HISTOGRAM else set())
+    for metric in METRICS.values()
     for series in metric.series
 }
 #: Labels that Prometheus adds to every series.

@@ -11,7 +11,7 @@ import pytest
 from contract.result import SECRET_REFUSED
 from contract.states import Reason
 from corekit.aio.process import JsonLines
-from corekit.metrics.catalogue import BY_PROGRAM
+from corekit.metrics import METRICS
 from corekit.values import replace
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
@@ -92,7 +92,9 @@ def opened(metrics: OrchestratorMetrics, event: on.Event) -> None:
 
 def test_a_replica_without_jobs_exposes_every_metric(metrics: OrchestratorMetrics) -> None:
     described = [line.split()[2] for line in metrics.lines() if line.startswith("# TYPE ")]
-    assert set(described) == {metric.name for metric in BY_PROGRAM["orchestrator"]}
+    assert set(described) == {
+        name for name, metric in METRICS.items() if metric.program == "orchestrator"
+    }
     assert len(described) == len(set(described))
     lines = list(metrics.lines())
     assert 'orchgpu_messages_received_total{function="idle"} 0' in lines, "a rate needs a start"
