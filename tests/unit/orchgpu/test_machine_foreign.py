@@ -227,16 +227,3 @@ def test_a_function_that_writes_the_same_bytes_again_has_written() -> None:
     stage(objects)
     objects.write("out", TARGET.key, b"hits")
     assert looked(objects) is not None
-
-
-def test_what_an_older_version_noted_is_compared_by_its_etag() -> None:
-    objects = Objects()
-    objects.write("out", TARGET.key, b"before")
-    stage(objects)
-    place, key = FOREIGN.intermediate_bucket, before_key(JOB, 1)
-    etag = json.loads(objects.bodies[place, key])["etag"]
-    objects.write(place, key, json.dumps({"etag": etag}).encode())
-    objects.now += timedelta(seconds=5)
-    assert looked(objects) is None
-    objects.write("out", TARGET.key, b"hits")
-    assert looked(objects) is not None
