@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 from corekit.errors import invalid
 from corekit.values import Value
@@ -57,3 +58,10 @@ class PolicyParameter(Value):
         if not (math.isfinite(number) and self.at_least <= number <= self.at_most):
             raise invalid(f"{given!r} is not a number in {self.at_least:g}…{self.at_most:g}")
         return number
+
+
+class Parameterised(Protocol):
+    """A policy, as far as its parameters are concerned."""
+
+    @property
+    def parameters(self) -> tuple[PolicyParameter, ...]: ...

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from corekit.plugins import find_plugins
-from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy
+from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.parameters import DEFAULT_POLICY, POLICY_PLUGINS
 
 logger = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ def installed_policies() -> Mapping[str, Policy]:
         except Exception as error:
             _left_out(name, point.value, f"{type(error).__name__}: {error}")
             continue
-        if isinstance(policy, OrderingPolicy | DecidingPolicy):
+        if isinstance(policy, Policy):
             found[name] = policy
         else:
-            why = f"{policy!r:.80} does not implement OrderingPolicy or DecidingPolicy"
+            why = f"{policy!r:.80} does not derive from `gpu_scheduler.api.Policy`"
             _left_out(name, point.value, why)
     return found
 

@@ -10,8 +10,8 @@ from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.invariants import check
+from gpu_scheduler.core.inventory.devices import DeviceState, device_class_of
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.placement.fits import DeviceState, device_class_of
 from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.model import (
     Device,

@@ -41,7 +41,6 @@ from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.queue.policy import DecidingPolicy
 from gpu_scheduler.model import Device, DeviceKind, DeviceResidents, Request, Resident
 from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
 from gpu_scheduler.policy_registry import installed_policies
@@ -275,8 +274,7 @@ def _in_own_process(devices: int, waiting: int, options: argparse.Namespace) -> 
 
 def waiting_sizes(policy: str) -> tuple[int, ...]:
     """The numbers of waiting requests for a policy."""
-    decides = isinstance(installed_policies()[policy], DecidingPolicy)
-    return WAITING_DECIDING if decides else WAITING
+    return WAITING if installed_policies()[policy].orders else WAITING_DECIDING
 
 
 def figures(all_: list[Measured], policy: str) -> list[report.Figure]:

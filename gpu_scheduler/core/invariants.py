@@ -8,13 +8,13 @@ from corekit.ids import SessionId, attempt_id
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.admission.tenants import NOTHING, Amount, amount_of, capacity_of
 from gpu_scheduler.core.admission.usage_counts import UsageCount, UsageCounts
+from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.inventory.index import Index
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
 from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.placement.placement import place
-from gpu_scheduler.core.queue.policy import declaration_of
-from gpu_scheduler.core.state import State
+from gpu_scheduler.core.queue.policy import Policy, values_of
+from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import LeaseState, Record, Step
 
 _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
@@ -181,17 +181,22 @@ def _queue(state: State) -> Iterator[str]:
             yield f"{waiting.attempt}: its place in the queue differs from its record"
     if not state.has_room or len(state.leases) >= state.parameters.leases_max:
         return
-    policy = state.policies.get(state.parameters.policy)
-    name, parameters = state.parameters.policy, state.parameters
-    if policy is not None and not declaration_of(name, policy, parameters).work_conserving:
-        return
-    for waiting in state.queue.group_heads():
+    for waiting in state.queue.group_heads() if _is_work_conserving(state) else ():
         asked = clamped_to_quota(state, waiting.request)
         if (
             within_quota(state, asked)
             and place(asked, state.inventory, waiting.attempt) is not None
         ):
             yield f"{waiting.attempt}: is waiting although it fits"
+
+
+def _is_work_conserving(state: State) -> bool:
+    """True when the policy in force promises to leave nothing waiting that fits."""
+    name = state.parameters.policy
+    policy = state.installed.get(name)
+    if not isinstance(policy, Policy):  # of a machine that only replays
+        return True
+    return policy.declare(values_of(name, policy, state.parameters)).work_conserving
 
 
 def _tenants(state: State) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The scheduler's core: one event in; the entry for the journal and the actions out.
 
-Theory of operation. The state (state.py) has a durable part that changes only by parts of entries
-(changes.py, apply.py); live operation and replay run the same code, so recovery never consults a
+Theory of operation. The state (state/) has a durable part that changes only by parts of entries
+(changes.py, replay/); live operation and replay run the same code, so recovery never consults a
 policy again. One event is one `Transaction`: its handler emits parts and actions, then, if capacity
 may have become free, the queue is served (dispatch.py), so that a release grants to the next
 waiting request in the same decision.
@@ -32,18 +32,24 @@ from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
-from gpu_scheduler.core.durable import parameters, recovery
-from gpu_scheduler.core.durable.apply import apply_part
-from gpu_scheduler.core.durable.snapshot import parts, snapshot
-from gpu_scheduler.core.inventory import departures, health, hosts
+from gpu_scheduler.core.handlers import (
+    departures,
+    health,
+    hosts,
+    parameters,
+    records,
+    recovery,
+    sessions,
+)
+from gpu_scheduler.core.handlers import leases as lease_handlers
 from gpu_scheduler.core.leases import leases
 from gpu_scheduler.core.policies import fifo
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.queue.policy import Policy
-from gpu_scheduler.core.records import records, sessions
-from gpu_scheduler.core.state import State
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.queue.policy import Policy, QueueTransaction
+from gpu_scheduler.core.replay.apply import apply_part
+from gpu_scheduler.core.replay.snapshot import parts, snapshot
+from gpu_scheduler.core.state.state import State
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.core.views import views, workloads
 from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
 from gpu_scheduler.protocol import answers, ops
@@ -67,14 +73,16 @@ class SchedulerMachine:
         configured: Parameters | None = None,
         policies: Mapping[str, Policy] = _ONLY_FIFO,
     ) -> None:
-        self.state = State(configured=configured or Parameters(), policies=policies)
+        self.state = State(configured=configured or Parameters(), installed=policies)
+        self._policies = policies
         self._budget = budget
         self._ids = ids
         self._wake_s: float | None = None  #: time of the requested `Ticked`
 
     def handle(self, event: on.Event) -> Decision[to.Entry, do.Action]:
         """Handle one event; the state is updated when this returns."""
-        tx = Transaction(
+        tx = QueueTransaction(
+            policies=self._policies,
             state=self.state,
             budget=self._budget,
             ids=self._ids,
@@ -103,11 +111,14 @@ class SchedulerMachine:
 
     # ------------------------------------------------------------------ routing
 
-    def _route(self, tx: Transaction, event: on.Event) -> None:
+    def _route(self, tx: QueueTransaction, event: on.Event) -> None:
         if isinstance(event, on.Asked):
             sessions.mark_alive(tx, event.session)
-            if not limits.rate_limited(tx, event):
+            refusal = limits.rate_refusal(self.state, event.session, event.op, event.at_s)
+            if refusal is None:
                 OPS[type(event.op)](tx, event)
+            else:
+                tx.exhausted(event.reply_to, refusal)
         elif isinstance(event, on.HostAsked):
             _host_lives(tx, event)
             HOST_OPS[type(event.op)](tx, event)
@@ -118,7 +129,7 @@ class SchedulerMachine:
 
     # ------------------------------------------------------------------ time
 
-    def _ticked(self, tx: Transaction) -> None:
+    def _ticked(self, tx: QueueTransaction) -> None:
         self._wake_s = None
         timers = self.state.timers
         next_s = timers.next_s()
@@ -127,14 +138,14 @@ class SchedulerMachine:
         while (key := timers.pop_due(tx.at_s)) is not None:
             _timer_fired(tx, *key)
 
-    def _ask_for_tick(self, tx: Transaction) -> None:
+    def _ask_for_tick(self, tx: QueueTransaction) -> None:
         next_s = self.state.timers.next_s()
         if next_s is not None and (self._wake_s is None or next_s < self._wake_s):
             self._wake_s = next_s
             tx.actions.append(do.WakeAt(at_s=next_s))
 
 
-def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:
+def _timer_fired(tx: QueueTransaction, kind: TimerKind, name: str) -> None:
     match kind:
         case TimerKind.HOST:
             hosts.check_silence(tx, HostId(name))
@@ -158,16 +169,16 @@ def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:
             assert_never(kind)
 
 
-def _begin(tx: Transaction, event: on.EpochBegan) -> None:
+def _begin(tx: QueueTransaction, event: on.EpochBegan) -> None:
     recovery.begin(tx, event)
 
 
-def _done(tx: Transaction, event: on.Asked[ops.Beat] | on.HostAsked[host_ops.Cut]) -> None:
+def _done(tx: QueueTransaction, event: on.Asked[ops.Beat] | on.HostAsked[host_ops.Cut]) -> None:
     """Reply only: the arrival of the op already proved that its sender is alive."""
     tx.reply(event.reply_to, answers.Done())
 
 
-def _host_lives(tx: Transaction, event: on.HostAsked[host_ops.HostOp]) -> None:
+def _host_lives(tx: QueueTransaction, event: on.HostAsked[host_ops.HostOp]) -> None:
     """Mark the host alive; `hello`, `report` and `installs` do so only after validation."""
     host = tx.state.inventory.hosts.get(event.host)
     if host is not None and isinstance(event.op, _PROOFS_OF_LIFE):
@@ -182,7 +193,7 @@ _PROOFS_OF_LIFE = (
 )
 
 #: Handler of each event without an op; the machine handles `Ticked` itself.
-EVENTS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
+EVENTS: Mapping[type[on.Event], Callable[[QueueTransaction, Any], None]] = {
     on.EpochBegan: _begin,
     on.CapacityDeclared: hosts.declared,
     on.RoomChanged: parameters.room_changed,
@@ -190,18 +201,18 @@ EVENTS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
 }
 
 #: Handler of each op of a host.
-HOST_OPS: Mapping[type[host_ops.HostOp], Callable[[Transaction, Any], None]] = {
+HOST_OPS: Mapping[type[host_ops.HostOp], Callable[[QueueTransaction, Any], None]] = {
     host_ops.HostHello: hosts.hello,
     host_ops.InstallsAsked: hosts.installs,
     host_ops.Report: hosts.reported,
-    host_ops.SessionChange: leases.session_told,
-    host_ops.DoorOpened: leases.door_told,
+    host_ops.SessionChange: lease_handlers.session_told,
+    host_ops.DoorOpened: lease_handlers.door_told,
     host_ops.Cut: _done,
     host_ops.Draining: departures.draining,
 }
 
 #: Handler of each op of a requester session.
-OPS: Mapping[type[ops.Op[Value]], Callable[[Transaction, Any], None]] = {
+OPS: Mapping[type[ops.Op[Value]], Callable[[QueueTransaction, Any], None]] = {
     ops.Hello: sessions.hello,
     ops.Beat: _done,
     ops.Watch: sessions.watch,
@@ -211,12 +222,12 @@ OPS: Mapping[type[ops.Op[Value]], Callable[[Transaction, Any], None]] = {
     ops.Drain: departures.drain,
     ops.Undrain: departures.drain,
     ops.Forget: departures.forget,
-    ops.Renew: leases.renew,
+    ops.Renew: lease_handlers.renew,
     ops.StagedOp: records.staged,
     ops.StartedOp: records.started,
-    ops.Release: leases.release,
-    ops.Resize: leases.resize,
-    ops.Transfer: leases.transfer,
+    ops.Release: lease_handlers.release,
+    ops.Resize: lease_handlers.resize,
+    ops.Transfer: lease_handlers.transfer,
     ops.Attempt: records.attempt,
     ops.Adopt: records.adopt,
     ops.Handle: records.handle_given,

@@ -11,43 +11,21 @@ from corekit.errors import ErrorCode
 from corekit.ids import HostId, IdSource, JobId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.durable.apply import apply_part
-from gpu_scheduler.core.inventory.inventory import HostEntry
-from gpu_scheduler.core.state import DRAINED, LeaseEntry, State
-from gpu_scheduler.core.timers import TimerKind
+from gpu_scheduler.core.admission.limits import Refusal
+from gpu_scheduler.core.replay.apply import apply_part
+from gpu_scheduler.core.state.state import LeaseEntry, State
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import (
     GrantedLease,
-    HostState,
     LeaseLifetime,
     LeaseState,
     Record,
     Share,
     Step,
 )
-from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
-
-
-def warm_limits(parameters: Parameters, host: HostEntry | None = None) -> host_ops.WarmLimits:
-    """The limits of warm workers that every host enforces; with `host`, no worker stays where it
-    is drained."""
-    drained = () if host is None else tuple(d.device.id for d in host.devices.values() if d.drained)
-    is_drained = host is not None and host.is_drained
-    return host_ops.WarmLimits(
-        none_on=drained[: host_ops.DEVICES_MAX],
-        workers_max=0 if is_drained else parameters.warm_workers_max,
-        idle_s_max=parameters.warm_idle_s_max,
-        memory_pct_max=parameters.warm_memory_pct_max,
-    )
-
-
-def push_warm_limits(tx: Transaction, host: HostEntry) -> None:
-    """Push the limits of warm workers to a host that is up; another gets them when it returns."""
-    if host.state is HostState.UP and host.gateway is not None:
-        limits = warm_limits(tx.state.parameters, host)
-        tx.push_to_host(host.host, host_ops.WarmLimitsPush(limits=limits))
 
 
 def _resident_ids(
@@ -57,15 +35,6 @@ def _resident_ids(
     takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
     used = tuple(one.used.id for one in takes if one.used is not None)
     return used, tuple(resident.id for one in takes for resident in one.evicted)
-
-
-def preempted_why(state: State, entry: LeaseEntry) -> str:
-    """The detail of the end of a preempted lease."""
-    if entry.preempted_for != DRAINED:
-        return f"a request of higher priority needs its device: {entry.preempted_for}"
-    hosts = (state.inventory.hosts[share.host] for share in entry.lease.shares)
-    drains = {host.host: host.own_drain for host in hosts if host.own_drain is not None}
-    return "; ".join(f"host {host} drains: {drain.reason}" for host, drain in drains.items())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,6 +69,10 @@ class Transaction:
         self.actions.append(
             do.ReplyError(reply_to=reply_to, code=code, message=message, details=details or {})
         )
+
+    def exhausted(self, reply_to: str, refusal: Refusal) -> None:
+        """Refuse for now: a limit is reached."""
+        self.refuse(reply_to, ErrorCode.EXHAUSTED, refusal.message, refusal.details)
 
     def conflict(self, reply_to: str, record: Record | None, message: str) -> None:
         """Refuse with CONFLICT and the current record."""

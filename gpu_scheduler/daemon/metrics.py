@@ -16,8 +16,8 @@ from corekit.metrics import LabelValues, counts, family, single
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.core.leases.learned_times import LearnedTimes
-from gpu_scheduler.core.state import State
+from gpu_scheduler.core.state.learned_times import LearnedTimes
+from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.standby.follower import StandbyStatus

@@ -17,7 +17,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, JobId, LeaseId
 from corekit.net.addresses import is_loopback, parse_address
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.state import State
+from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
 from gpu_scheduler.daemon.access.iam_join import IamJoin
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME

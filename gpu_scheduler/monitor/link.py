@@ -23,7 +23,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents
-from gpu_scheduler.core.placement.fits import device_class_of, permanent_mismatch
+from gpu_scheduler.core.inventory.devices import device_class_of, permanent_mismatch
 from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Sharing
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.metrics import ReportCounts, monitor_lines

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from corekit.ids import AttemptId, HostId, JobId, LeaseId, split_attempt
-from gpu_scheduler.core.state import DRAINED
+from gpu_scheduler.core.state.state import DRAINED
 from gpu_scheduler.model import EndReason, LeaseState, Request
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import changes as to

@@ -20,7 +20,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.state import DRAINED
+from gpu_scheduler.core.state.state import DRAINED
 from gpu_scheduler.model import (
     EndReason,
     Health,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from corekit.ids import HostId
 from corekit.values import replace
 from gpu_scheduler.core.invariants import check
-from gpu_scheduler.core.queue.policy import OrderingPolicy
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
@@ -59,7 +58,7 @@ def shielded(pool: Pool) -> Pool:
 
 
 #: Policies that only order; the dispatcher keeps their common bound.
-ORDERING = [name for name, one in installed_policies().items() if isinstance(one, OrderingPolicy)]
+ORDERING = [name for name, one in installed_policies().items() if one.orders]
 
 
 @pytest.mark.parametrize("policy", ORDERING)

@@ -7,17 +7,15 @@ alive, or that continues or ends one, is never refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
 
-from corekit.errors import ErrorCode
+from corekit.ids import JobId
 from corekit.values import Value
-from gpu_scheduler.core import events as on
-from gpu_scheduler.core.admission.usage_counts import UsageCount
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.admission.rates import Rates
+from gpu_scheduler.core.admission.usage_counts import UsageCount, UsageCounts
 from gpu_scheduler.model import Record
-from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.verdicts import Limit
@@ -53,21 +51,35 @@ class Refusal(NamedTuple):
     #: None: unknown, since it depends on when a counted request or job ends.
     retry_in_s: float | None = None
 
-    def reply(self, tx: Transaction, reply_to: str) -> None:
+    @property
+    def details(self) -> Mapping[str, object]:
         details: dict[str, object] = {"limit": self.limit.value, "most": self.most}
         if self.retry_in_s is not None:
             details["retry_in_s"] = self.retry_in_s
-        tx.refuse(reply_to, ErrorCode.EXHAUSTED, self.message, details)
+        return details
 
 
-def rate_limited(tx: Transaction, event: on.Asked[ops.Op[Value]]) -> bool:
-    """Refuse a request above the rate of its sender. Returns True when it was refused."""
-    if type(event.op) not in _CHARGED:
-        return False
-    held, key = tx.state.parameters, key_of(event.session)
+class Accounts(Protocol):
+    """The part of the state that limits depend on."""
+
+    @property
+    def parameters(self) -> Parameters: ...
+    @property
+    def rates(self) -> Rates: ...
+    @property
+    def usage_counts(self) -> UsageCounts: ...
+
+
+def rate_refusal(
+    accounts: Accounts, session: str, op: ops.Op[Value], at_s: float
+) -> Refusal | None:
+    """The refusal of a request above the rate of its sender; None when it may be handled."""
+    if type(op) not in _CHARGED:
+        return None
+    held, key = accounts.parameters, key_of(session)
     if not key and held.rate_per_s is None:
-        return False
-    asked = getattr(event.op, "request", None)
+        return None
+    asked = getattr(op, "request", None)
     scopes: dict[str, tuple[Limit, str, float | None]] = {
         "all": (Limit.RATE_PER_S, "all keys together send", held.rate_per_s)
     }
@@ -76,21 +88,18 @@ def rate_limited(tx: Transaction, event: on.Asked[ops.Op[Value]]) -> bool:
     if key and asked is not None:  # a session without a key is local to this machine
         what = f"tenant {asked.tenant!r} sends"
         scopes[f"tenant/{asked.tenant}"] = Limit.TENANT_RATE_PER_S, what, held.tenant_rate_per_s
-    empty = tx.state.rates.take([(name, scope[2]) for name, scope in scopes.items()], tx.at_s)
+    empty = accounts.rates.take([(name, scope[2]) for name, scope in scopes.items()], at_s)
     if empty is None:
-        return False
+        return None
     limit, what, rate = scopes[empty.scope]
     text = f"{what} more than {rate:g} requests a second (parameter {limit.lower()}); "
     text += f"retry in {empty.in_s:.3f} s"
-    Refusal(limit, text, rate or 0.0, empty.in_s).reply(tx, event.reply_to)
-    return True
+    return Refusal(limit, text, rate or 0.0, empty.in_s)
 
 
-def waiting_refusal(tx: Transaction, waiting: to.Waiting) -> Refusal | None:
+def waiting_refusal(accounts: Accounts, key: str, tenant: str) -> Refusal | None:
     """The refusal of one more waiting request; None when it may wait."""
-    record = tx.record_of(waiting.holder)
-    key = key_of(waiting.session) if record is None else record.key
-    for scope in _scopes(tx, key, waiting.request.tenant):
+    for scope in _scopes(accounts, key, tenant):
         most = scope.waiting_max
         if most is not None and scope.usage.waiting >= most:
             what = f"{scope.who} has {most} requests waiting"
@@ -98,9 +107,9 @@ def waiting_refusal(tx: Transaction, waiting: to.Waiting) -> Refusal | None:
     return None
 
 
-def records_refusal(tx: Transaction, key: str, tenant: str | None) -> Refusal | None:
+def records_refusal(accounts: Accounts, key: str, tenant: str | None) -> Refusal | None:
     """The refusal of a record for one more live job; None when there is room."""
-    for scope in _scopes(tx, key, tenant):
+    for scope in _scopes(accounts, key, tenant):
         most = scope.records_max
         if most is not None and scope.usage.live >= most:
             what = f"{scope.who} has {most} records of jobs that have not ended"
@@ -108,32 +117,33 @@ def records_refusal(tx: Transaction, key: str, tenant: str | None) -> Refusal | 
     return None
 
 
-def evict_history(tx: Transaction, record: Record) -> None:
-    """Evict as many ended records as needed for a new one that `records_refusal` has accepted."""
-    for scope in _scopes(tx, record.key, record.tenant):
+def history_before(accounts: Accounts, record: Record) -> Iterator[JobId]:
+    """The ended jobs that leave room for a new record that `records_refusal` has accepted.
+
+    The caller forgets each before it takes the next one.
+    """
+    for scope in _scopes(accounts, record.key, record.tenant):
         if scope.records_max is not None:
-            _evict_ended(tx, scope.usage, scope.records_max - 1)
+            yield from _ended_above(scope.usage, scope.records_max - 1)
 
 
-def limits_lowered(tx: Transaction) -> None:
-    """Apply lower limits: records of ended jobs are evicted, live jobs stay."""
-    held, usage_counts = tx.state.parameters, tx.state.usage_counts
+def history_above_limits(accounts: Accounts) -> Iterator[JobId]:
+    """The ended jobs above lower limits, in the same way; live jobs stay."""
+    held, usage_counts = accounts.parameters, accounts.usage_counts
     every = [
         (held.records_max, [usage_counts.total]),
         (held.key_records_max, list(usage_counts.keys.values())),
         (held.tenant_records_max, list(usage_counts.tenants.values())),
     ]
-    for most, found in every:
-        for usage in found if most is not None else ():
-            _evict_ended(tx, usage, most or 0)
+    for most, usages in every:
+        for usage in usages if most is not None else ():
+            yield from _ended_above(usage, most or 0)
 
 
-def _evict_ended(tx: Transaction, usage: UsageCount, most: int) -> None:
-    """Evict records, the first ended first, until `most` records or only live jobs are left."""
+def _ended_above(usage: UsageCount, most: int) -> Iterator[JobId]:
+    """Ended jobs, the first ended first, until `most` records or only live jobs are left."""
     while usage.records > most and usage.ended:
-        oldest = next(iter(usage.ended))
-        tx.state.timers.cancel(TimerKind.RECORD, oldest)
-        tx.forget(oldest)
+        yield next(iter(usage.ended))
 
 
 class _Scope(NamedTuple):
@@ -149,8 +159,8 @@ class _Scope(NamedTuple):
         return f"{self.prefix[:-1].lower()} {self.name!r}" if self.prefix else "the scheduler"
 
 
-def _scopes(tx: Transaction, key: str, tenant: str | None) -> Iterator[_Scope]:
-    held, usage_counts = tx.state.parameters, tx.state.usage_counts
+def _scopes(accounts: Accounts, key: str, tenant: str | None) -> Iterator[_Scope]:
+    held, usage_counts = accounts.parameters, accounts.usage_counts
     if key:
         yield _Scope(
             "KEY_", key, usage_counts.of_key(key), held.key_waiting_max, held.key_records_max

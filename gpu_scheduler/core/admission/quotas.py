@@ -8,46 +8,58 @@ gets a smaller device instead of one that is too large.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import replace
-from gpu_scheduler.core.admission.tenants import NOTHING, least_amount
-from gpu_scheduler.core.state import StateView
+from gpu_scheduler.core.admission.tenants import NOTHING, Tenants, least_amount
 from gpu_scheduler.model import MEMORY_MIB_MAX, Request
-from gpu_scheduler.parameters import NO_QUOTA, Quota
+from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
 
 
-def within_quota(state: StateView, request: Request) -> bool:
+class Accounts(Protocol):
+    """The part of the state that quotas depend on."""
+
+    @property
+    def parameters(self) -> Parameters: ...
+    @property
+    def tenants(self) -> Tenants: ...
+
+
+def within_quota(accounts: Accounts, request: Request) -> bool:
     """True when the least amount of the request is within the quota of its tenant."""
-    quota = state.parameters.quota(request.tenant)
-    return quota is NO_QUOTA or state.tenants.allows(request.tenant, least_amount(request), quota)
+    quota = accounts.parameters.quota(request.tenant)
+    return quota is NO_QUOTA or accounts.tenants.allows(
+        request.tenant, least_amount(request), quota
+    )
 
 
-def clamped_to_quota(state: StateView, request: Request) -> Request:
+def clamped_to_quota(accounts: Accounts, request: Request) -> Request:
     """The request without devices that are too large for what is left of the quota."""
-    quota = state.parameters.quota(request.tenant)
+    quota = accounts.parameters.quota(request.tenant)
     if quota is NO_QUOTA:
         return request
-    held = state.tenants.held.get(request.tenant, NOTHING)
+    held = accounts.tenants.held.get(request.tenant, NOTHING)
     return _limited(request, quota, int(held.memory_mib))
 
 
-def request_to_explain(state: StateView, request: Request) -> Request:
+def request_to_explain(accounts: Accounts, request: Request) -> Request:
     """The request that an explanation is about: clamped while the quota has room for it."""
-    return clamped_to_quota(state, request) if within_quota(state, request) else request
+    return clamped_to_quota(accounts, request) if within_quota(accounts, request) else request
 
 
-def held_text(state: StateView, tenant: str) -> str:
+def held_text(accounts: Accounts, tenant: str) -> str:
     """The holdings of a tenant as text: `4 devices, 8192 MiB, 400 %`."""
-    held = state.tenants.held.get(tenant, NOTHING)
+    held = accounts.tenants.held.get(tenant, NOTHING)
     return (
         f"{held.devices:.0f} devices, {held.memory_mib:.0f} MiB, {held.compute_permille / 10:g} %"
     )
 
 
-def remaining_text(state: StateView, request: Request) -> str:
+def remaining_text(accounts: Accounts, request: Request) -> str:
     """The rest of a quota of memory as text: `60000 MiB, 30000 MiB for each of 2 devices`."""
-    quota = state.parameters.quota(request.tenant)
-    held = state.tenants.held.get(request.tenant, NOTHING)
+    quota = accounts.parameters.quota(request.tenant)
+    held = accounts.tenants.held.get(request.tenant, NOTHING)
     left_mib = (quota.memory_mib or 0) - int(held.memory_mib)
     if request.count == 1:
         return f"{left_mib} MiB"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from corekit.units import permille_of
-from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
+from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing
 from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.placement.fits import (
+from gpu_scheduler.core.inventory.devices import (
     DeviceClass,
     DeviceState,
     permanent_mismatch,

@@ -13,9 +13,7 @@ from typing import TypeVar
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.core.inventory.index import Devices, Index
-from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.core.placement.fits import (
+from gpu_scheduler.core.inventory.devices import (
     ALLOCATION_AT,
     COMPUTE_PERMILLE_MAX,
     DeviceClass,
@@ -23,6 +21,8 @@ from gpu_scheduler.core.placement.fits import (
     device_class_of,
     versions_of,
 )
+from gpu_scheduler.core.inventory.index import Devices, Index
+from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.data_names import Offered
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
 from gpu_scheduler.versions import parse_version

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.devices import DeviceState
 from gpu_scheduler.core.inventory.index import Index
-from gpu_scheduler.core.placement.fits import DeviceState
 from gpu_scheduler.model import Resident
 from gpu_scheduler.parameters import WARM_WORKERS_MAX
 

@@ -9,51 +9,54 @@ end of a lease and the change of its record are parts of one entry.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import assert_never
 
-from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, LeaseId, SessionId
-from corekit.units import plain_percent
 from corekit.values import replace
-from gpu_scheduler.core import events as on
-from gpu_scheduler.core.leases.length import length_problem
+from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.leases.history import with_lease, without_grant
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
-from gpu_scheduler.core.queue.search import Proposal
-from gpu_scheduler.core.records.history import with_lease, without_grant
-from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry
-from gpu_scheduler.core.transaction import Transaction, preempted_why
+from gpu_scheduler.core.placement.fits import fits, share_of
+from gpu_scheduler.core.state.state import DRAINED, NO_RESIDENTS_TAKEN, LeaseEntry, State
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
     LEASE_ENDED,
-    Door,
     EndReason,
     Lease,
     LeaseLifetime,
     LeaseState,
-    Record,
+    Request,
     Share,
-    Sharing,
     Step,
     shares_text,
 )
-from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 
 # ---------------------------------------------------------------------- granting
 
 
-def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
-    """Commit a proposal, after a check. The caller writes the record and replies."""
-    waiting, request = proposal.waiting, proposal.waiting.request
+def grant(
+    tx: Transaction,
+    waiting: to.Waiting,
+    devices: tuple[DeviceId, ...],
+    *,
+    reservation: str,
+    accepted: bool,
+) -> LeaseEntry:
+    """Grant devices to a request, after a check. The caller writes the record and replies.
+
+    `reservation`: the attempt whose reserved devices it may use.
+    """
+    request, inventory = waiting.request, tx.state.inventory
     shares: dict[DeviceId, Share] = {}
-    for device in proposal.devices:
-        entry = tx.state.inventory.devices[device]
-        reason = fits(request, tx.state.inventory.state_of(device), proposal.reservation)
+    for device in devices:
+        entry = inventory.devices[device]
+        reason = fits(request, inventory.state_of(device), reservation)
         assert reason is None, f"{waiting.attempt} does not fit the proposed {device}: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
     assert len(shares) == request.count, f"{waiting.attempt}: a grant must have all devices"
-    takes = _takes(tx, proposal) if tx.state.inventory.residents else NO_RESIDENTS_TAKEN
+    takes = _takes(request, inventory, devices) if inventory.residents else NO_RESIDENTS_TAKEN
     by_time = waiting.hold is LeaseLifetime.DEADLINE
     lease = Lease(
         id=_new_id(tx),
@@ -78,8 +81,6 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
             accepted=accepted,
         )
     )
-    if proposal.remembered is not None:
-        tx.emit(proposal.remembered)
     granted = tx.state.leases[lease.id]
     if takes:
         _take_residents(tx, granted, takes)
@@ -90,11 +91,12 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
     return granted
 
 
-def _takes(tx: Transaction, proposal: Proposal) -> Mapping[DeviceId, Taken]:
+def _takes(
+    request: Request, inventory: Inventory, devices: tuple[DeviceId, ...]
+) -> Mapping[DeviceId, Taken]:
     """The residents that a grant uses or evicts, by device; only devices where it does."""
-    request, inventory = proposal.waiting.request, tx.state.inventory
-    found = ((device, taken(request, inventory, device)) for device in proposal.devices)
-    return {device: one for device, one in found if one != NOTHING_TAKEN}
+    takes = ((device, taken(request, inventory, device)) for device in devices)
+    return {device: one for device, one in takes if one != NOTHING_TAKEN}
 
 
 def _take_residents(tx: Transaction, entry: LeaseEntry, takes: Mapping[DeviceId, Taken]) -> None:
@@ -144,60 +146,6 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
 # ---------------------------------------------------------------------- requests of the holder
 
 
-def renew(tx: Transaction, event: on.Asked[ops.Renew]) -> None:
-    op = event.op
-    entry = tx.state.leases.get(op.lease)
-    if entry is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
-        return
-    if op.lease_s is not None and (problem := _renew_problem(tx, entry, op.lease_s)):
-        tx.refuse(event.reply_to, *problem)
-        return
-    accept(tx, entry)
-    if op.lease_s is not None:
-        _extend(tx, entry, op.lease_s)
-    unstaged = entry.lease.state is LeaseState.RESERVED and not entry.staged
-    if unstaged and entry.lease.hold is LeaseLifetime.SESSION:
-        tx.set_deadline(entry, tx.budget.reserved_ttl_s)
-    tx.reply(event.reply_to, answers.Done())
-
-
-def _renew_problem(
-    tx: Transaction, entry: LeaseEntry, lease_s: float
-) -> tuple[ErrorCode, str] | None:
-    """The reason why a lease may not be renewed for this long; None when it may."""
-    lease = entry.lease
-    if lease.hold is not LeaseLifetime.DEADLINE:
-        return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session; it has no length"
-    if entry.preempted_for is not None:
-        text = f"lease {lease.id} cannot be extended: {preempted_why(tx.state, entry)}"
-        return ErrorCode.CONFLICT, text
-    elapsed_s = _elapsed_s(tx, entry)
-    if problem := length_problem(tx.state.parameters, lease.hold, lease_s, elapsed_s):
-        return problem
-    devices = tx.state.inventory.devices
-    later = entry.deadline_s is None or tx.at_s + lease_s > entry.deadline_s
-    if later and any(devices[share.device].reserved_for is not None for share in lease.shares):
-        text = f"lease {lease.id} cannot be extended: its device is reserved for a waiting request"
-        return ErrorCode.CONFLICT, text
-    return None
-
-
-def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
-    """Set the remaining length, also on the hosts, which enforce it by their own clocks."""
-    elapsed_s = _elapsed_s(tx, entry)
-    tx.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=elapsed_s + lease_s))
-    tx.set_deadline(entry, lease_s)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, tx.install_push(entry, host))
-
-
-def _elapsed_s(tx: Transaction, entry: LeaseEntry) -> float:
-    """The time since a deadline lease began, by the wall clock."""
-    begun_s = tx.wall_s if entry.active_s is None else entry.active_s
-    return max(0.0, tx.wall_s - begun_s)
-
-
 def accept(tx: Transaction, entry: LeaseEntry) -> None:
     """Accept the grant of a waiting request; a deadline lease begins here. Idempotent."""
     if entry.accepted:
@@ -212,207 +160,7 @@ def accept(tx: Transaction, entry: LeaseEntry) -> None:
             tx.set_deadline(entry, tx.budget.reserved_ttl_s)
 
 
-def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> None:
-    """The envelope of an attempt with a lease is stored."""
-    op = event.op
-    assert op.lease is not None, "an attempt without a device has no lease"
-    entry = tx.state.leases.get(op.lease)
-    record = tx.record_of(op.holder)
-    if entry is None or record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
-        return
-    if record.lease != op.lease:
-        tx.conflict(event.reply_to, record, f"lease {op.lease} does not belong to {op.holder}")
-        return
-    if not entry.staged:
-        record = _stage(tx, entry, event)
-    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
-
-
-def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) -> Record:
-    op = event.op
-    lease = entry.lease
-    tx.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=op.connect_by_s))
-    record = tx.state.records[op.holder]
-    if lease.state is not LeaseState.RESERVED:  # the session opened before this message arrived
-        stamped = {**record.times, Step.STAGED.value: tx.wall_s}
-        record = replace(record, times=stamped)
-        # a deadline lease is not opened by a session
-        step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
-        return tx.write(record, step, ended_owners=())
-    tx.set_deadline(entry, op.connect_by_s)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
-    return tx.write(record, Step.STAGED, ended_owners=())
-
-
-def release(tx: Transaction, event: on.Asked[ops.Release]) -> None:
-    op = event.op
-    entry = tx.state.leases.get(op.lease)
-    if entry is not None:
-        end(tx, entry, op.reason, op.detail)
-    tx.reply(event.reply_to, answers.Done())
-
-
-def resize(tx: Transaction, event: on.Asked[ops.Resize]) -> None:
-    """Change the elastic limit of all shares of a lease. Idempotent."""
-    op = event.op
-    entry = _changeable(tx, event)
-    if entry is None:
-        return
-    limit_pct, request = plain_percent(op.compute_limit_pct), entry.request
-    least_pct = max(1, request.compute_guarantee_pct)
-    if request.sharing is Sharing.EXCLUSIVE or not least_pct <= limit_pct <= COMPUTE_PCT_MAX:
-        whole = "; this lease has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""
-        message = f"{limit_pct} % is not a valid limit: a shared lease has {least_pct}…100{whole}"
-        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
-        return
-    if limit_pct != request.compute_limit_pct:
-        tx.emit(to.LeaseResized(lease=op.lease, compute_limit_pct=limit_pct))
-        for host in tx.hosts_of(entry):
-            tx.push_to_host(host, host_ops.Resize(lease=op.lease, compute_limit_pct=limit_pct))
-    tx.reply(event.reply_to, answers.LeaseAnswer(lease=entry.lease))
-
-
-def transfer(tx: Transaction, event: on.Asked[ops.Transfer]) -> None:
-    """Transfer a reservation to another session. Idempotent.
-
-    Allowed for the session of the lease, and for any session once that session is gone. The lease
-    of a job follows the owner of the record.
-    """
-    op = event.op
-    entry = _changeable(tx, event)
-    if entry is None:
-        return
-    held = entry.session not in (None, event.session) and entry.session in tx.state.sessions
-    if entry.lease.holder is not None:
-        job = entry.lease.holder
-        message = f"lease {op.lease} belongs to job {job}: adopt its record instead"
-        tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
-    elif entry.session != op.to and held:
-        message = f"lease {op.lease} belongs to session {entry.session}, which is connected"
-        tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
-    else:
-        if entry.session != op.to:
-            tx.emit(to.LeaseTransferred(lease=op.lease, session=op.to))
-            notify(tx, entry, op.to)
-        tx.reply(event.reply_to, answers.LeaseAnswer(lease=entry.lease))
-
-
-def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> LeaseEntry | None:
-    """The lease of an op while it has its shares; otherwise replies NOT_FOUND."""
-    op = event.op
-    entry = tx.state.leases.get(op.lease)
-    if entry is None or entry.lease.state is LeaseState.ENDING:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
-        return None
-    return entry
-
-
 # ---------------------------------------------------------------------- messages of its hosts
-
-#: Reasons for which a host ends a deadline lease early; the end of a session does not.
-_HOST_ENDS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
-#: Reasons of a session's own end.
-_OF_SESSION = (EndReason.DONE, EndReason.RELEASED, EndReason.SESSION_LOST)
-
-
-def session_told(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]) -> None:
-    """Apply a gateway's message about the session of a lease. Idempotent."""
-    op = event.op
-    entry = tx.state.leases.get(op.lease)
-    if entry is None:
-        if op.state is not host_ops.SessionState.CLOSED:
-            gone = EndReason.REVOKED
-            tx.push_to_host(event.host, host_ops.End(lease=op.lease, fence=0, reason=gone))
-    elif event.host not in tx.hosts_of(entry):
-        message = f"lease {op.lease} has no share on host {event.host}"
-        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
-        return
-    elif entry.lease.hold is LeaseLifetime.SESSION:
-        _session_changed(tx, entry, event)
-    elif op.reason in _HOST_ENDS:
-        end(tx, entry, op.reason, op.detail)
-    tx.reply(event.reply_to, answers.Done())
-
-
-def _session_changed(
-    tx: Transaction, entry: LeaseEntry, event: on.HostAsked[host_ops.SessionChange]
-) -> None:
-    op = event.op
-    ends = op.state is not host_ops.SessionState.OPENED
-    if ends and entry.lease.state is not LeaseState.ENDING:  # `closed` repeats what `freed` had
-        tx.state.inventory.residents.loaded_mib += op.loaded_mib or 0
-    match op.state:
-        case host_ops.SessionState.OPENED:
-            _opened(tx, entry)
-        case host_ops.SessionState.FREED:
-            _freed(tx, entry, op)
-        case host_ops.SessionState.CLOSED:
-            reason = op.reason or EndReason.DONE
-            if entry.preempted_for is not None and reason in _OF_SESSION:
-                reason = EndReason.PREEMPTED  # its holder ended because of the notice
-            end(tx, entry, reason, op.detail, op.loading_s, op.succeeded)
-        case _:
-            assert_never(op.state)
-
-
-def _opened(tx: Transaction, entry: LeaseEntry) -> None:
-    if entry.lease.state is not LeaseState.RESERVED:
-        return
-    tx.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=tx.wall_s))
-    tx.set_deadline(entry, entry.lease_s)
-    _running(tx, entry)
-    notify(tx, entry, tx.owner_of(entry))
-
-
-def door_told(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> None:
-    """Store the address of a lease's own port, and push the lease to its owner again."""
-    op = event.op
-    entry = tx.state.leases.get(op.lease)
-    if entry is None:
-        gone = EndReason.REVOKED
-        tx.push_to_host(event.host, host_ops.End(lease=op.lease, fence=0, reason=gone))
-    elif event.host not in tx.hosts_of(entry) or entry.lease.door is not Door.PORT:
-        message = f"lease {op.lease} has no port on host {event.host}"
-        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
-        return
-    elif entry.lease.doors.get(event.host) != op.address:
-        tx.emit(to.LeaseDoorOpened(lease=op.lease, host=event.host, address=op.address))
-        granted = tx.granted(entry)
-        push = answers.GrantedPush(
-            holder=entry.lease.holder, attempt=entry.lease.attempt, granted=granted
-        )
-        tx.push(tx.owner_of(entry), push)
-    tx.reply(event.reply_to, answers.Done())
-
-
-def _running(tx: Transaction, entry: LeaseEntry) -> None:
-    record = tx.record_of(entry.lease.holder)
-    if record is not None and record.lease == entry.lease.id:
-        tx.write(with_lease(record, entry, tx), Step.RUNNING)
-
-
-def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
-    """Free the shares at once: each host revokes them before its next install.
-
-    The session releases the devices on every host of the lease. The lease must not end on hosts
-    that have not reported this yet: the session still writes its outputs and result.
-    """
-    if entry.lease.state is LeaseState.ENDING:
-        return
-    freed = to.LeaseChanged(
-        lease=entry.lease.id,
-        state=LeaseState.ENDING,
-        freed_s=tx.wall_s,
-        loading_s=op.loading_s,
-        succeeded=op.succeeded,
-    )
-    tx.emit(freed)
-    entry.taken = NO_RESIDENTS_TAKEN  # its workers may stay as residents, under the same ids
-    tx.set_deadline(entry, None)
-    tx.capacity_freed = True
-    notify(tx, entry, tx.owner_of(entry))
 
 
 # ---------------------------------------------------------------------- its end
@@ -450,6 +198,15 @@ def end(
     for host in tx.hosts_of(entry):
         tx.push_to_host(host, over)
     notify(tx, entry, owner)
+
+
+def preempted_why(state: State, entry: LeaseEntry) -> str:
+    """The detail of the end of a preempted lease."""
+    if entry.preempted_for != DRAINED:
+        return f"a request of higher priority needs its device: {entry.preempted_for}"
+    hosts = (state.inventory.hosts[share.host] for share in entry.lease.shares)
+    drains = {host.host: host.own_drain for host in hosts if host.own_drain is not None}
+    return "; ".join(f"host {host} drains: {drain.reason}" for host, drain in drains.items())
 
 
 def deadline_passed(tx: Transaction, lease: LeaseId) -> None:

@@ -6,15 +6,11 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX, DeviceClass, DeviceState
 from gpu_scheduler.core.inventory.index import DeviceGroup, Devices, Index, preference
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.eviction import Taken, resident_key, taken
-from gpu_scheduler.core.placement.fits import (
-    COMPUTE_PERMILLE_MAX,
-    DeviceClass,
-    DeviceState,
-    fits,
-)
+from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.model import Placement, Request, Sharing
 from gpu_scheduler.warm import keys_of
 

@@ -7,8 +7,8 @@ from heapq import merge
 from itertools import islice
 
 from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.devices import DeviceState, is_feasible, unavailable_reason
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory
-from gpu_scheduler.core.placement.fits import DeviceState, is_feasible, unavailable_reason
 from gpu_scheduler.model import Placement, Request
 
 #: The most candidates that are compared: allocated devices, or hosts with enough devices.

@@ -23,6 +23,7 @@ from functools import lru_cache
 from itertools import chain, islice
 
 from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX, DeviceClass
 from gpu_scheduler.core.inventory.index import DeviceGroup, Devices
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.candidates import (
@@ -44,7 +45,7 @@ from gpu_scheduler.core.placement.candidates import (
     warm_indexes,
 )
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
-from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX, DeviceClass, fits
+from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
 

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.policies import LARGE
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import PlacementKey, View
+from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy
+from gpu_scheduler.core.queue.view import PlacementKey, Values, View
 from gpu_scheduler.core.queue.warm_start import WAIT_BOUND, Start, Starts
 from gpu_scheduler.model import Request
 from gpu_scheduler.policy_parameters import PolicyParameter
@@ -57,7 +57,7 @@ class Candidate(NamedTuple):
     score_s: float  #: the least one is served
 
 
-class Affinity:
+class Affinity(Policy):
     """Order: virtual time of the client, with the penalty where no affine device is free."""
 
     summary = "the client with the least virtual time, on a device that is warm for it if possible"
@@ -97,9 +97,6 @@ class Affinity:
         waiting_s = (_virtual_s(view, one.request) for one in oldest)
         now_s = min(chain((one.virtual_s for one in found), waiting_s))
         return Choice(best.start.waiting.attempt, best.start.devices, _after(view, best, now_s))
-
-    def held(self, view: View, waiting: Waiting) -> HeldReason | None:  # noqa: ARG002 - never
-        return None
 
 
 class _Candidates:

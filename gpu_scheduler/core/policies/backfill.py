@@ -10,17 +10,17 @@ that time, as long as they stay usable and no RESERVED lease is renewed beyond `
 
 from __future__ import annotations
 
-from gpu_scheduler.core.leases.forecast import start_of_head_s
-from gpu_scheduler.core.policies import BoundedOvertaking
-from gpu_scheduler.core.queue.policy import PolicyView
+from gpu_scheduler.core.leases.lengths import start_of_head_s
+from gpu_scheduler.core.queue.ordering import OrderingPolicy
+from gpu_scheduler.core.queue.view import View
 
 
-class Backfill(BoundedOvertaking):
+class Backfill(OrderingPolicy):
     """Order: by queue key; reserved devices are backfilled for stated lengths."""
 
     summary = "as fifo; requests that end before the head can start run on its reserved devices"
 
-    def backfill_until_s(self, view: PolicyView) -> float | None:
+    def backfill_until_s(self, view: View) -> float | None:
         return start_of_head_s(view.state, view.budget)
 
 

@@ -11,19 +11,16 @@ or for most of one, waits while smaller requests use what becomes free.
 from __future__ import annotations
 
 from gpu_scheduler.core.policies import FIRST_FIT_COST, LARGE
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import View
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Waiting
+from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy
+from gpu_scheduler.core.queue.view import Values, View
 
 _LAST = "last"  #: the device of the last grant
 
 
-class Balance:
+class Balance(Policy):
     """Order: by queue key; device: the next free one."""
 
     summary = "the oldest request, on the free device that follows the last one granted"
-    parameters: tuple[PolicyParameter, ...] = ()
 
     def declare(self, values: Values) -> Declaration:  # noqa: ARG002 - it has no parameters
         bound = "(k + 1) × L, with k requests before it and no lease longer than L"
@@ -40,9 +37,6 @@ class Balance:
                 devices = (view.next_free(waiting, view.recalled(_LAST)),)
             return Choice(waiting.attempt, devices, {_LAST: devices[-1]})
         return Pause()
-
-    def held(self, view: View, waiting: Waiting) -> HeldReason | None:  # noqa: ARG002 - never
-        return None
 
 
 POLICY = Balance()

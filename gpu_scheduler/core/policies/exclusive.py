@@ -30,10 +30,10 @@ from itertools import islice
 from operator import attrgetter
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.placement.device_order import Rank
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import PlacementKey, View
-from gpu_scheduler.core.queue.workload_group import WorkloadGroup
+from gpu_scheduler.core.inventory.available import Rank
+from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
+from gpu_scheduler.core.queue.view import PlacementKey, Values, View
+from gpu_scheduler.core.state.workload_group import WorkloadGroup
 from gpu_scheduler.model import Placement, Request
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
@@ -50,7 +50,7 @@ _USED_S = "used_s/"  #: client → wall clock of its last grant
 _STOLEN_S = "stolen_s"  #: wall clock of the last steal
 
 
-class Exclusive:
+class Exclusive(Policy):
     """Order: by queue key within a client; device: one that the client owns."""
 
     summary = "the oldest request of a client, on a device that the client owns or steals"

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_scheduler.core.policies import BoundedOvertaking
-from gpu_scheduler.core.queue.policy import PolicyView
-from gpu_scheduler.core.queue.queue import FirstByClass
+from gpu_scheduler.core.queue.ordering import OrderingPolicy
+from gpu_scheduler.core.queue.view import View
+from gpu_scheduler.core.state.waiting_queue import FirstByClass
 
 
-class Fair(BoundedOvertaking):
+class Fair(OrderingPolicy):
     """Order: by share, then by queue key."""
 
     summary = "the tenant with the least weighted dominant share; within a tenant as fifo"
 
-    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
+    def order(self, view: View) -> Iterator[FirstByClass]:
         state = view.state
 
         def share(tenant: str) -> tuple[float, str]:

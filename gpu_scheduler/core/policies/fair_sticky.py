@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from itertools import chain, islice
 
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
+from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.core.queue.warm_start import (
     GROUPS_MAX,
     OVERDUE,
@@ -48,7 +48,7 @@ _NOW = "now"  #: virtual time of the present
 _UNKNOWN_S = 1.0  #: charged for a job of which nothing is known
 
 
-class FairSticky:
+class FairSticky(Policy):
     """Order: warm starts of flows within the window, then cold ones, each by virtual time."""
 
     summary = "fair between workloads by device time; warm starts first within a window"

@@ -12,10 +12,10 @@ more L, whatever else arrives behind it.
 
 from __future__ import annotations
 
-from gpu_scheduler.core.policies import BoundedOvertaking
+from gpu_scheduler.core.queue.ordering import OrderingPolicy
 
 
-class Fifo(BoundedOvertaking):
+class Fifo(OrderingPolicy):
     """Order: by queue key."""
 
     summary = "the oldest request; a higher priority counts as a longer wait"

@@ -15,10 +15,10 @@ from __future__ import annotations
 from itertools import islice
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.placement.device_order import Rank
+from gpu_scheduler.core.inventory.available import Rank
 from gpu_scheduler.core.policies import GROUPS_COST, LARGE
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
+from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.model import Sharing
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
@@ -32,7 +32,7 @@ _LAST = "last"  #: the device of the last grant
 _BUSY = "busy/"  #: devices that count as busy
 
 
-class LeastLoaded:
+class LeastLoaded(Policy):
     """Order: by queue key; device: that with the least measured utilisation."""
 
     summary = "the oldest request, on the device with the least measured utilisation"

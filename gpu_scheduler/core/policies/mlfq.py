@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 
 from gpu_scheduler.core.policies import GROUPS_COST, LARGE
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy
+from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.model import Request
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Waiting
@@ -23,7 +23,7 @@ from gpu_scheduler.protocol.changes import Waiting
 _LAST = "last"  #: the device of the last grant
 
 
-class FeedbackQueues:
+class FeedbackQueues(Policy):
     """Order: a drawn bucket, then by queue key; device: the next free one."""
 
     summary = "the oldest request of a bucket of expected time, drawn with equal chances"
@@ -68,9 +68,6 @@ class FeedbackQueues:
         if len(devices) == 1:
             devices = (view.next_free(waiting, view.recalled(_LAST)),)
         return Choice(waiting.attempt, devices, {_LAST: devices[-1]})
-
-    def held(self, view: View, waiting: Waiting) -> HeldReason | None:  # noqa: ARG002 - never
-        return None
 
 
 def _bucket(view: View, request: Request) -> int:

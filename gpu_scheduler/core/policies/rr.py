@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
+from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.model import Placement
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
@@ -29,7 +29,7 @@ _COST = "a step for each available device, and for each request that waits in th
 _OF = "queue/"  #: attempt → the device in whose queue it waits
 
 
-class RoundRobin:
+class RoundRobin(Policy):
     """Order: by queue key; device: the next in the cycle, free or not."""
 
     summary = "the oldest request, on the next device in turn, even if that is busy"

@@ -17,8 +17,8 @@ from itertools import islice
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.policies import GROUPS_COST
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
+from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
@@ -26,7 +26,7 @@ _LAST = "last"  #: the device of the last grant
 _SHORTEST = "shortest_s"  #: the shortest expected time of a grant
 
 
-class ShortestFirst:
+class ShortestFirst(Policy):
     """Order: by expected time, then by queue key; device: the next free one."""
 
     summary = "the request with the shortest expected time, on the next free device"

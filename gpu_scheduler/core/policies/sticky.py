@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
+from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.core.queue.warm_start import (
     OVERDUE,
     PATIENCE,
@@ -32,7 +32,7 @@ from gpu_scheduler.core.queue.warm_start import (
 from gpu_scheduler.protocol.changes import Waiting
 
 
-class Sticky:
+class Sticky(Policy):
     """Order: warm starts by expected time, then cold starts by queue key."""
 
     summary = "warm starts first, the shortest first; cold starts only after patience"

@@ -33,9 +33,9 @@ from gpu_scheduler.core.queue.policy import (
     Declaration,
     HeldReason,
     Pause,
-    Values,
+    Policy,
 )
-from gpu_scheduler.core.queue.policy_view import SAMPLE_MAX, View
+from gpu_scheduler.core.queue.view import SAMPLE_MAX, Values, View
 from gpu_scheduler.model import Request
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
@@ -52,7 +52,7 @@ DEVICES_MAX = MEMORY_MAX - 2
 _SLOTS_MAX = MEMORY_CHARS_MAX // (_DIGITS + 1)
 
 
-class WarmFirst:
+class WarmFirst(Policy):
     """Order: warm requests by queue key, then all by queue key; device: a warm one."""
 
     summary = "the oldest request that a device has loaded already, else the oldest that fits"

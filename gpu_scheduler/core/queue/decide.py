@@ -1,4 +1,4 @@
-"""The questions to a deciding policy, and the effects of its answers.
+"""The questions to the policy in force, and the effects of its answers.
 
 A choice becomes a proposal, with what the policy remembers; a pause arms a timer. An answer that
 breaks the interface is an error of the policy, and fails the event.
@@ -6,21 +6,22 @@ breaks the interface is an error of the policy, and fails the event.
 
 from __future__ import annotations
 
-from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
-from gpu_scheduler.core.placement.fits import fits
+from typing import NamedTuple
+
+from corekit.ids import DeviceId
+from gpu_scheduler.core.admission.quotas import within_quota
+from gpu_scheduler.core.leases.leases import grant
 from gpu_scheduler.core.queue.policy import (
     MEMORY_CHARS_MAX,
     MEMORY_MAX,
     Choice,
-    DecidingPolicy,
     HeldReason,
-    Pause,
+    QueueTransaction,
     Remembered,
 )
-from gpu_scheduler.core.queue.policy_view import View, including
-from gpu_scheduler.core.queue.search import Proposal
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.queue.view import View, including
+from gpu_scheduler.core.state.state import LeaseEntry
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.protocol import changes as to
 
 #: The shortest pause that a timer measures: a policy that names the present is asked again soon.
@@ -28,13 +29,37 @@ PAUSE_S_MIN = 0.01
 _TIMER = "pause"
 
 
-def next_choice(tx: Transaction, policy: DecidingPolicy) -> Proposal | None:
+class Proposal(NamedTuple):
+    """One request and the devices for it."""
+
+    waiting: to.Waiting
+    devices: tuple[DeviceId, ...]
+    reservation: str  #: attempt whose reserved devices the request may use: its own or the head's
+    remembered: to.PolicyRemembered | None = None  #: by the policy, with this grant
+
+
+def commit(tx: QueueTransaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
+    """Grant a proposal, with what the policy remembers."""
+    waiting, devices, reservation, remembered = proposal
+    entry = grant(tx, waiting, devices, reservation=reservation, accepted=accepted)
+    if remembered is not None:
+        tx.emit(remembered)
+    return entry
+
+
+def next_choice(tx: QueueTransaction) -> Proposal | None:
     """The next grant; None after a pause, which is remembered and timed."""
-    view = _view(tx, policy)
-    answer = policy.decide(view)
-    tx.state.timers.cancel(TimerKind.POLICY, _TIMER)
+    if tx.state.preemptions and (proposal := _preempting(tx)) is not None:
+        return proposal
+    view = tx.view()
+    answer = tx.policy.decide(view)
+    stop(tx)
     if isinstance(answer, Choice):
-        return _proposal(tx, view, answer)
+        queue, name = tx.state.queue, tx.state.parameters.policy
+        waiting = queue.entries.get(answer.attempt)
+        assert waiting is not None, f"policy {name} chose {answer.attempt}, which is not waiting"
+        assert not queue.is_ineligible(answer.attempt), f"{answer.attempt} has no session"
+        return _proposal(tx, view, waiting, answer)
     if answer.until_s is not None:
         at_s = max(answer.until_s, tx.at_s + PAUSE_S_MIN)
         tx.state.timers.arm(TimerKind.POLICY, _TIMER, at_s)
@@ -43,86 +68,63 @@ def next_choice(tx: Transaction, policy: DecidingPolicy) -> Proposal | None:
     return None
 
 
-def preempting_choice(tx: Transaction) -> Proposal | None:
-    """A request with devices that preemption has freed for it; None when there is none.
-
-    It is not the policy's choice: another request's turn on those devices would wait for them, and
-    this one for its turn, without end.
-    """
-    state = tx.state
+def _preempting(tx: QueueTransaction) -> Proposal | None:
+    """A request with devices that preemption has freed for it; None when there is none."""
+    state, view = tx.state, tx.view()
     for attempt, preemption in state.preemptions.items():
         waiting = state.queue.entries.get(attempt)
         if waiting is None or state.queue.is_ineligible(attempt):
             continue
-        asked = clamped_to_quota(state, waiting.request)
-        places = [state.inventory.state_of(device) for device in preemption.devices]
-        if all(fits(asked, place, attempt) is None for place in places):
-            return Proposal(
-                key=state.queue.queue_key(waiting),
-                waiting=waiting,
-                devices=preemption.devices,
-                reservation=attempt,
-            )
+        devices = tx.policy.preempting(view, waiting, preemption.devices)
+        if devices is not None:
+            return Proposal(waiting, devices, reservation=attempt)
     return None
 
 
-def newcomer_choice(
-    tx: Transaction, policy: DecidingPolicy, waiting: to.Waiting
-) -> Proposal | None:
+def newcomer_choice(tx: QueueTransaction, waiting: to.Waiting) -> Proposal | None:
     """The grant of a request that is not in the queue, if the policy chooses it next."""
-    with including(tx.state.queue, waiting):
-        view = _view(tx, policy)
-        answer = policy.decide(view)
-        if isinstance(answer, Pause) or answer.attempt != waiting.attempt:
-            return None
-        return _proposal(tx, view, answer)
+    view = tx.view()
+    choice = tx.policy.newcomer(view, waiting)
+    return None if choice is None else _proposal(tx, view, waiting, choice)
 
 
-def held_reason(tx: Transaction, policy: DecidingPolicy, waiting: to.Waiting) -> HeldReason | None:
+def held_reason(tx: QueueTransaction, waiting: to.Waiting) -> HeldReason | None:
     """The reason why the policy in force lets this request wait."""
+    if tx.policy.orders:
+        return None
     with including(tx.state.queue, waiting):
-        return policy.held(_view(tx, policy), waiting)
+        return tx.policy.held(tx.view(), waiting)
 
 
-def stop(tx: Transaction) -> None:
+def stop(tx: QueueTransaction) -> None:
     """Cancel the timer of a pause: the queue is empty, or another policy is in force."""
     tx.state.timers.cancel(TimerKind.POLICY, _TIMER)
 
 
-def switched(tx: Transaction) -> None:
+def switched(tx: QueueTransaction) -> None:
     """Drop what policies remember that are installed and not in force."""
     state = tx.state
     for policy in list(state.memories):
-        if policy != state.parameters.policy and policy in state.policies:
+        if policy != state.parameters.policy and policy in tx.policies:
             tx.emit(to.PolicyRemembered(policy=policy, dropped=True))
-    if state.deciding is None:
+    if tx.policy.orders:
         state.queue.forget_workloads()
         stop(tx)
 
 
-def _view(tx: Transaction, policy: DecidingPolicy) -> View:
-    return View(policy, tx.state, tx.budget, tx.at_s, tx.wall_s)
-
-
-def _proposal(tx: Transaction, view: View, choice: Choice) -> Proposal:
+def _proposal(tx: QueueTransaction, view: View, waiting: to.Waiting, choice: Choice) -> Proposal:
     """The proposal of a choice; `grant` asserts that its devices fit."""
-    queue = tx.state.queue
-    waiting = queue.entries.get(choice.attempt)
-    name = tx.state.parameters.policy
-    assert waiting is not None, f"policy {name} chose {choice.attempt}, which is not waiting"
-    assert not queue.is_ineligible(choice.attempt), f"{choice.attempt} has no session"
     assert within_quota(tx.state, waiting.request), f"{choice.attempt} is above its quota"
-    return Proposal(
-        key=queue.queue_key(waiting),
-        waiting=waiting,
-        devices=choice.devices,
-        reservation=waiting.attempt,
-        remembered=_remembered(tx, choice.remember, view.drawn),
-    )
+    remembered = _remembered(tx, choice.remember, view.drawn)
+    return Proposal(waiting, choice.devices, choice.reservation or waiting.attempt, remembered)
 
 
-def _remembered(tx: Transaction, remember: Remembered, drawn: int) -> to.PolicyRemembered | None:
+def _remembered(
+    tx: QueueTransaction, remember: Remembered, drawn: int
+) -> to.PolicyRemembered | None:
     """The change of the policy's memory; None when there is none."""
+    if not remember and not drawn:
+        return None
     state, memory = tx.state, tx.state.memory
     changed = {name: value for name, value in remember.items() if memory.values.get(name) != value}
     if not changed and not drawn:

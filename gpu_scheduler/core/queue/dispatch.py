@@ -1,15 +1,15 @@
 """Requests: admission, queueing, service, withdrawal. A release serves the next request at once.
 
-After every event, every request that may be served and fits has been granted, unless a deciding
-policy lets it wait: `serve` repeats the search until nothing is proposed. Under a policy that only
-orders, the head of the queue is overtaken a bounded number of times (policies/fifo.py).
+After every event, every request that may be served and fits has been granted, unless the
+policy lets it wait: `serve` asks it until it proposes nothing. Under a policy that only orders, the
+head of the queue is overtaken a bounded number of times (overtaking.py).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from corekit.ids import AttemptId, DeviceId
+from corekit.ids import AttemptId
 from corekit.values import replace
 from gpu_scheduler.core.admission.limits import Refusal, waiting_refusal
 from gpu_scheduler.core.admission.quotas import (
@@ -21,28 +21,26 @@ from gpu_scheduler.core.admission.quotas import (
     within_quota,
 )
 from gpu_scheduler.core.admission.tenants import least_amount
-from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible
-from gpu_scheduler.core.leases.leases import grant
-from gpu_scheduler.core.placement.fits import is_feasible, unavailable_reason
-from gpu_scheduler.core.queue import preemption
+from gpu_scheduler.core.leases.history import with_lease
+from gpu_scheduler.core.placement.capacity import is_infeasible
+from gpu_scheduler.core.placement.explain import explain, out_of_service
+from gpu_scheduler.core.queue import overtaking, preemption
 from gpu_scheduler.core.queue.decide import (
+    Proposal,
+    commit,
     held_reason,
     newcomer_choice,
     next_choice,
-    preempting_choice,
     stop,
 )
-from gpu_scheduler.core.queue.policy import DecidingPolicy
-from gpu_scheduler.core.queue.search import Proposal, newcomer_proposal, next_proposal
-from gpu_scheduler.core.records.history import with_lease
-from gpu_scheduler.core.state import HeadReservation, LeaseEntry
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.core.views.explain import explain, out_of_service
+from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.state.state import LeaseEntry
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import Request, Step
 from gpu_scheduler.parameters import NO_QUOTA
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import Explanation, HeldBack, NoFit
 
@@ -64,35 +62,32 @@ class Admission(NamedTuple):
     full: Refusal | None = None  #: refused: it would wait, but a limit is reached
 
 
-def evaluate(tx: Transaction, waiting: to.Waiting) -> Evaluation:
+def evaluate(tx: QueueTransaction, waiting: to.Waiting) -> Evaluation:
     """Evaluate a request without changes: granted, impossible, busy, or waiting.
 
     No request in the queue can be served (see `serve`), so all free devices may serve a new one,
-    except those that are reserved for the head. A deciding policy is asked as if it waited.
+    except those that are reserved for the head.
     """
     state = tx.state
     if permanent_refusal(tx, waiting) or is_infeasible(waiting.request, state.inventory):
         return Evaluation(answers.Outcome.IMPOSSIBLE)
     held = held_back(tx, waiting) is not None
-    if held:
-        proposal = None
-    elif state.deciding is None:
-        proposal = newcomer_proposal(tx, waiting)
-    else:
-        proposal = newcomer_choice(tx, state.deciding, waiting)
+    proposal = None if held else newcomer_choice(tx, waiting)
     if proposal is not None:
         return Evaluation(answers.Outcome.GRANTED, proposal)
-    full = waiting_refusal(tx, waiting)
+    record = tx.record_of(waiting.holder)
+    key = key_of(waiting.session) if record is None else record.key
+    full = waiting_refusal(state, key, waiting.request.tenant)
     outcome = answers.Outcome.WAITING if full is None else answers.Outcome.BUSY
     return Evaluation(outcome, searched=not held, full=full)
 
 
-def admit(tx: Transaction, waiting: to.Waiting, *, wait: bool) -> Admission:
+def admit(tx: QueueTransaction, waiting: to.Waiting, *, wait: bool) -> Admission:
     """Evaluate a new request, and grant it, queue it or refuse it."""
     evaluation = evaluate(tx, waiting)
     if evaluation.proposal is not None:
-        _count_bypass(tx, waiting, evaluation.proposal.devices)
-        return Admission(evaluation.outcome, grant(tx, evaluation.proposal, accepted=True))
+        overtaking.count(tx, waiting, evaluation.proposal.devices)
+        return Admission(evaluation.outcome, commit(tx, evaluation.proposal, accepted=True))
     if evaluation.full is not None and wait:
         return Admission(evaluation.outcome, full=evaluation.full)
     if evaluation.outcome is answers.Outcome.WAITING and wait:
@@ -103,12 +98,12 @@ def admit(tx: Transaction, waiting: to.Waiting, *, wait: bool) -> Admission:
     return Admission(answers.Outcome.BUSY if busy else evaluation.outcome)
 
 
-def _late(tx: Transaction, waiting: to.Waiting) -> bool:
+def _late(tx: QueueTransaction, waiting: to.Waiting) -> bool:
     left_s = tx.deadline_in_s(waiting)
     return left_s is not None and left_s <= 0
 
 
-def permanent_refusal(tx: Transaction, waiting: to.Waiting) -> str | None:
+def permanent_refusal(tx: QueueTransaction, waiting: to.Waiting) -> str | None:
     """The reason why waiting cannot help this request, whatever devices exist; None when it can."""
     left_s = tx.deadline_in_s(waiting)
     if left_s is not None and left_s <= 0:
@@ -116,7 +111,7 @@ def permanent_refusal(tx: Transaction, waiting: to.Waiting) -> str | None:
     return _beyond_quota(tx, waiting.request)
 
 
-def _beyond_quota(tx: Transaction, request: Request) -> str | None:
+def _beyond_quota(tx: QueueTransaction, request: Request) -> str | None:
     quota = tx.state.parameters.quota(request.tenant)
     if quota is NO_QUOTA:
         return None
@@ -131,7 +126,7 @@ def _beyond_quota(tx: Transaction, request: Request) -> str | None:
     return f"too few suitable devices have {each} the quota of tenant {request.tenant}: {quota}"
 
 
-def _only_too_large(tx: Transaction, request: Request, clamped: Request) -> bool:
+def _only_too_large(tx: QueueTransaction, request: Request, clamped: Request) -> bool:
     """True when known devices could serve the request, but only larger ones than `clamped`."""
     inventory = tx.state.inventory
     return (
@@ -148,7 +143,7 @@ class Rule(NamedTuple):
     text: str
 
 
-def held_back(tx: Transaction, waiting: to.Waiting) -> Rule | None:
+def held_back(tx: QueueTransaction, waiting: to.Waiting) -> Rule | None:
     """The rule that holds a request back; None when only devices are missing."""
     state, request, tenant = tx.state, waiting.request, waiting.request.tenant
     if not state.has_room:
@@ -170,12 +165,12 @@ def held_back(tx: Transaction, waiting: to.Waiting) -> Rule | None:
     return None
 
 
-def _room_for_lease(tx: Transaction) -> bool:
+def _room_for_lease(tx: QueueTransaction) -> bool:
     state = tx.state
     return state.has_room and len(state.leases) < state.parameters.leases_max
 
 
-def enqueue(tx: Transaction, waiting: to.Waiting, *, searched: bool = False) -> None:
+def enqueue(tx: QueueTransaction, waiting: to.Waiting, *, searched: bool = False) -> None:
     """Queue a request, or change its session.
 
     `searched`: this transaction found no devices for it, so only freed capacity can serve it.
@@ -187,7 +182,7 @@ def enqueue(tx: Transaction, waiting: to.Waiting, *, searched: bool = False) -> 
     tx.capacity_freed = True
 
 
-def drop(tx: Transaction, attempt: AttemptId) -> None:
+def drop(tx: QueueTransaction, attempt: AttemptId) -> None:
     """Remove a request from the queue; idempotent."""
     if attempt in tx.state.queue.entries:
         tx.emit(to.RequestDropped(attempt=attempt))
@@ -196,7 +191,7 @@ def drop(tx: Transaction, attempt: AttemptId) -> None:
 
 
 def explanation_of(
-    tx: Transaction, request: Request, waiting: to.Waiting | None = None
+    tx: QueueTransaction, request: Request, waiting: to.Waiting | None = None
 ) -> Explanation:
     """The explanation of a wait or a refusal: reasons of devices first, then of rules."""
     inventory, queue = tx.state.inventory, tx.state.queue
@@ -209,8 +204,7 @@ def explanation_of(
     asked = request_to_explain(tx.state, request)
     explanation = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
     if refusal is None and rule is None:
-        if tx.state.deciding is not None:
-            explanation = _held_by_policy(tx, tx.state.deciding, waiting, explanation)
+        explanation = _held_by_policy(tx, waiting, explanation)
         explanation = out_of_service(asked, inventory, explanation)
         if asked is request or NoFit.TOO_LARGE.value not in explanation.counts:
             return explanation
@@ -227,10 +221,10 @@ def explanation_of(
 
 
 def _held_by_policy(
-    tx: Transaction, policy: DecidingPolicy, waiting: to.Waiting, explanation: Explanation
+    tx: QueueTransaction, waiting: to.Waiting, explanation: Explanation
 ) -> Explanation:
-    """Add the reason of a deciding policy; it alone holds back a request that fits."""
-    held = held_reason(tx, policy, waiting)
+    """Add the reason of the policy; it alone holds back a request that fits."""
+    held = held_reason(tx, waiting)
     if held is None:
         return explanation
     text = f"policy {tx.state.parameters.policy}: {held.text}"
@@ -243,7 +237,7 @@ def _held_by_policy(
     return replace(explanation, held_back=HeldBack.POLICY, sentence=sentence)
 
 
-def serve(tx: Transaction) -> None:
+def serve(tx: QueueTransaction) -> None:
     """Grant waiting requests until nothing is proposed."""
     state = tx.state
     if state.preemptions:
@@ -251,40 +245,25 @@ def serve(tx: Transaction) -> None:
     if not state.queue.entries and state.head_reservation.attempt is None:
         state.tenants.freed.clear()
         state.clear_freed()
-        if state.deciding is not None:
-            stop(tx)
+        stop(tx)
         return
     _resume_groups(tx)
-    if state.deciding is not None:
-        _serve_by_decisions(tx, state.deciding)
-        return
     while True:
-        _maintain_head_reservation(tx)
+        overtaking.maintain(tx)
         room = _room_for_lease(tx)
-        proposal = next_proposal(tx) if room else None
+        proposal = next_choice(tx) if room else None
         if proposal is not None:
-            _count_bypass(tx, proposal.waiting, proposal.devices)
+            overtaking.count(tx, proposal.waiting, proposal.devices)
             _grant_to_waiter(tx, proposal)
-            tx.state.freed_capacity.add(tx.state.inventory, proposal.devices)
+            state.freed_capacity.add(state.inventory, proposal.devices)
             preemption.maintain(tx)
         elif not (room and preemption.begin(tx)):
-            return
-
-
-def _serve_by_decisions(tx: Transaction, policy: DecidingPolicy) -> None:
-    """Grant what the policy chooses until it pauses; no devices are reserved for the head."""
-    _track_head(tx, None)
-    while _room_for_lease(tx):
-        proposal = preempting_choice(tx) or next_choice(tx, policy)
-        if proposal is not None:
-            _grant_to_waiter(tx, proposal)
-            preemption.maintain(tx)
-        elif not preemption.begin(tx):
             break
-    tx.state.clear_freed()
+    if room:
+        state.clear_freed()  # nothing that waits can use it
 
 
-def _resume_groups(tx: Transaction) -> None:
+def _resume_groups(tx: QueueTransaction) -> None:
     """Resume groups whose tenant has quota left again, even for larger devices, and
     groups for which small enough devices may be available again.
     """
@@ -300,10 +279,10 @@ def _resume_groups(tx: Transaction) -> None:
         queue.resume(group)
 
 
-def _grant_to_waiter(tx: Transaction, proposal: Proposal) -> None:
+def _grant_to_waiter(tx: QueueTransaction, proposal: Proposal) -> None:
     waiting = proposal.waiting
     tx.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
-    entry = grant(tx, proposal, accepted=False)
+    entry = commit(tx, proposal, accepted=False)
     record = tx.record_of(waiting.holder)
     if record is not None:
         record = with_lease(record, entry, tx)
@@ -311,7 +290,7 @@ def _grant_to_waiter(tx: Transaction, proposal: Proposal) -> None:
     push_granted(tx, entry)
 
 
-def push_granted(tx: Transaction, entry: LeaseEntry) -> None:
+def push_granted(tx: QueueTransaction, entry: LeaseEntry) -> None:
     lease = entry.lease
     push = answers.GrantedPush(
         holder=lease.holder, attempt=lease.attempt, granted=tx.granted(entry)
@@ -319,98 +298,10 @@ def push_granted(tx: Transaction, entry: LeaseEntry) -> None:
     tx.push(tx.owner_of(entry), push)
 
 
-# ---------------------------------------------------------------------- bounded overtaking
-
-
-def _count_bypass(tx: Transaction, served: to.Waiting, devices: tuple[DeviceId, ...]) -> None:
-    """Count a grant behind the head on a device that is feasible for the head."""
-    queue = tx.state.queue
-    if tx.state.deciding is not None:
-        return
-    head = _head(tx)
-    if head is None or queue.queue_key(served) <= queue.queue_key(head):
-        return
-    inventory = tx.state.inventory
-    asked = clamped_to_quota(tx.state, head.request)
-    if any(is_feasible(asked, inventory.state_of(device)) for device in devices):
-        _track_head(tx, head)
-        tx.state.head_reservation.overtaken += 1
-        queue.overtaken[head.attempt] = tx.state.head_reservation.overtaken
-        tx.capacity_freed = True  # `serve` reserves devices when the bound is reached
-
-
-def _track_head(tx: Transaction, head: to.Waiting | None) -> None:
-    """Count overtakes of the current head, and cancel the reservation of a former head."""
-    head_reservation = tx.state.head_reservation
-    attempt = None if head is None else head.attempt
-    if head_reservation.attempt != attempt:
-        tx.state.inventory.reserve(head_reservation.devices, None)
-        tx.state.head_reservation = HeadReservation(
-            attempt, tx.state.queue.overtaken.get(attempt or "", 0)
-        )
-
-
-def _maintain_head_reservation(tx: Transaction) -> None:
-    """Reserve devices for a head that was overtaken often enough; replace unusable devices."""
-    head = _head(tx)
-    _track_head(tx, head)
-    if head is None:
-        return
-    if head.attempt in tx.state.preemptions:
-        return  # it has devices of its own
-    head_reservation, inventory = tx.state.head_reservation, tx.state.inventory
-    asked = clamped_to_quota(tx.state, head.request)
-    if head_reservation.devices and _all_usable(tx, asked):
-        return  # keep the choice: leases on those devices are already ending
-    assert tx.state.ordering is not None, "a deciding policy reserves no devices"
-    devices = tx.state.ordering.reserve(tx, head)
-    if tx.state.preemptions and _reserved_by_others(tx, devices, head.attempt):
-        devices = ()  # leases end there for a request that preempts: it is served soon
-    if devices or head_reservation.devices:
-        inventory.reserve(head_reservation.devices, None)
-        head_reservation.devices = devices
-        inventory.reserve(devices, head.attempt)
-
-
-def _reserved_by_others(tx: Transaction, devices: tuple[DeviceId, ...], attempt: str) -> bool:
-    entries = (tx.state.inventory.devices[device] for device in devices)
-    return any(entry.reserved_for not in (None, attempt) for entry in entries)
-
-
-def _head(tx: Transaction) -> to.Waiting | None:
-    """The first request that waits only for available devices to become free."""
-    state, queue, inventory = tx.state, tx.state.queue, tx.state.inventory
-
-    def largest_mib(request: Request) -> int:
-        return available_mib(request, inventory)
-
-    while (head := queue.head(inventory.availability_version, largest_mib)) is not None:
-        request = head.request
-        asked = clamped_to_quota(state, request)
-        if not within_quota(state, request):
-            queue.suspend(head.attempt)
-        elif asked is not request and largest_mib(asked) < request.memory_mib:
-            queue.suspend(head.attempt, inventory.availability_version)
-        else:
-            break
-    return head
-
-
-def _all_usable(tx: Transaction, request: Request) -> bool:
-    inventory = tx.state.inventory
-    devices = [inventory.devices.get(device) for device in tx.state.head_reservation.devices]
-    return all(
-        entry is not None
-        and unavailable_reason(inventory.state_of(entry.device.id)) is None
-        and is_feasible(request, inventory.state_of(entry.device.id))
-        for entry in devices
-    )
-
-
 # ---------------------------------------------------------------------- withdrawal
 
 
-def wait_timed_out(tx: Transaction, attempt: AttemptId) -> None:
+def wait_timed_out(tx: QueueTransaction, attempt: AttemptId) -> None:
     """Refuse a request as busy after `max_wait_s`, or as impossible after its deadline."""
     waiting = tx.state.queue.entries.get(attempt)
     if waiting is None:
@@ -426,7 +317,7 @@ def wait_timed_out(tx: Transaction, attempt: AttemptId) -> None:
     tx.push(waiting.session, push(holder=waiting.holder, attempt=attempt, explanation=reason))
 
 
-def drop_infeasible(tx: Transaction) -> None:
+def drop_infeasible(tx: QueueTransaction) -> None:
     """Refuse waiting requests that became infeasible with the known inventory or a quota."""
     for request, group in list(tx.state.queue.by_group()):
         if not is_infeasible(request, tx.state.inventory) and _beyond_quota(tx, request) is None:
@@ -440,7 +331,7 @@ def drop_infeasible(tx: Transaction) -> None:
             tx.push(waiting.session, push)
 
 
-def reevaluate_all(tx: Transaction) -> None:
+def reevaluate_all(tx: QueueTransaction) -> None:
     """Evaluate all waiting requests after a change of the parameters."""
     drop_infeasible(tx)
     queue = tx.state.queue
@@ -449,7 +340,7 @@ def reevaluate_all(tx: Transaction) -> None:
     tx.capacity_freed = True
 
 
-def _withdraw(tx: Transaction, waiting: to.Waiting) -> None:
+def _withdraw(tx: QueueTransaction, waiting: to.Waiting) -> None:
     drop(tx, waiting.attempt)
     tx.state.remember_refused(waiting)
     record = tx.record_of(waiting.holder)

@@ -1,26 +1,25 @@
-"""The interface of queue policies, in two forms.
+"""The interface of queue policies: the next grant, or a pause.
 
-An *ordering* policy names the next request; the dispatcher places it, keeps an index of what may
-fit, and never leaves a request waiting that fits. A *deciding* policy also names the devices, or
-decides that a request had better wait although devices are free. It reads a `View` and remembers
-a few values, which are journalled with its decisions: recovery never asks a policy.
+A policy names the request that is served next and its devices, or decides that a request had better
+wait although devices are free. It reads a `View` and remembers a few values, which are journalled
+with its decisions: recovery never asks a policy. An `OrderingPolicy` (ordering.py) only orders the
+requests: its base makes the choice from an index of what may fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
-from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId
-from gpu_scheduler.core.queue.queue import FirstByClass
+from gpu_scheduler.core.placement.fits import fits
+from gpu_scheduler.core.queue.view import Values, View, including
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
-
-if TYPE_CHECKING:  # the state has policies
-    from gpu_scheduler.core.queue.policy_view import View
-    from gpu_scheduler.core.state import StateView
 
 #: Changed values of a policy's memory; None removes a value.
 Remembered = Mapping[str, Scalar | None]
@@ -32,47 +31,14 @@ MEMORY_CHARS_MAX = 512
 _NOTHING: Remembered = {}
 
 
-class PolicyView(Protocol):
-    """The input of an ordering policy; a `Transaction` is one."""
-
-    @property
-    def state(self) -> StateView: ...
-    @property
-    def budget(self) -> Budget: ...
-    @property
-    def at_s(self) -> float: ...
-    @property
-    def wall_s(self) -> float: ...
-
-
-@runtime_checkable
-class OrderingPolicy(Protocol):
-    """The choice of the waiting request that is served next. Stateless: it reads the view only."""
-
-    @property
-    def summary(self) -> str:
-        """The order of service, in one phrase for `--help` and the documentation."""
-        ...
-
-    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
-        """Sets of waiting requests; the first that holds a request that fits is served."""
-        ...
-
-    def reserve(self, view: PolicyView, head: Waiting) -> tuple[DeviceId, ...]:
-        """Devices to reserve for the head of the queue; empty while it may be overtaken."""
-        ...
-
-    def backfill_until_s(self, view: PolicyView) -> float | None:
-        """Start of the head (monotonic): a lease that ends before then may use its devices."""
-        ...
-
-
 class Choice(NamedTuple):
-    """The next grant, as a deciding policy chose it. The devices must fit the request now."""
+    """The next grant, as a policy chose it. The devices must fit the request now."""
 
     attempt: AttemptId  #: one of `View.waiting`
     devices: tuple[DeviceId, ...]  #: as many as the request has
     remember: Remembered = _NOTHING
+    #: The attempt whose reserved devices it may use; None: its own.
+    reservation: str | None = None
 
 
 class Pause(NamedTuple):
@@ -89,10 +55,6 @@ class HeldReason(NamedTuple):
     until_s: float | None = None  #: monotonic: the request waits no longer for this reason
 
 
-#: Parameters of a policy by name.
-Values = Mapping[str, str | float | bool]
-
-
 class Declaration(NamedTuple):
     """The promises of a policy about waiting."""
 
@@ -102,67 +64,77 @@ class Declaration(NamedTuple):
     decision_cost: str = ""  #: of one decision: on what its time depends; "" = not stated
 
 
-@runtime_checkable
-class DecidingPolicy(Protocol):
+class Policy(ABC):
     """The choice of the next request and of its devices, or of a pause.
 
     Deterministic: the same view gives the same answer. An object keeps nothing between two calls:
     what it needs later is in its memory.
     """
 
-    @property
-    def summary(self) -> str:
-        """The rule, in one phrase for `--help` and the documentation."""
-        ...
+    summary: str = ""  #: the rule, in one phrase for `--help` and the documentation
+    #: Parameters of its own, set as `policy.NAME.PARAMETER`.
+    parameters: tuple[PolicyParameter, ...] = ()
+    #: True: it serves whatever fits, in its order, from the index of what may fit. Its head is
+    #: overtaken a bounded number of times (overtaking.py).
+    orders: ClassVar[bool] = False
 
-    @property
-    def parameters(self) -> tuple[PolicyParameter, ...]:
-        """Parameters of its own, set as `policy.NAME.PARAMETER`."""
-        ...
-
+    @abstractmethod
     def declare(self, values: Values) -> Declaration:
         """The promises about waiting, with these values of its parameters."""
-        ...
 
+    @abstractmethod
     def decide(self, view: View) -> Choice | Pause:
         """The next grant; asked again after each grant, until it returns a pause."""
-        ...
 
-    def held(self, view: View, waiting: Waiting) -> HeldReason | None:
+    def held(self, view: View, waiting: Waiting) -> HeldReason | None:  # noqa: ARG002
         """The reason why this request waits, beyond devices that are not free; None = no other."""
-        ...
+        return None
+
+    def reserve(self, view: View, head: Waiting) -> tuple[DeviceId, ...]:  # noqa: ARG002
+        """Devices to reserve for the head of the queue; only a policy that orders is asked."""
+        return ()
+
+    def newcomer(self, view: View, waiting: Waiting) -> Choice | None:
+        """The grant of a request that is not in the queue, if it is chosen next."""
+        with including(view.state.queue, waiting):
+            answer = self.decide(view)
+        return answer if isinstance(answer, Choice) and answer.attempt == waiting.attempt else None
+
+    def preempting(
+        self, view: View, waiting: Waiting, freed: tuple[DeviceId, ...]
+    ) -> tuple[DeviceId, ...] | None:
+        """The devices for a request for which leases were ended on `freed`; None: not yet.
+
+        It is not a decision: another request's turn on those devices would wait for them, and this
+        one for its turn, without end.
+        """
+        asked, inventory = view.clamped(waiting), view.state.inventory
+        states = map(inventory.state_of, freed)
+        return freed if all(fits(asked, one, waiting.attempt) is None for one in states) else None
 
 
-Policy = OrderingPolicy | DecidingPolicy
+@dataclass(slots=True, kw_only=True)
+class QueueTransaction(Transaction):
+    """A transaction that may serve the queue, with the installed policies."""
 
+    policies: Mapping[str, Policy]
 
-def is_deciding(policy: Policy) -> TypeGuard[DecidingPolicy]:
-    """True for a policy that chooses devices too.
+    @property
+    def policy(self) -> Policy:
+        """The queue policy in force."""
+        return self.policies[self.state.parameters.policy]
 
-    Asked in every decision; before Python 3.12 `isinstance` takes 25 µs for a protocol. A policy is
-    checked in full when it is installed.
-    """
-    return hasattr(policy, "decide")
-
-
-def parameters_of(policy: Policy) -> tuple[PolicyParameter, ...]:
-    """The parameters that a policy declares; an ordering policy has none."""
-    return policy.parameters if is_deciding(policy) else ()
+    def view(self) -> View:
+        """The input of one question to the policy in force."""
+        parameters = self.state.parameters
+        values = values_of(parameters.policy, self.policy, parameters)
+        return View(self.state, self.budget, self.at_s, self.wall_s, values)
 
 
 def values_of(name: str, policy: Policy, parameters: Parameters) -> Values:
     """The parameters of a policy that are in force: set, or by default."""
     values: dict[str, str | float | bool] = {}
-    for one in parameters_of(policy):
+    for one in policy.parameters:
         given = parameters.policy_parameters.get(f"{name}.{one.name}")
         values[one.name] = one.default if given is None else one.read(given)
     return values
-
-
-def declaration_of(name: str, policy: Policy, parameters: Parameters) -> Declaration:
-    """The declaration; an ordering policy conserves work whatever its order is."""
-    if is_deciding(policy):
-        return policy.declare(values_of(name, policy, parameters))
-    # an ordering policy of another package may declare no bound
-    promises = (getattr(policy, name, "") for name in ("wait_bound", "starves", "decision_cost"))
-    return Declaration(True, *promises)

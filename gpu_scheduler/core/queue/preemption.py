@@ -14,13 +14,12 @@ from typing import NamedTuple
 
 from corekit.ids import AttemptId, DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
+from gpu_scheduler.core.inventory.devices import unavailable_reason
 from gpu_scheduler.core.inventory.inventory import DeviceEntry
-from gpu_scheduler.core.leases.expected import Expected, usable
-from gpu_scheduler.core.leases.forecast import fits_without
-from gpu_scheduler.core.leases.leases import end
-from gpu_scheduler.core.placement.fits import unavailable_reason
-from gpu_scheduler.core.state import LeaseEntry, Preemption
-from gpu_scheduler.core.transaction import Transaction, preempted_why
+from gpu_scheduler.core.leases.leases import end, preempted_why
+from gpu_scheduler.core.leases.lengths import Expected, fits_without, usable
+from gpu_scheduler.core.state.state import LeaseEntry, Preemption
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import EndReason, LeaseState, Placement, Request
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.queue.policy import HeldReason
-from gpu_scheduler.core.queue.policy_view import PlacementKey, View
+from gpu_scheduler.core.queue.view import PlacementKey, View
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Waiting
 

@@ -12,21 +12,19 @@ from corekit.units import percent_of
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.quotas import request_to_explain
-from gpu_scheduler.core.inventory import departures
-from gpu_scheduler.core.inventory.capacity import is_infeasible
+from gpu_scheduler.core.handlers import departures
+from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.core.leases.expected import expected
-from gpu_scheduler.core.leases.length import length_problem, requested_length_s
+from gpu_scheduler.core.leases.lengths import expected, length_problem, requested_length_s
+from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
-from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
+from gpu_scheduler.core.placement.explain import with_verdicts
 from gpu_scheduler.core.queue import preemption
-from gpu_scheduler.core.queue.decide import held_reason
+from gpu_scheduler.core.queue.decide import Proposal, held_reason
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
-from gpu_scheduler.core.queue.search import Proposal
-from gpu_scheduler.core.state import LeaseEntry
-from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.core.views.explain import with_verdicts
+from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.views.workloads import starts_warm, with_expected_runs
 from gpu_scheduler.model import LeaseState, Record
 from gpu_scheduler.protocol import answers, ops
@@ -40,7 +38,7 @@ T = TypeVar("T")
 DRY_RUN = AttemptId("")
 
 
-def orphans(tx: Transaction, event: on.Asked[ops.Orphans]) -> None:
+def orphans(tx: QueueTransaction, event: on.Asked[ops.Orphans]) -> None:
     """Reply with ownerless records, longest first, except those that the caller may not take."""
     known = (tx.state.records[holder] for holder in tx.state.orphans)
     own = (record for record in known if record.key not in event.foreign)
@@ -48,12 +46,12 @@ def orphans(tx: Transaction, event: on.Asked[ops.Orphans]) -> None:
     tx.reply(event.reply_to, answers.RecordsAnswer(records=records))
 
 
-def record(tx: Transaction, event: on.Asked[ops.RecordOf]) -> None:
+def record(tx: QueueTransaction, event: on.Asked[ops.RecordOf]) -> None:
     found = tx.state.records.get(event.op.holder)
     tx.reply(event.reply_to, answers.RecordAnswer(record=found))
 
 
-def records(tx: Transaction, event: on.Asked[ops.Records]) -> None:
+def records(tx: QueueTransaction, event: on.Asked[ops.Records]) -> None:
     """Reply with a page of records, newest first; empty if the cursor record was forgotten."""
     state, op = tx.state, event.op
     holders = islice(state.record_order.newest(op.after), op.limit)
@@ -61,7 +59,7 @@ def records(tx: Transaction, event: on.Asked[ops.Records]) -> None:
     tx.reply(event.reply_to, answers.RecordsAnswer(records=page))
 
 
-def inventory(tx: Transaction, event: on.Asked[ops.Inventory]) -> None:
+def inventory(tx: QueueTransaction, event: on.Asked[ops.Inventory]) -> None:
     known, after, limit = tx.state.inventory, event.op.after, event.op.limit
     by_name = sorted(known.hosts.values(), key=lambda host: host.host)
     wanted = (host for host in by_name if after is None or host.host > after)
@@ -76,7 +74,7 @@ def inventory(tx: Transaction, event: on.Asked[ops.Inventory]) -> None:
     tx.reply(event.reply_to, answer)
 
 
-def leases(tx: Transaction, event: on.Asked[ops.Leases]) -> None:
+def leases(tx: QueueTransaction, event: on.Asked[ops.Leases]) -> None:
     entries = tx.state.leases.values()  # in the order of their fences
     wanted = (entry for entry in entries if entry.lease.fence > event.op.after)
     page, more = _first(wanted, event.op.limit, lambda entry: len(entry.lease.shares))
@@ -92,7 +90,7 @@ def leases(tx: Transaction, event: on.Asked[ops.Leases]) -> None:
     tx.reply(event.reply_to, answer)
 
 
-def queue(tx: Transaction, event: on.Asked[ops.Queue]) -> None:
+def queue(tx: QueueTransaction, event: on.Asked[ops.Queue]) -> None:
     """Reply with waiting requests in the order of service, ownerless ones last."""
     waiting = tx.state.queue
     places = (
@@ -118,7 +116,7 @@ def _first(
     return page, False
 
 
-def _host(tx: Transaction, host: HostEntry) -> answers.HostView:
+def _host(tx: QueueTransaction, host: HostEntry) -> answers.HostView:
     drain = host.own_drain
     left_s = None if drain is None else departures.left_s(tx, drain)
     return answers.HostView(
@@ -160,7 +158,7 @@ def _queued(waiting: Waiting, position: int | None) -> answers.QueuedView:
     )
 
 
-def explain(tx: Transaction, event: on.Asked[ops.Explain]) -> None:
+def explain(tx: QueueTransaction, event: on.Asked[ops.Explain]) -> None:
     """Explain a queued, granted or refused request by attempt or holder, or a dry run."""
     op = event.op
     state, attempt = tx.state, op.attempt
@@ -195,7 +193,7 @@ def explain(tx: Transaction, event: on.Asked[ops.Explain]) -> None:
 
 
 def _newcomer(
-    tx: Transaction, event: on.Asked[ops.Explain], refused: Waiting | None
+    tx: QueueTransaction, event: on.Asked[ops.Explain], refused: Waiting | None
 ) -> Waiting | None:
     """The request of a dry run, or a refused request, as if it arrived now."""
     op = event.op
@@ -226,7 +224,7 @@ def _nothing(event: on.Asked[ops.Explain], record: Record | None) -> str:
     return f"no request {name} is waiting, granted or recently refused; a dry run needs a request"
 
 
-def _granted(tx: Transaction, entry: LeaseEntry) -> answers.ExplainAnswer:
+def _granted(tx: QueueTransaction, entry: LeaseEntry) -> answers.ExplainAnswer:
     explanation = explanation_of(tx, entry.request)
     where = ", ".join(f"{share.host}/{share.index}" for share in entry.lease.shares)
     sentence = f"{request_text(entry.request)} is granted: lease {entry.lease.id} on {where}"
@@ -239,17 +237,18 @@ def _granted(tx: Transaction, entry: LeaseEntry) -> answers.ExplainAnswer:
     return answers.ExplainAnswer(outcome=answers.Outcome.GRANTED, explanation=explanation)
 
 
-def _held_by_policy(tx: Transaction, waiting: Waiting, explanation: Explanation) -> Explanation:
+def _held_by_policy(
+    tx: QueueTransaction, waiting: Waiting, explanation: Explanation
+) -> Explanation:
     """Add the time until which the policy lets the request wait."""
-    policy = tx.state.deciding
-    held = None if policy is None else held_reason(tx, policy, waiting)
+    held = held_reason(tx, waiting)
     until_s = None if held is None else held.until_s
     in_s = None if until_s is None else max(0.0, until_s - tx.at_s)
     return replace(explanation, expected_s=in_s, expected_why="the policy lets it wait")
 
 
 def _in_full(
-    tx: Transaction,
+    tx: QueueTransaction,
     waiting: Waiting,
     outcome: answers.Outcome,
     proposal: Proposal | None = None,
@@ -263,7 +262,7 @@ def _in_full(
     return with_expected_runs(explanation, request, tx.state, warm_start)
 
 
-def _with_capacity(tx: Transaction, waiting: Waiting, outcome: answers.Outcome) -> Explanation:
+def _with_capacity(tx: QueueTransaction, waiting: Waiting, outcome: answers.Outcome) -> Explanation:
     """The explanation with the result of each device, and the expected time of capacity."""
     rule, inventory = held_back(tx, waiting), tx.state.inventory
     request = waiting.request

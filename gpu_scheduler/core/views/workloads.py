@@ -8,9 +8,9 @@ from corekit.ids import DeviceId
 from corekit.units import format_duration
 from corekit.values import replace
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.leases.learned_times import Times, WorkloadOn
 from gpu_scheduler.core.placement.eviction import resident_key, taken
-from gpu_scheduler.core.state import StateView
+from gpu_scheduler.core.state.learned_times import Times, WorkloadOn
+from gpu_scheduler.core.state.state import State
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import answers, ops
@@ -32,7 +32,7 @@ def workloads(tx: Transaction, event: on.Asked[ops.Workloads]) -> None:
     tx.reply(event.reply_to, answers.WorkloadsAnswer(workloads=views, more=len(page) > op.limit))
 
 
-def _view(state: StateView, key: WorkloadOn, times: Times) -> answers.WorkloadView:
+def _view(state: State, key: WorkloadOn, times: Times) -> answers.WorkloadView:
     return answers.WorkloadView(
         id=key.id,
         tenant=key.tenant,
@@ -44,7 +44,7 @@ def _view(state: StateView, key: WorkloadOn, times: Times) -> answers.WorkloadVi
     )
 
 
-def _residents_of(state: StateView, key: WorkloadOn) -> int:
+def _residents_of(state: State, key: WorkloadOn) -> int:
     """The number of residents of a workload on the devices of one model."""
     residents = state.inventory.residents
     published = workload_key(key.tenant, key.workload)
@@ -65,7 +65,7 @@ def _residents_of(state: StateView, key: WorkloadOn) -> int:
 def with_expected_runs(
     explanation: Explanation,
     request: Request,
-    state: StateView,
+    state: State,
     warm_start: bool | None,
 ) -> Explanation:
     """Add what the workload of a request may expect; without a workload there is nothing to add."""
@@ -79,7 +79,7 @@ def with_expected_runs(
     return replace(explanation, warm_start=warm_start, runs=runs, sentence=sentence)
 
 
-def starts_warm(request: Request, state: StateView, devices: tuple[DeviceId, ...]) -> bool | None:
+def starts_warm(request: Request, state: State, devices: tuple[DeviceId, ...]) -> bool | None:
     """True when a grant of these devices would use a resident on each; None = no workload."""
     if resident_key(request) is None:
         return None

@@ -20,7 +20,7 @@ from corekit.aio.supervise import contained
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, SessionId
 from corekit.values import Value, replace
-from gpu_scheduler.core.state import State
+from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry

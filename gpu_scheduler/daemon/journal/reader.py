@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.state import UNKNOWN_MAX
+from gpu_scheduler.core.state.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import (
     JournalDamage,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corekit.ids import JobId
-from gpu_scheduler.core.state import State
+from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import RecordPush
 from orchgpu.cli.live.records import LiveRecords

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.apply import _EFFECTS
 from gpu_scheduler.core.machine import EVENTS, HOST_OPS, OPS
+from gpu_scheduler.core.replay.apply import _EFFECTS
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops

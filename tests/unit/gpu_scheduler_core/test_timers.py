@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpu_scheduler.core.timers import TimerKind, Timers
+from gpu_scheduler.core.state.timers import TimerKind, Timers
 
 
 def drain(timers: Timers, now_s: float) -> list[Any | str]:

@@ -15,7 +15,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, IdSource
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.state import UNKNOWN_MAX
+from gpu_scheduler.core.state.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
 from gpu_scheduler.daemon.journal.journal import NAME, Journal, RealDisk
 from gpu_scheduler.daemon.journal.reader import rewritten

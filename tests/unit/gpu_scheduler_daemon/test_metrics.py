@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
-from gpu_scheduler.core.leases.learned_times import WorkloadOn
+from gpu_scheduler.core.state.learned_times import WorkloadOn
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import (
     WORKLOADS_MAX,

@@ -14,8 +14,8 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.snapshot import snapshot
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.replay.snapshot import snapshot
 from gpu_scheduler.daemon.journal.format import body_of
 from gpu_scheduler.daemon.journal.journal import NAME, Journal
 from gpu_scheduler.daemon.journal.reader import rewritten

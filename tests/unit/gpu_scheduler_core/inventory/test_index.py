@@ -10,19 +10,20 @@ from hypothesis import strategies as st
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.core.inventory.capacity import (
+from gpu_scheduler.core.inventory.devices import is_feasible
+from gpu_scheduler.core.inventory.index import Index, preference
+from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.placement.candidates import score
+from gpu_scheduler.core.placement.capacity import (
     feasible_devices,
     is_infeasible,
     largest,
     shortage,
 )
-from gpu_scheduler.core.inventory.index import Index, preference
-from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.candidates import score
-from gpu_scheduler.core.placement.fits import fits, is_feasible, share_of
+from gpu_scheduler.core.placement.explain import explain, with_verdicts
+from gpu_scheduler.core.placement.fits import fits, share_of
 from gpu_scheduler.core.placement.head_reservation import reservable_for_head
 from gpu_scheduler.core.placement.placement import place
-from gpu_scheduler.core.views.explain import explain, with_verdicts
 from gpu_scheduler.model import (
     Device,
     DeviceKind,

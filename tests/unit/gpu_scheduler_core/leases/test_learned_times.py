@@ -3,8 +3,8 @@
 import pytest
 from _pytest.monkeypatch import MonkeyPatch
 
-from gpu_scheduler.core.leases import learned_times
-from gpu_scheduler.core.leases.learned_times import (
+from gpu_scheduler.core.state import learned_times
+from gpu_scheduler.core.state.learned_times import (
     LearnedTimes,
     Times,
     WorkloadOn,

@@ -7,7 +7,7 @@ import pytest
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.placement.candidates import slots
-from gpu_scheduler.core.views.explain import explain
+from gpu_scheduler.core.placement.explain import explain
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.answers import AttemptAnswer

@@ -12,15 +12,13 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.queue.policy import (
     MEMORY_MAX,
     Choice,
-    DecidingPolicy,
     Declaration,
     HeldReason,
-    OrderingPolicy,
     Pause,
-    Values,
-    declaration_of,
+    Policy,
+    values_of,
 )
-from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
@@ -33,7 +31,7 @@ from tests.scheduler_world import World, device
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 
-class Delayed:
+class Delayed(Policy):
     """An example: a request is granted once it has waited for `delay_s`; it counts the grants."""
 
     summary = "the oldest request, after a delay"
@@ -252,7 +250,6 @@ def test_an_answer_that_breaks_the_interface_fails_the_event(
 
 def test_every_policy_declares_its_bound_or_whom_it_starves() -> None:
     for name, policy in installed_policies().items():
-        assert isinstance(policy, OrderingPolicy) is not isinstance(policy, DecidingPolicy), name
-        declared = declaration_of(name, policy, Parameters(policy=name))
+        declared = policy.declare(values_of(name, policy, Parameters(policy=name)))
         assert declared.wait_bound or declared.starves, name
         assert declared.decision_cost, name

@@ -5,21 +5,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
-from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy
+from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.model import DeviceResidents, Placement, Request, Resident, Sharing
 from gpu_scheduler.parameters import Quota
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Waiting
 from gpu_scheduler.warm import workload_key
 from tests.scheduler_world import EPOCH_S, World, device
 
 
-class LeasesOnly:
+class LeasesOnly(Policy):
     """A policy that grants the requests of tenant `now`; so all others wait, also what fits."""
 
     summary = "requests of tenant now"
-    parameters: tuple[PolicyParameter, ...] = ()
 
     def declare(self, values: Values) -> Declaration:
         return Declaration(False, "", starves="all others")
@@ -30,9 +27,6 @@ class LeasesOnly:
             if placed is not None and waiting.request.tenant == "now":
                 return Choice(waiting.attempt, placed)
         return Pause()
-
-    def held(self, view: View, waiting: Waiting) -> HeldReason | None:
-        return None
 
 
 POLICY = LeasesOnly()
@@ -54,7 +48,7 @@ def world_of(**parameters: Any) -> World:
 
 def view_of(world: World) -> View:
     state = world.machine.state
-    return View(POLICY, state, world.budget, world.now_s, EPOCH_S + world.now_s)
+    return View(state, world.budget, world.now_s, EPOCH_S + world.now_s, {})
 
 
 requests = st.builds(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_scheduler.core.queue.policy_memory import MemoryKind, PolicyMemory
+from gpu_scheduler.core.state.policy_memory import MemoryKind, PolicyMemory
 from gpu_scheduler.protocol.changes import Scalar
 
 NAMES = st.sampled_from(["owner/a", "owner/b", "owner/c/d", "before/a", "owner", "last"])

@@ -58,7 +58,7 @@ def test_the_policies_of_the_tree_are_found_the_default_first() -> None:
 def test_an_entry_point_registers_a_policy(packages: PosixPath) -> None:
     register(packages, "newest", "newest_first:POLICY")
     world = World(policy="newest")
-    assert world.machine.state.policy.summary == "the newest request"
+    assert world.policies[world.machine.state.parameters.policy].summary == "the newest request"
 
 
 def test_an_entry_point_does_not_replace_a_policy_of_the_tree(packages: PosixPath) -> None:
@@ -70,7 +70,7 @@ def test_an_entry_point_does_not_replace_a_policy_of_the_tree(packages: PosixPat
     ("value", "why"),
     [
         ("newest_first:ABSENT", "AttributeError"),
-        ("newest_first:NewestFirst.__name__", "does not implement OrderingPolicy"),
+        ("newest_first:NewestFirst.__name__", "does not derive from `gpu_scheduler.api.Policy`"),
         ("not_there:POLICY", "ModuleNotFoundError"),
     ],
 )

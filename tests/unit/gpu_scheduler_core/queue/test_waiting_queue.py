@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.ids import AttemptId, SessionId
-from gpu_scheduler.core.queue.queue import WaitingQueue
-from gpu_scheduler.core.queue.request_class import (
+from gpu_scheduler.core.state.request_class import (
     MEMORY_MIB_MAX,
     FirstByMemory,
     QueueKey,
     class_key,
     rounded_length_s,
 )
+from gpu_scheduler.core.state.waiting_queue import WaitingQueue
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.protocol.changes import Waiting
 

@@ -4,7 +4,7 @@ from _pytest.monkeypatch import MonkeyPatch
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.records import sessions
+from gpu_scheduler.core.handlers import sessions
 from gpu_scheduler.model import EndReason, LeaseState, Request
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpu_scheduler.core.durable.snapshot import snapshot
+from gpu_scheduler.core.replay.snapshot import snapshot
 from gpu_scheduler.model import EndReason, JobLease, Lease, Record, Request, Sharing, Step
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import decode_entry, encode_entry

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corekit.ids import JobId
-from gpu_scheduler.core.records.order import Order
+from gpu_scheduler.core.state.record_order import Order
 from gpu_scheduler.model import Record
 from gpu_scheduler.protocol import ops
 from tests.scheduler_world import World

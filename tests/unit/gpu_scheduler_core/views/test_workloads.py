@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.leases.learned_times import WorkloadOn
+from gpu_scheduler.core.state.learned_times import WorkloadOn
 from gpu_scheduler.model import DeviceResidents, Request, Resident
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops

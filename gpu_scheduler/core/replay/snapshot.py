@@ -10,7 +10,7 @@ from copy import copy
 from itertools import chain
 
 from corekit.values import replace
-from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.model import LeaseState
 from gpu_scheduler.protocol import changes as to
 

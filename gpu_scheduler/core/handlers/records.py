@@ -8,20 +8,20 @@ the attempt is over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from corekit.errors import ErrorCode
 from corekit.ids import AttemptId, JobId, SessionId, attempt_id
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
-from gpu_scheduler.core.leases import leases
+from gpu_scheduler.core.handlers import leases
+from gpu_scheduler.core.leases.history import with_ended_attempt, with_lease, without_grant
 from gpu_scheduler.core.leases.leases import accept, end
-from gpu_scheduler.core.leases.length import length_problem
+from gpu_scheduler.core.leases.lengths import length_problem
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.records.history import with_ended_attempt, with_lease, without_grant
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import RETRY_AT, EndReason, Record, Step
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
@@ -34,7 +34,7 @@ ENDED_OWNERS_MAX = 16
 # ---------------------------------------------------------------------- attempts
 
 
-def attempt(tx: Transaction, event: on.Asked[ops.Attempt]) -> None:
+def attempt(tx: QueueTransaction, event: on.Asked[ops.Attempt]) -> None:
     """Open attempt n and evaluate its request, or answer with the existing lease or wait."""
     op = event.op
     record = tx.state.records.get(op.holder)
@@ -52,9 +52,11 @@ def attempt(tx: Transaction, event: on.Asked[ops.Attempt]) -> None:
         _answer_standing(tx, event, record)
         return
     opened = _opened_record(tx, event, record)
-    full = None if record is not None else limits.records_refusal(tx, opened.key, opened.tenant)
+    full = None
+    if record is None:
+        full = limits.records_refusal(tx.state, opened.key, opened.tenant)
     if full is not None:
-        full.reply(tx, event.reply_to)
+        tx.exhausted(event.reply_to, full)
         return
     _open(tx, event, opened)
 
@@ -83,13 +85,13 @@ def _over(record: Record) -> bool:
     return record.reason is not None and record.step is not Step.RESERVED
 
 
-def _stands(tx: Transaction, record: Record) -> bool:
+def _stands(tx: QueueTransaction, record: Record) -> bool:
     if not record.with_device:
         return True  # it is not over
     return tx.state.live_lease(record) is not None or record.step is Step.WAITING
 
 
-def _answer_standing(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None:
+def _answer_standing(tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record) -> None:
     if not record.with_device:
         _answer_opened(tx, event, record)
         return
@@ -109,7 +111,7 @@ def _answer_standing(tx: Transaction, event: on.Asked[ops.Attempt], record: Reco
     tx.reply(event.reply_to, answer)
 
 
-def _answer_opened(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None:
+def _answer_opened(tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record) -> None:
     tx.reply(event.reply_to, answers.AttemptAnswer(outcome=answers.Outcome.OPENED, record=record))
 
 
@@ -117,7 +119,9 @@ def newest_attempt(record: Record) -> AttemptId:
     return attempt_id(record.holder, record.attempt)
 
 
-def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | None) -> Record:
+def _opened_record(
+    tx: QueueTransaction, event: on.Asked[ops.Attempt], old: Record | None
+) -> Record:
     """The record with attempt n, owned by the caller; the job keeps its place in the queue."""
     op = event.op
     if old is None:
@@ -141,7 +145,7 @@ def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | 
     )
 
 
-def _received(tx: Transaction, holder: JobId, ago_s: float, by: SessionId) -> Record:
+def _received(tx: QueueTransaction, holder: JobId, ago_s: float, by: SessionId) -> Record:
     """The first record of a job, not yet written."""
     key, slash, _ = by.partition("/")
     return Record(
@@ -162,12 +166,12 @@ def _receipt(record: Record) -> Mapping[str, float]:
     return {k: v for k, v in record.times.items() if k == Step.RECEIVED.value}
 
 
-def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None:
+def _open(tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record) -> None:
     op = event.op
     assert record.waiting_since_s is not None, "an opened attempt has a place in the queue"
     if not record.with_device:
         if record.holder not in tx.state.records:
-            limits.evict_history(tx, record)
+            evict(tx, limits.history_before(tx.state, record))
         _answer_opened(tx, event, tx.write(record, Step.RECEIVED))
         return
     waiting = to.Waiting(
@@ -181,10 +185,10 @@ def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None
     )
     outcome, entry, full = dispatch.admit(tx, waiting, wait=op.wait)
     if full is not None:  # the record stays as it was: the sender repeats the request
-        full.reply(tx, event.reply_to)
+        tx.exhausted(event.reply_to, full)
         return
     if record.holder not in tx.state.records:
-        limits.evict_history(tx, record)
+        evict(tx, limits.history_before(tx.state, record))
     if entry is not None:
         record = with_lease(record, entry, tx)
         record = tx.write(record, Step.RESERVED, lease=entry.lease.id)
@@ -207,7 +211,7 @@ def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None
 _Named = ops.Adopt | ops.HandBack | ops.FailAttempt | ops.Reopen
 
 
-def _existing(tx: Transaction, event: on.Asked[_Named]) -> Record | None:
+def _existing(tx: QueueTransaction, event: on.Asked[_Named]) -> Record | None:
     """The record that an op names; None, with the refusal sent, when there is none."""
     record = tx.state.records.get(event.op.holder)
     if record is None:
@@ -215,7 +219,7 @@ def _existing(tx: Transaction, event: on.Asked[_Named]) -> Record | None:
     return record
 
 
-def adopt(tx: Transaction, event: on.Asked[ops.Adopt]) -> None:
+def adopt(tx: QueueTransaction, event: on.Asked[ops.Adopt]) -> None:
     op = event.op
     record = _existing(tx, event)
     if record is None:
@@ -237,7 +241,7 @@ def adopt(tx: Transaction, event: on.Asked[ops.Adopt]) -> None:
     tx.reply(event.reply_to, answers.AdoptAnswer(record=record, granted=granted))
 
 
-def _take(tx: Transaction, record: Record, session: SessionId, handle: str | None) -> Record:
+def _take(tx: QueueTransaction, record: Record, session: SessionId, handle: str | None) -> Record:
     """Give an ownerless record an owner, with a full reservation if it is to be packed."""
     entry = tx.state.live_lease(record)
     if entry is not None and record.step is Step.RESERVED:
@@ -254,7 +258,7 @@ def _take(tx: Transaction, record: Record, session: SessionId, handle: str | Non
     )
 
 
-def abandon(tx: Transaction, record: Record, gone: SessionId) -> Record:
+def abandon(tx: QueueTransaction, record: Record, gone: SessionId) -> Record:
     """Take a record from an owner that fell silent; while it packed, that may be the job's doing.
 
     The strike is taken back when the session is seen again (`absolve`).
@@ -265,7 +269,7 @@ def abandon(tx: Transaction, record: Record, gone: SessionId) -> Record:
     return disown(tx, record)
 
 
-def absolve(tx: Transaction, seen: SessionId) -> None:
+def absolve(tx: QueueTransaction, seen: SessionId) -> None:
     """Take back the strikes of a session that was silent and has not ended."""
     for holder in tuple(tx.state.struck.get(seen, ())):
         record = tx.state.records[holder]
@@ -273,7 +277,7 @@ def absolve(tx: Transaction, seen: SessionId) -> None:
         tx.write(record, ended_owners=others)
 
 
-def disown(tx: Transaction, record: Record) -> Record:
+def disown(tx: QueueTransaction, record: Record) -> Record:
     """Take the owner from a record; a waiting request stays at its place, ownerless."""
     waiting = tx.state.queue.entries.get(newest_attempt(record))
     if waiting is not None:
@@ -284,7 +288,7 @@ def disown(tx: Transaction, record: Record) -> Record:
     return tx.write(record, owner=None, revision=record.revision + 1)
 
 
-def handle_given(tx: Transaction, event: on.Asked[ops.Handle]) -> None:
+def handle_given(tx: QueueTransaction, event: on.Asked[ops.Handle]) -> None:
     op = event.op
     record = tx.state.records.get(op.holder)
     if record is not None and record.step is not Step.ENDED and record.handle != op.handle:
@@ -294,7 +298,7 @@ def handle_given(tx: Transaction, event: on.Asked[ops.Handle]) -> None:
     tx.reply(event.reply_to, answers.Done())
 
 
-def hand_back(tx: Transaction, event: on.Asked[ops.HandBack]) -> None:
+def hand_back(tx: QueueTransaction, event: on.Asked[ops.HandBack]) -> None:
     """Disown a job; one that has not started keeps its place, and its attempt does not count."""
     op = event.op
     record = _existing(tx, event)
@@ -309,7 +313,7 @@ def hand_back(tx: Transaction, event: on.Asked[ops.HandBack]) -> None:
     tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
-def _give_back(tx: Transaction, record: Record) -> Record:
+def _give_back(tx: QueueTransaction, record: Record) -> Record:
     if record.step is not Step.WAITING and not record.packing:
         return disown(tx, record)
     dispatch.drop(tx, newest_attempt(record))
@@ -331,7 +335,7 @@ def _give_back(tx: Transaction, record: Record) -> Record:
 # ---------------------------------------------------------------------- progress
 
 
-def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> None:
+def staged(tx: QueueTransaction, event: on.Asked[ops.StagedOp]) -> None:
     """The envelope of an attempt is stored."""
     op = event.op
     if op.lease is not None:
@@ -356,7 +360,7 @@ def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> None:
     tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
-def started(tx: Transaction, event: on.Asked[ops.StartedOp]) -> None:
+def started(tx: QueueTransaction, event: on.Asked[ops.StartedOp]) -> None:
     op = event.op
     record = tx.record_of(op.holder)
     if record is not None and not record.with_device and record.attempt == op.n:
@@ -369,7 +373,7 @@ def started(tx: Transaction, event: on.Asked[ops.StartedOp]) -> None:
 # ---------------------------------------------------------------------- endings
 
 
-def fail_attempt(tx: Transaction, event: on.Asked[ops.FailAttempt]) -> None:
+def fail_attempt(tx: QueueTransaction, event: on.Asked[ops.FailAttempt]) -> None:
     op = event.op
     record = _existing(tx, event)
     if record is None:
@@ -388,7 +392,7 @@ def fail_attempt(tx: Transaction, event: on.Asked[ops.FailAttempt]) -> None:
     tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
-def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> Record:
+def _fail(tx: QueueTransaction, record: Record, event: on.Asked[ops.FailAttempt]) -> Record:
     op = event.op
     record = _stop(tx, record, f"attempt failed: {op.reason}", succeeded=False)
     if op.retry_at_s is not None:
@@ -397,7 +401,7 @@ def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> 
     return tx.write(record, Step.RECEIVED, reason=op.reason, revision=record.revision + 1)
 
 
-def _stop(tx: Transaction, record: Record, why: str, *, succeeded: bool) -> Record:
+def _stop(tx: QueueTransaction, record: Record, why: str, *, succeeded: bool) -> Record:
     """End the request or the lease of the newest attempt, whose code succeeded or did not."""
     dispatch.drop(tx, newest_attempt(record))
     entry = tx.state.live_lease(record)
@@ -406,15 +410,17 @@ def _stop(tx: Transaction, record: Record, why: str, *, succeeded: bool) -> Reco
     return tx.state.records[record.holder]
 
 
-def finish(tx: Transaction, event: on.Asked[ops.Finish]) -> None:
+def finish(tx: QueueTransaction, event: on.Asked[ops.Finish]) -> None:
     """End a job and all its leases in one entry. Success also for an unknown or ended job."""
     op = event.op
     record = tx.state.records.get(op.holder)
     if record is None and op.block is not None:
         new = _received(tx, op.holder, op.received_ago_s, event.session)
         new = replace(new, block=op.block)
-        if limits.records_refusal(tx, new.key, new.tenant) is None:  # else it leaves no history
-            limits.evict_history(tx, new)
+        if (
+            limits.records_refusal(tx.state, new.key, new.tenant) is None
+        ):  # else it leaves no history
+            evict(tx, limits.history_before(tx.state, new))
             record = _conclude(tx, event, new)
     elif record is not None and record.step is not Step.ENDED:
         why = op.detail or f"job finished: {op.outcome}"
@@ -423,7 +429,7 @@ def finish(tx: Transaction, event: on.Asked[ops.Finish]) -> None:
     tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
-def _conclude(tx: Transaction, event: on.Asked[ops.Finish], record: Record) -> Record:
+def _conclude(tx: QueueTransaction, event: on.Asked[ops.Finish], record: Record) -> Record:
     """Record the end of a job whose leases have ended."""
     op = event.op
     owner = record.owner
@@ -444,7 +450,7 @@ def _conclude(tx: Transaction, event: on.Asked[ops.Finish], record: Record) -> R
     return record
 
 
-def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
+def reopen(tx: QueueTransaction, event: on.Asked[ops.Reopen]) -> None:
     """Redrive: the job queues again; the numbering of its attempts continues."""
     op = event.op
     record = _existing(tx, event)
@@ -477,8 +483,15 @@ def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
     tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
-def forget(tx: Transaction, holder: JobId) -> None:
+def forget(tx: QueueTransaction, holder: JobId) -> None:
     """Remove a finished record at the end of its retention."""
     record = tx.state.records.get(holder)
     if record is not None and record.step is Step.ENDED:
+        tx.forget(holder)
+
+
+def evict(tx: QueueTransaction, holders: Iterable[JobId]) -> None:
+    """Forget ended jobs to keep a limit of records."""
+    for holder in holders:
+        tx.state.timers.cancel(TimerKind.RECORD, holder)
         tx.forget(holder)

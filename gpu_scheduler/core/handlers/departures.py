@@ -16,10 +16,11 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.inventory.inventory import HostEntry, OwnDrain
 from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.queue import dispatch, preemption
-from gpu_scheduler.core.state import DRAINED
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction, push_warm_limits
+from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.state.state import DRAINED
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import EndReason, HostState, LeaseState
+from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
@@ -27,7 +28,7 @@ from gpu_scheduler.protocol import host as host_ops
 # ---------------------------------------------------------------------- drains by an operator
 
 
-def drain(tx: Transaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
+def drain(tx: QueueTransaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
     """Close a host or device to new leases; live leases continue unless revoked. Idempotent.
 
     Its warm workers are evicted.
@@ -65,7 +66,7 @@ def drain(tx: Transaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
 # ---------------------------------------------------------------------- drains of a host by itself
 
 
-def draining(tx: Transaction, event: on.HostAsked[host_ops.Draining]) -> None:
+def draining(tx: QueueTransaction, event: on.HostAsked[host_ops.Draining]) -> None:
     """Close a host to new leases at its own request, or open it again. Idempotent.
 
     A repeated request does not begin the time until the limit again.
@@ -93,14 +94,14 @@ def draining(tx: Transaction, event: on.HostAsked[host_ops.Draining]) -> None:
     tx.reply(event.reply_to, answers.Done())
 
 
-def left_s(tx: Transaction, drain: OwnDrain) -> float | None:
+def left_s(tx: QueueTransaction, drain: OwnDrain) -> float | None:
     """Seconds until the limit of a drain, by the wall clock within its length; None = no limit."""
     if drain.limit_s is None:
         return None
     return min(drain.limit_s, max(0.0, drain.limit_s - (tx.wall_s - drain.since_s)))
 
 
-def _arm_notice(tx: Transaction, host: HostEntry) -> None:
+def _arm_notice(tx: QueueTransaction, host: HostEntry) -> None:
     """Arm the timer of the notice to a host's leases, as far before the limit as they get grace."""
     timers, drain = tx.state.timers, host.own_drain
     until_s = None if drain is None else left_s(tx, drain)
@@ -111,7 +112,7 @@ def _arm_notice(tx: Transaction, host: HostEntry) -> None:
         timers.arm(TimerKind.DRAIN, host.host, tx.at_s + max(0.0, until_s - grace_s))
 
 
-def limit_near(tx: Transaction, name: HostId) -> None:
+def limit_near(tx: QueueTransaction, name: HostId) -> None:
     """Send the notice to the leases of a host that drains itself; those without a session end."""
     host = tx.state.inventory.hosts.get(name)
     until_s = None if host is None or host.own_drain is None else left_s(tx, host.own_drain)
@@ -125,24 +126,47 @@ def limit_near(tx: Transaction, name: HostId) -> None:
     tx.capacity_freed = True
 
 
-def rearm(tx: Transaction) -> None:
+def rearm(tx: QueueTransaction) -> None:
     """Arm the timers of all drains and of all lost ephemeral hosts again."""
     for host in tx.state.inventory.hosts.values():
         _arm_notice(tx, host)
         _arm_forget(tx, host)
 
 
+# ---------------------------------------------------------------------- limits of warm workers
+
+
+def warm_limits(parameters: Parameters, host: HostEntry | None = None) -> host_ops.WarmLimits:
+    """The limits of warm workers that every host enforces; with `host`, no worker stays where it
+    is drained."""
+    drained = () if host is None else tuple(d.device.id for d in host.devices.values() if d.drained)
+    is_drained = host is not None and host.is_drained
+    return host_ops.WarmLimits(
+        none_on=drained[: host_ops.DEVICES_MAX],
+        workers_max=0 if is_drained else parameters.warm_workers_max,
+        idle_s_max=parameters.warm_idle_s_max,
+        memory_pct_max=parameters.warm_memory_pct_max,
+    )
+
+
+def push_warm_limits(tx: QueueTransaction, host: HostEntry) -> None:
+    """Push the limits of warm workers to a host that is up; another gets them when it returns."""
+    if host.state is HostState.UP and host.gateway is not None:
+        limits = warm_limits(tx.state.parameters, host)
+        tx.push_to_host(host.host, host_ops.WarmLimitsPush(limits=limits))
+
+
 # ---------------------------------------------------------------------- loss and removal
 
 
-def withdraw_residents(tx: Transaction, host: HostEntry) -> None:
+def withdraw_residents(tx: QueueTransaction, host: HostEntry) -> None:
     """Remove all residents of a host from the books."""
     residents = tx.state.inventory.residents
     for device in host.devices:
         tx.state.inventory.change_residents(device, (), tuple(residents.of(device)))
 
 
-def lost(tx: Transaction, host: HostEntry) -> None:
+def lost(tx: QueueTransaction, host: HostEntry) -> None:
     """Mark a host LOST: its leases end, and it is forgotten later if it is ephemeral."""
     tx.state.inventory.set_state(host, HostState.LOST)
     host.lost_s = tx.at_s
@@ -153,7 +177,7 @@ def lost(tx: Transaction, host: HostEntry) -> None:
     _arm_forget(tx, host)
 
 
-def _arm_forget(tx: Transaction, host: HostEntry) -> None:
+def _arm_forget(tx: QueueTransaction, host: HostEntry) -> None:
     after_s = forgotten_in_s(tx, host)
     if after_s is None:
         tx.state.timers.cancel(TimerKind.FORGET, host.host)
@@ -161,7 +185,7 @@ def _arm_forget(tx: Transaction, host: HostEntry) -> None:
         tx.state.timers.arm(TimerKind.FORGET, host.host, tx.at_s + after_s)
 
 
-def forgotten_in_s(tx: Transaction, host: HostEntry) -> float | None:
+def forgotten_in_s(tx: QueueTransaction, host: HostEntry) -> float | None:
     """Seconds until a host is forgotten; None = it stays."""
     after_s = tx.state.parameters.forget_after_s
     if not host.ephemeral or host.state is not HostState.LOST or after_s is None:
@@ -169,7 +193,7 @@ def forgotten_in_s(tx: Transaction, host: HostEntry) -> float | None:
     return max(0.0, host.lost_s + after_s - tx.at_s)
 
 
-def forget_due(tx: Transaction, name: HostId) -> None:
+def forget_due(tx: QueueTransaction, name: HostId) -> None:
     """Forget an ephemeral host that has been LOST for long enough."""
     host = tx.state.inventory.hosts.get(name)
     if host is not None and forgotten_in_s(tx, host) is not None:
@@ -177,7 +201,7 @@ def forget_due(tx: Transaction, name: HostId) -> None:
         _forget(tx, host, f"host {name} is ephemeral and did not come back")
 
 
-def forget(tx: Transaction, event: on.Asked[ops.Forget]) -> None:
+def forget(tx: QueueTransaction, event: on.Asked[ops.Forget]) -> None:
     """Remove a host for good: its devices are no longer known."""
     op = event.op
     host = tx.state.inventory.hosts.get(op.host)
@@ -192,7 +216,7 @@ def forget(tx: Transaction, event: on.Asked[ops.Forget]) -> None:
     tx.reply(event.reply_to, answers.Done())
 
 
-def _forget(tx: Transaction, host: HostEntry, detail: str) -> None:
+def _forget(tx: QueueTransaction, host: HostEntry, detail: str) -> None:
     _end_all(tx, host, detail)
     tx.emit(to.HostForgotten(host=host.host))
     for kind in (TimerKind.HOST, TimerKind.DRAIN, TimerKind.FORGET):
@@ -200,6 +224,6 @@ def _forget(tx: Transaction, host: HostEntry, detail: str) -> None:
     dispatch.drop_infeasible(tx)
 
 
-def _end_all(tx: Transaction, host: HostEntry, detail: str) -> None:
+def _end_all(tx: QueueTransaction, host: HostEntry, detail: str) -> None:
     for lease in tuple(host.leases):
         end(tx, tx.state.leases[lease], EndReason.HOST_LOST, detail)

@@ -6,66 +6,61 @@ from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
-from gpu_scheduler.core.inventory import departures
+from gpu_scheduler.core.handlers import departures, records
+from gpu_scheduler.core.handlers.departures import push_warm_limits, warm_limits
 from gpu_scheduler.core.queue import decide, dispatch
-from gpu_scheduler.core.queue.policy import (
-    Policy,
-    declaration_of,
-    is_deciding,
-    parameters_of,
-    values_of,
-)
-from gpu_scheduler.core.state import State
-from gpu_scheduler.core.transaction import Transaction, push_warm_limits, warm_limits
+from gpu_scheduler.core.queue.policy import Policy, QueueTransaction, values_of
+from gpu_scheduler.core.state.state import State
 from gpu_scheduler.parameters import DEFAULT, canonical_name, changed, known_name
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 
 
-def parameters(tx: Transaction, event: on.Asked[ops.ParametersOf | ops.SetParameter]) -> None:
+def parameters(tx: QueueTransaction, event: on.Asked[ops.ParametersOf | ops.SetParameter]) -> None:
     """Reply with the parameters in force, and the names of those that are overridden."""
     state = tx.state
     overridden = tuple(name for name in state.overrides if name not in state.ignored)
     answer = answers.ParametersAnswer(
         parameters=state.parameters,
         overridden=overridden,
-        policies=tuple(_declared(name, one, state) for name, one in state.policies.items()),
+        policies=tuple(_declared(name, one, state) for name, one in tx.policies.items()),
     )
     tx.reply(event.reply_to, answer)
 
 
 def _declared(name: str, policy: Policy, state: State) -> answers.PolicyDeclaration:
-    declared = declaration_of(name, policy, state.parameters)
+    values = values_of(name, policy, state.parameters)
+    declared = policy.declare(values)
     return answers.PolicyDeclaration(
         name=name,
         summary=policy.summary,
-        decides=is_deciding(policy),
+        decides=not policy.orders,
         work_conserving=declared.work_conserving,
         wait_bound=declared.wait_bound,
         starves=declared.starves,
         decision_cost=declared.decision_cost,
-        parameters=parameters_of(policy),
-        values=values_of(name, policy, state.parameters),
+        parameters=policy.parameters,
+        values=values,
     )
 
 
-def room_changed(tx: Transaction, event: on.RoomChanged) -> None:
+def room_changed(tx: QueueTransaction, event: on.RoomChanged) -> None:
     """Stop granting while the disk is full; serve the queue when it has room again."""
     tx.state.has_room = event.has_room
     tx.capacity_freed = event.has_room
 
 
-def set_parameter(tx: Transaction, event: on.Asked[ops.SetParameter]) -> None:
+def set_parameter(tx: QueueTransaction, event: on.Asked[ops.SetParameter]) -> None:
     """Change one parameter. Idempotent: an unchanged value is not journalled again."""
     state = tx.state
-    op = replace(event.op, name=canonical_name(event.op.name, state.policies))
+    op = replace(event.op, name=canonical_name(event.op.name, tx.policies))
     try:
         if op.value == DEFAULT:
             if op.name not in state.ignored:  # an override of a newer version can be removed
                 known_name(op.name)
         else:
-            changed(state.parameters, op.name, op.value, state.policies)
+            changed(state.parameters, op.name, op.value, tx.policies)
     except AppError as error:
         tx.refuse(event.reply_to, error.code, error.message)
         return
@@ -76,11 +71,11 @@ def set_parameter(tx: Transaction, event: on.Asked[ops.SetParameter]) -> None:
         _push_warm_limits(tx, before)
         departures.rearm(tx)
         dispatch.reevaluate_all(tx)
-        limits.limits_lowered(tx)
+        records.evict(tx, limits.history_above_limits(state))
     parameters(tx, event)
 
 
-def _push_warm_limits(tx: Transaction, before: host_ops.WarmLimits) -> None:
+def _push_warm_limits(tx: QueueTransaction, before: host_ops.WarmLimits) -> None:
     """Push changed limits of warm workers to every host that is up; others get them on return."""
     if warm_limits(tx.state.parameters) != before:
         for host in tx.state.inventory.hosts.values():

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from corekit.values import replace
-from gpu_scheduler.core.inventory.index import feasibility_key
-from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.inventory.missing_names import missing_names
-from gpu_scheduler.core.placement.fits import (
+from gpu_scheduler.core.inventory.devices import (
     DeviceClass,
     is_feasible,
     permanent_mismatch,
@@ -20,6 +17,9 @@ from gpu_scheduler.core.placement.fits import (
     unmet_constraint,
     versions_by_name,
 )
+from gpu_scheduler.core.inventory.index import feasibility_key
+from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.placement.missing_names import missing_names
 from gpu_scheduler.model import HostState, Placement, Request
 from gpu_scheduler.verdicts import NoFit, Shortage
 from gpu_scheduler.versions import dotted

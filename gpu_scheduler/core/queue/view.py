@@ -1,4 +1,4 @@
-"""The view of a deciding policy: requests, devices, leases, its parameters and its memory.
+"""The view of a policy: requests, devices, leases, its parameters and its memory.
 
 Everything is read-only. A view is made for one question; requests of equal requirements are
 evaluated once in it. Steps of a method: `waiting`, `groups` and `fitting` one for each item that
@@ -18,22 +18,22 @@ from typing import NamedTuple
 from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
+from gpu_scheduler.core.inventory.available import Rank, rank_of
+from gpu_scheduler.core.inventory.devices import is_feasible, unavailable_reason
 from gpu_scheduler.core.inventory.index import preference
-from gpu_scheduler.core.leases import forecast
-from gpu_scheduler.core.placement import fits as feasibility
-from gpu_scheduler.core.placement.device_order import Rank, rank_of
+from gpu_scheduler.core.leases import lengths
 from gpu_scheduler.core.placement.eviction import resident_key, taken, usable
+from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.placement.placement import fitting, place
-from gpu_scheduler.core.queue.policy import DecidingPolicy, values_of
-from gpu_scheduler.core.queue.policy_memory import MemoryKind
-from gpu_scheduler.core.queue.queue import WaitingQueue
-from gpu_scheduler.core.queue.request_class import QueueKey, RequestClass
-from gpu_scheduler.core.queue.workload_group import (
+from gpu_scheduler.core.state.policy_memory import MemoryKind
+from gpu_scheduler.core.state.request_class import QueueKey, RequestClass
+from gpu_scheduler.core.state.state import LeaseEntry, State
+from gpu_scheduler.core.state.waiting_queue import WaitingQueue
+from gpu_scheduler.core.state.workload_group import (
     WorkloadGroup,
     WorkloadIndex,
     WorkloadQueue,
 )
-from gpu_scheduler.core.state import LeaseEntry, StateView
 from gpu_scheduler.model import Request, Resident
 from gpu_scheduler.parameters import NO_QUOTA
 from gpu_scheduler.protocol.changes import Scalar, Waiting
@@ -42,6 +42,10 @@ EXPECTED = 0.5  #: the quantile of a learned time that stands for the next one
 #: Most fitting devices that `next_free` compares.
 SAMPLE_MAX = 256
 _DRAW_BITS = 53  #: of a number of the stream: all that a float between 0 and 1 has
+
+
+#: Parameters of a policy by name.
+Values = Mapping[str, str | float | bool]
 
 
 class Times(NamedTuple):
@@ -61,16 +65,15 @@ class PlacementKey(NamedTuple):
 
 
 class View:
-    """The input of `DecidingPolicy.decide` and `DecidingPolicy.held`."""
+    """The input of every question to a policy."""
 
     def __init__(
-        self, policy: DecidingPolicy, state: StateView, budget: Budget, at_s: float, wall_s: float
+        self, state: State, budget: Budget, at_s: float, wall_s: float, values: Values
     ) -> None:
         self.at_s, self.wall_s = at_s, wall_s  #: monotonic; seconds since 1970
         self.drawn = 0  #: numbers drawn by this view
-        #: Parameters of the policy, as they were set or by default.
-        self.values = values_of(state.parameters.policy, policy, state.parameters)
-        self._state, self._budget = state, budget
+        self.values = values  #: parameters of the policy, as they were set or by default
+        self.state, self.budget = state, budget
         self._placed: dict[PlacementKey, tuple[DeviceId, ...] | None] = {}
         self._sampled: dict[tuple[PlacementKey, int], tuple[DeviceId, ...]] = {}
 
@@ -78,40 +81,40 @@ class View:
 
     def waiting(self) -> Iterator[Waiting]:
         """The requests that no quota holds back, in the order of the queue."""
-        return (one for one in self._state.queue.servable() if self.is_allowed(one))
+        return (one for one in self.state.queue.servable() if self.is_allowed(one))
 
     def groups(self) -> Iterator[WorkloadGroup]:
         """The same by tenant, workload, requirements and memory: the oldest group first."""
-        index = self._state.queue.by_workload()
+        index = self.state.queue.by_workload()
         groups = (index.by_first[key[3]] for key in index.order)
         return (group for group in groups if self.is_allowed(self.first(group)))
 
     def workloads(self) -> Iterator[tuple[str, str | None]]:
         """The tenants and workloads with a request that no quota holds back."""
-        queues = self._state.queue.by_workload().queues
+        queues = self.state.queue.by_workload().queues
         return (name for name, queue in queues.items() if any(self._allowed_groups(name, queue)))
 
     def groups_of(self, tenant: str, workload: str | None) -> Iterator[WorkloadGroup]:
         """The groups of a tenant and workload that no quota holds back."""
         name = (tenant, workload)
-        queue = self._state.queue.by_workload().queues.get(name)
+        queue = self.state.queue.by_workload().queues.get(name)
         return iter(()) if queue is None else self._allowed_groups(name, queue)
 
     def _allowed_groups(
         self, name: tuple[str, str | None], queue: WorkloadQueue
     ) -> Iterator[WorkloadGroup]:
-        if self._state.parameters.quota(name[0]) is NO_QUOTA:
+        if self.state.parameters.quota(name[0]) is NO_QUOTA:
             return iter(queue.groups)
         return (group for group in queue.groups if self.is_allowed(self.first(group)))
 
     def exceptional_groups(self) -> Iterator[WorkloadGroup]:
         """The groups for several devices, and those whose first request has devices reserved."""
-        index = self._state.queue.by_workload()
+        index = self.state.queue.by_workload()
         for request_class, of_class in index.by_class.items():
             if request_class.request.count > 1:
                 firsts = (key for keys in of_class.firsts.values() for key in keys)
                 yield from (index.by_first[key[3]] for key in firsts)
-        preempting = (index.by_first.get(attempt) for attempt in self._state.preemptions)
+        preempting = (index.by_first.get(attempt) for attempt in self.state.preemptions)
         yield from (group for group in preempting if group is not None)
 
     def queued_s(self, tenant: str, workload: str | None, unknown_s: float) -> float:
@@ -119,12 +122,12 @@ class View:
 
         `unknown_s`: the time of a request without an expected one.
         """
-        queue = self._state.queue.by_workload().queues.get((tenant, workload))
+        queue = self.state.queue.by_workload().queues.get((tenant, workload))
         if queue is None:
             return 0.0
-        learned = self._state.learned_times.of_workload(tenant, workload)
-        facts = (learned, self._state.inventory.availability_version, unknown_s)
-        limited = self._state.parameters.quota(tenant) is not NO_QUOTA
+        learned = self.state.learned_times.of_workload(tenant, workload)
+        facts = (learned, self.state.inventory.availability_version, unknown_s)
+        limited = self.state.parameters.quota(tenant) is not NO_QUOTA
         known = None if limited else queue.expected
         if known is None or known[0][0] is not learned or known[0][1:] != facts[1:]:
             groups = sorted(self.groups_of(tenant, workload), key=attrgetter("first"))
@@ -142,13 +145,13 @@ class View:
         Groups that fit no device cost nothing: of the sizes of one class, the first that does not
         fit ends the search.
         """
-        index, preemptions = self._state.queue.by_workload(), self._state.preemptions
+        index, preemptions = self.state.queue.by_workload(), self.state.preemptions
         own = sorted(index.by_first[one].first for one in preemptions if one in index.by_first)
         last = None
         for key in merge(own, *self._fitting_firsts(index)):
             if key == last:
                 continue
-            last, waiting = key, self._state.queue.entries[key[3]]
+            last, waiting = key, self.state.queue.entries[key[3]]
             if self.is_allowed(waiting) and self._fits_alone(waiting):
                 yield index.by_first[key[3]]
 
@@ -157,7 +160,7 @@ class View:
         for request_class, of_class in index.by_class.items():
             for memory_mib in of_class.sizes:
                 firsts = of_class.firsts[memory_mib]
-                if not self._some_fits(self._state.queue.entries[firsts[0][3]], request_class):
+                if not self._some_fits(self.state.queue.entries[firsts[0][3]], request_class):
                     break  # nor do larger ones
                 yield firsts
 
@@ -165,34 +168,34 @@ class View:
         """True when devices fit a request that has none of its own, and no quota."""
         request = waiting.request
         if request.warm_key is not None:
-            return place(request, self._state.inventory) is not None
+            return place(request, self.state.inventory) is not None
         return self._placed_as(request, self._placement_key(request, request_class)) is not None
 
     def _fits_alone(self, waiting: Waiting) -> bool:
         """True when a request fits whose class fits: within the sizes that its quota allows."""
-        limited = self._state.parameters.quota(waiting.request.tenant) is not NO_QUOTA
-        if not limited and waiting.attempt not in self._state.preemptions:
+        limited = self.state.parameters.quota(waiting.request.tenant) is not NO_QUOTA
+        if not limited and waiting.attempt not in self.state.preemptions:
             return True
         return self.place(waiting) is not None
 
     def overdue(self, limit_s: float) -> Waiting | None:
         """The first request of the first group that waited for this long, in queue order."""
-        order, at_s = self._state.queue.by_workload().order, self.wall_s
+        order, at_s = self.state.queue.by_workload().order, self.wall_s
         late = (key for key in order if max(0.0, at_s - key[1]) >= limit_s)
-        firsts = (self._state.queue.entries[key[3]] for key in late)
+        firsts = (self.state.queue.entries[key[3]] for key in late)
         return next((one for one in firsts if self.is_allowed(one)), None)
 
     def first(self, group: WorkloadGroup) -> Waiting:
         """The first request of a group."""
-        return self._state.queue.entries[group.first[3]]
+        return self.state.queue.entries[group.first[3]]
 
     def is_waiting(self, attempt: str) -> bool:
         """True when a request of this name is in the queue."""
-        return attempt in self._state.queue.entries
+        return attempt in self.state.queue.entries
 
     def request(self, attempt: str) -> Waiting | None:
         """The waiting request of this name."""
-        return self._state.queue.entries.get(attempt)
+        return self.state.queue.entries.get(attempt)
 
     def waits_s(self, waiting: Waiting) -> float:
         """The time for which a request has waited."""
@@ -200,11 +203,11 @@ class View:
 
     def weight(self, tenant: str) -> float:
         """The weight of a tenant in fair shares."""
-        return self._state.parameters.weight(tenant)
+        return self.state.parameters.weight(tenant)
 
     def is_allowed(self, waiting: Waiting) -> bool:
         """True when no quota holds back a request."""
-        return within_quota(self._state, waiting.request)
+        return within_quota(self.state, waiting.request)
 
     # ------------------------------------------------------------------ devices
 
@@ -213,31 +216,35 @@ class View:
 
         Requests with equal keys have the same places and the same fitting devices.
         """
-        if waiting.request.warm_key is not None or waiting.attempt in self._state.preemptions:
+        if waiting.request.warm_key is not None or waiting.attempt in self.state.preemptions:
             return None
-        asked = clamped_to_quota(self._state, waiting.request)
-        return self._placement_key(asked, self._state.queue.class_of(waiting))
+        asked = self.clamped(waiting)
+        return self._placement_key(asked, self.state.queue.class_of(waiting))
 
     def _placement_key(self, asked: Request, request_class: RequestClass) -> PlacementKey:
         key = resident_key(asked) if self.is_loaded(asked) else None
         return PlacementKey(request_class, asked.memory_mib, asked.memory_max_mib, key)
 
+    def clamped(self, waiting: Waiting) -> Request:
+        """The request without devices that are too large for what is left of its quota."""
+        return clamped_to_quota(self.state, waiting.request)
+
     def place(self, waiting: Waiting) -> tuple[DeviceId, ...] | None:
         """The devices of the usual placement; None when the request does not fit now."""
-        asked, key = clamped_to_quota(self._state, waiting.request), self.placement_key(waiting)
+        asked, key = self.clamped(waiting), self.placement_key(waiting)
         if key is None:
-            return place(asked, self._state.inventory, waiting.attempt)
+            return place(asked, self.state.inventory, waiting.attempt)
         return self._placed_as(asked, key)
 
     def _placed_as(self, asked: Request, key: PlacementKey) -> tuple[DeviceId, ...] | None:
         if key not in self._placed:
-            self._placed[key] = place(asked, self._state.inventory)
+            self._placed[key] = place(asked, self.state.inventory)
         return self._placed[key]
 
     def fitting(self, waiting: Waiting) -> Iterator[DeviceId]:
         """The devices that fit one device of a request now, those of its first preference."""
-        asked = clamped_to_quota(self._state, waiting.request)
-        return fitting(asked, self._state.inventory, waiting.attempt)
+        asked = self.clamped(waiting)
+        return fitting(asked, self.state.inventory, waiting.attempt)
 
     def sample(self, waiting: Waiting, most: int = SAMPLE_MAX) -> tuple[DeviceId, ...]:
         """The first of the fitting devices, `most` of them."""
@@ -262,92 +269,92 @@ class View:
 
         Every request for one device without devices reserved for it fits only some of these.
         """
-        classes = self._state.queue.by_workload().by_class
+        classes = self.state.queue.by_workload().by_class
         least = min((one.request.compute_guarantee_permille for one in classes), default=0)
-        for group in self._state.inventory.index.groups.values():
+        for group in self.state.inventory.index.groups.values():
             for _, row in group.rows_up_from(least):
                 yield from row.freest(0)
 
     def fits(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when one device of the request fits this device now."""
-        asked, state_of = clamped_to_quota(self._state, waiting.request), self._state.inventory
-        return feasibility.fits(asked, state_of.state_of(device), waiting.attempt) is None
+        asked, state_of = self.clamped(waiting), self.state.inventory
+        return fits(asked, state_of.state_of(device), waiting.attempt) is None
 
     def preference(self, waiting: Waiting, device: DeviceId) -> tuple[int, int]:
         """The rank of a device in the preferences of a request; lower is better."""
-        return preference(waiting.request, self._state.inventory.state_of(device))
+        return preference(waiting.request, self.state.inventory.state_of(device))
 
     def serves(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when this device, free, would fit: it is available and as the request asks."""
-        asked = clamped_to_quota(self._state, waiting.request)
-        device_state = self._state.inventory.state_of(device)
-        available = feasibility.unavailable_reason(device_state) is None
-        return available and feasibility.is_feasible(asked, device_state)
+        asked = self.clamped(waiting)
+        device_state = self.state.inventory.state_of(device)
+        available = unavailable_reason(device_state) is None
+        return available and is_feasible(asked, device_state)
 
     def is_known(self, device: str) -> bool:
         """True while the device is in the inventory."""
-        return device in self._state.inventory.devices
+        return device in self.state.inventory.devices
 
     def rank(self, device: DeviceId) -> Rank:
         """The place of a known device in the cyclic order: host, index, id."""
-        return rank_of(self._state.inventory, device)
+        return rank_of(self.state.inventory, device)
 
     def after(self, rank: Rank | None) -> Iterator[DeviceId]:
         """Every available device once, in cyclic order, from the one after `rank`."""
-        return self._state.device_order.after(self._state.inventory, rank)
+        return self.state.device_order.after(self.state.inventory, rank)
 
     def name(self, device: DeviceId) -> str:
         """The device as people name it: host and index."""
-        entry = self._state.inventory.devices[device]
+        entry = self.state.inventory.devices[device]
         return f"{entry.host}/{entry.device.index}"
 
     def utilisation_pct(self, device: DeviceId) -> int | None:
         """The last reported utilisation; None = its host reports none."""
-        usage = self._state.inventory.devices[device].usage
+        usage = self.state.inventory.devices[device].usage
         return None if usage is None else usage.utilisation_pct
 
     # ------------------------------------------------------------------ leases
 
     def leases(self, device: DeviceId) -> Iterator[LeaseEntry]:
         """The live leases that hold a share of a device."""
-        leases = self._state.leases
-        return (leases[lease] for lease in self._state.inventory.devices[device].shares)
+        leases = self.state.leases
+        return (leases[lease] for lease in self.state.inventory.devices[device].shares)
 
     def ends_by_s(self, lease: LeaseEntry) -> float | None:
         """The latest end of a lease (monotonic) by its stated length; None = not stated."""
-        return forecast.ends_by_s(lease, self._budget)
+        return lengths.ends_by_s(lease, self.budget)
 
     def free_s(self, waiting: Waiting, device: DeviceId) -> float | None:
         """The time when the device fits the request (monotonic); 0 = now, None = unknown."""
-        return forecast.free_for_s(self._state, self._budget, device, waiting.request)
+        return lengths.free_for_s(self.state, self.budget, device, waiting.request)
 
     # ------------------------------------------------------------------ workloads
 
     def residents(self, device: DeviceId) -> tuple[Resident, ...]:
         """The warm workers of a device that no lease uses."""
-        return tuple(self._state.inventory.residents.of(device).values())
+        return tuple(self.state.inventory.residents.of(device).values())
 
     def is_loaded(self, request: Request) -> bool:
         """True when any device has a warm worker of the workload of the request."""
         key = resident_key(request)
-        return key is not None and self._state.inventory.residents.with_workload(key) is not None
+        return key is not None and self.state.inventory.residents.with_workload(key) is not None
 
     def is_warm(self, request: Request, device: DeviceId) -> bool:
         """True when the device has a warm worker that the request can use."""
-        return usable(request, self._state.inventory, device) is not None
+        return usable(request, self.state.inventory, device) is not None
 
     def workers(self, request: Request) -> int:
         """The number of devices that have loaded the workload of the request: warm or in use."""
         key = resident_key(request)
         if key is None:
             return 0
-        warm = self._state.inventory.residents.with_workload(key)
+        warm = self.state.inventory.residents.with_workload(key)
         idle = 0 if warm is None else sum(len(group.devices) for group in warm.groups.values())
-        return idle + self._state.shares_of.get((request.tenant, request.workload or ""), 0)
+        return idle + self.state.shares_of.get((request.tenant, request.workload or ""), 0)
 
     def eviction_cost(self, waiting: Waiting, device: DeviceId) -> tuple[float, int, Rank]:
         """A measure for cold starts: time to load again what is evicted; residents; rank."""
-        inventory = self._state.inventory
+        inventory = self.state.inventory
         residents, rank = inventory.residents.of(device), rank_of(inventory, device)
         if not residents:
             return 0.0, 0, rank
@@ -355,24 +362,24 @@ class View:
 
     def times(self, tenant: str, workload: str | None, model: str) -> Times | None:
         """The learned times of a workload on a device model; None = never seen."""
-        found = self._state.learned_times.of(tenant, workload, model)
+        found = self.state.learned_times.of(tenant, workload, model)
         if found is None:
             return None
         return Times(found.execution_s(EXPECTED), found.loading_s(EXPECTED))
 
     def model(self, device: DeviceId) -> str:
         """The model of a known device."""
-        return self._state.inventory.devices[device].device.model
+        return self.state.inventory.devices[device].device.model
 
     def expected_s(self, request: Request) -> float | None:
         """The expected length of a lease; None = unknown.
 
         The learned execution time on the first preferred model that has one, else as stated.
         """
-        learned = self._state.learned_times.of_workload(request.tenant, request.workload)
+        learned = self.state.learned_times.of_workload(request.tenant, request.workload)
         if not learned:
             return request.lease_s
-        for groups in self._state.inventory.index.ranked(request):
+        for groups in self.state.inventory.index.ranked(request):
             for group in groups:
                 times = learned.get(group.device_class.model)
                 if times is not None and (execution_s := times.execution_s(EXPECTED)) is not None:
@@ -384,15 +391,15 @@ class View:
     @property
     def memory(self) -> Mapping[str, Scalar]:
         """The values that the policy remembers."""
-        return self._state.memory.values
+        return self.state.memory.values
 
     def remembered(self, prefix: str) -> MemoryKind:
         """The remembered values whose names begin with `prefix`, which ends with the first `/`."""
-        return self._state.memory.kind(prefix)
+        return self.state.memory.kind(prefix)
 
     def unknown_devices(self, prefix: str) -> list[DeviceId]:
         """The devices by which values of this kind are named and which are in no inventory."""
-        kind, version = self.remembered(prefix), self._state.inventory.availability_version
+        kind, version = self.remembered(prefix), self.state.inventory.availability_version
         if kind.known_at == version:
             return []
         unknown = [DeviceId(name) for name in kind.values if not self.is_known(name)]
@@ -410,7 +417,7 @@ class View:
 
         Numbers that were drawn before a `Pause` are drawn again by the next decision.
         """
-        memory = self._state.memory
+        memory = self.state.memory
         position = memory.draws + self.drawn
         self.drawn += 1
         digest = hashlib.sha256(f"{memory.seed}/{position}".encode()).digest()

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from corekit.ids import SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.inventory import departures
+from gpu_scheduler.core.handlers import departures
 from gpu_scheduler.core.queue import decide
-from gpu_scheduler.core.state import LeaseEntry
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.state.state import LeaseEntry
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import HostState, LeaseLifetime, LeaseState, Step
 from gpu_scheduler.protocol import changes as to
 
 
-def begin(tx: Transaction, event: on.EpochBegan) -> None:
+def begin(tx: QueueTransaction, event: on.EpochBegan) -> None:
     """Begin an epoch after the replay, and arm every deadline again."""
     state, budget = tx.state, tx.budget
     began = to.EpochStarted(
@@ -55,7 +55,7 @@ def begin(tx: Transaction, event: on.EpochBegan) -> None:
             state.timers.arm(TimerKind.RECORD, record.holder, tx.at_s + left_s)
 
 
-def _left_s(tx: Transaction, entry: LeaseEntry) -> float | None:
+def _left_s(tx: QueueTransaction, entry: LeaseEntry) -> float | None:
     """Seconds to the deadline of a lease; None when only its session ends it."""
     if not entry.accepted:
         return tx.budget.client_gone_s  # the session must reconnect first
@@ -71,11 +71,11 @@ def _left_s(tx: Transaction, entry: LeaseEntry) -> float | None:
     return entry.connect_by_s if entry.staged else tx.budget.reserved_ttl_s
 
 
-def _left_by_wall_s(tx: Transaction, since_s: float, length_s: float) -> float:
+def _left_by_wall_s(tx: QueueTransaction, since_s: float, length_s: float) -> float:
     return min(length_s, max(0.0, length_s - (tx.wall_s - since_s)))
 
 
-def after_stall(tx: Transaction) -> None:
+def after_stall(tx: QueueTransaction) -> None:
     """Restart the silence timers after a stall: silence during the stall proves nothing."""
     state, grace_s = tx.state, tx.budget.client_gone_s
     for host in state.inventory.hosts.values():

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, without_resident
-from gpu_scheduler.core.timers import TimerKind
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import DETAIL_CHARS_MAX, Device, Health, HostState, Symptom
 from gpu_scheduler.protocol import changes as to

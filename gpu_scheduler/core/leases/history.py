@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from corekit.values import replace
-from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.model import (
     JOB_LEASE_SHARES_MAX,
     LEASE_ENDED,

@@ -16,8 +16,8 @@ from gpu_scheduler.core.admission.tenants import (
     capacity_of,
 )
 from gpu_scheduler.core.inventory.inventory import Inventory, OwnDrain
-from gpu_scheduler.core.leases.learned_times import COMPLETE, Times, WorkloadOn
-from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, Leader, LeaseEntry, State
+from gpu_scheduler.core.state.learned_times import COMPLETE, Times, WorkloadOn
+from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, Leader, LeaseEntry, State
 from gpu_scheduler.data_names import offered_of
 from gpu_scheduler.model import LeaseLifetime, LeaseState
 from gpu_scheduler.protocol import changes as to

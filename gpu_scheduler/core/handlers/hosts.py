@@ -14,13 +14,14 @@ from typing import NamedTuple
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.inventory import departures, health
+from gpu_scheduler.core.handlers import departures, health
+from gpu_scheduler.core.handlers.departures import warm_limits
+from gpu_scheduler.core.inventory.devices import DeviceClass, device_class_of
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory, without_resident
 from gpu_scheduler.core.leases.leases import end
-from gpu_scheduler.core.placement.fits import DeviceClass, device_class_of
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction, warm_limits
+from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.data_names import Offered, offered_of
 from gpu_scheduler.model import (
     Device,
@@ -40,7 +41,7 @@ INSTALLS_PAGE = 1_000
 # ---------------------------------------------------------------------- hello and reports
 
 
-def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
+def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> None:
     """Register the host, end leases that it no longer holds, reply with its full state."""
     op = event.op
     problem = _hello_problem(tx, event)
@@ -70,7 +71,7 @@ def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
     tx.reply(event.reply_to, welcome)
 
 
-def installs(tx: Transaction, event: on.HostAsked[host_ops.InstallsAsked]) -> None:
+def installs(tx: QueueTransaction, event: on.HostAsked[host_ops.InstallsAsked]) -> None:
     """Reply with the next page of a full state, by fence; newer grants are pushed."""
     op = event.op
     host = tx.state.inventory.hosts.get(event.host)
@@ -90,7 +91,7 @@ def installs(tx: Transaction, event: on.HostAsked[host_ops.InstallsAsked]) -> No
 
 
 def _hello_problem(
-    tx: Transaction, event: on.HostAsked[host_ops.HostHello]
+    tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]
 ) -> tuple[ErrorCode, str] | None:
     op = event.op
     if op.epoch_seen > tx.state.epoch:
@@ -113,7 +114,7 @@ def _hello_problem(
 
 
 def _devices_problem(
-    tx: Transaction, host: HostId, devices: tuple[Device, ...]
+    tx: QueueTransaction, host: HostId, devices: tuple[Device, ...]
 ) -> tuple[ErrorCode, str] | None:
     seen: dict[DeviceId, None] = {}
     places: dict[int, None] = {}
@@ -165,7 +166,7 @@ def _facts_of(host: HostEntry) -> _HostFacts:
 
 
 def _register(
-    tx: Transaction, host: HostId, about: _HostFacts, devices: tuple[Device, ...]
+    tx: QueueTransaction, host: HostId, about: _HostFacts, devices: tuple[Device, ...]
 ) -> HostEntry:
     """Journal changes to a host and its devices, and end the leases of devices that turned bad."""
     inventory = tx.state.inventory
@@ -214,7 +215,7 @@ def _known_classes(
     return classes
 
 
-def _leases_on(tx: Transaction, devices: Iterable[DeviceId]) -> list[LeaseId]:
+def _leases_on(tx: QueueTransaction, devices: Iterable[DeviceId]) -> list[LeaseId]:
     """Live leases that hold a share of these devices."""
     leases: dict[LeaseId, None] = {}
     for device in devices:
@@ -222,13 +223,13 @@ def _leases_on(tx: Transaction, devices: Iterable[DeviceId]) -> list[LeaseId]:
     return list(leases)
 
 
-def _end_detail(tx: Transaction, lease: LeaseId, bad: Mapping[DeviceId, str]) -> str:
+def _end_detail(tx: QueueTransaction, lease: LeaseId, bad: Mapping[DeviceId, str]) -> str:
     named = dict.fromkeys(share.device for share in tx.state.leases[lease].lease.shares)
     return "; ".join(f"{device}: {why}" for device, why in bad.items() if device in named)
 
 
 def _end_vanished(
-    tx: Transaction, host: HostEntry, installed: dict[LeaseId, None], *, restarted: bool
+    tx: QueueTransaction, host: HostEntry, installed: dict[LeaseId, None], *, restarted: bool
 ) -> None:
     """End leases whose session is gone with the host, since a session exists only there.
 
@@ -252,7 +253,7 @@ def _end_vanished(
             end(tx, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds this lease")
 
 
-def reported(tx: Transaction, event: on.HostAsked[host_ops.Report]) -> None:
+def reported(tx: QueueTransaction, event: on.HostAsked[host_ops.Report]) -> None:
     """Record a report about devices; only durable changes are journalled."""
     op = event.op
     host = tx.state.inventory.hosts.get(event.host)
@@ -279,7 +280,7 @@ def reported(tx: Transaction, event: on.HostAsked[host_ops.Report]) -> None:
 
 
 def _publish(
-    tx: Transaction,
+    tx: QueueTransaction,
     host: HostEntry,
     changes: Iterable[DeviceResidents],
     claimed: Mapping[str, None] | None = None,
@@ -291,7 +292,9 @@ def _publish(
             tx.state.inventory.change_residents(change.device, added, change.removed)
 
 
-def _claimed(tx: Transaction, host: HostEntry, installed: Iterable[LeaseId]) -> dict[str, None]:
+def _claimed(
+    tx: QueueTransaction, host: HostEntry, installed: Iterable[LeaseId]
+) -> dict[str, None]:
     """The residents of a host that live leases took, as far as it has not installed those yet."""
     known = dict.fromkeys(installed)
     entries = (tx.state.leases[lease] for lease in host.leases if lease not in known)
@@ -307,7 +310,7 @@ def _claimed(tx: Transaction, host: HostEntry, installed: Iterable[LeaseId]) -> 
 # ---------------------------------------------------------------------- silence
 
 
-def mark_alive(tx: Transaction, host: HostEntry) -> None:
+def mark_alive(tx: QueueTransaction, host: HostEntry) -> None:
     """Restart the silence timer of a host; a silent host is UP again."""
     host.last_seen_s = tx.at_s
     if host.state is not HostState.UP:
@@ -317,7 +320,7 @@ def mark_alive(tx: Transaction, host: HostEntry) -> None:
         tx.state.timers.cancel(TimerKind.FORGET, host.host)
 
 
-def left(tx: Transaction, event: on.HostLeft) -> None:
+def left(tx: QueueTransaction, event: on.HostLeft) -> None:
     """Mark a host without a connection STALE: no new leases until it reconnects.
 
     This detects a killed program at once; a stopped program is detected by its silence. A host that
@@ -332,7 +335,7 @@ def left(tx: Transaction, event: on.HostLeft) -> None:
         tx.state.inventory.set_state(host, HostState.STALE)
 
 
-def check_silence(tx: Transaction, name: HostId) -> None:
+def check_silence(tx: QueueTransaction, name: HostId) -> None:
     """Handle the timer of a host: UP → STALE → LOST, or rearm it after a message."""
     host = tx.state.inventory.hosts.get(name)
     if host is None:
@@ -351,7 +354,7 @@ def check_silence(tx: Transaction, name: HostId) -> None:
 # ---------------------------------------------------------------------- declared devices
 
 
-def declared(tx: Transaction, event: on.CapacityDeclared) -> None:
+def declared(tx: QueueTransaction, event: on.CapacityDeclared) -> None:
     """Replace the declared devices; they count as known."""
     if event.devices == tx.state.inventory.declared:
         return

@@ -13,14 +13,14 @@ from corekit.ids import AttemptId, SessionId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.limits import Refusal
+from gpu_scheduler.core.handlers.records import abandon, absolve
+from gpu_scheduler.core.inventory.devices import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases.leases import accept, end
-from gpu_scheduler.core.leases.length import length_problem, requested_length_s
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.leases.lengths import length_problem, requested_length_s
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.records.records import abandon, absolve
-from gpu_scheduler.core.state import LeaseEntry
-from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.state.state import LeaseEntry
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import EndReason, Request
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
@@ -31,7 +31,7 @@ GONE_AT_ONCE = 500
 GO_ON_S = 0.01  #: delay until the next event
 
 
-def mark_alive(tx: Transaction, session: SessionId) -> None:
+def mark_alive(tx: QueueTransaction, session: SessionId) -> None:
     """Restart the silence timer of a session; restore its requests, and take back its strikes."""
     if session not in tx.state.sessions:
         gone_s = tx.at_s + tx.budget.client_gone_s
@@ -44,7 +44,7 @@ def mark_alive(tx: Transaction, session: SessionId) -> None:
         absolve(tx, session)
 
 
-def hello(tx: Transaction, event: on.Asked[ops.Hello]) -> None:
+def hello(tx: QueueTransaction, event: on.Asked[ops.Hello]) -> None:
     """Welcome a session; after a reconnect, push the grants that it may have missed again."""
     state = tx.state
     tx.reply(event.reply_to, answers.SessionWelcome(epoch=state.epoch, now_s=tx.wall_s))
@@ -54,7 +54,7 @@ def hello(tx: Transaction, event: on.Asked[ops.Hello]) -> None:
             dispatch.push_granted(tx, entry)
 
 
-def check_silence(tx: Transaction, session: SessionId) -> None:
+def check_silence(tx: QueueTransaction, session: SessionId) -> None:
     """Handle the silence timer of a session: the session is gone, or its timer is rearmed."""
     last_seen_s = tx.state.sessions.get(session)
     gone_s = tx.at_s if last_seen_s is None else last_seen_s + tx.budget.client_gone_s
@@ -64,7 +64,7 @@ def check_silence(tx: Transaction, session: SessionId) -> None:
         _gone(tx, session)
 
 
-def _gone(tx: Transaction, session: SessionId) -> None:
+def _gone(tx: QueueTransaction, session: SessionId) -> None:
     """Disown the jobs of a gone session and end its requests, in batches with gaps for others."""
     state = tx.state
     state.sessions.pop(session, None)
@@ -81,7 +81,7 @@ def _gone(tx: Transaction, session: SessionId) -> None:
         state.timers.arm(TimerKind.SESSION, session, tx.at_s + GO_ON_S)
 
 
-def watch(tx: Transaction, event: on.Asked[ops.Watch]) -> None:
+def watch(tx: QueueTransaction, event: on.Asked[ops.Watch]) -> None:
     op = event.op
     if op.all:
         tx.state.watchers[event.session] = event.sees_all
@@ -94,7 +94,7 @@ def watch(tx: Transaction, event: on.Asked[ops.Watch]) -> None:
     tx.reply(event.reply_to, answers.Done())
 
 
-def reserve(tx: Transaction, event: on.Asked[ops.Reserve]) -> None:
+def reserve(tx: QueueTransaction, event: on.Asked[ops.Reserve]) -> None:
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
     op = event.op
     existing = _existing(tx, op.attempt)
@@ -112,13 +112,13 @@ def reserve(tx: Transaction, event: on.Asked[ops.Reserve]) -> None:
     else:
         judged = _judge(tx, event, queued)
         if isinstance(judged, Refusal):
-            judged.reply(tx, event.reply_to)
+            tx.exhausted(event.reply_to, judged)
             return
         answer = judged
     tx.reply(event.reply_to, answer)
 
 
-def withdraw(tx: Transaction, event: on.Asked[ops.Withdraw]) -> None:
+def withdraw(tx: QueueTransaction, event: on.Asked[ops.Withdraw]) -> None:
     """Take a reservation out of the queue, or end its lease. Idempotent."""
     op = event.op
     entry, queued = _existing(tx, op.attempt)
@@ -132,7 +132,9 @@ def withdraw(tx: Transaction, event: on.Asked[ops.Withdraw]) -> None:
     tx.reply(event.reply_to, answers.Done())
 
 
-def _existing(tx: Transaction, attempt: AttemptId) -> tuple[LeaseEntry | None, to.Waiting | None]:
+def _existing(
+    tx: QueueTransaction, attempt: AttemptId
+) -> tuple[LeaseEntry | None, to.Waiting | None]:
     """The lease of an attempt, or its place in the queue; most have neither."""
     state = tx.state
     lease = state.lease_of.get(attempt)
@@ -180,7 +182,7 @@ def _owner_problem(
 
 
 def _judge(
-    tx: Transaction, event: on.Asked[ops.Reserve], queued: to.Waiting | None
+    tx: QueueTransaction, event: on.Asked[ops.Reserve], queued: to.Waiting | None
 ) -> answers.AttemptAnswer | Refusal:
     op = event.op
     if queued is not None:

@@ -10,25 +10,22 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
 
 from corekit.ids import AttemptId, DeviceId, JobId, LeaseId, SessionId
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
+from gpu_scheduler.core.inventory.available import DeviceOrder, FreedCapacity
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.leases.learned_times import LearnedTimes
-from gpu_scheduler.core.placement.device_order import DeviceOrder
 from gpu_scheduler.core.placement.eviction import Taken
-from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
-from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy, is_deciding
-from gpu_scheduler.core.queue.policy_memory import PolicyMemory
-from gpu_scheduler.core.queue.queue import WaitingQueue
-from gpu_scheduler.core.records.order import Order
-from gpu_scheduler.core.timers import Timers
+from gpu_scheduler.core.state.learned_times import LearnedTimes
+from gpu_scheduler.core.state.policy_memory import PolicyMemory
+from gpu_scheduler.core.state.record_order import Order
+from gpu_scheduler.core.state.timers import Timers
+from gpu_scheduler.core.state.waiting_queue import WaitingQueue
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Parameters, in_force
-from gpu_scheduler.policy_parameters import Given
+from gpu_scheduler.policy_parameters import Given, Parameterised
 from gpu_scheduler.protocol.changes import PolicyRemembered, Unknown, Waiting
 
 #: Refused requests that `explain` can still look up.
@@ -106,7 +103,8 @@ class State:
     epoch_ended: bool = False  #: it stopped in order
     position: int = 0  #: journal position: number of parts ever applied; the fence of a grant
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
-    policies: Mapping[str, Policy] = field(default_factory=dict)  #: installed, by name
+    #: Installed policies by name: a parameter is valid if its policy has it.
+    installed: Mapping[str, Parameterised] = field(default_factory=dict)
     overrides: dict[str, Given] = field(default_factory=dict)  #: by name of the parameter
     ignored: Mapping[str, str] = field(default_factory=dict)  #: overrides not in force, and why
     inventory: Inventory = field(default_factory=Inventory)
@@ -143,14 +141,10 @@ class State:
     timers: Timers = field(default_factory=Timers)
     has_room: bool = True  #: in the journal, for grants
     parameters: Parameters = field(init=False)  #: in force: `configured` with `overrides`
-    #: The policy in force, in one of its two forms.
-    ordering: OrderingPolicy | None = field(init=False, default=None)
-    deciding: DecidingPolicy | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.parameters = self.configured
         self.queue = WaitingQueue(self.parameters.aging_s)
-        self._choose_policy()
 
     def set_parameter(self, name: str, value: Given) -> None:
         """Override a parameter, or remove an override.
@@ -160,20 +154,9 @@ class State:
         overrides = {known: given for known, given in self.overrides.items() if known != name}
         if value != DEFAULT:
             overrides[name] = value
-        self.parameters, self.ignored = in_force(self.configured, overrides, self.policies)
+        self.parameters, self.ignored = in_force(self.configured, overrides, self.installed)
         self.overrides = overrides
         self.queue.reorder(self.parameters.aging_s)
-        self._choose_policy()
-
-    def _choose_policy(self) -> None:
-        policy = self.policies.get(self.parameters.policy)
-        self.ordering = policy if isinstance(policy, OrderingPolicy) else None
-        self.deciding = policy if policy is not None and is_deciding(policy) else None
-
-    @property
-    def policy(self) -> Policy:
-        """The queue policy in force."""
-        return self.policies[self.parameters.policy]
 
     @property
     def memory(self) -> PolicyMemory:
@@ -260,30 +243,3 @@ def _remove(index: dict[SessionId, dict[JobId, None]], session: SessionId, holde
     theirs.pop(holder, None)
     if not theirs:
         index.pop(session, None)
-
-
-class StateView(Protocol):
-    """The part of the state that a policy may read."""
-
-    @property
-    def parameters(self) -> Parameters: ...
-    @property
-    def inventory(self) -> Inventory: ...
-    @property
-    def queue(self) -> WaitingQueue: ...
-    @property
-    def tenants(self) -> Tenants: ...
-    @property
-    def learned_times(self) -> LearnedTimes: ...
-    @property
-    def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
-    @property
-    def shares_of(self) -> Mapping[tuple[str, str], int]: ...
-    @property
-    def head_reservation(self) -> HeadReservation: ...
-    @property
-    def preemptions(self) -> Mapping[AttemptId, Preemption]: ...
-    @property
-    def device_order(self) -> DeviceOrder: ...
-    @property
-    def memory(self) -> PolicyMemory: ...

@@ -2,8 +2,8 @@
 
 A `RequestGroup` holds the requests of one tenant with equal requirements: when the first request
 does not fit, none does. So a decision about 100,000 requests looks at a few groups, and only at
-those that freed capacity may serve (`FirstByMemory`, search.py). A group is suspended and keeps its
-place while its tenant's quota is used up: until the tenant releases something, or, when no
+those that freed capacity may serve (`FirstByMemory`, ordering.py). A group is suspended and keeps
+its place while its tenant's quota is used up: until the tenant releases something, or, when no
 available device is small enough for the quota, until other devices are available.
 Order: by `queue_key`.
 """
@@ -17,14 +17,14 @@ from heapq import nsmallest
 from itertools import chain
 
 from corekit.ids import SessionId
-from gpu_scheduler.core.queue.request_class import (
+from gpu_scheduler.core.state.request_class import (
     FirstByMemory,
     QueueKey,
     RequestClass,
     class_key,
     request_class_of,
 )
-from gpu_scheduler.core.queue.workload_group import WorkloadIndex
+from gpu_scheduler.core.state.workload_group import WorkloadIndex
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.changes import Waiting
 

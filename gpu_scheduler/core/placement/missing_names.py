@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from corekit.suggest import did_you_mean
+from gpu_scheduler.core.inventory.devices import permanent_mismatch
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory
-from gpu_scheduler.core.placement.fits import permanent_mismatch
 from gpu_scheduler.data_names import Offered, first_missing, name_of, pinned, short
 from gpu_scheduler.model import Request
 from gpu_scheduler.verdicts import NoFit, Shortage

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from gpu_scheduler.core.queue.request_class import QueueKey, RequestClass
+from gpu_scheduler.core.state.request_class import QueueKey, RequestClass
 from gpu_scheduler.protocol.changes import Waiting
 
 GroupName = tuple[str, str | None, RequestClass, int]

@@ -1,1 +1,0 @@
-"""The durable state: changes that the journal stores, their effects, snapshots, recovery."""

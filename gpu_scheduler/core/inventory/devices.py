@@ -1,0 +1,172 @@
+"""Device classes and device states, and the permanent mismatch of a request with a class.
+
+The index (`index.py`) groups devices by class: a mismatch is found for all of them at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from corekit.units import WHOLE_PERMILLE
+from gpu_scheduler.constraints import (
+    DRIVER,
+    RUNTIME,
+    Constraint,
+    Versions,
+    canonical,
+    first_unmet,
+)
+from gpu_scheduler.data_names import Offered, first_missing
+from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request
+from gpu_scheduler.verdicts import NoFit
+from gpu_scheduler.versions import Version, dotted, parse_version
+
+COMPUTE_PCT_MAX = 100  #: of one device: the maximum sum of its guarantees
+COMPUTE_PERMILLE_MAX = WHOLE_PERMILLE
+
+
+class DeviceClass(NamedTuple):
+    """The constant properties of a device; they decide permanent feasibility."""
+
+    kind: DeviceKind
+    model: str
+    memory_mib: int  #: of the whole device
+    gateway: bool  #: False: advisory, watched only by a monitor
+    middlewares: tuple[str, ...] | None  #: offered by its host; None = unknown, so any is assumed
+    driver: Version
+    runtime: Version
+    libraries: Versions
+    data: Offered | None  #: data sets of its host; None = unknown, so any is assumed
+    programs: Offered | None  #: programs of its host; the same
+
+
+class DeviceState(NamedTuple):
+    """All inputs of `fits` for one device: its `DeviceClass`, then its availability."""
+
+    kind: DeviceKind
+    model: str
+    memory_mib: int
+    gateway: bool
+    middlewares: tuple[str, ...] | None
+    driver: Version
+    runtime: Version
+    libraries: Versions
+    data: Offered | None
+    programs: Offered | None
+    host_state: HostState
+    health: Health
+    free_mib: int
+    free_permille: int  #: compute in tenths of a percent
+    exclusive: bool  #: allocated exclusively
+    shared: bool  #: allocated in shares
+    reserved_for: str | None  #: attempt of the head of the queue
+
+    @property
+    def device_class(self) -> DeviceClass:
+        return DeviceClass(*self[:_CLASS_FIELDS])
+
+    def same_class_as(self, other: DeviceState) -> bool:
+        """True when both have the same device class."""
+        return self[:_CLASS_FIELDS] == other[:_CLASS_FIELDS]
+
+    def with_free_mib(self, free_mib: int) -> DeviceState:
+        """The same state with another amount of free memory."""
+        fields = (*self[:ALLOCATION_AT], free_mib, *self[ALLOCATION_AT + 1 :])
+        return tuple.__new__(DeviceState, fields)
+
+    def equal_but_allocation(self, other: DeviceState) -> bool:
+        """True when both differ at most in allocations and reservations."""
+        return self[:ALLOCATION_AT] == other[:ALLOCATION_AT]
+
+
+_CLASS_FIELDS: Final = 10  #: fields of `DeviceClass`
+#: Position of the first field of `DeviceState` that allocations change: `free_mib`.
+ALLOCATION_AT: Final = 12
+
+
+def device_class_of(
+    device: Device,
+    *,
+    gateway: bool,
+    middlewares: tuple[str, ...] | None = None,
+    data: Offered | None = None,
+    programs: Offered | None = None,
+) -> DeviceClass:
+    return DeviceClass(
+        kind=device.kind,
+        model=device.model,
+        memory_mib=device.memory_mib,
+        gateway=gateway,
+        middlewares=middlewares,
+        driver=parse_version(device.driver),
+        runtime=parse_version(device.runtime),
+        libraries=versions_of(device),
+        data=data,
+        programs=programs,
+    )
+
+
+def versions_of(device: Device) -> Versions:
+    """The versions of the libraries of a device, by canonical name."""
+    if not device.libraries:
+        return ()
+    return tuple(sorted((canonical(name), v) for name, v in device.libraries.items()))
+
+
+_UP, _OK = HostState.UP, Health.OK
+_HOST_REASONS = {
+    HostState.DRAINED: NoFit.DRAINED,
+    HostState.LOST: NoFit.HOST_LOST,
+    HostState.STALE: NoFit.HOST_STALE,
+}
+_HEALTH_REASONS = {Health.SUSPECT: NoFit.SUSPECT, Health.BAD: NoFit.BAD}
+
+
+def is_feasible(request: Request, made: DeviceClass | DeviceState) -> bool:
+    """True when the device could serve `request` once it is up, healthy and free."""
+    return permanent_mismatch(request, made) is None
+
+
+def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoFit | None:
+    """The reason why no device of this class can ever serve `request`; None when one can."""
+    if request.kinds and made.kind not in request.kinds:
+        return NoFit.KIND
+    if request.models and made.model not in request.models:
+        return NoFit.MODEL
+    offered = made.middlewares
+    if request.middleware is not None and offered is not None and request.middleware not in offered:
+        return NoFit.MIDDLEWARE
+    if not made.gateway and not request.advisory:
+        return NoFit.ADVISORY
+    if request.min_driver and made.driver < parse_version(request.min_driver):
+        return NoFit.DRIVER
+    if request.min_runtime and made.runtime < parse_version(request.min_runtime):
+        return NoFit.RUNTIME
+    if request.requires and unmet_constraint(request, made) is not None:
+        return NoFit.VERSION
+    if request.data and first_missing(request.data, made.data) is not None:
+        return NoFit.DATA
+    if request.programs and first_missing(request.programs, made.programs) is not None:
+        return NoFit.PROGRAM
+    if request.memory_max_mib is not None and made.memory_mib > request.memory_max_mib:
+        return NoFit.TOO_LARGE
+    if request.memory_mib > made.memory_mib:
+        return NoFit.MEMORY
+    return None
+
+
+def unmet_constraint(request: Request, made: DeviceClass | DeviceState) -> Constraint | None:
+    """The first constraint on versions that the device does not meet."""
+    return first_unmet(request.requires, versions_by_name(made))
+
+
+def versions_by_name(made: DeviceClass | DeviceState) -> Versions:
+    """The versions that constraints name: of libraries, driver and runtime."""
+    return *made.libraries, (DRIVER, dotted(made.driver)), (RUNTIME, dotted(made.runtime))
+
+
+def unavailable_reason(device_state: DeviceState) -> NoFit | None:
+    """The reason, in host or health, why the device is unavailable now; None when available."""
+    if device_state.host_state is _UP and device_state.health is _OK:
+        return None
+    return _HOST_REASONS.get(device_state.host_state) or _HEALTH_REASONS.get(device_state.health)

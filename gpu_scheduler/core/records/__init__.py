@@ -1,1 +1,0 @@
-"""Job records, and the sessions of the orchestrators that own them."""

@@ -1,0 +1,1 @@
+"""The durable state: the effects of journalled changes, and snapshots."""
