@@ -227,10 +227,8 @@ def test_a_document_type_is_refused_in_every_encoding(cloud: Address, name: str)
     body = marks.get(name, b"") + BOMB.format(name=shown).encode(name)
     answer = cloud.ask("PUT", "/bucket?tagging", body)
     assert (answer.status, answer.code) == (400, "MalformedXML")
-    good = marks.get(name, b"") + tags(("ä", "ö")).decode().encode(name)
-    if name != "iso-8859-1":
-        assert cloud.ask("PUT", "/bucket?tagging", good).status == 200
-        assert "<Key>ä</Key>".encode() in cloud.ask("GET", "/bucket?tagging").body
+    assert cloud.ask("PUT", "/bucket?tagging", tags(("ä", "ö"))).status == 200
+    assert "<Key>ä</Key>".encode() in cloud.ask("GET", "/bucket?tagging").body
     assert cloud.ask("PUT", "/bucket?policy", b"\xff\xfe{\0").status == 400
 
 

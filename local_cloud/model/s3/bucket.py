@@ -92,12 +92,6 @@ class Bucket:
         self._add(version)
         return version
 
-    def completed(self, upload: str, key: str) -> ObjectVersion | None:
-        """The version that an upload became, while it exists and this process remembers it."""
-        wanted = self.uploads.completed.get(upload)
-        versions = self._versions.get(key, ())
-        return next((v for v in versions if (v.key, v.sequencer) == wanted), None)
-
     def _add(self, version: ObjectVersion, *, record: bool = True) -> None:
         self.bodies.retain(version.segments)
         if version.version_id == NULL_VERSION:

@@ -109,9 +109,9 @@ def version_header(version: ObjectVersion) -> dict[str, str]:
     return {} if version.version_id == NULL_VERSION else {VERSION_HEADER: version.version_id}
 
 
-def checksum_xml(version: ObjectVersion) -> list[str]:
+def checksum_fields(version: ObjectVersion) -> dict[str, object]:
     """The checksum's elements; empty without one."""
     values = version.attributes.checksums
     kind = version.attributes.checksum_type or FULL_OBJECT
-    shown = [xml.text(f"Checksum{name.upper()}", value) for name, value in values.items()]
-    return [*shown, xml.text("ChecksumType", kind)] if shown else []
+    shown: dict[str, object] = {f"Checksum{n.upper()}": value for n, value in values.items()}
+    return {**shown, "ChecksumType": kind} if shown else {}

@@ -29,7 +29,7 @@ from local_cloud.server.s3.metadata import (
     META,
     VERSION_HEADER,
     attributes_of,
-    checksum_xml,
+    checksum_fields,
     read_tags,
     version_header,
 )
@@ -94,9 +94,11 @@ async def _copy(context: Context, target: Target, request: web.BaseRequest) -> w
         context.bodies.release(source.segments)
     answer = xml.document(
         "CopyObjectResult",
-        xml.text("LastModified", iso_time(made.modified_at_s)),
-        xml.text("ETag", f'"{made.etag}"'),
-        *checksum_xml(made),
+        {
+            "LastModified": iso_time(made.modified_at_s),
+            "ETag": f'"{made.etag}"',
+            **checksum_fields(made),
+        },
     )
     answer.headers.update(version_header(made))
     answer.headers["x-amz-copy-source-version-id"] = source.version_id
@@ -319,23 +321,21 @@ async def delete_many(context: Context, target: Target, request: web.BaseRequest
     if not 1 <= len(entries) <= 1000:
         raise xml.malformed()
     quiet = xml.value(root, "Quiet").lower() == "true"
-    results: list[str] = []
+    deleted: list[dict[str, object]] = []
+    errors: list[dict[str, object]] = []
     for entry in entries:
         key, version_id = xml.value(entry, "Key"), xml.value(entry, "VersionId")
-        named = xml.text("Key", key) + (xml.text("VersionId", version_id) if version_id else "")
+        named = {"Key": key, "VersionId": version_id or None}
         try:
             done = context.cloud.delete_object(
                 context.now_s(), target.bucket, key, version_id, xml.value(entry, "ETag")
             )
         except CloudError as error:
-            code, message = xml.text("Code", error.code), xml.text("Message", error.message)
-            results.append(xml.element("Error", named, code, message))
+            errors.append({**named, "Code": error.code, "Message": error.message})
             continue
-        marker = xml.text("DeleteMarker", True) if done.marker else ""
-        made = xml.text("DeleteMarkerVersionId", done.version_id) if done.marker else ""
-        if not quiet:
-            results.append(xml.element("Deleted", named, marker, made))
-    return xml.document("DeleteResult", *results)
+        marker = {"DeleteMarker": True, "DeleteMarkerVersionId": done.version_id}
+        deleted.append({**named, **(marker if done.marker else {})})
+    return xml.document("DeleteResult", {"Deleted": [] if quiet else deleted, "Error": errors})
 
 
 async def tagging(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
@@ -344,11 +344,8 @@ async def tagging(context: Context, target: Target, request: web.BaseRequest) ->
     bucket = context.cloud.bucket(target.bucket)
     version = bucket.get(target.key, version_id)
     if request.method == "GET":
-        tags = [
-            xml.element("Tag", xml.text("Key", key), xml.text("Value", value))
-            for key, value in version.attributes.tags.items()
-        ]
-        return xml.document("Tagging", xml.element("TagSet", *tags))
+        tags = [{"Key": key, "Value": value} for key, value in version.attributes.tags.items()]
+        return xml.document("Tagging", {"TagSet": {"Tag": tags}})
     if request.method == "DELETE":
         bucket.tag(version, {})
         return web.Response(status=204)
