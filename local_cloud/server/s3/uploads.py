@@ -15,7 +15,7 @@ from local_cloud.model.s3.notifications import iso_time
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
 from local_cloud.server.s3.metadata import attributes_of, checksum_fields, version_header
-from local_cloud.server.s3.objects import checksum_of, condition_of, md5_of, source_of
+from local_cloud.server.s3.objects import condition_of, digests_of, source_of
 from local_cloud.server.s3.payload import read_document, receive_body
 from local_cloud.server.s3.target import Target, number
 
@@ -74,8 +74,8 @@ async def _copy_part(
     segments, size = _copied_range(context, request)
     context.bodies.retain(segments)  # a delete meanwhile must not take them away
     try:
-        content = Content(segments=segments, size=size, md5=await md5_of(context, segments))
-        checksum = await checksum_of(context, segments, upload.algorithm)
+        md5, checksum = await digests_of(context, segments, upload.algorithm)
+        content = Content(segments=segments, size=size, md5=md5)
         upload = uploads.get(upload.id, upload.key)  # it may have ended while we read
         made = uploads.put_part(context.now_s(), upload, part_number, content, checksum)
     finally:
