@@ -256,7 +256,6 @@ class Cloud:
             whole.part_sizes,
         )
         uploads.end(upload)
-        uploads.remember(upload, made.sequencer)
         self._notify(now_s, bucket, "ObjectCreated:CompleteMultipartUpload", made)
         return made
 

