@@ -8,20 +8,18 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from urllib.parse import parse_qs
+from functools import partial
 
 from aiohttp import web
 
 from corekit.decode import encode
 from corekit.net.browsers import Foreign
-from local_cloud.model.errors import CloudError, not_implemented
-from local_cloud.server import management
+from local_cloud.server import iam
 from local_cloud.server.context import Context
 from local_cloud.server.functions import service as functions
 from local_cloud.server.guard import foreign, refusal
 from local_cloud.server.json_protocol import JsonService
 from local_cloud.server.logs import LOGS
-from local_cloud.server.reading import read_signed
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
 from local_cloud.server.secrets import PARAMETERS, SECRETS
@@ -87,8 +85,8 @@ class Router:
         self._opened = asyncio.Event()
         self._answers: dict[Service, Handler] = {
             Service.JSON: self._json,
-            Service.LAMBDA: self._functions,
-            Service.QUERY: self._query,
+            Service.LAMBDA: partial(functions.answer, context),
+            Service.QUERY: partial(iam.answer, context),
             Service.HEALTH: self._health,
             Service.CODE: self._code,
             Service.WEATHER: self._weather,
@@ -134,7 +132,7 @@ class Router:
         return web.json_response(
             {
                 "weather": encode(cloud.weather),
-                "counts": dict(sorted(cloud.stream.counts.items())),
+                "counts": dict(sorted(cloud.draws.counts.items())),
                 "late_rules": cloud.late_rules.pending(now_s),
                 "throttled_now": cloud.functions.concurrency.busy(now_s),
             }
@@ -155,24 +153,6 @@ class Router:
         if found is not None and not s3.cors_headers(self._context, request, host_bucket):
             return refusal(found)
         return await s3.handle(self._context, request, host_bucket)
-
-    async def _functions(self, request: web.BaseRequest) -> web.StreamResponse:
-        try:
-            return await functions.handle(self._context, request)
-        except CloudError as error:
-            return functions.error_response(error)
-
-    async def _query(self, request: web.BaseRequest) -> web.Response:
-        """IAM and STS speak the form-encoded query protocol."""
-        try:
-            data = await read_signed(self._context, request, "iam", "sts")
-            text = data.decode("utf-8", "replace")
-            form = {name: values[-1] for name, values in parse_qs(text).items()}
-            if "Action" not in form:
-                raise not_implemented(f"{request.headers.get('X-Amz-Target', 'this POST')}")
-            return management.handle(self._context, form)
-        except CloudError as error:
-            return management.error_response(error)
 
 
 def unexpected(error: Exception) -> web.Response:

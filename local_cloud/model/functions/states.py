@@ -12,11 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from local_cloud.model.errors import CloudError
-from local_cloud.model.weather.stream import WeatherStream
+from local_cloud.model.weather import Draws, refusal
 
 ACTIVE, PENDING, INACTIVE = "Active", "Pending", "Inactive"
-_CANNOT = "The operation cannot be performed at this time. "
 
 T = TypeVar("T")
 
@@ -35,8 +33,8 @@ class _Times(Generic[T]):
 class FunctionStates(Generic[T]):
     """The state of every function; `T` is what runs: its settings and revision."""
 
-    def __init__(self, stream: WeatherStream) -> None:
-        self._stream = stream
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
         self._times: dict[str, _Times[T]] = {}
 
     def created(self, now_s: float, name: str, *, in_vpc: bool) -> None:
@@ -47,8 +45,7 @@ class FunctionStates(Generic[T]):
         """An update is InProgress for a while."""
         times = self._of(now_s, name)
         times.before, times.in_vpc = before, in_vpc
-        delay_s = self._stream.delay_s("update in progress", self._stream.weather.update_s)
-        times.updating_to_s = now_s + delay_s
+        times.updating_to_s = now_s + self._draws.delay_s("update in progress")
 
     def deleted(self, name: str) -> None:
         """The function is gone."""
@@ -59,7 +56,7 @@ class FunctionStates(Generic[T]):
         times = self._of(now_s, name)
         if now_s < times.pending_to_s:
             return PENDING
-        limit_s = self._stream.scaled_s(self._stream.weather.inactive_after_s)
+        limit_s = self._draws.weather.inactive_after_s * self._draws.weather.scale
         idle = times.in_vpc and limit_s > 0 and now_s - times.used_at_s > limit_s
         return INACTIVE if idle else ACTIVE
 
@@ -75,14 +72,14 @@ class FunctionStates(Generic[T]):
         """Raises ResourceConflictException for a new code or configuration."""
         self.check_call(now_s, name)
         if self.updating(now_s, name):
-            self._stream.count("update in progress")
-            raise _conflict(f"An update is in progress for resource: {arn}")
+            self._draws.count("update in progress")
+            raise refusal("update in progress", arn)
 
     def check_call(self, now_s: float, name: str) -> None:
         """Raises ResourceConflictException: any call that operates on a Pending function."""
         if self.state(now_s, name) == PENDING:
-            self._stream.count("function pending")
-            raise _conflict(f"The function is currently in the following state: {PENDING}")
+            self._draws.count("function pending")
+            raise refusal("function pending")
 
     def check_invoke(self, now_s: float, name: str) -> None:
         """Raises ResourceConflictException or, once for an Inactive one, ResourceNotReady…."""
@@ -91,24 +88,13 @@ class FunctionStates(Generic[T]):
         times = self._of(now_s, name)
         times.used_at_s = now_s
         if inactive:
-            self._stream.count("function inactive")
+            self._draws.count("function inactive")
             times.pending_to_s = now_s + self._pending_s(in_vpc=True)
-            raise CloudError(
-                "ResourceNotReadyException",
-                502,
-                "The function is inactive and its VPC connection is no longer available. Wait for"
-                " the VPC connection to reestablish and try again.",
-            )
+            raise refusal("function inactive")
 
     def _pending_s(self, *, in_vpc: bool) -> float:
-        weather = self._stream.weather
-        span = weather.vpc_pending_s if in_vpc else weather.pending_s
-        return self._stream.delay_s("function pending", span)
+        return self._draws.delay_s("function pending", "vpc_pending_s" if in_vpc else "")
 
     def _of(self, now_s: float, name: str) -> _Times[T]:
         """Functions of an earlier run of the cloud are Active."""
         return self._times.setdefault(name, _Times(in_vpc=False, used_at_s=now_s))
-
-
-def _conflict(reason: str) -> CloudError:
-    return CloudError("ResourceConflictException", 409, _CANNOT + reason)
