@@ -1,6 +1,6 @@
 """A stand-in for STS that evaluates signatures of version 4 as the real one does.
 
-The signature is computed by the embedded cloud's own code, from the request as it arrived. Tests
+The embedded cloud verifies the signature, from the request as it arrived. Tests
 make it slow, broken, or let it redirect.
 """
 
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
+import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
 
-from corekit.values import replace
 from local_cloud.model.errors import CloudError
-from local_cloud.server.signatures import v4
-from local_cloud.server.signatures.sent import SentRequest
+from local_cloud.server.signatures.verifier import Verifier
 
 ACCOUNT = "123456789012"
 ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/gpu-host"
@@ -48,7 +45,7 @@ class Sts:
         if self.body is not None:
             return web.Response(text=self.body)
         try:
-            self._verify(request)
+            Verifier(self.secrets, time.time).check(request, ("sts",), b"")
         except CloudError as error:
             return self._xml(
                 403,
@@ -62,23 +59,6 @@ class Sts:
     def _xml(self, status: int, inner: str, outer: str) -> web.Response:
         text = f'<{outer} xmlns="{_NAMESPACE}">{inner}</{outer}>'
         return web.Response(status=status, text=text, content_type="text/xml")
-
-    def _verify(self, request: web.BaseRequest) -> None:
-        path, _, query = request.raw_path.partition("?")
-        headers = [(name.lower(), value) for name, value in request.headers.items()]
-        sent = SentRequest(
-            method=request.method, path=path, query=query, headers=headers, host_bucket=""
-        )
-        claim = v4.query_claim(sent)
-        if datetime.now(UTC) >= claim.signed_at + timedelta(seconds=claim.expires_s or 0):
-            raise CloudError("ExpiredToken", 403, "Signature expired")
-        secret = self.secrets.get(claim.access_key)
-        if secret is None:
-            raise CloudError("InvalidClientTokenId", 403, "The security token is invalid")
-        empty = hashlib.sha256(b"").hexdigest()
-        expected = v4.sign(sent, replace(claim, payload_hash=empty), secret, empty)
-        if expected.signature != claim.signature:
-            raise CloudError("SignatureDoesNotMatch", 403, "The signature does not match")
 
 
 @contextlib.asynccontextmanager

@@ -239,14 +239,17 @@ class Cloud:
         """Make one object of an upload's parts: one event, as on AWS."""
         self._check_write(condition)
         uploads = self.bucket(bucket).uploads
-        made = self.bucket(bucket).put_assembled(
+        whole = uploads.assemble(upload, parts)
+        made = self.bucket(bucket).put(
             now_s,
             self.next_sequencer(now_s),
-            uploads.assemble(upload, parts),
+            upload.key,
+            whole.content,
+            whole.attributes,
             condition or Condition(),
+            whole.part_sizes,
         )
         uploads.end(upload)
-        uploads.remember(upload, made.sequencer)
         self._notify(now_s, bucket, "ObjectCreated:CompleteMultipartUpload", made)
         return made
 

@@ -6,7 +6,6 @@ that no recorded object uses (a crash, an upload cut off) are removed at the nex
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -66,13 +65,12 @@ class FileBodies(BodyStore):
 
 
 class BodyWriter:
-    """One body being written and hashed."""
+    """One body being written."""
 
     def __init__(self, name: str, path: Path) -> None:
         self._name = name
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._md5 = hashlib.md5(usedforsecurity=False)
         self._size = 0
         self._finished = False
 
@@ -91,14 +89,13 @@ class BodyWriter:
 
     def write(self, data: bytes) -> None:
         """Append."""
-        self._md5.update(data)
         self._size += len(data)
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
 
-    def finish(self) -> Content:
-        """The body is complete; from now on it is the caller's to retain or release."""
+    def finish(self, md5: str) -> Content:
+        """The body is complete, with this hash; it is the caller's to retain or release."""
         self._finished = True
         segment = Segment(body=self._name, offset=0, size=self._size)
-        return Content(segments=(segment,), size=self._size, md5=self._md5.hexdigest())
+        return Content(segments=(segment,), size=self._size, md5=md5)

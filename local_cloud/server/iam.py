@@ -11,8 +11,8 @@ from aiohttp import web
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.roles import Role
 from local_cloud.server.context import Context
-from local_cloud.server.reading import read_signed
-from local_cloud.server.s3.bodies.xml import element, text
+from local_cloud.server.requests import read_signed
+from local_cloud.server.s3.xml import elements
 
 Form: TypeAlias = Mapping[str, str]
 Answer: TypeAlias = Mapping[str, object]
@@ -35,24 +35,17 @@ async def answer(context: Context, request: web.BaseRequest) -> web.Response:
         return _refusal(error)
     metadata = {"RequestId": context.cloud.new_request_id()}
     body = {f"{action}Result": result or {}, "ResponseMetadata": metadata}
-    return web.Response(body=_xml(f"{action}Response", body).encode(), content_type="text/xml")
+    return _document(f"{action}Response", body)
 
 
 def _refusal(error: CloudError) -> web.Response:
-    body = {"Error": {"Type": "Sender", "Code": error.code, "Message": error.message}}
-    return web.Response(
-        status=error.status, body=_xml("ErrorResponse", body).encode(), content_type="text/xml"
-    )
+    inner = {"Type": "Sender", "Code": error.code, "Message": error.message}
+    return _document("ErrorResponse", {"Error": inner}, error.status)
 
 
-def _xml(name: str, value: object) -> str:
-    """Mappings as nested elements, lists as members; fields that are None are absent."""
-    if isinstance(value, Mapping):
-        fields = ((key, item) for key, item in value.items() if item is not None)
-        return element(name, *(_xml(key, item) for key, item in fields))
-    if isinstance(value, list):
-        return element(name, *(_xml("member", item) for item in value))
-    return text(name, value)
+def _document(name: str, inner: Answer, status: int = 200) -> web.Response:
+    body = elements({name: inner}).encode()
+    return web.Response(status=status, body=body, content_type="text/xml")
 
 
 def _caller_identity(context: Context, _form: Form) -> Answer:
@@ -92,7 +85,7 @@ def _shown(context: Context, role: Role) -> Answer:
             "AssumeRolePolicyDocument": urllib.parse.quote(role.trust),
             "Description": role.description or None,
             "PermissionsBoundary": boundary if role.boundary else None,
-            "Tags": tags or None,
+            "Tags": {"member": tags} if tags else None,
         }
     }
 
@@ -156,7 +149,7 @@ def _delete_role_policy(context: Context, form: Form) -> None:
 
 def _list_role_policies(context: Context, form: Form) -> Answer:
     names = sorted(context.cloud.roles.get(form["RoleName"]).policies)
-    return {"PolicyNames": names, "IsTruncated": False}
+    return {"PolicyNames": {"member": names}, "IsTruncated": False}
 
 
 _ACTIONS: dict[str, Callable[[Context, Form], Answer | None]] = {

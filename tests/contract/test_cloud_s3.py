@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from urllib3.filepost import encode_multipart_formdata
 
 # the fixtures' class lives in conftest.py, which is not importable by name
 Cloud = Any
@@ -343,15 +342,3 @@ def test_overlapping_rules_are_refused(cloud: Cloud, refused: Refused) -> None:
     _, arn = cloud.event_queue()
     rules = [_rule(arn, **_filter(prefix=prefix)) for prefix in ("in/", "in/deep/")]
     assert refused(lambda: _configure(cloud, bucket, *rules)) == "InvalidArgument"
-
-
-def test_a_presigned_form(cloud: Cloud) -> None:
-    s3, bucket = cloud.client("s3"), cloud.bucket()
-    made = s3.generate_presigned_post(bucket, "a key", Conditions=[["content-length-range", 1, 9]])
-    fields = [*made["fields"].items(), ("file", ("name", b"data"))]
-    body, kind = encode_multipart_formdata(fields)
-    request = urllib.request.Request(made["url"], body, {"Content-Type": kind})
-    with urllib.request.urlopen(request) as answer:
-        assert answer.status == 204
-    with s3.get_object(Bucket=bucket, Key="a key")["Body"] as found:
-        assert found.read() == b"data"

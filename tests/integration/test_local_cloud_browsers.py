@@ -140,63 +140,6 @@ def test_a_bucket_is_addressed_by_its_host_name_too(cloud: Address) -> None:
     assert b"NoSuchBucket" in missing.body
 
 
-CORS = b"""<CORSConfiguration><CORSRule>
-<AllowedOrigin>https://*.partner.example</AllowedOrigin>
-<AllowedMethod>GET</AllowedMethod><AllowedMethod>PUT</AllowedMethod>
-<AllowedHeader>x-amz-meta-*</AllowedHeader><ExposeHeader>ETag</ExposeHeader>
-<MaxAgeSeconds>60</MaxAgeSeconds>
-</CORSRule></CORSConfiguration>"""
-ALL = b"<AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>"
-PARTNER = {"Origin": "https://www.partner.example", "Sec-Fetch-Site": "cross-site"}
-
-
-def test_a_page_that_the_buckets_rules_name_reaches_the_bucket_alone(cloud: Address) -> None:
-    assert cloud.ask("PUT", "/open").status == 200
-    assert cloud.ask("PUT", "/open/key", b"data").status == 200
-    asked = {
-        **PARTNER,
-        "Access-Control-Request-Method": "PUT",
-        "Access-Control-Request-Headers": "x-amz-meta-a",
-    }
-    assert cloud.ask("OPTIONS", "/open/key", headers=asked).status == 403
-    assert cloud.ask("PUT", "/open?cors", CORS).status == 200
-    answer = cloud.ask("OPTIONS", "/open/key", headers=asked)
-    assert answer.status == 200
-    assert answer.headers["Access-Control-Allow-Origin"] == PARTNER["Origin"]
-    assert answer.headers["Access-Control-Allow-Methods"] == "GET, PUT"
-    assert answer.headers["Access-Control-Allow-Headers"] == "x-amz-meta-a"
-    assert answer.headers["Access-Control-Max-Age"] == "60"
-    read = cloud.ask("GET", "/open/key", headers=PARTNER)
-    assert (read.status, read.body) == (200, b"data")
-    assert read.headers["Access-Control-Allow-Origin"] == PARTNER["Origin"]
-    assert read.headers["Access-Control-Expose-Headers"] == "ETag"
-    assert cloud.ask("DELETE", "/open/key", headers=PARTNER).status == 403
-    assert cloud.ask("GET", "/bucket/key", headers=PARTNER).status == 403
-    assert cloud.ask("GET", "/open/key", headers=EVIL).status == 403
-    with_header = {**asked, "Access-Control-Request-Headers": "x-amz-target"}
-    assert cloud.ask("OPTIONS", "/open/key", headers=with_header).status == 403
-    sqs = {**PARTNER, "X-Amz-Target": "AmazonSQS.ListQueues"}
-    assert cloud.ask("PUT", "/open/key", b"{}", sqs).status == 403
-    rebound = {**PARTNER, "Host": "www.partner.example"}
-    assert cloud.ask("GET", "/open/key", headers=rebound).status == 403
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        b"<AllowedOrigin>*</AllowedOrigin>",
-        b"<AllowedMethod>GET</AllowedMethod>",
-        b"<AllowedOrigin>*</AllowedOrigin><AllowedMethod>PATCH</AllowedMethod>",
-        b"<AllowedOrigin>*.*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>",
-        ALL + b"<ExposeHeader>\r\nb: c</ExposeHeader>",
-        ALL + b"<MaxAgeSeconds>soon</MaxAgeSeconds>",
-    ],
-)
-def test_a_broken_cors_rule_is_refused(cloud: Address, rule: bytes) -> None:
-    body = b"<CORSConfiguration><CORSRule>%b</CORSRule></CORSConfiguration>" % rule
-    assert cloud.ask("PUT", "/bucket?cors", body).status == 400
-
-
 def test_the_runtime_api_of_a_function_serves_no_page() -> None:
     """A page could take an invocation away by GET, without reading the answer."""
 

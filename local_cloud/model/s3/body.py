@@ -26,7 +26,7 @@ class Content(Value):
 
     segments: tuple[Segment, ...]
     size: int
-    md5: str  #: hex digest of all bytes
+    md5: str  #: hex digest of all bytes; of the parts of an upload, their common etag
 
 
 class BodyStore(ABC):

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
-from corekit.values import Value
+from corekit.values import Value, replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content
 from local_cloud.model.s3.listing import PAGE_MAX, KeyPage, page_of_keys
-from local_cloud.model.s3.multipart import Assembled, Uploads
+from local_cloud.model.s3.multipart import Uploads
 from local_cloud.model.s3.object_version import (
     NULL_VERSION,
     Attributes,
@@ -40,7 +40,6 @@ class VersionPage(Value):
     """One page of ListObjectVersions, newest first for each key."""
 
     versions: tuple[ObjectVersion, ...]
-    latest: frozenset[str]  #: version ids (with their key, `key\\0id`) that are current
     prefixes: tuple[str, ...]
     after: tuple[str, str] | None  #: key and version id that end the page
 
@@ -74,8 +73,11 @@ class Bucket:
         content: Content,
         attributes: Attributes,
         condition: Condition,
+        part_sizes: tuple[int, ...] = (),
     ) -> ObjectVersion:
         """Store a new version; atomic, the last one wins. Raises PreconditionFailed, NoSuchKey."""
+        check_key(key)
+        condition.check(self.current(key))
         version = ObjectVersion(
             key=key,
             version_id=self._new_version_id(),
@@ -84,38 +86,9 @@ class Bucket:
             modified_at_s=now_s,
             sequencer=sequencer,
             segments=content.segments,
+            part_sizes=part_sizes,
             attributes=attributes,
         )
-        return self._store(version, condition)
-
-    def put_assembled(
-        self, now_s: float, sequencer: str, made: Assembled, condition: Condition
-    ) -> ObjectVersion:
-        """The same for the parts of a multipart upload."""
-        version = ObjectVersion(
-            key=made.key,
-            version_id=self._new_version_id(),
-            etag=made.etag,
-            size=made.size,
-            modified_at_s=now_s,
-            sequencer=sequencer,
-            segments=made.segments,
-            part_sizes=made.part_sizes,
-            part_numbers=made.part_numbers,
-            part_checksums=made.part_checksums,
-            attributes=made.attributes,
-        )
-        return self._store(version, condition)
-
-    def completed(self, upload: str, key: str) -> ObjectVersion | None:
-        """The version that an upload became, while it exists and this process remembers it."""
-        wanted = self.uploads.completed.get(upload)
-        versions = self._versions.get(key, ())
-        return next((v for v in versions if (v.key, v.sequencer) == wanted), None)
-
-    def _store(self, version: ObjectVersion, condition: Condition) -> ObjectVersion:
-        check_key(version.key)
-        condition.check(self.current(version.key))
         self._add(version)
         return version
 
@@ -139,17 +112,10 @@ class Bucket:
 
     def tag(self, version: ObjectVersion, tags: dict[str, str]) -> None:
         """Replace a version's tags."""
-        self._change(version, {"tags": tags})
-
-    def set_acl(self, version: ObjectVersion, text: str) -> None:
-        """Replace a version's access control list, by what `acl.to_text` made of it."""
-        self._change(version, {"acl": text})
-
-    def _change(self, version: ObjectVersion, attributes: dict[str, object]) -> None:
         versions = self._versions[version.key]
-        fields = {**encode(version), "attributes": {**encode(version.attributes), **attributes}}
-        versions[versions.index(version)] = decode(ObjectVersion, fields)
-        self.recorder.put(self._path(version.key, version.version_id), fields)
+        tagged = replace(version, attributes=replace(version.attributes, tags=tags))
+        versions[versions.index(version)] = tagged
+        self.recorder.put(self._path(version.key, version.version_id), encode(tagged))
 
     # --- deleting
 
@@ -257,15 +223,15 @@ class Bucket:
         if len(found) > limit:
             found = found[:limit]
             end = (found[-1].key, found[-1].version_id)
-        latest = frozenset(f"{v.key}\0{v.version_id}" for v in found if self._is_latest(v))
-        return VersionPage(versions=tuple(found), latest=latest, prefixes=keys.prefixes, after=end)
+        return VersionPage(versions=tuple(found), prefixes=keys.prefixes, after=end)
 
     def _rest_of_key(self, key: str, version_id: str) -> list[ObjectVersion]:
         newest_first = self._versions.get(key, [])[::-1]
         ids = [v.version_id for v in newest_first]
         return newest_first[ids.index(version_id) + 1 :] if version_id in ids else []
 
-    def _is_latest(self, version: ObjectVersion) -> bool:
+    def is_latest(self, version: ObjectVersion) -> bool:
+        """Whether no version and no marker of its key is newer."""
         return self._versions[version.key][-1] is version
 
     @property

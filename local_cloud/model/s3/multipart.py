@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from corekit.decode import decode, encode
@@ -13,11 +14,10 @@ from corekit.values import Value, replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3 import checksums
-from local_cloud.model.s3.body import BodyStore, Content, Segment
+from local_cloud.model.s3.body import BodyStore, Content
 from local_cloud.model.s3.object_version import Attributes
 
 PARTS_MAX = 10_000
-COMPLETED_MAX = 1000  #: finished uploads that are remembered, for clients that repeat the call
 PART_BYTES_MIN = 5 * 2**20  #: every part but the last
 
 
@@ -38,8 +38,7 @@ class WantedPart(Value):
     checksum: str = ""  #: base64, by the upload's algorithm; empty = any
 
 
-@dataclass(slots=True, kw_only=True)
-class Upload:
+class Upload(Value):
     """An upload in progress."""
 
     id: str
@@ -49,19 +48,13 @@ class Upload:
     algorithm: str = checksums.DEFAULT  #: of the parts' checksums and the object's
     checksum_type: str = checksums.FULL_OBJECT
     algorithm_given: bool = False  #: the client chose it; parts with another one are refused
-    parts: dict[int, Part] = field(default_factory=dict)
 
 
 class Assembled(Value):
     """The object that the parts of a finished upload make."""
 
-    key: str
-    etag: str  #: md5 of the parts' md5s, and their number
-    size: int
-    segments: tuple[Segment, ...]
+    content: Content  #: its md5 is that of the parts' md5s, and their number
     part_sizes: tuple[int, ...]
-    part_numbers: tuple[int, ...]
-    part_checksums: tuple[str, ...]  #: empty when one is unknown
     attributes: Attributes
 
 
@@ -73,15 +66,8 @@ class Uploads:
     ids: IdSource
     bodies: BodyStore
     recorder: Recorder
-    #: upload → key and sequencer of its object, so that completing it again succeeds
-    completed: dict[str, tuple[str, str]] = field(default_factory=dict)
     _uploads: dict[str, Upload] = field(default_factory=dict)
-
-    def remember(self, upload: Upload, sequencer: str) -> None:
-        """The upload became the version with this sequencer; the oldest memory goes first."""
-        self.completed[upload.id] = (upload.key, sequencer)
-        if len(self.completed) > COMPLETED_MAX:
-            del self.completed[next(iter(self.completed))]
+    _parts: dict[str, dict[int, Part]] = field(default_factory=lambda: defaultdict(dict))
 
     def start(
         self,
@@ -107,17 +93,7 @@ class Uploads:
             algorithm_given=bool(algorithm),
         )
         self._uploads[upload.id] = upload
-        self.recorder.put(
-            self._path(upload.id),
-            {
-                "key": key,
-                "started_at_s": now_s,
-                "attributes": encode(attributes),
-                "algorithm": upload.algorithm,
-                "checksum_type": upload.checksum_type,
-                "algorithm_given": upload.algorithm_given,
-            },
-        )
+        self.recorder.put(self._path(upload.id), encode(upload))
         return upload
 
     def get(self, name: str, key: str) -> Upload:
@@ -140,12 +116,16 @@ class Uploads:
             raise refused("InvalidArgument", "Part number must be an integer between 1 and 10000")
         made = Part(number=number, content=content, modified_at_s=now_s, checksum=checksum)
         self.bodies.retain(content.segments)
-        replaced = upload.parts.get(number)
-        upload.parts[number] = made
+        replaced = self._parts[upload.id].get(number)
+        self._parts[upload.id][number] = made
         if replaced is not None:
             self.bodies.release(replaced.content.segments)
         self.recorder.put(f"{self._path(upload.id)}/{number}", encode(made))
         return made
+
+    def parts(self, upload: Upload) -> Mapping[int, Part]:
+        """The parts of an upload, by number."""
+        return self._parts[upload.id]
 
     def assemble(self, upload: Upload, wanted: Sequence[WantedPart]) -> Assembled:
         """The object that these parts would make; changes nothing.
@@ -156,29 +136,32 @@ class Uploads:
             raise refused("MalformedXML", "You must specify at least one part")
         if any(a.number >= b.number for a, b in itertools.pairwise(wanted)):
             raise refused("InvalidPartOrder", "The list of parts was not in ascending order.")
-        chosen = [_chosen(upload, part) for part in wanted]
+        chosen = [_chosen(self.parts(upload), part) for part in wanted]
         if any(p.content.size < PART_BYTES_MIN for p in chosen[:-1]):
             raise refused(
                 "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size"
             )
         digests = b"".join(bytes.fromhex(p.content.md5) for p in chosen)
         digest = hashlib.md5(digests, usedforsecurity=False).hexdigest()
-        known = all(p.checksum for p in chosen)
+        sizes = tuple(p.content.size for p in chosen)
+        segments = tuple(s for p in chosen for s in p.content.segments)
+        attributes = upload.attributes
+        if all(p.checksum for p in chosen):
+            pairs = [(p.checksum, p.content.size) for p in chosen]
+            value = checksums.of_parts(upload.algorithm, upload.checksum_type, pairs)
+            attributes = replace(
+                attributes, checksums={upload.algorithm: value}, checksum_type=upload.checksum_type
+            )
         return Assembled(
-            key=upload.key,
-            etag=f"{digest}-{len(chosen)}",
-            size=sum(p.content.size for p in chosen),
-            segments=tuple(s for p in chosen for s in p.content.segments),
-            part_sizes=tuple(p.content.size for p in chosen),
-            part_numbers=tuple(p.number for p in chosen),
-            part_checksums=tuple(p.checksum for p in chosen) if known else (),
-            attributes=_with_checksum(upload, chosen) if known else upload.attributes,
+            content=Content(segments=segments, size=sum(sizes), md5=f"{digest}-{len(chosen)}"),
+            part_sizes=sizes,
+            attributes=attributes,
         )
 
     def end(self, upload: Upload) -> None:
         """Remove the upload and its parts (aborted, or complete and retained by its object)."""
         del self._uploads[upload.id]
-        for made in upload.parts.values():
+        for made in self._parts.pop(upload.id, {}).values():
             self.bodies.release(made.content.segments)
             self.recorder.drop(f"{self._path(upload.id)}/{made.number}")
         self.recorder.drop(self._path(upload.id))
@@ -189,27 +172,20 @@ class Uploads:
 
     def restore(self, name: str, value: Recorded) -> None:
         """Restore a recorded upload, without its parts."""
-        given = ("algorithm", "checksum_type", "algorithm_given")
-        self._uploads[name] = Upload(
-            id=name,
-            key=value["key"],
-            started_at_s=value["started_at_s"],
-            attributes=decode(Attributes, value["attributes"]),
-            **{field: value[field] for field in given if field in value},
-        )
+        self._uploads[name] = decode(Upload, {**value, "id": name})
 
     def restore_part(self, name: str, value: Recorded) -> None:
         """Restore a recorded part."""
         made = decode(Part, value)
         self.bodies.retain(made.content.segments)
-        self._uploads[name].parts[made.number] = made
+        self._parts[name][made.number] = made
 
     def _path(self, name: str) -> str:
         return f"upload/{part(self.bucket)}/{name}"
 
 
-def _chosen(upload: Upload, wanted: WantedPart) -> Part:
-    made = upload.parts.get(wanted.number)
+def _chosen(parts: Mapping[int, Part], wanted: WantedPart) -> Part:
+    made = parts.get(wanted.number)
     if (
         made is None
         or wanted.etag.strip('"') not in ("", made.content.md5)
@@ -221,11 +197,3 @@ def _chosen(upload: Upload, wanted: WantedPart) -> Part:
             " match.",
         )
     return made
-
-
-def _with_checksum(upload: Upload, parts: Sequence[Part]) -> Attributes:
-    pairs = [(p.checksum, p.content.size) for p in parts]
-    value = checksums.of_parts(upload.algorithm, upload.checksum_type, pairs)
-    return replace(
-        upload.attributes, checksums={upload.algorithm: value}, checksum_type=upload.checksum_type
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import re
 import urllib.parse
 from collections.abc import Iterable, Sequence
 
@@ -16,34 +17,13 @@ from corekit.values import Value
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.object_version import ObjectVersion
 
-#: Event types a rule may name. Those above the line are produced here.
-EVENTS = frozenset(
-    {
-        "s3:ObjectCreated:*",
-        "s3:ObjectCreated:Put",
-        "s3:ObjectCreated:Post",
-        "s3:ObjectCreated:Copy",
-        "s3:ObjectCreated:CompleteMultipartUpload",
-        "s3:ObjectRemoved:*",
-        "s3:ObjectRemoved:Delete",
-        "s3:ObjectRemoved:DeleteMarkerCreated",
-        # accepted and never produced
-        "s3:ObjectRestore:*",
-        "s3:ObjectRestore:Post",
-        "s3:ObjectRestore:Completed",
-        "s3:ObjectRestore:Delete",
-        "s3:ReducedRedundancyLostObject",
-        "s3:Replication:*",
-        "s3:ObjectTagging:*",
-        "s3:ObjectTagging:Put",
-        "s3:ObjectTagging:Delete",
-        "s3:ObjectAcl:Put",
-        "s3:LifecycleExpiration:*",
-        "s3:LifecycleExpiration:Delete",
-        "s3:LifecycleExpiration:DeleteMarkerCreated",
-        "s3:LifecycleTransition",
-        "s3:IntelligentTiering",
-    }
+#: Event types a rule may name. Only those of created and removed objects are produced.
+_EVENT = re.compile(
+    r"s3:(ObjectCreated:(\*|Put|Post|Copy|CompleteMultipartUpload)"
+    r"|ObjectRemoved:(\*|Delete|DeleteMarkerCreated)"
+    r"|ObjectRestore:(\*|Post|Completed|Delete)|ReducedRedundancyLostObject|Replication:\*"
+    r"|ObjectTagging:(\*|Put|Delete)|ObjectAcl:Put|LifecycleTransition|IntelligentTiering"
+    r"|LifecycleExpiration:(\*|Delete|DeleteMarkerCreated))"
 )
 
 
@@ -68,8 +48,7 @@ class Rule(Value):
 def check_rules(rules: Sequence[Rule]) -> None:
     """Raises InvalidArgument for unknown event types, repeated ids and overlapping rules."""
     for rule in rules:
-        unknown = [event for event in rule.events if event not in EVENTS]
-        if unknown or not rule.events:
+        if not rule.events or not all(map(_EVENT.fullmatch, rule.events)):
             raise refused("InvalidArgument", "The event is not supported for notifications")
     if len({rule.id for rule in rules}) < len(rules):
         raise refused("InvalidArgument", "Same ID used for multiple configurations.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from corekit.values import Value, field
 from local_cloud.model.errors import CloudError
@@ -20,7 +20,6 @@ class Attributes(Value):
     tags: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)  #: `crc32` → base64
     checksum_type: str = ""  #: FULL_OBJECT or COMPOSITE; empty = FULL_OBJECT
-    acl: str = ""  #: the access control list as `acl.to_text` writes it; empty = private
 
 
 class ObjectVersion(Value):
@@ -35,26 +34,7 @@ class ObjectVersion(Value):
     marker: bool = False
     segments: tuple[Segment, ...] = ()
     part_sizes: tuple[int, ...] = ()  #: of a multipart upload
-    part_numbers: tuple[int, ...] = ()  #: as they were uploaded; empty = 1, 2, 3, …
-    part_checksums: tuple[str, ...] = ()  #: by the one algorithm of the object's checksum
     attributes: Attributes = field(default_factory=Attributes)
-
-    def parts(self) -> Iterator[ObjectPart]:
-        """The parts of a multipart upload, in order; nothing for an object sent whole."""
-        for at, size in enumerate(self.part_sizes):
-            yield ObjectPart(
-                number=self.part_numbers[at] if self.part_numbers else at + 1,
-                size=size,
-                checksum=self.part_checksums[at] if self.part_checksums else "",
-            )
-
-
-class ObjectPart(Value):
-    """One part of a finished multipart upload."""
-
-    number: int
-    size: int
-    checksum: str  #: empty when none was kept
 
 
 class Condition(Value):

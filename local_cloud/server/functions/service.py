@@ -23,7 +23,7 @@ from local_cloud.sandbox.image_package import PACKAGE_TAG
 from local_cloud.server.context import Context
 from local_cloud.server.functions import settings
 from local_cloud.server.functions.settings import SHAPE, bad, configuration
-from local_cloud.server.reading import read_signed
+from local_cloud.server.requests import read_signed
 from local_cloud.server.shapes import Body, WrongShape, read_body
 
 Answer: TypeAlias = Mapping[str, object]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from aiohttp import web
 
 from corekit.values import Value, field
 from local_cloud.model.errors import refused
-from local_cloud.server.s3.bodies.chunked import Signer
+from local_cloud.server.signatures.verifier import ChunkSigner
 
 
 class Target(Value):
@@ -19,7 +19,7 @@ class Target(Value):
     key: str  #: empty for the bucket itself
     query: dict[str, str]
     always: dict[str, str] = field(default_factory=dict)  #: headers that every answer has
-    chunks: Signer | None = None  #: the signer of the body's chunks
+    chunks: ChunkSigner | None = None  #: the signer of the body's chunks
 
 
 def target_of(request: web.BaseRequest, bucket: str = "") -> Target:
@@ -66,7 +66,7 @@ def region_of(request: web.BaseRequest) -> str:
     return fields[-3] if len(fields) >= 5 else ""
 
 
-def number(query: dict[str, str], name: str, default: int) -> int:
+def number(query: Mapping[str, str], name: str, default: int) -> int:
     """An integer ≥ 0 of the query. Raises InvalidArgument."""
     shown = query.get(name, str(default))
     if not shown.isdecimal():

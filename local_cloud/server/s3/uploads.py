@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -14,17 +13,16 @@ from local_cloud.model.s3.listing import PAGE_MAX
 from local_cloud.model.s3.multipart import Assembled, Upload, Uploads, WantedPart
 from local_cloud.model.s3.notifications import iso_time
 from local_cloud.server.context import Context
-from local_cloud.server.s3.bodies import xml
-from local_cloud.server.s3.bodies.payload import read_small, receive
-from local_cloud.server.s3.object_attributes import checksum_xml, version_header
-from local_cloud.server.s3.object_metadata import attributes_of
-from local_cloud.server.s3.objects import checksum_of, condition_of, md5_of, source_of
+from local_cloud.server.s3 import xml
+from local_cloud.server.s3.metadata import attributes_of, checksum_fields, version_header
+from local_cloud.server.s3.objects import condition_of, digests_of, source_of
+from local_cloud.server.s3.payload import read_document, receive_body
 from local_cloud.server.s3.target import Target, number
 
 _COPY_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
-def start(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
+async def start(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
     """CreateMultipartUpload. Raises InvalidRequest for an unknown algorithm or type."""
     given = request.headers.get("x-amz-checksum-algorithm", "")
     uploads = context.cloud.bucket(target.bucket).uploads
@@ -35,12 +33,8 @@ def start(context: Context, target: Target, request: web.BaseRequest) -> web.Res
         algorithm=checksums.known(given) if given else "",
         checksum_type=request.headers.get("x-amz-checksum-type", ""),
     )
-    answer = xml.document(
-        "InitiateMultipartUploadResult",
-        xml.text("Bucket", target.bucket),
-        xml.text("Key", target.key),
-        xml.text("UploadId", upload.id),
-    )
+    ids = {"Bucket": target.bucket, "Key": target.key, "UploadId": upload.id}
+    answer = xml.document("InitiateMultipartUploadResult", ids)
     if upload.algorithm_given:
         answer.headers["x-amz-checksum-algorithm"] = upload.algorithm.upper()
         answer.headers["x-amz-checksum-type"] = upload.checksum_type
@@ -54,28 +48,24 @@ async def put_part(context: Context, target: Target, request: web.BaseRequest) -
     part_number = number(target.query, "partNumber", 0)
     if "x-amz-copy-source" in request.headers:
         return await _copy_part(context, uploads, upload, part_number, request)
-    stored = await receive(request, context.bodies, upload.algorithm, target.chunks)
+    content, got = await receive_body(request, context.bodies, upload.algorithm, target.chunks)
     try:
         upload = uploads.get(upload.id, upload.key)  # it may have ended while we received
-        _check_algorithm(upload, stored.checksums)
-        uploads.put_part(context.now_s(), upload, part_number, stored.content, stored.extra)
+        if upload.algorithm_given and got.given not in ("", upload.algorithm):
+            raise refused(
+                "InvalidRequest",
+                "Checksum Type mismatch occurred, expected checksum Type:"
+                f" {upload.algorithm}, actual checksum Type: {got.given}",
+            )
+        checksum = got.checksums[upload.algorithm]
+        uploads.put_part(context.now_s(), upload, part_number, content, checksum)
     except CloudError:
-        context.bodies.release(stored.content.segments)
+        context.bodies.release(content.segments)
         raise
-    headers = {"ETag": f'"{stored.content.md5}"'}
-    shown = stored.checksums or {upload.algorithm: stored.extra}
-    headers |= {f"x-amz-checksum-{name}": text for name, text in shown.items()}
-    return web.Response(headers=headers)
-
-
-def _check_algorithm(upload: Upload, given: Mapping[str, str]) -> None:
-    """Parts of an upload with an algorithm of its own are sent with this one, or with none."""
-    if upload.algorithm_given and not given.keys() <= {upload.algorithm}:
-        raise refused(
-            "InvalidRequest",
-            "Checksum Type mismatch occurred, expected checksum Type:"
-            f" {upload.algorithm}, actual checksum Type: {min(given)}",
-        )
+    used = got.given or upload.algorithm
+    return web.Response(
+        headers={"ETag": f'"{content.md5}"', f"x-amz-checksum-{used}": got.checksums[used]}
+    )
 
 
 async def _copy_part(
@@ -84,17 +74,19 @@ async def _copy_part(
     segments, size = _copied_range(context, request)
     context.bodies.retain(segments)  # a delete meanwhile must not take them away
     try:
-        content = Content(segments=segments, size=size, md5=await md5_of(context, segments))
-        checksum = await checksum_of(context, segments, upload.algorithm)
+        md5, checksum = await digests_of(context, segments, upload.algorithm)
+        content = Content(segments=segments, size=size, md5=md5)
         upload = uploads.get(upload.id, upload.key)  # it may have ended while we read
         made = uploads.put_part(context.now_s(), upload, part_number, content, checksum)
     finally:
         context.bodies.release(segments)
     return xml.document(
         "CopyPartResult",
-        xml.text("LastModified", iso_time(made.modified_at_s)),
-        xml.text("ETag", f'"{content.md5}"'),
-        xml.text(f"Checksum{upload.algorithm.upper()}", checksum),
+        {
+            "LastModified": iso_time(made.modified_at_s),
+            "ETag": f'"{content.md5}"',
+            f"Checksum{upload.algorithm.upper()}": checksum,
+        },
     )
 
 
@@ -112,24 +104,24 @@ def _copied_range(context: Context, request: web.BaseRequest) -> tuple[tuple[Seg
 
 
 async def complete(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
-    """CompleteMultipartUpload; repeating it gives the same answer while the object is there."""
+    """CompleteMultipartUpload."""
     bucket = context.cloud.bucket(target.bucket)
-    root = xml.parse(await read_small(request, of_object=True), "CompleteMultipartUpload")
-    made = bucket.completed(target.query["uploadId"], target.key)
-    if made is None:
-        upload = bucket.uploads.get(target.query["uploadId"], target.key)
-        parts = _wanted(root, upload.algorithm)
-        _check_whole(bucket.uploads.assemble(upload, parts), upload, request)
-        made = context.cloud.complete_upload(
-            context.now_s(), target.bucket, upload, parts, condition_of(request)
-        )
+    root = xml.parse(await read_document(request, of_object=True), "CompleteMultipartUpload")
+    upload = bucket.uploads.get(target.query["uploadId"], target.key)
+    parts = _wanted(root, upload.algorithm)
+    _check_whole(bucket.uploads.assemble(upload, parts), request)
+    made = context.cloud.complete_upload(
+        context.now_s(), target.bucket, upload, parts, condition_of(request)
+    )
     answer = xml.document(
         "CompleteMultipartUploadResult",
-        xml.text("Location", f"{context.endpoint}/{target.bucket}/{target.key}"),
-        xml.text("Bucket", target.bucket),
-        xml.text("Key", target.key),
-        xml.text("ETag", f'"{made.etag}"'),
-        *checksum_xml(made),
+        {
+            "Location": f"{context.endpoint}/{target.bucket}/{target.key}",
+            "Bucket": target.bucket,
+            "Key": target.key,
+            "ETag": f'"{made.etag}"',
+            **checksum_fields(made),
+        },
     )
     answer.headers.update(version_header(made))
     return answer
@@ -149,72 +141,57 @@ def _wanted(root: xml.Element, algorithm: str) -> list[WantedPart]:
         raise xml.malformed() from None
 
 
-def _check_whole(made: Assembled, upload: Upload, request: web.BaseRequest) -> None:
+def _check_whole(made: Assembled, request: web.BaseRequest) -> None:
     """Compare with the request's headers about the whole object. Raises BadDigest, …"""
     headers = request.headers
-    kind = headers.get("x-amz-checksum-type", upload.checksum_type)
-    if upload.algorithm_given and kind != upload.checksum_type:
-        raise refused(
-            "InvalidRequest",
-            f"The upload was created using the {upload.checksum_type} checksum mode. The complete"
-            " request must use the same checksum mode.",
-        )
-    size = headers.get("x-amz-mp-object-size", str(made.size))
-    if size != str(made.size):
-        message = f"The provided 'x-amz-mp-object-size' header value {size} does not match what was"
-        raise refused("InvalidRequest", f"{message} computed: {made.size}")
+    size = str(made.content.size)
+    if headers.get("x-amz-mp-object-size", size) != size:
+        message = "The provided 'x-amz-mp-object-size' header value does not match what was"
+        raise refused("InvalidRequest", f"{message} computed: {size}")
     for algorithm, value in made.attributes.checksums.items():
         given = headers.get(f"x-amz-checksum-{algorithm}", value)
         if given != value.partition("-")[0]:  # a composite one without its number of parts
             checksums.compare(algorithm, given, value)
 
 
-def abort(context: Context, target: Target) -> web.Response:
+async def abort(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
     """AbortMultipartUpload."""
     uploads = context.cloud.bucket(target.bucket).uploads
     uploads.end(uploads.get(target.query["uploadId"], target.key))
     return web.Response(status=204)
 
 
-def list_parts(context: Context, target: Target) -> web.Response:
+async def list_parts(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
     """ListParts."""
     uploads = context.cloud.bucket(target.bucket).uploads
     upload = uploads.get(target.query["uploadId"], target.key)
     limit = min(number(target.query, "max-parts", PAGE_MAX), PAGE_MAX)
     after = number(target.query, "part-number-marker", 0)
-    numbers = sorted(n for n in upload.parts if n > after)
-    page = numbers[:limit]
+    parts = uploads.parts(upload)
+    numbers = sorted(n for n in parts if n > after)
+    page, algorithm = numbers[:limit], upload.algorithm.upper()
+    shown = [
+        {
+            "PartNumber": n,
+            "LastModified": iso_time(parts[n].modified_at_s),
+            "ETag": f'"{parts[n].content.md5}"',
+            "Size": parts[n].content.size,
+            f"Checksum{algorithm}": parts[n].checksum,
+        }
+        for n in page
+    ]
     return xml.document(
         "ListPartsResult",
-        xml.text("Bucket", target.bucket),
-        xml.text("Key", target.key),
-        xml.text("UploadId", upload.id),
-        xml.text("PartNumberMarker", after),
-        xml.text("NextPartNumberMarker", page[-1] if page else 0),
-        xml.text("MaxParts", limit),
-        xml.text("IsTruncated", len(numbers) > len(page)),
-        *_algorithm(upload),
-        *(
-            xml.element(
-                "Part",
-                xml.text("PartNumber", n),
-                xml.text("LastModified", iso_time(upload.parts[n].modified_at_s)),
-                xml.text("ETag", f'"{upload.parts[n].content.md5}"'),
-                xml.text("Size", upload.parts[n].content.size),
-                _part_checksum(upload, n),
-            )
-            for n in page
-        ),
+        {
+            "Bucket": target.bucket,
+            "Key": target.key,
+            "UploadId": upload.id,
+            "PartNumberMarker": after,
+            "NextPartNumberMarker": page[-1] if page else 0,
+            "MaxParts": limit,
+            "IsTruncated": len(numbers) > len(page),
+            "ChecksumAlgorithm": algorithm if upload.algorithm_given else None,
+            "ChecksumType": upload.checksum_type if upload.algorithm_given else None,
+            "Part": shown,
+        },
     )
-
-
-def _algorithm(upload: Upload) -> list[str]:
-    if not upload.algorithm_given:
-        return []
-    name = xml.text("ChecksumAlgorithm", upload.algorithm.upper())
-    return [name, xml.text("ChecksumType", upload.checksum_type)]
-
-
-def _part_checksum(upload: Upload, part: int) -> str:
-    value = upload.parts[part].checksum
-    return xml.text(f"Checksum{upload.algorithm.upper()}", value) if value else ""

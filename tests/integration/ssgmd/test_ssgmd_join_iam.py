@@ -137,7 +137,7 @@ def test_a_request_for_another_scheduler_is_refused(tmp_path: Path) -> None:
                 url = await one.proof().url("other", challenge["ok"]["nonce"])
                 answer = await peer.ask(op="join", host=HOST, url=url)
                 assert answer["error"]["code"] == "denied"
-                assert "The signature does not match" in answer["error"]["message"]
+                assert "does not match the signature you provided" in answer["error"]["message"]
 
     asyncio.run(main())
 
@@ -169,7 +169,7 @@ def test_wrong_and_unknown_credentials(tmp_path: Path, monkeypatch: pytest.Monke
             monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
             assert "does not match" in await one.denied()
             monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
-            assert "security token is invalid" in await one.denied()
+            assert "security token included in the request is invalid" in await one.denied()
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""The small parts of the server: chunked bodies, the state log, long polls, shapes, policies."""
+"""The small parts of the server: the state log, long polls, shapes, policies."""
 
 from __future__ import annotations
 
@@ -11,58 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from corekit.aio.vloop import run_virtual
 from corekit.errors import AppError
-from local_cloud.model.errors import CloudError
 from local_cloud.model.s3.policy import Access, allows
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
 from local_cloud.server import state_log as state_module
 from local_cloud.server.polling import Pollers
-from local_cloud.server.s3.bodies.chunked import ChunkDecoder
 from local_cloud.server.shapes import Shape, WrongShape, fitted
 from local_cloud.server.state_log import StateLog
-
-# --- aws-chunked
-
-
-def chunked(pieces: list[bytes], trailers: dict[str, str], *, signed: bool) -> bytes:
-    signature = b";chunk-signature=" + b"0" * 64 if signed else b""
-    body = b"".join(b"%x%b\r\n%b\r\n" % (len(p), signature, p) for p in pieces if p)
-    ends = "".join(f"{name}:{value}\r\n" for name, value in trailers.items())
-    return body + b"0" + signature + b"\r\n" + ends.encode() + b"\r\n"
-
-
-@given(pieces=st.lists(st.binary(max_size=40), max_size=5), signed=st.booleans(), data=st.data())
-def test_a_chunked_body_may_be_cut_anywhere(
-    pieces: list[bytes], signed: bool, data: st.DataObject
-) -> None:
-    wire = chunked(pieces, {"x-amz-checksum-crc32": "AAAAAA=="}, signed=signed)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
-    decoder = ChunkDecoder()
-    found = b""
-    for start, stop in zip([0, *cuts], [*cuts, len(wire)], strict=True):
-        found += b"".join(decoder.feed(wire[start:stop]))
-    assert found == b"".join(pieces)
-    decoder.end()
-    assert decoder.trailers == {"x-amz-checksum-crc32": "AAAAAA=="}
-
-
-@pytest.mark.parametrize("wire", [b"zz\r\n", b"-5\r\n", b"3\r\nabcX\r\n", b"x" * 20_000])
-def test_a_body_that_is_not_chunked_is_refused(wire: bytes) -> None:
-    with pytest.raises(CloudError, match="InvalidRequest"):
-        ChunkDecoder().feed(wire)
-
-
-def test_a_cut_off_chunked_body_is_not_complete() -> None:
-    decoder = ChunkDecoder()
-    decoder.feed(chunked([b"abcdef"], {}, signed=False)[:8])
-    with pytest.raises(CloudError, match="IncompleteBody"):
-        decoder.end()
-
 
 # --- the state log
 

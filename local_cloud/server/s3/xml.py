@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
 from aiohttp import web
@@ -26,25 +27,32 @@ def text(name: str, value: object) -> str:
     return f"<{name}>{escape(shown)}</{name}>"
 
 
-def document(name: str, *children: str, status: int = 200) -> web.Response:
+def elements(values: Mapping[str, object]) -> str:
+    """An element for each value, with those of a mapping inside; one for each entry of a list, and
+    none for None.
+    """
+    parts: list[str] = []
+    for name, value in values.items():
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, Mapping):
+                parts.append(element(name, elements(entry)))
+            elif entry is not None:
+                parts.append(text(name, entry))
+    return "".join(parts)
+
+
+def document(name: str, values: Mapping[str, object]) -> web.Response:
     """A whole answer."""
-    body = (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<{name} xmlns="{NAMESPACE}">'
-        f"{''.join(children)}</{name}>"
-    )
-    return web.Response(status=status, body=body.encode(), content_type="application/xml")
+    inner = f'<{name} xmlns="{NAMESPACE}">{elements(values)}</{name}>'
+    body = f'<?xml version="1.0" encoding="UTF-8"?>\n{inner}'
+    return web.Response(body=body.encode(), content_type="application/xml")
 
 
 def error_body(error: CloudError, resource: str, request_id: str, host_id: str) -> bytes:
     """S3's error document."""
-    inner = element(
-        "Error",
-        text("Code", error.code),
-        text("Message", error.message),
-        *(text(name, value) for name, value in error.details.items()),
-        text("Resource", resource),
-        text("RequestId", request_id),
-        text("HostId", host_id),
+    ids = {"Resource": resource, "RequestId": request_id, "HostId": host_id}
+    inner = elements(
+        {"Error": {"Code": error.code, "Message": error.message, **error.details, **ids}}
     )
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{inner}'.encode()
 

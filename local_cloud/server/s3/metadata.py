@@ -1,18 +1,20 @@
-"""Attributes of an object in a request: headers, metadata, tags; their limits."""
+"""Attributes of an object in a request's headers and in an answer's: metadata, tags, checksums."""
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from collections.abc import Iterable, Mapping
 
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.s3 import acl
-from local_cloud.model.s3.object_version import Attributes
-from local_cloud.server.s3.bodies import xml
+from local_cloud.model.s3.checksums import FULL_OBJECT
+from local_cloud.model.s3.object_version import NULL_VERSION, Attributes, ObjectVersion
+from local_cloud.server.s3 import xml
 
 META = "x-amz-meta-"
+VERSION_HEADER = "x-amz-version-id"
 #: stored with an object and returned by GET and HEAD
-_KEPT = (
+_STORED_HEADERS = (
     "Cache-Control",
     "Content-Disposition",
     "Content-Encoding",
@@ -21,46 +23,38 @@ _KEPT = (
     "x-amz-storage-class",
     "x-amz-website-redirect-location",
 )
+_AWS_CHUNKED = re.compile(r"(?i)\baws-chunked\b,?")
 _METADATA_BYTES_MAX = 2048  #: of names and values, in UTF-8 (S3 user guide, "object metadata")
 OBJECT_TAGS_MAX, BUCKET_TAGS_MAX = 10, 50
 _TAG_KEY_CHARS_MAX, _TAG_VALUE_CHARS_MAX = 128, 256
 
 
 def attributes_of(given: Mapping[str, str], checksums: Mapping[str, str]) -> Attributes:
-    """The attributes in headers, or in the fields of a form; their names in any case.
-
-    Raises MetadataTooLarge, InvalidTag, and as `acl.of_headers`.
-    """
-    headers = {name: given[name] for name in _KEPT if name in given}
-    encoding = _without_aws_chunked(headers.pop("Content-Encoding", ""))
+    """The attributes in headers. Raises MetadataTooLarge, and as `checked_tags`."""
+    headers = {name: _text(given[name]) for name in _STORED_HEADERS if name in given}
+    # `aws-chunked` is how the body travels; the rest belongs to the object, as it was sent
+    encoding = _AWS_CHUNKED.sub("", headers.pop("Content-Encoding", "")).strip(", ")
     if encoding:
         headers["Content-Encoding"] = encoding
+    tags = urllib.parse.parse_qsl(given.get("x-amz-tagging", ""), keep_blank_values=True)
     return Attributes(
         content_type=given.get("Content-Type") or "binary/octet-stream",
         metadata=_metadata(given),
-        headers={name: _text(value) for name, value in headers.items()},
-        tags=_header_tags(given),
+        headers=headers,
+        tags=checked_tags(tags),
         checksums=checksums,
-        acl=acl.to_text(acl.of_headers(given)),
     )
 
 
-def _without_aws_chunked(encoding: str) -> str:
-    """`aws-chunked` is how the body travels; the rest belongs to the object, as it was sent."""
-    if "aws-chunked" not in encoding.lower():
-        return encoding
-    names = [name.strip() for name in encoding.split(",")]
-    return ", ".join(name for name in names if name and name.lower() != "aws-chunked")
-
-
 def _metadata(given: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    metadata: dict[str, str] = {}
     for header, value in given.items():
-        name = header.lower()
-        if name.startswith(META):
-            name = name.removeprefix(META)
-            found[name] = f"{found[name]},{_text(value)}" if name in found else _text(value)
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in found.items())
+        if header.lower().startswith(META):
+            name = header.lower().removeprefix(META)
+            metadata[name] = (
+                f"{metadata[name]},{_text(value)}" if name in metadata else _text(value)
+            )
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
     if size > _METADATA_BYTES_MAX:
         raise CloudError(
             "MetadataTooLarge",
@@ -68,7 +62,7 @@ def _metadata(given: Mapping[str, str]) -> dict[str, str]:
             "Your metadata headers exceed the maximum allowed metadata size",
             details={"Size": str(size), "MaxSizeAllowed": str(_METADATA_BYTES_MAX)},
         )
-    return found
+    return metadata
 
 
 def _text(value: str) -> str:
@@ -78,11 +72,6 @@ def _text(value: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode("latin-1")
-
-
-def _header_tags(given: Mapping[str, str]) -> dict[str, str]:
-    text = given.get("x-amz-tagging", "")
-    return checked_tags(urllib.parse.parse_qsl(text, keep_blank_values=True))
 
 
 def read_tags(body: bytes, tags_max: int = OBJECT_TAGS_MAX) -> dict[str, str]:
@@ -98,15 +87,26 @@ def checked_tags(
     pairs: Iterable[tuple[str, str]], tags_max: int = OBJECT_TAGS_MAX
 ) -> dict[str, str]:
     """Tags by key. Raises InvalidTag (a key twice, or too long), BadRequest (too many)."""
-    found: dict[str, str] = {}
+    tags: dict[str, str] = {}
     for key, value in pairs:
-        if key in found:
+        if key in tags:
             raise refused("InvalidTag", "Cannot provide multiple Tags with the same key")
-        if not 1 <= len(key) <= _TAG_KEY_CHARS_MAX:
-            raise refused("InvalidTag", "The TagKey you have provided is invalid")
-        if len(value) > _TAG_VALUE_CHARS_MAX:
-            raise refused("InvalidTag", "The TagValue you have provided is invalid")
-        found[key] = value
-    if len(found) > tags_max:
+        if not 1 <= len(key) <= _TAG_KEY_CHARS_MAX or len(value) > _TAG_VALUE_CHARS_MAX:
+            raise refused("InvalidTag", "The TagKey or TagValue you have provided is invalid")
+        tags[key] = value
+    if len(tags) > tags_max:
         raise refused("BadRequest", f"Object tags cannot be greater than {tags_max}")
-    return dict(sorted(found.items()))
+    return dict(sorted(tags.items()))
+
+
+def version_header(version: ObjectVersion) -> dict[str, str]:
+    """The version id; nothing for a version that was written without versioning."""
+    return {} if version.version_id == NULL_VERSION else {VERSION_HEADER: version.version_id}
+
+
+def checksum_fields(version: ObjectVersion) -> dict[str, object]:
+    """The checksum's elements; empty without one."""
+    values = version.attributes.checksums
+    kind = version.attributes.checksum_type or FULL_OBJECT
+    shown: dict[str, object] = {f"Checksum{n.upper()}": value for n, value in values.items()}
+    return {**shown, "ChecksumType": kind} if shown else {}

@@ -1,1 +1,0 @@
-"""Request bodies and documents of S3's HTTP API."""
