@@ -321,9 +321,9 @@ class Propagation(Generic[T]):
         self._rule = rule
         self._changes: dict[str, tuple[float, T]] = {}  #: in force from then on; what was before
 
-    def changed(self, now_s: float, key: str, before: T) -> None:
+    def changed(self, now_s: float, key: str, before: T, span: str = "") -> None:
         """A change is made now: draw the time from which it is in force."""
-        before, delay_s = self.in_force(now_s, key, before), self._draws.delay_s(self._rule)
+        before, delay_s = self.in_force(now_s, key, before), self._draws.delay_s(self._rule, span)
         self._changes.pop(key, None)
         if delay_s > 0:
             self._changes[key] = now_s + delay_s, before

@@ -213,7 +213,7 @@ class Functions:
     def running(self, now_s: float, function: LambdaFunction) -> Running:
         """Its settings that run now: the previous ones while an update is InProgress."""
         newest = Running(settings=function.settings, revision=function.revision)
-        return self.states.previous(now_s, function.name) or newest
+        return self.states.running(now_s, function.name, newest)
 
     def check_invoke(self, now_s: float, function: LambdaFunction) -> None:
         """Raises ResourceConflictException, ResourceNotReadyException, TooManyRequestsException."""

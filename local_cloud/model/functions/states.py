@@ -9,92 +9,81 @@ issues", and terraform-provider-aws `lambda/function.go`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from local_cloud.model.weather import Draws, refusal
+from local_cloud.model.weather import Draws, Propagation, refusal
 
 ACTIVE, PENDING, INACTIVE = "Active", "Pending", "Inactive"
+_IN_VPC = "vpc_pending_s"
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Times(Generic[T]):
-    """The times of one function."""
-
-    in_vpc: bool
-    used_at_s: float
-    pending_to_s: float = 0.0
-    updating_to_s: float = 0.0
-    before: T | None = None  #: runs until the update is done
-
-
 class FunctionStates(Generic[T]):
-    """The state of every function; `T` is what runs: its settings and revision."""
+    """The state of every function; `T` is what runs: its settings and revision.
+
+    Functions of an earlier run of the cloud are Active.
+    """
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
-        self._times: dict[str, _Times[T]] = {}
+        self._creations = Propagation[None](draws, "function pending")
+        self._updates = Propagation[T](draws, "update in progress")
+        self._used_at_s: dict[str, float] = {}  #: of functions in a VPC
 
     def created(self, now_s: float, name: str, *, in_vpc: bool) -> None:
         """A function is Pending at first."""
-        self._times[name] = _Times(in_vpc, now_s, now_s + self._pending_s(in_vpc=in_vpc))
+        self._creations.changed(now_s, name, None, _IN_VPC if in_vpc else "")
+        if in_vpc:
+            self._used_at_s[name] = now_s
 
     def updated(self, now_s: float, name: str, before: T, *, in_vpc: bool) -> None:
         """An update is InProgress for a while."""
-        times = self._of(now_s, name)
-        times.before, times.in_vpc = before, in_vpc
-        times.updating_to_s = now_s + self._draws.delay_s("update in progress")
+        self._updates.changed(now_s, name, before)
+        if in_vpc:
+            self._used_at_s.setdefault(name, now_s)
+        else:
+            self._used_at_s.pop(name, None)
 
     def deleted(self, name: str) -> None:
         """The function is gone."""
-        self._times.pop(name, None)
+        self._creations.forget(name)
+        self._updates.forget(name)
+        self._used_at_s.pop(name, None)
 
     def state(self, now_s: float, name: str) -> str:
         """`State` of the function's configuration."""
-        times = self._of(now_s, name)
-        if now_s < times.pending_to_s:
+        if not self._creations.settled(now_s, name):
             return PENDING
         limit_s = self._draws.weather.inactive_after_s * self._draws.weather.scale
-        idle = times.in_vpc and limit_s > 0 and now_s - times.used_at_s > limit_s
-        return INACTIVE if idle else ACTIVE
+        idle_s = now_s - self._used_at_s.get(name, now_s)
+        return INACTIVE if 0 < limit_s < idle_s else ACTIVE
 
     def updating(self, now_s: float, name: str) -> bool:
         """True while `LastUpdateStatus` is InProgress."""
-        return now_s < self._of(now_s, name).updating_to_s
+        return not self._updates.settled(now_s, name)
 
-    def previous(self, now_s: float, name: str) -> T | None:
-        """The ones that run instead of the newest, while their update is InProgress."""
-        return self._of(now_s, name).before if self.updating(now_s, name) else None
+    def running(self, now_s: float, name: str, newest: T) -> T:
+        """The one that runs now: the previous one while its update is InProgress."""
+        return self._updates.in_force(now_s, name, newest)
 
     def check_change(self, now_s: float, name: str, arn: str) -> None:
         """Raises ResourceConflictException for a new code or configuration."""
         self.check_call(now_s, name)
-        if self.updating(now_s, name):
-            self._draws.count("update in progress")
+        if not self._updates.known(now_s, name):
             raise refusal("update in progress", arn)
 
     def check_call(self, now_s: float, name: str) -> None:
         """Raises ResourceConflictException: any call that operates on a Pending function."""
-        if self.state(now_s, name) == PENDING:
-            self._draws.count("function pending")
-            raise refusal("function pending")
+        self._creations.check(now_s, name)
 
     def check_invoke(self, now_s: float, name: str) -> None:
         """Raises ResourceConflictException or, once for an Inactive one, ResourceNotReady…."""
         self.check_call(now_s, name)
         inactive = self.state(now_s, name) == INACTIVE
-        times = self._of(now_s, name)
-        times.used_at_s = now_s
+        if name in self._used_at_s:
+            self._used_at_s[name] = now_s
         if inactive:
             self._draws.count("function inactive")
-            times.pending_to_s = now_s + self._pending_s(in_vpc=True)
+            self._creations.changed(now_s, name, None, _IN_VPC)
             raise refusal("function inactive")
-
-    def _pending_s(self, *, in_vpc: bool) -> float:
-        return self._draws.delay_s("function pending", "vpc_pending_s" if in_vpc else "")
-
-    def _of(self, now_s: float, name: str) -> _Times[T]:
-        """Functions of an earlier run of the cloud are Active."""
-        return self._times.setdefault(name, _Times(in_vpc=False, used_at_s=now_s))
