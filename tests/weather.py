@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_cloud.model.weather.weather import parse_weather
+from local_cloud.model.weather import parse_weather
 
 #: Minutes of AWS become seconds; orchestrators of tests run at 0.05, so their margins hold.
 SCALE = "0.02"

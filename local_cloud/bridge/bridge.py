@@ -18,7 +18,6 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
 from local_cloud.bridge.moto import Delivery, Mirror, Moto, RemoteFunction
-from local_cloud.clock import CloudClock
 from local_cloud.model.arns import arn_name, arn_service
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import (
@@ -29,6 +28,7 @@ from local_cloud.model.functions.function import (
 )
 from local_cloud.model.json_text import read_json
 from local_cloud.model.s3.notifications import Rule, iso_time, quoted_key
+from local_cloud.process import CloudClock
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
 from local_cloud.sandbox.runtime import RunSpec, log_group
 from local_cloud.sandbox.runtime_api import error_payload

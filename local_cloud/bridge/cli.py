@@ -14,9 +14,8 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import EXIT_STATUS, AppError
 from local_cloud.bridge.bridge import Bridge
 from local_cloud.bridge.moto import Moto
-from local_cloud.clock import CloudClock
 from local_cloud.model.functions.environments import EnvironmentPool
-from local_cloud.process import until_stopped
+from local_cloud.process import CloudClock, until_stopped
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox

@@ -17,8 +17,9 @@ from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
-from local_cloud.model.iam.roles import Roles
 from local_cloud.model.recorder import NullRecorder, Recorder, part
+from local_cloud.model.regions import check_location, check_region
+from local_cloud.model.roles import Roles
 from local_cloud.model.s3.body import BodyStore, Content, MemoryBodies
 from local_cloud.model.s3.bucket import Bucket, Deleted
 from local_cloud.model.s3.multipart import Upload, WantedPart
@@ -36,12 +37,7 @@ from local_cloud.model.s3.policy import Access, allows
 from local_cloud.model.secrets import Parameters, Secrets
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
-from local_cloud.model.weather.delivery import EventDelivery
-from local_cloud.model.weather.notifications import RulePropagation
-from local_cloud.model.weather.regions import check_location, check_region
-from local_cloud.model.weather.storage import StorageRefusals
-from local_cloud.model.weather.stream import WeatherStream
-from local_cloud.model.weather.weather import NO_WEATHER, Weather
+from local_cloud.model.weather import NO_WEATHER, Draws, Propagation, StorageWeather, Weather
 
 FIRST_REGION = "us-east-1"  #: in which S3 still follows its oldest rules
 _LOCATION = re.compile(r"EU|[a-z]{2,}(-[a-z0-9]+)+")
@@ -60,11 +56,10 @@ class Cloud:
     on_invocation: Callable[[LambdaFunction], None] = lambda _function: None
     strict_policies: bool = True  #: False: S3 may reach any destination without its permission
     weather: Weather = NO_WEATHER
-    stream: WeatherStream = field(init=False)
+    draws: Draws = field(init=False)
     roles: Roles = field(init=False)
-    storage: StorageRefusals = field(init=False)
-    late_rules: RulePropagation = field(init=False)
-    events: EventDelivery = field(init=False)
+    storage: StorageWeather = field(init=False)
+    late_rules: Propagation[tuple[Rule, ...]] = field(init=False)
     queues: Queues = field(init=False)
     functions: Functions = field(init=False)
     parameters: Parameters = field(init=False)
@@ -74,23 +69,22 @@ class Cloud:
     _sequence: int = 0
 
     def __post_init__(self) -> None:
-        stream = self.stream = WeatherStream(self.weather)
-        self.storage, self.late_rules = StorageRefusals(stream), RulePropagation(stream)
-        self.events = EventDelivery(stream)
-        self.roles = Roles(self.account, self.recorder, stream)
+        draws = self.draws = Draws(self.weather)
+        self.storage = StorageWeather(draws)
+        self.late_rules = Propagation(draws, "notification rules late")
+        self.roles = Roles(self.account, self.recorder, draws)
         self.parameters = Parameters(self.account, self.recorder)
         self.secrets = Secrets(self.account, self.ids, self.recorder)
-        fresh = self.roles.fresh
         self.queues = Queues(
             self.account,
             self.ids,
             self.recorder,
             on_message=lambda queue: self.on_message(queue),
-            stream=stream,
-            check_policy=fresh.check_principals,
+            draws=draws,
+            check_policy=self.roles.check_principals,
         )
         self.functions = Functions(
-            self.account, self.ids, self.recorder, stream=stream, fresh_roles=fresh
+            self.account, self.ids, self.recorder, draws=draws, roles=self.roles
         )
 
     # --- buckets
@@ -216,7 +210,7 @@ class Cloud:
             condition or Condition(),
         )
         self._notify(now_s, bucket, event, made)
-        self.storage.lose_answer()
+        self.draws.check("answer lost")
         return made
 
     def read_object(
@@ -232,7 +226,7 @@ class Cloud:
     def _check_write(self, condition: Condition | None) -> None:
         self.storage.check_load()
         if condition is not None and condition != Condition():
-            self.storage.check_conditional()
+            self.draws.check("write conflict")
 
     def complete_upload(
         self,
@@ -354,7 +348,7 @@ class Cloud:
         rules = self.late_rules.in_force(now_s, bucket, newest)
         found = matching(rules, event, version.key)
         if found != matching(newest, event, version.key):
-            self.late_rules.count()
+            self.draws.count("notification rules late")
         for rule in found:
             s3_event = S3Event(
                 event=event,
@@ -366,11 +360,18 @@ class Cloud:
                 request_id=self._request_id(),
             )
             body = json.dumps({"Records": [record_of(s3_event, rule)]})
-            for delay_s in self.events.delays_s():
+            for delay_s in self._event_delays_s():
                 if arn_service(rule.arn) == "sqs":
                     self._send(now_s, rule.arn, body, arrives_in_s=delay_s)
                 else:
                     self.invoke_later(now_s, rule.arn, body, arrives_in_s=delay_s)
+
+    def _event_delays_s(self) -> list[float]:
+        """From a change to each delivery of its event: at least once, in any order (S3 user guide,
+        "Amazon S3 Event Notifications")."""
+        times = 2 if self.draws.happens("event repeated") else 1
+        spans = ["event_late_s" if self.draws.happens("event late") else "" for _ in range(times)]
+        return [self.draws.delay_s("event", span) for span in spans]
 
     # --- deliveries
 

@@ -15,25 +15,23 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
 from corekit.values import Value
-from local_cloud.clock import CloudClock
 from local_cloud.model.arns import Account
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.environments import EnvironmentPool
-from local_cloud.model.weather.weather import NO_WEATHER, Weather
-from local_cloud.process import SILENT_HTTP
+from local_cloud.model.weather import NO_WEATHER, Weather
+from local_cloud.process import SILENT_HTTP, CloudClock
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
-from local_cloud.server.functions.code import CodeStore
-from local_cloud.server.functions.runner import Runner
+from local_cloud.server.functions.runner import CodeStore, Runner
 from local_cloud.server.http import Router
 from local_cloud.server.polling import Pollers
+from local_cloud.server.restore import restore
 from local_cloud.server.signatures.keys import KeyPair
 from local_cloud.server.signatures.verifier import Verifier
-from local_cloud.server.state.restore import restore
-from local_cloud.server.state.store import StateLog
+from local_cloud.server.state_log import StateLog
 
 #: An idle connection is kept this long; a frozen function's connections live as long as it does.
 _KEEPALIVE_S = 900.0

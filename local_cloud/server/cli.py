@@ -13,7 +13,7 @@ from corekit.aio.process import log_as_json, stop_signal, write_ready
 from corekit.decode import encode
 from corekit.errors import EXIT_STATUS, AppError
 from corekit.net.addresses import parse_address
-from local_cloud.model.weather.weather import parse_weather
+from local_cloud.model.weather import parse_weather
 from local_cloud.process import until_stopped
 from local_cloud.server.application import Options, running
 from local_cloud.server.signatures.keys import (

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from urllib.parse import parse_qs
+from functools import partial
 
 from aiohttp import web
 
 from corekit.decode import encode
-from local_cloud.model.errors import CloudError, not_implemented
-from local_cloud.server import management
+from local_cloud.server import iam
 from local_cloud.server.context import Context
 from local_cloud.server.functions import service as functions
-from local_cloud.server.guard import foreign, refusal
 from local_cloud.server.json_protocol import JsonService
 from local_cloud.server.logs import LOGS
-from local_cloud.server.reading import read_signed
+from local_cloud.server.requests import page_refusal
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
 from local_cloud.server.secrets import PARAMETERS, SECRETS
@@ -29,52 +26,17 @@ from local_cloud.server.sqs import SQS
 logger = logging.getLogger(__name__)
 
 #: What X-Amz-Target begins with → the service.
-_JSON: dict[str, JsonService] = {
+JSON_SERVICES: dict[str, JsonService] = {
     "AmazonSQS": SQS,
     "AmazonSSM": PARAMETERS,
     "Logs_20140328": LOGS,
     "secretsmanager": SECRETS,
 }
 _SERVICES = ("s3", "sqs", "lambda", "iam", "sts", "logs", "ssm", "secretsmanager")
-_CODE = "/_local_cloud/code/"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_OWN = "/_local_cloud/"  #: paths of no AWS service
+_ZIP = re.compile(r"code/(?P<digest>[0-9a-f]{64})\.zip")
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-
-class Service(enum.Enum):
-    """The services of the port."""
-
-    JSON = "json"  #: those of the JSON protocol
-    LAMBDA = "lambda"
-    QUERY = "query"  #: IAM and STS
-    S3 = "s3"
-    HEALTH = "health"
-    CODE = "code"
-    WEATHER = "weather"
-
-
-def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
-    if _target(request)[0] in _JSON:
-        return Service.JSON
-    if host_bucket:
-        return Service.S3
-    if functions.is_for_lambda(request):
-        return Service.LAMBDA
-    path = request.path
-    if path == "/" and request.method == "POST":
-        return Service.QUERY
-    if path == "/_local_cloud/health":
-        return Service.HEALTH
-    if path == "/_local_cloud/weather":
-        return Service.WEATHER
-    return Service.CODE if path.startswith(_CODE) else Service.S3
-
-
-def _target(request: web.BaseRequest) -> tuple[str, str]:
-    """The service and operation of the JSON protocol."""
-    service, _, operation = request.headers.get("X-Amz-Target", "").partition(".")
-    return service, operation
 
 
 class Router:
@@ -82,16 +44,7 @@ class Router:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._state = context.state
         self._opened = asyncio.Event()
-        self._answers: dict[Service, Handler] = {
-            Service.JSON: self._json,
-            Service.LAMBDA: self._functions,
-            Service.QUERY: self._query,
-            Service.HEALTH: self._health,
-            Service.CODE: self._code,
-            Service.WEATHER: self._weather,
-        }
 
     def open(self) -> None:
         """Begin to answer: the port is bound before the services are ready."""
@@ -101,69 +54,55 @@ class Router:
         """Answer one request; what it changed is on disk before the answer leaves."""
         await self._opened.wait()
         try:
-            return await self._dispatch(request)
+            refusal = page_refusal(request, self._context.allowed_hosts)
+            return refusal or await self._handler(request)(request)
         except (ConnectionError, asyncio.IncompleteReadError):
             raise  # the client left
         except Exception as error:
             return unexpected(error)
         finally:
-            self._state.flush()
+            self._context.state.flush()
 
-    async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:
-        allowed, region = self._context.allowed_hosts, self._context.cloud.account.region
-        host_bucket = bucket_of_host(request, region, allowed)
-        page = foreign(request, allowed)
-        if page is not None:
-            return refusal(page)
-        service = _service_of(request, host_bucket)
-        if service is Service.S3:
-            return await s3.handle(self._context, request, host_bucket)
-        return await self._answers[service](request)
+    def _handler(self, request: web.BaseRequest) -> Handler:
+        context, path = self._context, request.path
+        service, _, operation = request.headers.get("X-Amz-Target", "").partition(".")
+        if service in JSON_SERVICES:
+            return partial(JSON_SERVICES[service].answer, context, operation)
+        region = context.cloud.account.region
+        bucket = bucket_of_host(request, region, context.allowed_hosts)
+        if not bucket and functions.is_for_lambda(request):
+            return partial(functions.answer, context)
+        if not bucket and path == "/" and request.method == "POST":
+            return partial(iam.answer, context)
+        if not bucket and path.startswith(_OWN):
+            return self._own
+        return partial(_s3, context, bucket)
 
-    async def _json(self, request: web.BaseRequest) -> web.Response:
-        service, operation = _target(request)
-        return await _JSON[service].answer(self._context, request, operation)
+    async def _own(self, request: web.BaseRequest) -> web.StreamResponse:
+        name = request.path.removeprefix(_OWN)
+        zipped = _ZIP.fullmatch(name)
+        if name == "health":
+            return web.json_response({"services": list(_SERVICES)})
+        if name == "weather":
+            return web.json_response(self._weather())
+        if zipped is None:
+            return web.Response(status=404)
+        path = self._context.runner.code.zip_path(zipped["digest"])  # at Code.Location
+        return web.FileResponse(path) if path.is_file() else web.Response(status=404)
 
-    async def _health(self, _: web.BaseRequest) -> web.Response:
-        return web.json_response({"services": list(_SERVICES)})
-
-    async def _weather(self, _: web.BaseRequest) -> web.Response:
+    def _weather(self) -> dict[str, object]:
         """The weather, and how often each of its rules took effect since the start."""
         cloud, now_s = self._context.cloud, self._context.now_s()
-        return web.json_response(
-            {
-                "weather": encode(cloud.weather),
-                "counts": dict(sorted(cloud.stream.counts.items())),
-                "late_rules": cloud.late_rules.pending(now_s),
-                "throttled_now": cloud.functions.concurrency.busy(now_s),
-            }
-        )
+        return {
+            "weather": encode(cloud.weather),
+            "counts": dict(sorted(cloud.draws.counts.items())),
+            "late_rules": cloud.late_rules.pending(now_s),
+            "throttled_now": cloud.functions.concurrency.busy(now_s),
+        }
 
-    async def _code(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The zip at GetFunction's Code.Location."""
-        name = request.path.removeprefix(_CODE)
-        path = self._context.runner.code.zip_path(name.removesuffix(".zip"))
-        if not _DIGEST.fullmatch(path.stem) or not path.is_file():
-            return web.Response(status=404)
-        return web.FileResponse(path)
 
-    async def _functions(self, request: web.BaseRequest) -> web.StreamResponse:
-        try:
-            return await functions.handle(self._context, request)
-        except CloudError as error:
-            return functions.error_response(error)
-
-    async def _query(self, request: web.BaseRequest) -> web.Response:
-        """IAM and STS speak the form-encoded query protocol."""
-        try:
-            data = await read_signed(self._context, request, "iam", "sts")
-            text = data.decode("utf-8", "replace")
-            form = {name: values[-1] for name, values in parse_qs(text).items()}
-            if "Action" not in form:
-                raise not_implemented(f"{request.headers.get('X-Amz-Target', 'this POST')}")
-            return management.handle(self._context, form)
-        except CloudError as error:
-            return management.error_response(error)
+async def _s3(context: Context, bucket: str, request: web.BaseRequest) -> web.StreamResponse:
+    return await s3.handle(context, request, bucket)
 
 
 def unexpected(error: Exception) -> web.Response:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.server.context import Context
-from local_cloud.server.reading import read_signed
+from local_cloud.server.requests import read_signed
 from local_cloud.server.shapes import Body, Shape, WrongShape, read_body
 
 Answer: TypeAlias = Mapping[str, object]
@@ -33,7 +33,7 @@ class JsonService:
     older_codes: Mapping[str, str] | None = None
 
     async def answer(
-        self, context: Context, request: web.BaseRequest, operation: str
+        self, context: Context, operation: str, request: web.BaseRequest
     ) -> web.Response:
         """The answer to one call, a refusal too."""
         try:

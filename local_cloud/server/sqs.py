@@ -97,8 +97,6 @@ def _get_queue_attributes(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     counts = queue.counts(context.now_s())
     settings = context.cloud.queues.settings_in_force(context.now_s(), queue)
-    if settings != queue.settings:
-        context.cloud.queues.changes.late()
     found = {
         **settings.as_attributes(),
         "QueueArn": queue.arn,

@@ -10,7 +10,7 @@ import time
 import click
 
 from corekit.values import replace
-from local_cloud.model.weather.weather import parse_weather
+from local_cloud.model.weather import parse_weather
 from simulator.faults.checkers import Violation
 from simulator.faults.scenario import Scenario, draw
 from simulator.faults.world import Verdict, simulate

@@ -11,7 +11,7 @@ import random
 from corekit.values import Value, field, replace
 from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
-from local_cloud.model.weather.weather import AWS, NO_WEATHER, Weather
+from local_cloud.model.weather import AWS, NO_WEATHER, Weather
 from simulator.faults.function import Behaviour, Fate
 
 FAULTS = (

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from local_cloud.server.functions.settings import SHAPE
+from local_cloud.server.http import JSON_SERVICES
 from tests.embedded_cloud import cloud_in
 
 
@@ -158,63 +160,26 @@ def _quoted(text: str) -> str:
     return text if text.startswith("%") and text.isascii() else quote(text, errors="replace")
 
 
-SQS_FIELDS = st.dictionaries(
-    st.sampled_from(
-        [
-            "QueueUrl",
-            "QueueName",
-            "MessageBody",
-            "ReceiptHandle",
-            "VisibilityTimeout",
-            "Entries",
-            "DelaySeconds",
-            "MaxNumberOfMessages",
-            "Attributes",
-            "AttributeNames",
-            "TagKeys",
-            "Tags",
-            "MessageAttributes",
-            "SourceArn",
-            "MaxResults",
-            "NextToken",
-        ]
-    ),
-    VALUE,
-    max_size=5,
-)
+JSON_CALLS = {
+    f"{prefix}.{operation}": sorted(service.shape)
+    for prefix, service in JSON_SERVICES.items()
+    for operation in (*service.operations, "Nonsense")
+}
 
 
 @SLOW
-@given(
-    operation=st.sampled_from(
-        [
-            "CreateQueue",
-            "GetQueueUrl",
-            "ListQueues",
-            "SendMessage",
-            "SendMessageBatch",
-            "ReceiveMessage",
-            "DeleteMessage",
-            "ChangeMessageVisibilityBatch",
-            "SetQueueAttributes",
-            "GetQueueAttributes",
-            "TagQueue",
-            "Nonsense",
-        ]
-    ),
-    fields=SQS_FIELDS,
-    known=st.booleans(),
-)
-def test_sqs_never_fails_by_itself(
-    address: str, operation: str, fields: dict[str, object], known: bool
+@given(target=st.sampled_from(sorted(JSON_CALLS)), known=st.booleans(), data=st.data())
+def test_no_service_of_the_json_protocol_fails_by_itself(
+    address: str, target: str, known: bool, data: st.DataObject
 ) -> None:
-    target = {"X-Amz-Target": "AmazonSQS.CreateQueue"}
-    answer(address, "POST", "/", b'{"QueueName": "known"}', target)
+    create = {"X-Amz-Target": "AmazonSQS.CreateQueue"}
+    answer(address, "POST", "/", b'{"QueueName": "known"}', create)
+    names = st.sampled_from(JSON_CALLS[target])
+    fields = data.draw(st.dictionaries(names, VALUE, max_size=5))
     if known:
-        fields = {**fields, "QueueUrl": "http://x/0/known"}
+        fields["QueueUrl"] = "http://x/0/known"
     body = json.dumps(fields).encode("utf-8", "replace")
-    target = {"X-Amz-Target": f"AmazonSQS.{operation}"}
-    status = answer(address, "POST", "/", body, target)
+    status = answer(address, "POST", "/", body, {"X-Amz-Target": target})
     assert status < 500 or status == 501
 
 
@@ -224,29 +189,7 @@ def test_sqs_never_fails_by_itself(
     word=st.sampled_from(
         ["", "/policy", "/code", "/configuration", "/invocations", "/event-invoke-config"]
     ),
-    fields=st.dictionaries(
-        st.sampled_from(
-            [
-                "FunctionName",
-                "Code",
-                "Handler",
-                "Runtime",
-                "Role",
-                "Timeout",
-                "Environment",
-                "Tags",
-                "PackageType",
-                "MemorySize",
-                "StatementId",
-                "DestinationConfig",
-                "MaximumRetryAttempts",
-                "Layers",
-                "ImageConfig",
-            ]
-        ),
-        VALUE,
-        max_size=5,
-    ),
+    fields=st.dictionaries(st.sampled_from(sorted(SHAPE)), VALUE, max_size=5),
 )
 def test_lambda_never_fails_by_itself(
     address: str, method: str, word: str, fields: dict[str, object]
@@ -254,50 +197,6 @@ def test_lambda_never_fails_by_itself(
     body = json.dumps(fields).encode("utf-8", "replace")
     name = "/unknown" if word else ""
     status = answer(address, method, f"/2015-03-31/functions{name}{word}", body, {})
-    assert status < 500 or status == 501
-
-
-@SLOW
-@given(
-    target=st.sampled_from(
-        [
-            *(f"AmazonSSM.{verb}Parameter" for verb in ("Put", "Get", "Delete", "Describe")),
-            "AmazonSSM.DescribeParameters",
-            *(f"secretsmanager.{verb}Secret" for verb in ("Create", "Describe", "Delete")),
-            "secretsmanager.GetSecretValue",
-            "secretsmanager.PutSecretValue",
-            "secretsmanager.RestoreSecret",
-        ]
-    ),
-    fields=st.dictionaries(
-        st.sampled_from(
-            [
-                "Name",
-                "Value",
-                "Type",
-                "Overwrite",
-                "ParameterFilters",
-                "MaxResults",
-                "NextToken",
-                "SecretId",
-                "SecretString",
-                "SecretBinary",
-                "VersionId",
-                "VersionStage",
-                "RecoveryWindowInDays",
-                "ForceDeleteWithoutRecovery",
-                "ClientRequestToken",
-            ]
-        ),
-        VALUE,
-        max_size=5,
-    ),
-)
-def test_stores_of_secrets_never_fail_by_themselves(
-    address: str, target: str, fields: dict[str, object]
-) -> None:
-    body = json.dumps(fields).encode("utf-8", "replace")
-    status = answer(address, "POST", "/", body, {"X-Amz-Target": target})
     assert status < 500 or status == 501
 
 

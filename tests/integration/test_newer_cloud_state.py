@@ -12,8 +12,8 @@ import pytest
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.functions import FunctionSettings
 from local_cloud.model.s3.body import MemoryBodies
-from local_cloud.server.state.restore import restore
-from local_cloud.server.state.store import StateLog
+from local_cloud.server.restore import restore
+from local_cloud.server.state_log import StateLog
 
 NEW = {"NewKey": "new"}
 

@@ -13,7 +13,7 @@ import pytest
 
 from corekit.values import replace
 from gpu_scheduler.parameters import Parameters
-from local_cloud.model.weather.weather import AWS, Weather
+from local_cloud.model.weather import AWS, Weather
 from simulator.faults.function import Fate
 from simulator.faults.scenario import FAULTS, Fault, Scenario, draw
 from simulator.faults.world import ATTEMPTS_MAX, simulate

@@ -15,17 +15,10 @@ from local_cloud.model.arns import Account, function_name
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.environments import CONCURRENCY_QUOTA, unreserved_min
 from local_cloud.model.functions.function import Invocation, InvocationQueue, InvokeConfig
+from local_cloud.model.functions.states import FunctionStates
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
-from local_cloud.model.weather.concurrency import (
-    AccountConcurrency,
-    check_control,
-    check_network,
-    throttled,
-)
-from local_cloud.model.weather.function_states import FunctionStates
-from local_cloud.model.weather.propagation import Propagation
-from local_cloud.model.weather.roles import RolePropagation
-from local_cloud.model.weather.stream import WeatherStream
+from local_cloud.model.roles import Roles
+from local_cloud.model.weather import AccountConcurrency, Draws, Propagation, refusal
 
 TAGS_MAX = 50  #: of one resource
 _TAG = r"[\w .:/=+\-@]"
@@ -87,6 +80,19 @@ class LambdaFunction:
         return policy_text(self.statements)
 
 
+class _Recorded(Value):
+    """A function in the state log."""
+
+    settings: FunctionSettings
+    revision: str
+    modified_at_s: float
+    tags: Mapping[str, str]
+    statements: tuple[Mapping[str, Any], ...]
+    configured: bool
+    invoke_config: InvokeConfig
+    reserved: int | None
+
+
 class Running(Value):
     """The settings and the revision that an invocation runs."""
 
@@ -109,20 +115,20 @@ class Functions:
     account: Account = field(default_factory=Account)
     ids: IdSource = field(default_factory=lambda: IdSource("functions"))
     recorder: Recorder = field(default_factory=NullRecorder)
-    stream: WeatherStream = field(default_factory=WeatherStream)
-    fresh_roles: RolePropagation | None = None
+    draws: Draws = field(default_factory=Draws)
+    roles: Roles | None = None
     concurrency_max: int = CONCURRENCY_QUOTA  #: of the account: runs of all functions at a time
     #: called with why an event does not run, or not any more
     note: Callable[[LambdaFunction, Invocation, str], None] = lambda _function, _event, _why: None
     states: FunctionStates[Running] = field(init=False)
-    permissions: Propagation = field(init=False)
+    permissions: Propagation[str] = field(init=False)
     concurrency: AccountConcurrency = field(init=False)
     _functions: dict[str, LambdaFunction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.states = FunctionStates(self.stream)
-        self.permissions = Propagation(self.stream, "permission unknown")
-        self.concurrency = AccountConcurrency(self.stream)
+        self.states = FunctionStates(self.draws)
+        self.permissions = Propagation(self.draws, "permission unknown")
+        self.concurrency = AccountConcurrency(self.draws)
 
     def create(
         self, now_s: float, settings: FunctionSettings, tags: Mapping[str, str] | None = None
@@ -134,7 +140,7 @@ class Functions:
             )
         _check(settings)
         _check_tags(tags or {})
-        check_control(self.stream)
+        self.draws.check("change throttled")
         self._check_role(now_s, settings)
         arn = self.account.function_arn(settings.name)
         made = LambdaFunction(
@@ -155,7 +161,7 @@ class Functions:
         found = self.get(name)
         settings = replace(found.settings, **changes)
         _check(settings)
-        check_control(self.stream)
+        self.draws.check("change throttled")
         self.states.check_change(now_s, found.name, found.arn)
         if changes.keys() & {"role", "subnet_ids", "variables"}:
             self._check_role(now_s, settings)
@@ -169,12 +175,12 @@ class Functions:
 
     def _check_role(self, now_s: float, settings: FunctionSettings) -> None:
         in_vpc, role = bool(settings.subnet_ids), settings.role
-        if self.fresh_roles is not None:
-            self.fresh_roles.check_function(
+        if self.roles is not None:
+            self.roles.check_function(
                 now_s, role, in_vpc=in_vpc, has_variables=bool(settings.variables)
             )
         if in_vpc:
-            check_network(self.stream)
+            self.draws.check("network throttled")
 
     def configure_events(
         self, now_s: float, function: LambdaFunction, config: InvokeConfig
@@ -183,8 +189,8 @@ class Functions:
         to which its role may not send (yet)."""
         self.states.check_call(now_s, function.name)
         for arn in (config.on_failure, config.on_success):
-            if arn and self.fresh_roles is not None:
-                self.fresh_roles.check_destination(now_s, function.settings.role, arn)
+            if arn and self.roles is not None:
+                self.roles.check_destination(now_s, function.settings.role, arn)
         function.invocations.config = config
         function.configured = True
         self.save(function)
@@ -194,37 +200,36 @@ class Functions:
     ) -> None:
         """Add a statement to its policy."""
         self.states.check_call(now_s, function.name)
-        check_control(self.stream)
+        self.draws.check("change throttled")
+        self.permissions.changed(now_s, function.name, function.policy)
         function.statements.append(statement)
-        self.permissions.changed(now_s, function.name, self.stream.weather.permission_s)
         self.save(function)
 
     def policy_in_force(self, now_s: float, function: LambdaFunction) -> str:
-        """The policy as S3 knows it: without its newest statement for a while."""
-        if not function.policy or self.permissions.known(now_s, function.name):
-            return function.policy
-        return policy_text(function.statements[:-1])
+        """The policy as S3 knows it: without its newest statements for a while."""
+        self.permissions.known(now_s, function.name)
+        return self.permissions.in_force(now_s, function.name, function.policy)
 
     def running(self, now_s: float, function: LambdaFunction) -> Running:
         """Its settings that run now: the previous ones while an update is InProgress."""
         newest = Running(settings=function.settings, revision=function.revision)
-        return self.states.previous(now_s, function.name) or newest
+        return self.states.running(now_s, function.name, newest)
 
     def check_invoke(self, now_s: float, function: LambdaFunction) -> None:
         """Raises ResourceConflictException, ResourceNotReadyException, TooManyRequestsException."""
         self.states.check_invoke(now_s, function.name)
         if self.concurrency.busy(now_s):
-            self.stream.count("throttled")
-            raise throttled()
+            self.draws.count("throttled")
+            raise refusal("throttled")
 
     def _queue(self, name: str, config: InvokeConfig) -> InvocationQueue:
         return InvocationQueue(
             function_arn=self.account.function_arn(name),
             recorder=self.recorder,
             config=config,
-            time_scale=self.stream.weather.scale,
+            time_scale=self.draws.weather.scale,
             held=lambda now_s: self._held(now_s, name),
-            backs_off=self.stream.weather.throttle_back_off,
+            backs_off=self.draws.weather.throttle_back_off,
             note=lambda invocation, condition: self._noted(name, invocation, condition),
         )
 
@@ -278,19 +283,17 @@ class Functions:
 
     def save(self, function: LambdaFunction) -> None:
         """Record a function after one of its fields was changed."""
-        self.recorder.put(
-            f"function/{part(function.name)}",
-            {
-                "settings": encode(function.settings),
-                "revision": function.revision,
-                "modified_at_s": function.modified_at_s,
-                "tags": function.tags,
-                "statements": function.statements,
-                "configured": function.configured,
-                "invoke_config": encode(function.invocations.config),
-                "reserved": function.reserved,
-            },
+        recorded = _Recorded(
+            settings=function.settings,
+            revision=function.revision,
+            modified_at_s=function.modified_at_s,
+            tags=function.tags,
+            statements=tuple(function.statements),
+            configured=function.configured,
+            invoke_config=function.invocations.config,
+            reserved=function.reserved,
         )
+        self.recorder.put(f"function/{part(function.name)}", encode(recorded))
 
     def tag(self, function: LambdaFunction, tags: Mapping[str, str]) -> None:
         """Add tags. Raises InvalidParameterValueException."""
@@ -316,19 +319,18 @@ class Functions:
 
     def restore(self, value: Recorded) -> LambdaFunction:
         """Restore a recorded function."""
-        settings = decode(FunctionSettings, value["settings"])
-        arn = self.account.function_arn(settings.name)
-        config = decode(InvokeConfig, value["invoke_config"])
+        recorded = decode(_Recorded, value, "function")
+        settings = recorded.settings
         made = LambdaFunction(
             settings=settings,
-            arn=arn,
-            revision=value["revision"],
-            modified_at_s=value["modified_at_s"],
-            invocations=self._queue(settings.name, config),
-            tags=dict(value["tags"]),
-            statements=list(value["statements"]),
-            configured=value["configured"],
-            reserved=value["reserved"],
+            arn=self.account.function_arn(settings.name),
+            revision=recorded.revision,
+            modified_at_s=recorded.modified_at_s,
+            invocations=self._queue(settings.name, recorded.invoke_config),
+            tags=dict(recorded.tags),
+            statements=[dict(statement) for statement in recorded.statements],
+            configured=recorded.configured,
+            reserved=recorded.reserved,
         )
         self._functions[settings.name] = made
         return made

@@ -23,8 +23,7 @@ from corekit.values import Value
 from local_cloud.model.errors import refused
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings
-from local_cloud.model.weather.delivery import MessageDelivery
-from local_cloud.model.weather.stream import WeatherStream
+from local_cloud.model.weather import Draws
 
 VISIBILITY_TOTAL_S_MAX = 43200.0  #: 12 h from receipt
 IN_FLIGHT_MAX = 120_000  #: more received and not deleted messages are refused with OverLimit
@@ -92,7 +91,7 @@ class Queue:
     recorder: Recorder = field(default_factory=NullRecorder)
     dead_letter: DeadLetter = lambda _now_s, _message: False
     modified_at_s: float = 0.0
-    delivery: MessageDelivery = field(default_factory=lambda: MessageDelivery(WeatherStream()))
+    draws: Draws = field(default_factory=Draws)
     _messages: dict[str, Message] = field(default_factory=dict)
     _ready: deque[str] = field(default_factory=deque)  #: ids; may name deleted or hidden ones
     _hidden: list[tuple[float, str]] = field(default_factory=list)  #: heap; may hold old deadlines
@@ -175,7 +174,7 @@ class Queue:
             raise refused("OverLimit", f"The queue has {IN_FLIGHT_MAX} messages in flight.", 403)
         found: list[Received] = []
         while self._ready and len(found) < count_max:
-            self.delivery.shuffle(self._ready)
+            self._shuffle()
             message = self._messages.get(self._ready.popleft())
             if message is None or message.visible_at_s > now_s or self._is_dead(now_s, message):
                 continue
@@ -200,7 +199,7 @@ class Queue:
         message.received_at_s = now_s
         message.first_received_at_s = message.first_received_at_s or now_s
         message.handle = _handle(message.id, message.receives, self.ids)
-        repeat_s = self.delivery.repeat_s()
+        repeat_s = self._repeat_s()
         self._hide(message, now_s + (hide_s if repeat_s is None else min(hide_s, repeat_s)))
         return Received(
             id=message.id,
@@ -213,6 +212,17 @@ class Queue:
             source_arn=message.source_arn,
         )
 
+    def _shuffle(self) -> None:
+        """In weather any of the next ten (developer guide, "Standard queues")."""
+        if self.draws.weather.unordered and len(self._ready) > 1:
+            self._ready.rotate(-self.draws.below("message order", min(len(self._ready), 10)))
+
+    def _repeat_s(self) -> float | None:
+        """The time after which a received or deleted message comes again, if it does: a server was
+        not available (developer guide, "At-least-once delivery")."""
+        repeats = self.draws.happens("message repeated")
+        return self.draws.delay_s("message") if repeats else None
+
     # --- with a receipt handle
 
     def delete(self, now_s: float, handle: str) -> bool:
@@ -223,7 +233,7 @@ class Queue:
         message = self._messages.get(_message_id(handle))
         if message is None or message.handle != handle:
             return False
-        repeat_s = self.delivery.repeat_s()
+        repeat_s = self._repeat_s()
         if repeat_s is None:
             self._forget(message.id)
         else:

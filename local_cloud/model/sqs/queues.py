@@ -12,9 +12,7 @@ from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.sqs.queue import Message, Queue
 from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES, QueueSettings
-from local_cloud.model.weather.delivery import MessageDelivery
-from local_cloud.model.weather.queues import QueueChanges
-from local_cloud.model.weather.stream import WeatherStream
+from local_cloud.model.weather import Draws, Propagation
 
 
 @dataclass(slots=True)
@@ -25,13 +23,15 @@ class Queues:
     ids: IdSource = field(default_factory=lambda: IdSource("queues"))
     recorder: Recorder = field(default_factory=NullRecorder)
     on_message: Callable[[Queue], None] = lambda _queue: None  #: a queue got a dead letter
-    stream: WeatherStream = field(default_factory=WeatherStream)
+    draws: Draws = field(default_factory=Draws)
     check_policy: Callable[[float, str], None] = lambda _now_s, _policy: None  #: of a new policy
-    changes: QueueChanges = field(init=False)
+    _deleted: Propagation[None] = field(init=False)
+    _late: Propagation[QueueSettings] = field(init=False)
     _queues: dict[str, Queue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.changes = QueueChanges(self.stream)
+        self._deleted = Propagation(self.draws, "queue deleted recently")
+        self._late = Propagation(self.draws, "queue attributes late")
 
     def create(
         self,
@@ -62,10 +62,10 @@ class Queues:
                     f"A queue already exists with the name {name} and other attributes.",
                 )
             return known
-        self.changes.check_name(now_s, name)
+        self._deleted.check(now_s, name)
         self.check_policy(now_s, settings.policy)
         queue = self._new(now_s, name, settings, tags or {})
-        self.changes.changed(now_s, name, QueueSettings())
+        self._late.changed(now_s, name, QueueSettings())
         queue.save()
         return queue
 
@@ -81,7 +81,7 @@ class Queues:
             settings=settings,
             tags=dict(tags),
             recorder=self.recorder,
-            delivery=MessageDelivery(self.stream),
+            draws=self.draws,
         )
         queue.dead_letter = lambda at_s, message: self._dead_letter(queue, at_s, message)
         self._queues[name] = queue
@@ -121,7 +121,8 @@ class Queues:
         queue = self.get(name)
         queue.clear()
         del self._queues[name]
-        self.changes.deleted(now_s, name)
+        self._deleted.changed(now_s, name, None)
+        self._late.forget(name)
         self.recorder.drop(f"queue/{part(name)}")
 
     def set_attributes(self, now_s: float, name: str, attributes: Mapping[str, str]) -> None:
@@ -129,14 +130,15 @@ class Queues:
         queue = self.get(name)
         settings = queue.settings.changed(attributes)
         self.check_policy(now_s, settings.policy)
-        self.changes.changed(now_s, name, queue.settings)
+        self._late.changed(now_s, name, queue.settings)
         queue.settings = settings
         queue.modified_at_s = now_s
         queue.save()
 
     def settings_in_force(self, now_s: float, queue: Queue) -> QueueSettings:
         """The settings that GetQueueAttributes and other services see now."""
-        return self.changes.in_force(now_s, queue.name, queue.settings)
+        self._late.known(now_s, queue.name)
+        return self._late.in_force(now_s, queue.name, queue.settings)
 
     def names(self, prefix: str = "") -> list[str]:
         """Names with the prefix, sorted."""

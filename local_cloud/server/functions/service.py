@@ -7,7 +7,8 @@ import base64
 import json
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -17,15 +18,17 @@ from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.functions.function import PAYLOAD_BYTES_MAX, InvokeConfig
 from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.model.json_text import read_json
-from local_cloud.model.weather.concurrency import throttled
+from local_cloud.model.weather import refusal
 from local_cloud.sandbox.image_package import PACKAGE_TAG
 from local_cloud.server.context import Context
 from local_cloud.server.functions import settings
 from local_cloud.server.functions.settings import SHAPE, bad, configuration
-from local_cloud.server.reading import read_signed
+from local_cloud.server.requests import read_signed
 from local_cloud.server.shapes import Body, WrongShape, read_body
 
-_PATH = re.compile(r"/20\d\d-\d\d-\d\d/(functions|tags|event-source-mappings|account-settings)\b")
+Answer: TypeAlias = Mapping[str, object]
+
+_PATH = re.compile(r"/20\d\d-\d\d-\d\d/(functions|tags|account-settings)\b")
 _PAYLOAD_BYTES_MAX = 6 * 2**20  #: of a synchronous invocation
 _REQUEST_BYTES_MAX = 70 * 2**20  #: a zip of 50 MB in base64
 
@@ -36,7 +39,7 @@ class Call(Value):
     context: Context
     request: web.BaseRequest
     name: str  #: function name or ARN in the path, empty without
-    rest: str  #: the rest of the path
+    rest: str  #: what follows the operation's word in the path
     data: bytes
 
     @property
@@ -70,58 +73,62 @@ def is_for_lambda(request: web.BaseRequest) -> bool:
     return _PATH.match(request.path) is not None
 
 
-async def handle(context: Context, request: web.BaseRequest) -> web.Response:
-    """Answer one Lambda call; a refusal is raised as CloudError."""
+async def answer(context: Context, request: web.BaseRequest) -> web.Response:
+    """The answer to one Lambda call, a refusal too."""
+    try:
+        return await _run(context, request)
+    except CloudError as error:
+        kind = "User" if error.status < 500 else "Service"
+        return web.json_response(
+            {"Type": kind, "Message": error.message, "message": error.message},
+            status=error.status,
+            headers={"x-amzn-ErrorType": error.code},
+        )
+
+
+async def _run(context: Context, request: web.BaseRequest) -> web.Response:
     path = request.raw_path.partition("?")[0]
     parts = [urllib.parse.unquote(p) for p in path.strip("/").split("/")]
-    kind = parts[1] if len(parts) > 1 else ""
-    name = parts[2] if len(parts) > 2 else ""
-    rest = "/".join(parts[3:])
+    _, kind, name, *rest = [*parts, "", "", ""]
     # `policy/<statement>`: what follows the operation's word is its argument
-    word = rest.split("/", 1)[0]
-    operation = _OPERATIONS.get((request.method, kind, "name" if name else "", word))
+    operation = _OPERATIONS.get((request.method, kind, "name" if name else "", rest[0]))
+    data = await read_signed(context, request, "lambda", bytes_max=_REQUEST_BYTES_MAX)
     if operation is None:
         raise not_implemented(f"Lambda {request.method} {path}")
-    data = await read_signed(context, request, "lambda", bytes_max=_REQUEST_BYTES_MAX)
-    call = Call(context=context, request=request, name=name, rest=rest, data=data)
+    call = Call(context=context, request=request, name=name, rest=rest[1], data=data)
     try:
-        answer = operation(call)
-        return await answer if isinstance(answer, Awaitable) else answer
+        result = operation(call)
+        if isinstance(result, Awaitable):
+            return await result
     except KeyError as error:
         raise refused("ValidationException", f"{error.args[0]} is required") from None
-
-
-def error_response(error: CloudError) -> web.Response:
-    """Lambda's error form."""
-    kind = "User" if error.status < 500 else "Service"
-    return web.json_response(
-        {"Type": kind, "Message": error.message, "message": error.message},
-        status=error.status,
-        headers={"x-amzn-ErrorType": error.code},
-    )
+    if result is None:
+        return web.Response(status=204)
+    status = 201 if operation in (_create, _add_permission) else 200
+    return web.json_response(result, status=status)
 
 
 # --- functions
 
 
-def _create(call: Call) -> web.Response:
+def _create(call: Call) -> Answer:
     body = call.body
     if not body.get("FunctionName"):
         raise refused("ValidationException", "FunctionName is required")
     functions = call.context.cloud.functions
     made = settings.new_settings(call.context, call.context.runner.code, body)
     function = functions.create(call.context.now_s(), made, body.get("Tags"))
-    return web.json_response(configuration(call.context, function), status=201)
+    return configuration(call.context, function)
 
 
-def _list(call: Call) -> web.Response:
+def _list(call: Call) -> Answer:
     found = [
         configuration(call.context, function) for function in call.context.cloud.functions.all()
     ]
-    return web.json_response({"Functions": found})
+    return {"Functions": found}
 
 
-def _get(call: Call) -> web.Response:
+def _get(call: Call) -> Answer:
     function = call.function
     found = function.settings
     code: dict[str, str] = {"RepositoryType": "ECR", "ImageUri": found.image_uri}
@@ -137,21 +144,21 @@ def _get(call: Call) -> web.Response:
         answer["Tags"] = function.tags
     if function.reserved is not None:
         answer["Concurrency"] = {"ReservedConcurrentExecutions": function.reserved}
-    return web.json_response(answer)
+    return answer
 
 
-def _get_configuration(call: Call) -> web.Response:
-    return web.json_response(configuration(call.context, call.function))
+def _get_configuration(call: Call) -> Answer:
+    return configuration(call.context, call.function)
 
 
-def _update_configuration(call: Call) -> web.Response:
+def _update_configuration(call: Call) -> Answer:
     name = call.function.name
     changed = settings.changes_of(call.body)
     function = call.context.cloud.functions.update(call.context.now_s(), name, **changed)
-    return web.json_response(configuration(call.context, function))
+    return configuration(call.context, function)
 
 
-def _update_code(call: Call) -> web.Response:
+def _update_code(call: Call) -> Answer:
     context, body, function = call.context, call.body, call.function
     changes: dict[str, object] = {}
     if "ImageUri" in body:
@@ -163,22 +170,21 @@ def _update_code(call: Call) -> web.Response:
     if body.get("Architectures"):
         changes["architectures"] = tuple(body["Architectures"])
     if body.get("DryRun"):
-        return web.json_response(configuration(call.context, function))
+        return configuration(call.context, function)
     updated = context.cloud.functions.update(context.now_s(), function.name, **changes)
-    return web.json_response(configuration(context, updated))
+    return configuration(context, updated)
 
 
-def _delete(call: Call) -> web.Response:
+def _delete(call: Call) -> None:
     gone = call.context.cloud.functions.delete(call.name)
     gone.reserved = None
     call.context.runner.settings_changed(gone)
-    return web.Response(status=204)
 
 
 # --- permissions
 
 
-def _add_permission(call: Call) -> web.Response:
+def _add_permission(call: Call) -> Answer:
     function, body = call.function, call.body
     if any(s["Sid"] == body["StatementId"] for s in function.statements):
         raise CloudError(
@@ -204,39 +210,38 @@ def _add_permission(call: Call) -> web.Response:
         statement["Condition"] = condition
     context = call.context
     context.cloud.functions.add_statement(context.now_s(), function, statement)
-    return web.json_response({"Statement": json.dumps(statement)}, status=201)
+    return {"Statement": json.dumps(statement)}
 
 
-def _get_policy(call: Call) -> web.Response:
+def _get_policy(call: Call) -> Answer:
     function = call.function
     if not function.policy:
         raise _not_found("The resource you requested does not exist.")
-    return web.json_response({"Policy": function.policy, "RevisionId": function.revision})
+    return {"Policy": function.policy, "RevisionId": function.revision}
 
 
-def _remove_permission(call: Call) -> web.Response:
+def _remove_permission(call: Call) -> None:
     function = call.function
-    statement = call.rest.partition("/")[2]
+    statement = call.rest
     left = [s for s in function.statements if s["Sid"] != statement]
     if len(left) == len(function.statements):
         raise _not_found(f"Statement {statement} is not found in resource policy.")
     function.statements = left
     call.context.cloud.functions.save(function)
-    return web.Response(status=204)
 
 
 # --- asynchronous invocation
 
 
-def _put_invoke_config(call: Call) -> web.Response:
+def _put_invoke_config(call: Call) -> Answer:
     return _set_invoke_config(call, InvokeConfig())
 
 
-def _update_invoke_config(call: Call) -> web.Response:
+def _update_invoke_config(call: Call) -> Answer:
     return _set_invoke_config(call, call.function.invocations.config)
 
 
-def _set_invoke_config(call: Call, base: InvokeConfig) -> web.Response:
+def _set_invoke_config(call: Call, base: InvokeConfig) -> Answer:
     function, body = call.function, call.body
     retries = body.get("MaximumRetryAttempts", base.retries_max)
     age_s = body.get("MaximumEventAgeInSeconds", base.event_age_s_max)
@@ -254,7 +259,7 @@ def _set_invoke_config(call: Call, base: InvokeConfig) -> web.Response:
         on_success=base.on_success if given is None else arns["OnSuccess"],
     )
     call.context.cloud.functions.configure_events(call.context.now_s(), function, config)
-    return web.json_response(_invoke_config(function))
+    return _invoke_config(function)
 
 
 _DESTINATIONS = ("OnFailure", "OnSuccess")
@@ -272,16 +277,15 @@ def _destination(context: Context, given: Body | None) -> str:
     return str(arn)
 
 
-def _get_invoke_config(call: Call) -> web.Response:
-    return web.json_response(_invoke_config(_configured(call)))
+def _get_invoke_config(call: Call) -> Answer:
+    return _invoke_config(_configured(call))
 
 
-def _delete_invoke_config(call: Call) -> web.Response:
+def _delete_invoke_config(call: Call) -> None:
     function = _configured(call)
     function.configured = False
     function.invocations.config = InvokeConfig()
     call.context.cloud.functions.save(function)
-    return web.Response(status=204)
 
 
 def _configured(call: Call) -> LambdaFunction:
@@ -307,30 +311,28 @@ def _invoke_config(function: LambdaFunction) -> dict[str, object]:
 # --- concurrency and tags
 
 
-def _put_concurrency(call: Call) -> web.Response:
+def _put_concurrency(call: Call) -> Answer:
     reserved = call.body["ReservedConcurrentExecutions"]
     return _set_concurrency(call, reserved)
 
 
-def _delete_concurrency(call: Call) -> web.Response:
+def _delete_concurrency(call: Call) -> None:
     _set_concurrency(call, None)
-    return web.Response(status=204)
 
 
-def _set_concurrency(call: Call, reserved: int | None) -> web.Response:
+def _set_concurrency(call: Call, reserved: int | None) -> Answer:
     function = call.settled_function
     call.context.cloud.functions.reserve(function, reserved)
     call.context.runner.settings_changed(function)
-    return web.json_response({"ReservedConcurrentExecutions": reserved})
+    return {"ReservedConcurrentExecutions": reserved}
 
 
-def _get_concurrency(call: Call) -> web.Response:
+def _get_concurrency(call: Call) -> Answer:
     reserved = call.function.reserved
-    found = {} if reserved is None else {"ReservedConcurrentExecutions": reserved}
-    return web.json_response(found)
+    return {} if reserved is None else {"ReservedConcurrentExecutions": reserved}
 
 
-def _account_settings(call: Call) -> web.Response:
+def _account_settings(call: Call) -> Answer:
     """The limits of the account: runs at a time, and AWS's sizes of code."""
     functions, limit = (
         call.context.cloud.functions.all(),
@@ -346,10 +348,10 @@ def _account_settings(call: Call) -> web.Response:
         "UnreservedConcurrentExecutions": max(0, limit - reserved),
     }
     usage = {"TotalCodeSize": used, "FunctionCount": len(functions)}
-    return web.json_response({"AccountLimit": limits, "AccountUsage": usage})
+    return {"AccountLimit": limits, "AccountUsage": usage}
 
 
-def _tag(call: Call) -> web.Response:
+def _tag(call: Call) -> None:
     context, function, given = call.context, call.settled_function, call.body["Tags"]
     tags = {**function.tags, **given}
     if function.settings.package_type == "Image" and PACKAGE_TAG in given:
@@ -359,23 +361,17 @@ def _tag(call: Call) -> web.Response:
             context.now_s(), function.name, code_sha256=stored.sha256, code_bytes=stored.size
         )
     context.cloud.functions.tag(function, given)
-    return web.Response(status=204)
 
 
-def _untag(call: Call) -> web.Response:
+def _untag(call: Call) -> None:
     function = call.function
     for name in call.request.query.getall("tagKeys", []):
         function.tags.pop(name, None)
     call.context.cloud.functions.save(function)
-    return web.Response(status=204)
 
 
-def _tags(call: Call) -> web.Response:
-    return web.json_response({"Tags": call.function.tags})
-
-
-def _no_mappings(_call: Call) -> web.Response:
-    return web.json_response({"EventSourceMappings": []})
+def _tags(call: Call) -> Answer:
+    return {"Tags": call.function.tags}
 
 
 # --- invocation
@@ -418,7 +414,7 @@ async def _invoke_now(call: Call, function: LambdaFunction, payload: str) -> web
         raise refused("ServiceException", "The run failed; see the log of the cloud.", 500)
     outcome, tail = ran
     if outcome.throttled:
-        raise throttled()
+        raise refusal("throttled")
     headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": request_id}
     if outcome.error:
         headers["X-Amz-Function-Error"] = outcome.error
@@ -435,7 +431,7 @@ def _not_found(message: str) -> CloudError:
 
 #: (method, what the path begins with, whether it names one, the word behind the name)
 _OPERATIONS: dict[
-    tuple[str, str, str, str], Callable[[Call], web.Response | Awaitable[web.Response]]
+    tuple[str, str, str, str], Callable[[Call], Answer | Awaitable[web.Response] | None]
 ] = {
     ("POST", "functions", "", ""): _create,
     ("GET", "functions", "", ""): _list,
@@ -459,5 +455,4 @@ _OPERATIONS: dict[
     ("POST", "tags", "name", ""): _tag,
     ("DELETE", "tags", "name", ""): _untag,
     ("GET", "tags", "name", ""): _tags,
-    ("GET", "event-source-mappings", "", ""): _no_mappings,
 }

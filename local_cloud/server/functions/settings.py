@@ -15,7 +15,7 @@ from local_cloud.model.functions.functions import FunctionSettings, LambdaFuncti
 from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
 from local_cloud.sandbox.runtime import log_group
 from local_cloud.server.context import Context
-from local_cloud.server.functions.code import Code, CodeStore
+from local_cloud.server.functions.runner import Code, CodeStore
 from local_cloud.server.shapes import Body, Shape
 
 #: Names that a function's variables may not have (Lambda developer guide).

@@ -22,7 +22,7 @@ from local_cloud.model.s3.object_version import (
     etag_matches,
     precondition_failed,
 )
-from local_cloud.model.weather.storage import LostAnswerError
+from local_cloud.model.weather import LostAnswerError
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
 from local_cloud.server.s3.metadata import (

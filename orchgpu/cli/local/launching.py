@@ -13,7 +13,7 @@ from corekit.cli.progress import Bar
 from corekit.cli.screen import Coloured, echo, echo_json
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
-from local_cloud.model.weather.weather import parse_weather
+from local_cloud.model.weather import parse_weather
 from orchgpu.local.home import SystemRecord
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, healthy

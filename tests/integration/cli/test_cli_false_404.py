@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_scheduler.model import DeviceKind, Request
-from local_cloud.model.weather.weather import Weather
+from local_cloud.model.weather import Weather
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, _origin
 from tests.embedded_cloud import client_of, cloud_in

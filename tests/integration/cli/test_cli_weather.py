@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from local_cloud.model.weather.weather import Weather
+from local_cloud.model.weather import Weather
 from orchgpu.cli.commands.operation.doctor import check_weather
 from orchgpu.cli.local.launching import WEATHER_VARIABLE, weather_option
 from orchgpu.local.home import SystemRecord

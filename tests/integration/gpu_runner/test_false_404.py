@@ -8,7 +8,7 @@ import pytest
 
 from lambda_functions.gpu_runner.errors import StorageError
 from lambda_functions.gpu_runner.storage.s3 import download
-from local_cloud.model.weather.weather import Weather
+from local_cloud.model.weather import Weather
 from tests.embedded_cloud import client_of, cloud_in
 
 

@@ -13,7 +13,7 @@ from corekit.aio.clock import SystemClock
 from corekit.aio.supervise import Nursery
 from local_cloud.bridge import bridge as bridge_module
 from local_cloud.bridge.bridge import Bridge
-from local_cloud.clock import CloudClock
+from local_cloud.process import CloudClock
 
 
 class Babbling:

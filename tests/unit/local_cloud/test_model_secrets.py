@@ -9,8 +9,8 @@ import pytest
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
 from local_cloud.model.secrets import VERSIONS_MAX, Parameter, SecretValue
-from local_cloud.server.state.restore import restore
-from local_cloud.server.state.store import StateLog
+from local_cloud.server.restore import restore
+from local_cloud.server.state_log import StateLog
 
 DAY_S = 86400.0
 

@@ -17,10 +17,10 @@ from corekit.errors import AppError
 from local_cloud.model.s3.policy import Access, allows
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
+from local_cloud.server import state_log as state_module
 from local_cloud.server.polling import Pollers
 from local_cloud.server.shapes import Shape, WrongShape, fitted
-from local_cloud.server.state import store as state_module
-from local_cloud.server.state.store import StateLog
+from local_cloud.server.state_log import StateLog
 
 # --- the state log
 

@@ -6,8 +6,7 @@ import pytest
 
 from corekit.errors import AppError
 from corekit.values import replace
-from local_cloud.model.weather.stream import WeatherStream
-from local_cloud.model.weather.weather import AWS, NO_WEATHER, Weather, parse_weather
+from local_cloud.model.weather import AWS, NO_WEATHER, RULES, Draws, Weather, parse_weather
 
 
 def test_a_name_is_a_preset_and_fields_change_it() -> None:
@@ -53,13 +52,13 @@ def test_only_weather_without_rules_is_calm() -> None:
 
 def test_a_seed_gives_the_same_draws_and_one_rule_does_not_change_another() -> None:
     def draws(seed: str, *, others: bool) -> list[float]:
-        stream = WeatherStream(Weather(seed=seed, scale=0.5))
-        found = []
+        weather = Weather(seed=seed, scale=0.5, event_s=(2.0, 4.0), slow_down_rate=0.5)
+        drawing, delays = Draws(weather), []
         for _ in range(5):
             if others:
-                stream.happens("b", 0.5)
-            found.append(stream.delay_s("a", (2.0, 4.0)))
-        return found
+                drawing.happens("slow down")
+            delays.append(drawing.delay_s("event"))
+        return delays
 
     assert draws("1", others=False) == draws("1", others=True)
     assert draws("1", others=False) != draws("2", others=False)
@@ -67,8 +66,14 @@ def test_a_seed_gives_the_same_draws_and_one_rule_does_not_change_another() -> N
 
 
 def test_what_took_effect_is_counted() -> None:
-    stream = WeatherStream(Weather(seed="1"))
-    assert sum(stream.happens("a", 0.5) for _ in range(100)) == stream.counts["a"]
-    assert not stream.happens("never", 0.0)
-    assert stream.happens("always", 1.0)
-    assert "never" not in stream.counts
+    drawing = Draws(Weather(seed="1", slow_down_rate=0.5, event_late_rate=1.0))
+    assert sum(drawing.happens("slow down") for _ in range(100)) == drawing.counts["slow down"]
+    assert not drawing.happens("event repeated")
+    assert drawing.happens("event late")
+    assert "event repeated" not in drawing.counts
+
+
+def test_every_rule_draws_by_fields_of_the_weather() -> None:
+    for rule in RULES.values():
+        for field in filter(None, (rule.rate, rule.span)):
+            assert hasattr(AWS, field)

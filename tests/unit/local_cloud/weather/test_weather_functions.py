@@ -5,8 +5,8 @@ from __future__ import annotations
 from local_cloud.model.errors import CloudError
 from local_cloud.model.functions.function import InvokeConfig
 from local_cloud.model.functions.functions import FunctionSettings, LambdaFunction
-from local_cloud.model.iam.roles import Role
-from local_cloud.model.weather.weather import Weather
+from local_cloud.model.roles import Role
+from local_cloud.model.weather import Weather
 from tests.unit.local_cloud.weather.weather_world import OPEN, TRUST, World, refusal
 
 VPC = {"subnet_ids": ("subnet-1",)}

@@ -6,7 +6,7 @@ import pytest
 
 from local_cloud.model.errors import CloudError
 from local_cloud.model.sqs.queue import Queue
-from local_cloud.model.weather.weather import Weather
+from local_cloud.model.weather import Weather
 from tests.unit.local_cloud.weather.weather_world import World, refusal
 
 

@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 
 from local_cloud.model.s3.object_version import Condition
-from local_cloud.model.weather.storage import LostAnswerError
-from local_cloud.model.weather.weather import NO_WEATHER, Weather
+from local_cloud.model.weather import NO_WEATHER, LostAnswerError, Weather
 from tests.unit.local_cloud.weather.weather_world import World, refusal
 
 
@@ -25,7 +24,7 @@ def test_versioning_that_is_new_hides_what_is_written_after_it() -> None:
         404,
     )
     assert world.cloud.read_object(91.0, "bucket", "after").key == "after"
-    assert world.cloud.stream.counts == {"false 404": 1}
+    assert world.cloud.draws.counts == {"false 404": 1}
 
 
 def test_versioning_that_is_enabled_again_hides_nothing() -> None:
@@ -132,7 +131,7 @@ def test_old_notification_rules_deliver_until_the_new_ones_are_in_force() -> Non
     world.put(29.9, "early")
     world.put(30.0, "late")
     assert (world.keys(old), world.keys(new)) == (["early"], ["late"])
-    assert world.cloud.stream.counts == {"notification rules late": 1}
+    assert world.cloud.draws.counts == {"notification rules late": 1}
 
 
 def test_an_event_before_the_first_rules_are_in_force_is_lost() -> None:
@@ -166,4 +165,4 @@ def test_without_weather_nothing_is_counted() -> None:
     world.put(0.0)
     assert world.cloud.read_object(0.0, "bucket", "k").size == 4
     assert world.keys(queue) == ["k"]
-    assert world.cloud.stream.counts == {}
+    assert world.cloud.draws.counts == {}

@@ -9,12 +9,12 @@ import pytest
 
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
-from local_cloud.model.iam.roles import Role
+from local_cloud.model.roles import Role
 from local_cloud.model.s3.body import Content, MemoryBodies
 from local_cloud.model.s3.notifications import Rule
 from local_cloud.model.s3.object_version import Condition, ObjectVersion
 from local_cloud.model.sqs.queue import Queue
-from local_cloud.model.weather.weather import Weather
+from local_cloud.model.weather import Weather
 
 TRUST = json.dumps({"Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole"}]})
 OPEN = json.dumps({"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})

@@ -11,7 +11,7 @@ from corekit.decode import passing_over
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.recorder import Recorded
 from local_cloud.model.s3.notifications import Rule
-from local_cloud.server.state.store import StateLog
+from local_cloud.server.state_log import StateLog
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ def _restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
     for (name, message), fixed in state.items("message"):
         moving = state.get(f"receipt/{name}/{message}") or {"visible_at_s": fixed["sent_at_s"]}
         cloud.queues.get(name).restore(now_s, fixed, moving)
-    for (name,), value in state.items("role"):
-        cloud.roles.restore(name, value)
+    for _, value in state.items("role"):
+        cloud.roles.restore(value)
     for _, value in state.items("parameter"):
         cloud.parameters.restore(value)
     for _, value in state.items("secret"):

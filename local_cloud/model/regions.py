@@ -8,28 +8,14 @@ REST: redirects". botocore's `S3RegionRedirector` repeats such a request in the 
 
 from __future__ import annotations
 
+import re
+
 from local_cloud.model.errors import CloudError
 
 #: Regions launched before March 2019 redirect; later ones refuse the signature.
-_REDIRECTING = frozenset(
-    {
-        "ap-northeast-1",
-        "ap-northeast-2",
-        "ap-south-1",
-        "ap-southeast-1",
-        "ap-southeast-2",
-        "ca-central-1",
-        "eu-central-1",
-        "eu-north-1",
-        "eu-west-1",
-        "eu-west-2",
-        "eu-west-3",
-        "sa-east-1",
-        "us-east-1",
-        "us-east-2",
-        "us-west-1",
-        "us-west-2",
-    }
+_REDIRECTING = re.compile(
+    "ap-northeast-[12]|ap-south-1|ap-southeast-[12]|ca-central-1|eu-central-1|eu-north-1"
+    "|eu-west-[123]|sa-east-1|us-(east|west)-[12]"
 )
 
 
@@ -41,7 +27,7 @@ def check_region(bucket: str, bucket_region: str, request_region: str) -> None:
     if not request_region or request_region == bucket_region:
         return
     headers = {"x-amz-bucket-region": bucket_region}
-    if bucket_region in _REDIRECTING:
+    if _REDIRECTING.fullmatch(bucket_region):
         raise CloudError(
             "PermanentRedirect",
             301,
@@ -62,12 +48,8 @@ def check_region(bucket: str, bucket_region: str, request_region: str) -> None:
 
 def check_location(location: str, request_region: str) -> None:
     """Raises IllegalLocationConstraintException: CreateBucket for another region than its own."""
-    wanted = location or "us-east-1"
-    if (
-        not request_region
-        or wanted == request_region
-        or (location == "EU" and _is_eu(request_region))
-    ):
+    wanted = {"": "us-east-1", "EU": "eu-west-1"}.get(location, location)
+    if request_region in ("", wanted, location):
         return
     which = f"The {location}" if location else "The unspecified"
     raise CloudError(
@@ -76,7 +58,3 @@ def check_location(location: str, request_region: str) -> None:
         f"{which} location constraint is incompatible for the region specific endpoint this request"
         " was sent to.",
     )
-
-
-def _is_eu(region: str) -> bool:
-    return region == "eu-west-1"

@@ -1,1 +1,0 @@
-"""Roles of IAM with their inline policies."""

@@ -1,1 +1,0 @@
-"""The cloud's durable state: stored, and restored at start."""
