@@ -18,7 +18,7 @@ from corekit.suggest import one_of_known
 from corekit.units import parse_duration_s, plain_percent
 from corekit.values import Checked, Meta, checked, field, replace
 from gpu_scheduler.names import named
-from gpu_scheduler.policy_parameters import Given, PolicyParameter
+from gpu_scheduler.policy_parameters import Given, PolicyParameter, finite
 
 #: The tenant whose quota and weight apply to tenants without their own.
 EVERYBODY = "*"
@@ -319,11 +319,8 @@ def _policy(value: Given, policies: Collection[str] | None) -> str:
 
 
 def _number(value: Given) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+    number = finite(value)
+    if math.isnan(number):
         raise invalid(f"{value!r} is not a finite number")
     return number
 
