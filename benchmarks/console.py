@@ -275,7 +275,7 @@ def main() -> None:
             figures = asyncio.run(
                 measured(found["socket"], folder / "history.sqlite", system, options.seconds, bar)
             )
-    bar.end()
+    bar.clear()
     report.show("console", figures, as_json=options.json)
 
 

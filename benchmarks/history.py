@@ -190,7 +190,7 @@ def main() -> None:
         figures = write(path, bare, system, bar)
         figures += read(path, bare, system, options.rounds, bar)
         bare.close()
-    bar.end()
+    bar.clear()
     report.show("history", figures, as_json=options.json)
 
 

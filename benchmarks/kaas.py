@@ -235,7 +235,7 @@ def main() -> None:
                 bar.draw(next(done), f"{form.name}, {count} clients")
             found += figures(form, measured[0], measured[1], counts)
     found += affinity.figures(options.seconds / 3, lambda name: bar.draw(next(done), name))
-    bar.end()
+    bar.clear()
     report.show("kaas", found, as_json=options.json, notes=[NOTE])
 
 

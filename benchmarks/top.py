@@ -183,7 +183,7 @@ def main() -> None:
         scheduler.running(Path(name), options.hosts, options.jobs) as found,
     ):
         figures = asyncio.run(screen(found["socket"], found["http"], system, options.rounds, bar))
-    bar.end()
+    bar.clear()
     report.show("top", figures, as_json=options.json)
 
 

@@ -11,8 +11,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from corekit.errors import invalid
+
+#: Seconds of real work: a test's clock may run faster, its machine does not, so they are not scaled.
+RealS: TypeAlias = float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,29 +54,29 @@ class Budget:
     keys_poll_s: float = 2.0  #: files of keys and certificates are checked this often
     stored_keys_poll_s: float = 60.0  #: keys in a secret store: each look is a call with a price
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
-    log_call_s: float = 5.0  #: one call to the log that holds the scheduler's journal
-    log_retry_s: float = 30.0  #: ssgmd ends when its log fails this long
-    # --- real work of the machine: limits that only a fault reaches; see `_REAL_WORK`
-    handshake_s: float = 5.0  #: a gateway's peer has this long for each message, for slow links
-    instance_metadata_answer_s: float = 1.0  #: as in the AWS SDKs: it is in the same machine
-    probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is detected by this
-    card_check_s: float = 30.0  #: a card wakes up in some seconds; a check takes one
-    worker_ready_s: float = 120.0  #: libraries and resident models load from a cold disk
-    worker_fork_s: float = 10.0  #: a fork takes 3 ms; a machine under load, a second
-    worker_take_s: float = 10.0  #: a worker takes a lane in 0.1 ms
+    log_call_s: RealS = 5.0  #: one call to the log that holds the scheduler's journal
+    log_retry_s: RealS = 30.0  #: ssgmd ends when its log fails this long
+    # --- real work of the machine: limits that only a fault reaches
+    handshake_s: RealS = 5.0  #: a gateway's peer has this long for each message, for slow links
+    instance_metadata_answer_s: RealS = 1.0  #: as in the AWS SDKs: it is in the same machine
+    probe_answer_s: RealS = 5.0  #: drivers answer in milliseconds; a hung one is detected by this
+    card_check_s: RealS = 30.0  #: a card wakes up in some seconds; a check takes one
+    worker_ready_s: RealS = 120.0  #: libraries and resident models load from a cold disk
+    worker_fork_s: RealS = 10.0  #: a fork takes 3 ms; a machine under load, a second
+    worker_take_s: RealS = 10.0  #: a worker takes a lane in 0.1 ms
     #: A killed worker that lives on this long makes its device SUSPECT; a session waits as long.
-    worker_cut_s: float = 10.0
-    worker_slack_s: float = 1.0  #: a worker ends itself this long after gpud should have ended it
+    worker_cut_s: RealS = 10.0
+    worker_slack_s: RealS = 1.0  #: a worker ends itself this long after gpud should have ended it
     #: An Invoke takes 20 to 50 ms; the envelope's event starts a function without an answer by then.
-    invoke_s: float = 2.0
-    program_ready_s: float = 60.0  #: a cold start on a slow disk compiles every module once
-    program_stop_s: float = 2.0  #: a stopped program ends this long after its drain at the latest
-    system_stop_s: float = 60.0  #: six programs, most of them one after the other
+    invoke_s: RealS = 2.0
+    program_ready_s: RealS = 60.0  #: a cold start on a slow disk compiles every module once
+    program_stop_s: RealS = 2.0  #: a stopped program ends this long after its drain at the latest
+    system_stop_s: RealS = 60.0  #: six programs, most of them one after the other
     restart_base_s: float = 0.5  #: before a dead program is started again, doubling up to the next
     restart_s_max: float = 30.0
     restart_window_s: float = 600.0  #: a program with `restarts_max` in this time is given up
-    demo_jobs_s: float = 180.0  #: of a demo: two cores need a few seconds
-    queues_empty_s: float = 20.0  #: after the last job its completion events are consumed
+    demo_jobs_s: RealS = 180.0  #: of a demo: two cores need a few seconds
+    queues_empty_s: RealS = 20.0  #: after the last job its completion events are consumed
     # --- orchestrator
     adopt_every_s: float = 5.0  #: scans for records without a live owner
     #: Before the last packing of a job with `strikes_max`: owners that were only silent return.
@@ -108,9 +112,9 @@ class Budget:
     failover_connect_s: float = 1.0  #: a machine that is gone answers no connection and no hello
     failover_pause_s_max: float = 0.5  #: between two rounds of all addresses
     # --- function
-    gateway_dial_s: float = 5.0  #: a host without a connection by then is gone
-    gateway_answer_s: float = 20.0  #: a gateway answers by then, after an install and a revocation
-    gateway_door_s: float = 130.0  #: a host starts the server of another middleware within this
+    gateway_dial_s: RealS = 5.0  #: a host without a connection by then is gone
+    gateway_answer_s: RealS = 20.0  #: a gateway answers by then, after an install and a revocation
+    gateway_door_s: RealS = 130.0  #: a host starts the server of another middleware within this
     # --- counts
     restarts_max: int = 10  #: ten pauses last 150 s: enough for a machine that was overloaded
     #: Jobs without a device that one orchestrator has in hand of one function, unless its
@@ -136,11 +140,11 @@ class Budget:
         return self.standby_poll_s + self.takeover_s + found_s
 
     def scaled(self, factor: float) -> Budget:
-        """The budget with every time multiplied by `factor`, except `_REAL_WORK`. Tests run at 1/20."""
+        """The budget with every time but those of real work multiplied by `factor`."""
         times = {
             f.name: getattr(self, f.name) * factor
             for f in dataclasses.fields(self)
-            if f.name.endswith(("_s", "_s_max")) and f.name not in _REAL_WORK
+            if f.name.endswith(("_s", "_s_max")) and f.type != "RealS"
         }
         return dataclasses.replace(self, **times)
 
@@ -203,29 +207,4 @@ _AT_MOST = (
     ("restart_base_s", "restart_s_max", 1),
     ("restart_s_max", "restart_window_s", 1),
     ("worker_slack_s", "worker_cut_s", 1),
-)
-#: A test's clock may run faster, its machine does not: these times are not scaled.
-_REAL_WORK = frozenset(
-    {
-        "handshake_s",
-        "instance_metadata_answer_s",
-        "probe_answer_s",
-        "card_check_s",
-        "worker_ready_s",
-        "worker_fork_s",
-        "worker_take_s",
-        "worker_cut_s",
-        "worker_slack_s",
-        "invoke_s",
-        "gateway_dial_s",
-        "gateway_answer_s",
-        "gateway_door_s",
-        "program_ready_s",
-        "program_stop_s",
-        "system_stop_s",
-        "demo_jobs_s",
-        "queues_empty_s",
-        "log_call_s",
-        "log_retry_s",
-    }
 )

@@ -38,6 +38,19 @@ EXIT_STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.TIMEOUT: 9,
 }
 
+#: The status of every code in every HTTP API of ours.
+HTTP_STATUS: Mapping[ErrorCode, int] = {
+    ErrorCode.INVALID: 400,
+    ErrorCode.DENIED: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.CONFLICT: 409,
+    ErrorCode.IMPOSSIBLE: 422,
+    ErrorCode.EXHAUSTED: 429,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.TIMEOUT: 504,
+}
+
 _RETRYABLE = frozenset({ErrorCode.EXHAUSTED, ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
 
 

@@ -9,15 +9,16 @@ all tenants without a parameter of their own. The value None (`none`, `off`) rem
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import one_of_known
 from corekit.units import parse_duration_s, plain_percent
-from corekit.values import Value, field, replace
+from corekit.values import Checked, Meta, checked, field, replace
 from gpu_scheduler.names import named
-from gpu_scheduler.policy_parameters import Given, PolicyParameter
+from gpu_scheduler.policy_parameters import Given, PolicyParameter, finite
 
 #: The tenant whose quota and weight apply to tenants without their own.
 EVERYBODY = "*"
@@ -36,18 +37,25 @@ DEFAULT_POLICY = "fifo"
 POLICY_PLUGINS = ("orchgpu.policies", "gpu_scheduler.core.policies", "POLICY")
 
 
-class Quota(Value):
+#: A length of time; `Length`: of more than nothing.
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Length = Annotated[float, Meta(gt=0, le=1e9)]
+Count = Annotated[int, Meta(ge=0, le=10**9)]
+Rate = Annotated[float, Meta(ge=1e-3, le=1e9)]
+Past = Annotated[int, Meta(ge=0, le=RECORD_PAST_MAX)]
+_LIMIT = Meta(ge=0, le=2**53 - 1)
+
+
+class Quota(Checked):
     """The most that all live leases of one tenant may hold together; None = no limit."""
 
-    devices: int | None = None
-    memory_mib: int | None = None
-    compute_pct: int | float | None = None  #: sum of guarantees; a whole device is 100
+    devices: Annotated[int, _LIMIT] | None = None
+    memory_mib: Annotated[int, _LIMIT] | None = None
+    #: Sum of guarantees; a whole device is 100.
+    compute_pct: Annotated[int, _LIMIT] | Annotated[float, _LIMIT] | None = None
 
     def __post_init__(self) -> None:
-        for limit in self.__struct_fields__:
-            value = getattr(self, limit)
-            if value is not None and not 0 <= value < 2**53:
-                raise invalid(f"quota {limit} {value} must be 0 or more")
+        checked(self)
         if self.compute_pct is not None and plain_percent(self.compute_pct) != self.compute_pct:
             raise invalid(f"quota compute_pct {self.compute_pct} must have at most one decimal")
 
@@ -61,62 +69,62 @@ class Quota(Value):
 NO_QUOTA = Quota()
 
 
-class Parameters(Value):
+class Parameters(Checked):
     """Parameters of the queue, and limits. Validated on construction (raises INVALID)."""
 
     policy: str = DEFAULT_POLICY
     #: Waiting for this time equals one step of priority: the order is by
     #: `waiting_since − priority × aging_s`. None: a higher priority is always first (and may
     #: starve the lower ones). With one minute the range of priorities is worth 3 h 20 min.
-    aging_s: float | None = 60.0
+    aging_s: Length | None = 60.0
     #: Grants that may overtake the head of the queue on devices that it could use. Overtaking
     #: keeps devices busy; 64 grants are a few seconds of a busy pool.
-    bypass_max: int = 64
+    bypass_max: Count = 64
     #: Live leases of the whole scheduler; at the limit every request waits. Ten for each device
     #: of the largest inventory in `benchmarks.scheduler.decision`.
-    leases_max: int = 100_000
+    leases_max: Annotated[int, Meta(ge=1, le=10**9)] = 100_000
     # A request above one of the next nine limits is refused for now (EXHAUSTED,
     # `details.limit`): its sender waits and repeats it. None: no limit. Limits of keys, and the
     # rate of a tenant, do not apply to sessions without a key: they exist only before the first
     # key was created, and only on this machine.
     #: Waiting requests: a hundred for each of 1,000 devices.
-    waiting_max: int | None = 100_000
+    waiting_max: Count | None = 100_000
     #: Per key: the windows of ten functions of an orchestrator (1,000 each); a tenth of all.
-    key_waiting_max: int | None = 10_000
+    key_waiting_max: Count | None = 10_000
     #: Per tenant, under any key: a fifth of all.
-    tenant_waiting_max: int | None = 20_000
+    tenant_waiting_max: Count | None = 20_000
     #: Job records. Records of ended jobs are history: the one that ended first is evicted for a
     #: new record. A new job is refused only when no recorded job has ended.
-    records_max: int | None = 200_000
+    records_max: Count | None = 200_000
     #: Per key: as many running or ended jobs as waiting ones; a tenth of all.
-    key_records_max: int | None = 20_000
-    tenant_records_max: int | None = 40_000  #: per tenant: a fifth of all
+    key_records_max: Count | None = 20_000
+    tenant_records_max: Count | None = 40_000  #: per tenant: a fifth of all
     #: Ended leases, and ended attempts, that a job record keeps: the newest ones.
-    record_leases_max: int = 8
-    record_attempts_max: int = 8
+    record_leases_max: Past = 8
+    record_attempts_max: Past = 8
     #: They leave the record with its next change after this time; None: with the record. A week.
-    record_past_s: float | None = 604_800.0
+    record_past_s: Seconds | None = 604_800.0
     #: Requests per second that read, or ask for something new (`core/admission/limits.py`). All
     #: together: no limit; the endpoints serve connections in turn.
-    rate_per_s: float | None = None
+    rate_per_s: Rate | None = None
     #: Per key: the jobs of 1,000 devices at one second each.
-    key_rate_per_s: float | None = 1000.0
-    tenant_rate_per_s: float | None = 2000.0  #: per tenant: two of its keys at their limit
+    key_rate_per_s: Rate | None = 1000.0
+    tenant_rate_per_s: Rate | None = 2000.0  #: per tenant: two of its keys at their limit
     #: The longest deadline lease, renewals included; a week.
-    lease_s_max: float = 604_800.0
+    lease_s_max: Length = 604_800.0
     #: Warm workers that a device keeps without a lease; 0: none.
-    warm_workers_max: int = 4
+    warm_workers_max: Annotated[int, Meta(ge=0, le=WARM_WORKERS_MAX)] = 4
     #: The longest time that a warm worker stays without a lease.
-    warm_idle_s_max: float = 600.0
+    warm_idle_s_max: Annotated[float, Meta(ge=0, le=WARM_IDLE_S_MAX)] = 600.0
     #: The most memory of all warm workers of a device, in percent of the device.
-    warm_memory_pct_max: int = 50
+    warm_memory_pct_max: Annotated[int, Meta(ge=0, le=100)] = 50
     #: The time between the notice to a preempted lease and its end.
-    preempt_grace_s: float = 10.0
+    preempt_grace_s: Annotated[float, Meta(ge=0, le=PREEMPT_GRACE_S_MAX)] = 10.0
     #: An ephemeral host is forgotten this long after it is lost: longer than a reboot of its
     #: machine takes. None: it stays, as every other host.
-    forget_after_s: float | None = 600.0
+    forget_after_s: Seconds | None = 600.0
     #: Policy `fair`: half-life of past use.
-    usage_half_life_s: float = 3600.0
+    usage_half_life_s: Length = 3600.0
     #: Policy `fair`: tenant → weight; twice the weight gives twice the share. Absent: 1.
     weights: Mapping[str, float] = field(default_factory=dict)
     #: Tenant → quota. Absent: that of `*`, else no limit.
@@ -125,65 +133,16 @@ class Parameters(Value):
     policy_parameters: Mapping[str, str | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        lengths_s = (self.aging_s, self.lease_s_max, self.usage_half_life_s)
+        checked(self)
         tenants = (*self.weights, *self.quotas)
-        checks = (
-            (
-                all(s is None or 0 < s <= 1e9 for s in lengths_s),
-                "aging_s, lease_s_max, usage_half_life_s must be more than 0 s and at most 1e9 s",
-            ),
-            (0 <= self.bypass_max <= 10**9, "bypass_max must be 0 or more"),
-            (
-                0 <= self.warm_workers_max <= WARM_WORKERS_MAX,
-                f"warm_workers_max must lie in 0…{WARM_WORKERS_MAX}",
-            ),
-            (
-                0 <= self.warm_idle_s_max <= WARM_IDLE_S_MAX,
-                f"warm_idle_s_max must lie in 0…{WARM_IDLE_S_MAX:.0f}",
-            ),
-            (
-                0 <= self.preempt_grace_s <= PREEMPT_GRACE_S_MAX,
-                f"preempt_grace_s must lie in 0…{PREEMPT_GRACE_S_MAX:.0f}",
-            ),
-            (
-                self.forget_after_s is None or 0 <= self.forget_after_s <= 1e9,
-                "forget_after_s must lie in 0…1e9",
-            ),
-            (
-                self.record_past_s is None or 0 <= self.record_past_s <= 1e9,
-                "record_past_s must lie in 0…1e9",
-            ),
-            *(
-                (
-                    0 <= getattr(self, name) <= RECORD_PAST_MAX,
-                    f"{name} must lie in 0…{RECORD_PAST_MAX}",
-                )
-                for name in _OF_RECORDS
-            ),
-            (0 <= self.warm_memory_pct_max <= 100, "warm_memory_pct_max must lie in 0…100"),
-            (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
-            *(
-                (most is None or 0 <= most <= 10**9, f"{name} must be 0 or more")
-                for name, most in ((name, getattr(self, name)) for name in _COUNTS)
-            ),
-            *(
-                (rate is None or 1e-3 <= rate <= 1e9, f"{name} must lie in 0.001…1000000000")
-                for name, rate in ((name, getattr(self, name)) for name in _RATES)
-            ),
-            (
-                all(1e-6 <= weight <= 1e6 for weight in self.weights.values()),
-                "a weight must lie in 0.000001…1000000",
-            ),
-            (
-                len(tenants) <= TENANTS_MAX,
-                f"at most {TENANTS_MAX} tenants may have a quota or a weight of their own",
-            ),
-        )
         for tenant in tenants:
             named("tenant", tenant)
-        for holds, message in checks:
-            if not holds:
-                raise invalid(message)
+        if not all(1e-6 <= weight <= 1e6 for weight in self.weights.values()):
+            raise invalid("a weight must lie in 0.000001…1000000")
+        if len(tenants) > TENANTS_MAX:
+            raise invalid(
+                f"at most {TENANTS_MAX} tenants may have a quota or a weight of their own"
+            )
 
     def quota(self, tenant: str) -> Quota:
         """The quota of this tenant."""
@@ -196,32 +155,12 @@ class Parameters(Value):
         return self.weights.get(tenant) or self.weights.get(EVERYBODY, 1.0)
 
 
-_COUNTS = (
-    "waiting_max",
-    "key_waiting_max",
-    "tenant_waiting_max",
-    "records_max",
-    "key_records_max",
-    "tenant_records_max",
-)
-_OF_RECORDS = ("record_leases_max", "record_attempts_max")
-_RATES = ("rate_per_s", "key_rate_per_s", "tenant_rate_per_s")
-_INTEGERS = (
-    "bypass_max",
-    "leases_max",
-    "warm_workers_max",
-    "warm_memory_pct_max",
-    *_OF_RECORDS,
-    *_COUNTS,
-)
-#: Parameters that are lengths of time.
-LENGTHS_S = (
-    *("aging_s", "lease_s_max", "usage_half_life_s"),
-    *("warm_idle_s_max", "preempt_grace_s", "forget_after_s", "record_past_s"),
-)
-_NUMBERS = (*LENGTHS_S, *_RATES)
-_MAY_BE_OFF = frozenset({"aging_s", "forget_after_s", "record_past_s", *_COUNTS, *_RATES})
-_PLAIN = ("policy", *LENGTHS_S, *_INTEGERS, *_RATES)
+#: The types of the parameters that have one value for all tenants and policies.
+_PLAIN: Mapping[str, tuple[Any, ...]] = {
+    name: typing.get_args(hint) or (hint,)
+    for name, hint in typing.get_type_hints(Parameters).items()
+    if typing.get_origin(hint) is not Mapping
+}
 _QUOTAS = Quota.__struct_fields__
 #: The value that removes an override.
 DEFAULT = "default"
@@ -250,9 +189,9 @@ def changed(
     try:
         if name == "policy":
             return replace(parameters, policy=_policy(value, policies))
-        if name in _INTEGERS or name in _NUMBERS:
-            read = _integer if name in _INTEGERS else _number
-            figure: Any = None if name in _MAY_BE_OFF and _is_off(value) else read(value)
+        if types := _PLAIN.get(name, ()):
+            read = _integer if int in types else _number
+            figure: Any = None if type(None) in types and _is_off(value) else read(value)
             return replace(parameters, **{name: figure})
         if kind == "policy":
             return _with_policy_parameter(parameters, rest, value, policies)
@@ -304,8 +243,9 @@ def known_name(name: str) -> None:
 
 def given_of(name: str, text: str) -> Given:
     """A value from text: a length of time, which may have a unit, in seconds; else the text."""
-    of_policy = name.startswith("policy.") and name.endswith("_s")
-    if (name in LENGTHS_S or of_policy) and text[:1].isdecimal():
+    of_tenant = name.startswith(("weight.", "quota."))
+    is_length = name.endswith(("_s", "_s_max")) and not name.endswith("rate_per_s")
+    if is_length and not of_tenant and text[:1].isdecimal():
         return parse_duration_s(text)
     return text
 
@@ -379,11 +319,8 @@ def _policy(value: Given, policies: Collection[str] | None) -> str:
 
 
 def _number(value: Given) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+    number = finite(value)
+    if math.isnan(number):
         raise invalid(f"{value!r} is not a finite number")
     return number
 

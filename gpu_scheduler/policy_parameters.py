@@ -51,11 +51,8 @@ class PolicyParameter(Value):
         return given
 
     def _number(self, given: Given) -> float:
-        try:
-            number = math.nan if isinstance(given, bool) or given is None else float(given)
-        except (ValueError, OverflowError):
-            number = math.nan
-        if not (math.isfinite(number) and self.at_least <= number <= self.at_most):
+        number = finite(given)
+        if not self.at_least <= number <= self.at_most:  # NaN lies nowhere
             raise invalid(f"{given!r} is not a number in {self.at_least:g}…{self.at_most:g}")
         return number
 
@@ -65,3 +62,12 @@ class Parameterised(Protocol):
 
     @property
     def parameters(self) -> tuple[PolicyParameter, ...]: ...
+
+
+def finite(given: Given) -> float:
+    """The number that was given; NaN for anything else."""
+    try:
+        number = math.nan if isinstance(given, bool) or given is None else float(given)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan

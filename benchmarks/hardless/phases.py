@@ -143,7 +143,7 @@ async def run_phases(
                 records = await _finished(
                     scheduler, uploads, lambda n: bar.draw(count + n, f"{n} of {count} ended")
                 )
-                bar.end()
+                bar.clear()
             warm_up = await asyncio.to_thread(_jobs, system, before, ended, scale)
             return warm_up, await asyncio.to_thread(_jobs, system, uploads, records, scale)
 

@@ -66,7 +66,7 @@ class _Events:
                     # in order: the queue holds them as they are submitted
                     await leases.submit(attempt, _request(workload))
                     group.create_task(self._event(leases, attempt, workload, number))
-        self._bar.end()
+        self._bar.clear()
         return self._runs
 
     async def _event(self, leases: WaitingLeases, attempt: str, workload: str, number: int) -> None:

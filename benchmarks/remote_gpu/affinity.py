@@ -123,7 +123,7 @@ def main() -> None:
     options = parser.parse_args()
     bar, done = Bar(4, quiet=options.json), itertools.count(1)
     found = figures(options.seconds, lambda name: bar.draw(next(done), name))
-    bar.end()
+    bar.clear()
     report.show("affinity", found, as_json=options.json)
 
 

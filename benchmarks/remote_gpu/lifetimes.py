@@ -151,7 +151,7 @@ def main() -> None:
         for number, measure in enumerate(forms, 1):
             found += measure()
             bar.draw(number, found[-1].metric)
-        bar.end()
+        bar.clear()
     report.show("remote_gpu.lifetimes", found, as_json=options.json)
 
 

@@ -168,7 +168,7 @@ def main() -> None:
     for attempts, name in ((1, "once"), (2, "again")):
         found += figures(name, attempts, options.jobs, options.rounds)
         bar.draw(attempts, name)
-    bar.end()
+    bar.clear()
     report.show("scheduler.records", found, as_json=options.json)
 
 

@@ -6,6 +6,7 @@ import io
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -62,3 +63,16 @@ def interrupted(interrupt: BaseException) -> str:
             return str(cause)
         cause = cause.__cause__ or cause.__context__
     return "interrupted"
+
+
+class DaemonCommand(click.Command):
+    """A daemon: a closed pipe ends it with 141, a full disk with 74 (docs/exit-codes.md)."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run as click does; the daemon continues when its log on standard error is lost."""
+        with exiting_by_output(self.name or "", errors=False):
+            return super().main(*args, **extra)
+
+
+class DaemonGroup(DaemonCommand, click.Group):
+    """The same for a daemon that has commands."""

@@ -18,9 +18,23 @@ from typing import Any, TypeVar
 
 import click
 
+from corekit.suggest import did_you_mean
+
 T = TypeVar("T")
 #: A click command's function, which takes its options by name.
 Function = Callable[..., object]
+
+
+class Choice(click.Choice[str]):
+    """click's choice; the message of a wrong value ends with the nearest known one."""
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
+        """As click words it."""
+        known = [str(choice) for choice in self.choices]
+        text = str(value) if self.case_sensitive else str(value).upper()
+        names = known if self.case_sensitive else [name.upper() for name in known]
+        message = super().get_invalid_choice_message(value, ctx)
+        return message.removesuffix(".") + did_you_mean(text, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +92,9 @@ class Setting:
     @property
     def _type(self) -> click.ParamType[Any] | None:
         if self._is_enum:
-            return click.Choice([one.value for one in self.type])
+            return Choice([one.value for one in self.type])
         if self.about.choices:
-            return click.Choice(self.about.choices)
+            return Choice(self.about.choices)
         if Path in (self.type, *typing.get_args(self.type)):
             return click.Path(path_type=Path)
         if self.about.range is None:

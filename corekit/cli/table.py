@@ -1,6 +1,7 @@
 """Tables as wide as the terminal: columns are shortened, then dropped, in a declared order.
 
-At a pipe, and in a file, a table has every column in full.
+At a pipe, and in a file, a table has every column in full. rich's tables shorten all columns alike:
+they drop none, and know no prefix by which an id is still unique. Its import takes 53 ms.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rich.cells import cell_len as cells
-from rich.cells import split_graphemes
+from rich.cells import split_text
 
 __all__ = ["Keep", "cells", "cut", "first", "folded_to", "packed_to", "padded", "printable"]
 
@@ -57,32 +57,14 @@ def cut(text: str, width: int, keep: Keep = "start") -> str:
     if cells(text) <= width:
         return text
     room = max(0, width - 1)
-    if keep == "end":
-        return _ELLIPSIS + _last(text, room)
-    if keep == "both":
-        return first(text, room - room // 2) + _ELLIPSIS + _last(text, room // 2)
-    return first(text, room) + _ELLIPSIS
+    at_end = {"start": 0, "end": room, "both": room // 2}[keep]
+    end = split_text(text, cells(text) - at_end)[1] if at_end else ""
+    return first(text, room - at_end) + _ELLIPSIS + end
 
 
 def first(text: str, width: int) -> str:
-    """The longest beginning of the text of at most this many columns."""
-    if text.isascii():
-        return text[:width]
-    end = taken = 0
-    for _, after, columns in split_graphemes(text)[0]:
-        if taken + columns > width:
-            break
-        end, taken = after, taken + columns
-    return text[:end]
-
-
-def _last(text: str, width: int) -> str:
-    begin, taken = len(text), 0
-    for before, _, columns in reversed(split_graphemes(text)[0]):
-        if taken + columns > width:
-            break
-        begin, taken = before, taken + columns
-    return text[begin:]
+    """The beginning of the text, of at most this many columns; half a character is a space."""
+    return text if cells(text) <= width else split_text(text, width)[0]
 
 
 def packed_to(items: Sequence[str], width: int | None, indent: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from corekit.decode import decode_known
+from corekit.errors import AppError
 from corekit.tracing.context import TraceContext, parse_traceparent
 from corekit.values import Value
 
@@ -26,20 +28,11 @@ class JobTrace(Value):
 
 def job_trace_of(block: Mapping[str, object]) -> JobTrace | None:
     """The trace in a record's block; None when an older version or one without traces wrote it."""
-    value = block.get(BLOCK_KEY)
-    if not isinstance(value, Mapping):
+    try:
+        trace, _ = decode_known(JobTrace, block.get(BLOCK_KEY))
+    except AppError:
         return None
-    traceparent, parent = value.get("traceparent"), value.get("parent", "")
-    sent_s, received_s = value.get("sent_s"), value.get("received_s")
-    if not (isinstance(traceparent, str) and isinstance(parent, str)):
-        return None
-    if not (isinstance(sent_s, int | float) and isinstance(received_s, int | float)):
-        return None
-    if parse_traceparent(traceparent) is None:
-        return None
-    return JobTrace(
-        traceparent=traceparent, parent=parent, sent_s=float(sent_s), received_s=float(received_s)
-    )
+    return None if parse_traceparent(trace.traceparent) is None else trace
 
 
 def attempt_context(root: TraceContext, attempt: int) -> TraceContext:

@@ -16,7 +16,7 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
-from corekit.cli.daemon_command import DaemonGroup
+from corekit.cli.program import DaemonGroup
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.cli.settings import Option, Setting
 from corekit.decode import encode

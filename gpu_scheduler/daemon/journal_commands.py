@@ -10,7 +10,7 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code
-from corekit.cli.progress import SearchLine
+from corekit.cli.progress import StatusLine
 from corekit.cli.screen import counted, echo, echo_json, json_option
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
@@ -35,7 +35,7 @@ def _opened(address: LogAddress) -> Iterator[Log]:
 @contextlib.contextmanager
 def _watching(as_json: bool) -> Iterator[Callable[[int], None]]:
     """A line with the entries read so far, on a terminal."""
-    line = SearchLine(quiet=as_json)
+    line = StatusLine(quiet=as_json)
     try:
         yield lambda count: line.show(f"{counted(count, 'entry')} read")
     finally:

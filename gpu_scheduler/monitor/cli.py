@@ -17,7 +17,7 @@ import click
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.metrics_endpoint import metrics_endpoint
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
-from corekit.cli.daemon_command import DaemonCommand
+from corekit.cli.program import DaemonCommand
 from corekit.cli.settings import Option, options_from
 from corekit.errors import invalid
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, find_access

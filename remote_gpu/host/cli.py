@@ -23,7 +23,7 @@ from corekit.aio.process import (
     write_ready,
 )
 from corekit.aio.supervise import until_first
-from corekit.cli.daemon_command import DaemonCommand
+from corekit.cli.program import DaemonCommand
 from corekit.cli.settings import options_from
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import HostId

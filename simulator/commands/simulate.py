@@ -133,7 +133,7 @@ def run_command(
     try:
         outcome, jobs = experiments.simulate(run, seed, policy, progress)
     finally:
-        bar.end()
+        bar.clear()
     if requests is not None:
         output.write_requests(jobs, requests)
     if plots is not None:
@@ -363,7 +363,7 @@ def _experiment(
             points, seeds, workers=workers, progress=lambda done: bar.draw(done, " runs")
         )
     finally:
-        bar.end()
+        bar.clear()
 
 
 def _plot(run: Run, jobs: dict[str, list[Job]], folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from corekit.cli.progress import WaitingLine
+from corekit.cli.progress import StatusLine
 from corekit.cli.screen import echo
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.units import format_duration, format_percent, parse_duration_s
@@ -80,15 +80,20 @@ def _door(text: str) -> Door:
 
 
 async def _allocate(context: CommandContext, ask: Ask) -> AttemptAnswer:
-    line = WaitingLine("ssgm")
+    line, told = StatusLine(), False
 
     def on_wait(why: Explanation, waited_s: float) -> None:
-        line.show(why.sentence, format_duration(waited_s))
+        nonlocal told
+        line.show(f"waiting {format_duration(waited_s)}: {why.sentence}")
+        if not (line.shown or told):  # without a terminal only the first reason
+            echo(f"ssgm: waiting: {why.sentence}", err=True)
+        told = True
 
     try:
         return await allocate(context.client, context.budget, ask, on_wait)
     finally:
-        line.clear()
+        if told:
+            line.clear()
 
 
 _NOT_LIVE = "was not live: it has ended, or never existed"

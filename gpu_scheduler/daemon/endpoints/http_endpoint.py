@@ -25,11 +25,10 @@ from typing import TypeVar
 from aiohttp import web
 
 from corekit.decode import encode, encode_json
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import HTTP_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
 from corekit.metrics import CONTENT_TYPE
 from corekit.net.browsers import foreign_part
-from corekit.net.http_status import STATUS
 from corekit.suggest import did_you_mean
 from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
@@ -300,7 +299,7 @@ async def _errors(
 def _refused(
     error: AppError, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    found = STATUS[error.code] if status is None else status
+    found = HTTP_STATUS[error.code] if status is None else status
     more = dict(headers or {})
     if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
         found, more["WWW-Authenticate"] = 401, "Bearer"

@@ -88,7 +88,7 @@ class Progress:
 
     def end(self) -> None:
         """Remove the bar."""
-        self._bar.end()
+        self._bar.clear()
 
 
 def transfer(
@@ -106,11 +106,11 @@ def transfer(
         nonlocal count
         count += 1
         if line is not None and not quiet:
-            progress.end()
+            progress.clear()
             echo(line(one))
         progress.draw(count, "")
 
     try:
         return for_each(work, things, at_once, done)
     finally:
-        progress.end()
+        progress.clear()

@@ -164,7 +164,7 @@ class Start:
 
     def _end(self) -> None:
         if self._bar is not None:
-            self._bar.end()
+            self._bar.clear()
             self._bar = None
 
 

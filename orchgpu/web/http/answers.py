@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from corekit.decode import encode_json, parse_json
-from corekit.errors import AppError, ErrorCode, invalid
-from corekit.net.http_status import STATUS
+from corekit.errors import HTTP_STATUS, AppError, ErrorCode, invalid
 
 #: A request's JSON: a key, a name and a value.
 BODY_BYTES_MAX = 64 * 1024
@@ -25,7 +24,7 @@ def answered(value: object, status: int = 200) -> web.Response:
 
 def refused(error: AppError, status: int | None = None) -> web.Response:
     """An error as JSON, with the status of its code."""
-    found = STATUS[error.code] if status is None else status
+    found = HTTP_STATUS[error.code] if status is None else status
     headers = dict(_NO_STORE)
     if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
         found = 401

@@ -203,8 +203,8 @@ def test_a_text_is_cut_where_it_matters_least() -> None:
     assert cut("abcdef", 4) == "abc…"
     assert cut("abcdef", 4, "end") == "…def"
     assert cut("abcdef", 4, "both") == "ab…f"
-    assert cut("日本語", 4) == "日…"  # three of four: half a character is none
-    assert cut("日本語", 4, "end") == "…語"
+    assert cut("日本語", 4) == "日 …"  # three of four: half a character is a space
+    assert cut("日本語", 4, "end") == "… 語"
 
 
 # ---------------------------------------------------------------------- tables

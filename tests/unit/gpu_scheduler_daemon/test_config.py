@@ -46,7 +46,7 @@ def test_parameters_come_from_their_table(tmp_path: Path) -> None:
         ('lisen = "x"', "'lisen' is unknown; did you mean 'listen'?"),
         ("zzz = 1", "'zzz' is unknown; known are state"),
         ('[parameters]\npolcy = "fair"', "did you mean 'policy'?"),
-        ("[parameters]\nbypass_max = -1", "bypass_max must be 0 or more"),
+        ("[parameters]\nbypass_max = -1", "bypass_max -1 must lie in 0…"),
         ("[parameters]\nbypass_max = [1]", "bypass_max"),
         ("state = 5", "state must be a string, got 5"),
         ("parameters = 3", "parameters must be a table"),

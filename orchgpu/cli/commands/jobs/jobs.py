@@ -14,7 +14,6 @@ import click
 
 from contract.states import JobState, Reason
 from corekit.budget import Budget
-from corekit.cli.choice import Choice
 from corekit.cli.screen import (
     Line,
     counted,
@@ -24,6 +23,7 @@ from corekit.cli.screen import (
     json_option,
     table_lines,
 )
+from corekit.cli.settings import Choice
 from corekit.cli.table import Column
 from corekit.cli.text import printable
 from corekit.cli.times import shown_time, utc_option

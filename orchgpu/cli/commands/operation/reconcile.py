@@ -10,7 +10,7 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.budget import Budget
-from corekit.cli.progress import SearchLine
+from corekit.cli.progress import StatusLine
 from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.cli.times import shown_time, utc_option
@@ -95,7 +95,7 @@ async def _reconcile(
     """The number of versions listed, and the lost uploads. Each is sent once it is found."""
     listed = 0
     lost: list[Upload] = []
-    line = SearchLine(quiet=as_json)
+    line = StatusLine(quiet=as_json)
     async with (
         SchedulerClient(address, budget=budget, deadline_s=ANSWER_WITHIN_S) as client,
         open_ports() as ports,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from corekit.cli.progress import SearchLine
+from corekit.cli.progress import StatusLine
 from corekit.cli.screen import echo, echo_json, echo_raw, json_option
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
@@ -85,7 +85,7 @@ def command(
     if device_usd_per_hour is not None:
         prices = Prices(device_usd_per_hour=device_usd_per_hour, as_of="given")
     with HistoryReader(history_file(store)) as reader, closing(_Memories(memory_mib)) as memories:
-        line = SearchLine(quiet=as_json)
+        line = StatusLine(quiet=as_json)
         line.show(f"reading the last {since} of {history_file(store)}")
         report = report_of(reader, window, prices=prices, memory_of=memories.of)
         line.clear()
