@@ -22,20 +22,23 @@ from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.credentials.tls import HostTls
-from remote_gpu.host.daemon import Endpoints, HostDaemon
+from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.departure.departure import DrainTable
+from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load
+from remote_gpu.host.devices.excess_table import OnExcess
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
-from remote_gpu.host.gateway.gateway import GatewayLimits
+from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
-from remote_gpu.host.processes.card_checks import CardChecks
-from remote_gpu.host.processes.excess_table import OnExcess
+from remote_gpu.host.parts import Outside, Parts, parts_of
+from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.metrics import host_lines
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
@@ -143,41 +146,36 @@ async def running_host(
         probes = [cpu, *_emulated_probes(settings, table, turns)]
         probe = await _probe(probes, pool, settings, upstream)
         stack.push_async_callback(probe.close)
-        cards = await _checked_cards(settings.budget, nursery, probe)
+        scheduler = Scheduler()
+        cards = CardChecks(settings.budget, nursery, scheduler.report_soon)
+        await cards.first(await probe.devices())
         listeners = _listeners(settings)
         stack.callback(listeners.close)
-        daemon = HostDaemon(
-            table,
-            pool,
-            turns,
-            log,
-            _relays(settings, nursery, sandboxes),
-            probe,
-            _endpoints(settings, listeners),
-            settings.budget,
-            nursery,
-            lambda control: HostLink(
-                upstream.scheduler,
-                host=settings.host,
-                control=control,
-                probe=probe,
-                gateway=advertised(upstream.advertise, listeners.address),
-                budget=settings.budget,
-                access=upstream.access,
-                middlewares=("builtin", *settings.middlewares),
-                ephemeral=settings.ephemeral,
-                digests=pool.offered_digests,
-            ),
-            cards,
-            warm_workers=settings.warm_workers,
-            on_excess=settings.on_excess,
-            registered=registered,
+        outside = Outside(
+            pool=pool,
+            turns=turns,
+            relays=_relays(settings, nursery, sandboxes),
+            memory=probe,
+            cards=cards,
+            endpoints=_endpoints(settings, listeners),
+            scheduler=scheduler,
             tracer=_tracer(stack),
         )
-        _start(daemon, pool, nursery)
-        await stack.enter_async_context(daemon.link)
+        parts = parts_of(
+            Leases(table, log),
+            outside,
+            settings.budget,
+            nursery,
+            warm_workers=settings.warm_workers,
+            on_excess=settings.on_excess,
+        )
+        daemon = HostDaemon(parts, outside, settings.budget, registered)
+        link = _link(settings, upstream, daemon, outside, probe)
+        scheduler.link = link
+        _start(parts, pool, nursery)
+        await stack.enter_async_context(link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
-        yield _running(daemon, nursery)
+        yield _running(parts, link, nursery)
 
 
 def _files(settings: HostSettings) -> HostFiles:
@@ -185,10 +183,31 @@ def _files(settings: HostSettings) -> HostFiles:
     return HostFiles(data=tuple(settings.data.values()), programs=programs)
 
 
-def _start(daemon: HostDaemon[HostLink], pool: WorkerPool, nursery: Nursery) -> None:
-    nursery.start_loop(daemon.gateway.serve, "gateway")
-    nursery.start_loop(daemon.keep_deadlines, "deadlines")
-    nursery.start_loop(daemon.limit_warm_workers, "warm workers")
+def _link(
+    settings: HostSettings,
+    upstream: Upstream,
+    daemon: HostDaemon,
+    outside: Outside,
+    probe: HostProbe,
+) -> HostLink:
+    return HostLink(
+        upstream.scheduler,
+        host=settings.host,
+        control=daemon,
+        probe=probe,
+        gateway=advertised(upstream.advertise, outside.endpoints.listeners.address),
+        budget=settings.budget,
+        access=upstream.access,
+        middlewares=("builtin", *settings.middlewares),
+        ephemeral=settings.ephemeral,
+        digests=outside.pool.offered_digests,
+    )
+
+
+def _start(parts: Parts, pool: WorkerPool, nursery: Nursery) -> None:
+    nursery.start_loop(parts.gateway.serve, "gateway")
+    nursery.start_loop(parts.leases.keep_deadlines, "deadlines")
+    nursery.start_loop(parts.warm.watch, "warm workers")
     nursery.start_loop(pool.watch, "spawner")
 
 
@@ -201,13 +220,13 @@ def _tracer(stack: contextlib.AsyncExitStack) -> Tracer:
     return tracer
 
 
-def _running(daemon: HostDaemon[HostLink], nursery: Nursery) -> RunningHost:
+def _running(parts: Parts, link: HostLink, nursery: Nursery) -> RunningHost:
     return RunningHost(
-        link=daemon.link,
-        leases=daemon,
-        gateway=daemon.gateway.address,
+        link=link,
+        leases=parts.leases,
+        gateway=parts.gateway.address,
         nursery=nursery,
-        metrics_lines=lambda: host_lines(daemon),
+        metrics_lines=lambda: host_lines(link, parts),
     )
 
 
@@ -300,13 +319,6 @@ async def _probe(
             probes.append(probe)
     offer = Offer(pool, KeptContents(settings.state / KEPT_NAME))
     return HostProbe(probes, settings.budget.host_lost_s, offer)
-
-
-async def _checked_cards(budget: Budget, nursery: Nursery, probe: HostProbe) -> CardChecks:
-    """The checks of this host's cards, each of which was checked once."""
-    cards = CardChecks(budget, nursery)
-    await cards.first(await probe.devices())
-    return cards
 
 
 def advertised(settings: tuple[str, int], gateway: str) -> str:

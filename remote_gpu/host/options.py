@@ -9,7 +9,7 @@ from typing import Annotated
 
 from corekit.cli.settings import Option
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE
-from remote_gpu.host.processes.excess_table import OnExcess
+from remote_gpu.host.devices.excess_table import OnExcess
 from remote_gpu.isolation.policy import Setting as Isolation
 from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.operation import BATCH_WAIT_S

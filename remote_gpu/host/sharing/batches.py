@@ -30,7 +30,7 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import Batch, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.sharing.fault_reports import read_fault
+from remote_gpu.host.devices.card_checks import read_fault
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker.control import Start

@@ -22,7 +22,7 @@ from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 from remote_gpu.worker.control import Start
-from tests.unit.remote_gpu.host_parts import install
+from tests.unit.remote_gpu.host.host_parts import install
 
 BATCH = Batch(joins=True, wait_ms=7.0, size_max=8)
 
