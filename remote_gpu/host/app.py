@@ -26,7 +26,6 @@ from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load
-from remote_gpu.host.devices.excess_table import OnExcess
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
@@ -37,6 +36,7 @@ from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
+from remote_gpu.host.options import HostOptions
 from remote_gpu.host.parts import Outside, Parts, parts_of
 from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.metrics import host_lines
@@ -44,14 +44,14 @@ from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.isolation.machine import find_policy
 from remote_gpu.isolation.places import HostFiles
-from remote_gpu.isolation.policy import Policy, Setting
+from remote_gpu.isolation.policy import Policy
 from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.wire.uses import DATA, PROGRAMS
-from remote_gpu.worker.cards.card import CardSettings
-from remote_gpu.worker.operation import BATCH_WAIT_S
+from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +63,9 @@ SERVERS_NAME = "servers"  #: in the state folder: one folder for each server tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """The options of `gpud`."""
+    """The options of `gpud`, and what was read of them and checked."""
 
-    host: HostId
-    state: Path  #: folder for the lease log; created when absent
+    options: HostOptions
     cpu: CpuSettings
     budget: Budget
     listen_address: str = "127.0.0.1"
@@ -76,20 +75,23 @@ class HostSettings:
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
-    batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
-    cards: CardSettings = field(default_factory=CardSettings)  #: for each card of a lease
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
     )  #: devices that those servers can see
     emulated: EmulatedDevices | None = None
-    ephemeral: bool = False  #: the scheduler forgets this host some time after it is gone
     tls: HostTls | None = None
-    warm_workers: bool = True  #: workers may outlive their leases
-    on_excess: OnExcess = OnExcess.END  #: of a lease's memory on a card
-    isolation: Setting = Setting.AUTO
     descriptors: int = DESCRIPTORS_MAX  #: that this process may have
     secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
+
+    @property
+    def host(self) -> HostId:
+        return HostId(self.options.host_id)
+
+    @property
+    def state(self) -> Path:
+        """The folder for the lease log; created when absent."""
+        return self.options.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ async def running_host(
         log = _log(settings.state)
         stack.callback(log.close)
         policy = find_policy(
-            settings.isolation,
+            settings.options.isolation,
             _files(settings),
             secret=(settings.state, *settings.secret_files),
             kept=settings.state / KEPT_NAME,
@@ -166,8 +168,8 @@ async def running_host(
             outside,
             settings.budget,
             nursery,
-            warm_workers=settings.warm_workers,
-            on_excess=settings.on_excess,
+            warm_workers=settings.options.warm_workers,
+            on_excess=settings.options.on_memory_excess,
         )
         daemon = HostDaemon(parts, outside, settings.budget, registered)
         link = _link(settings, upstream, daemon, outside, probe)
@@ -199,7 +201,7 @@ def _link(
         budget=settings.budget,
         access=upstream.access,
         middlewares=("builtin", *settings.middlewares),
-        ephemeral=settings.ephemeral,
+        ephemeral=settings.options.ephemeral,
         digests=outside.pool.offered_digests,
     )
 
@@ -233,22 +235,22 @@ def _running(parts: Parts, link: HostLink, nursery: Nursery) -> RunningHost:
 async def _pool(
     settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: Policy
 ) -> WorkerPool:
-    return WorkerPool(
-        settings.data,
-        (settings.state / KEPT_NAME).resolve(),
-        settings.cpu.cpus,
-        settings.operations,
-        settings.budget,
-        nursery,
-        settings.tls,
-        settings.programs,
-        settings.batch_wait_s,
-        sandboxes,
-        policy,
-        settings.emulated,
-        settings.cards,
-        await asyncio.to_thread(_digests, settings),
+    emulated, tls = settings.emulated, settings.tls
+    workers = WorkerSettings(
+        kept=(settings.state / KEPT_NAME).resolve(),
+        options=settings.options.of_workers,
+        data=dict(settings.data),
+        operations=settings.operations,
+        programs=dict(settings.programs),
+        digests=await asyncio.to_thread(_digests, settings),
+        policy=policy,
+        cpus=tuple(settings.cpu.cpus),
+        handshake_s=settings.budget.handshake_s,
+        tls=None if tls is None else (tls.certificate, tls.key),
+        emulation=Emulation(devices=()) if emulated is None else emulated.emulation,
+        emulated=() if emulated is None else tuple(emulated.by_id),
     )
+    return WorkerPool(workers, settings.budget, nursery, sandboxes)
 
 
 def _digests(settings: HostSettings) -> dict[str, dict[str, str]]:

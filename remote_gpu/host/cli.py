@@ -52,7 +52,6 @@ from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, Wat
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.isolation.privileges import make_undumpable, take
 from remote_gpu.middleware import names
-from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.programs.programs import Program, parse_program
 from remote_gpu.worker.registry import installed
 
@@ -108,7 +107,7 @@ def main(options: HostOptions) -> None:
         )
         settings = _settings(options, listen, public[0])
         settings = replace(settings, descriptors=raise_descriptor_limit())
-        asyncio.run(_serve(settings, upstream, options))
+        asyncio.run(_serve(settings, upstream))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
@@ -131,8 +130,7 @@ def _settings(
     """The checked settings. Raises INVALID, naming the option."""
     host, memory = HostId(options.host_id), options.memory_mib
     return HostSettings(
-        host=host,
-        state=options.state,
+        options=options,
         cpu=CpuSettings(
             host=host,
             cpus=parse_cpus(options.cpus),
@@ -147,20 +145,15 @@ def _settings(
         data=_data(options.data),
         operations=_operations(options.operation),
         programs=_programs(options.program),
-        batch_wait_s=options.batch_wait_ms / 1000,
-        cards=CardSettings(call_s=options.card_call_s, pinned_bytes=options.pinned_mib << 20),
-        warm_workers=options.warm_workers,
-        on_excess=options.on_memory_excess,
         middlewares=_middlewares(options.middleware),
         emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
-        isolation=options.isolation,
         secret_files=_secret_files(options.key_file),
-        ephemeral=options.ephemeral,
     )
 
 
-async def _serve(settings: HostSettings, upstream: Upstream, options: HostOptions) -> None:
+async def _serve(settings: HostSettings, upstream: Upstream) -> None:
+    options = settings.options
     drain_s = settings.budget.host_drain_s if options.drain_s is None else options.drain_s
     departure = Departure(settings.budget, drain_s)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -122,8 +122,9 @@ def _serve(
         taint=Taint(stream, limit),
         batch_items_max=start.batch_items_max,
     )
-    if start.batch_wait_s is not None:
-        context = dataclasses.replace(context, batch_wait_s=start.batch_wait_s)
+    if start.batch_wait_ms is not None:
+        options = dataclasses.replace(context.options, batch_wait_ms=start.batch_wait_ms)
+        context = dataclasses.replace(context, options=options)
     _Process(stream, registry, context, lanes, limit, start).serve()
 
 
@@ -209,7 +210,7 @@ class _Process:
     def _card(self, device: int) -> Card:
         if device not in self._cards:
             self._cards[device] = Card(
-                self._context.cards,
+                self._context.options,
                 self._start.context_bytes.get(str(device), 0),
                 lambda reason: control.send(self._stream, {"fault": [device, reason]}),
             )

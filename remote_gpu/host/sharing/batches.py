@@ -247,7 +247,7 @@ def _start_of_batch(start: Start, lease: LeaseId, batch: Batch) -> Start:
         start,
         lease=lease,
         joins=False,
-        batch_wait_s=batch.wait_ms / 1000,
+        batch_wait_ms=batch.wait_ms,
         batch_items_max=batch.size_max,
     )
 

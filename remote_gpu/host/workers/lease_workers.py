@@ -207,5 +207,5 @@ class LeaseWorkers:
             kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
             warm=install.workload is not None,
             context_bytes={str(one.index): self._cards.context_bytes(one.device) for one in cards},
-            pinned_bytes=self._pool.pinned_bytes * len(cards),
+            pinned_bytes=(self._pool.settings.options.pinned_mib << 20) * len(cards),
         )

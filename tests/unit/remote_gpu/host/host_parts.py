@@ -27,6 +27,7 @@ from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.middleware import VisibleDevices
+from remote_gpu.worker.settings import WorkerSettings
 
 D0 = DeviceId("d0")
 
@@ -125,7 +126,7 @@ def host_daemon(
         scheduler, leases = Scheduler(), Leases(LeaseTable(memory_mib, 30.0), log)
         scheduler.link = reports = Reports()
         outside = Outside(
-            pool=WorkerPool({}, folder, (), (), budget, nursery),
+            pool=WorkerPool(WorkerSettings(kept=folder), budget, nursery),
             turns=Turns({}),
             relays=Relays({}, folder / "servers", budget, nursery, VisibleDevices()),
             memory=card or Card(),

@@ -142,7 +142,7 @@ async def test_leases_of_a_tenant_share_a_process_and_end_it_with_the_last() -> 
         assert len(w.started) == 1
         assert batch.start is not None
         assert batch.start.memory_bytes == 50 << 20
-        assert (batch.start.batch_wait_s, batch.start.batch_items_max) == (0.007, 8)
+        assert (batch.start.batch_wait_ms, batch.start.batch_items_max) == (7, 8)
         leaving = asyncio.create_task(w.leave(first.lease))
         meta, _ = await batch.next("leave")
         assert meta == {"leave": first.lease}
