@@ -214,7 +214,6 @@ def _start(parts: Parts, pool: WorkerPool, nursery: Nursery) -> None:
 
 
 def _tracer(stack: contextlib.AsyncExitStack) -> Tracer:
-    """The tracer by the environment, closed when everything after it is."""
     tracer = tracer_from(os.environ, "gpud")
     take(SECRETS)
     if tracer.enabled:
@@ -309,7 +308,6 @@ def _emulated_probes(settings: HostSettings, table: LeaseTable, turns: Turns) ->
 async def _probe(
     probes: list[Probe], pool: WorkerPool, settings: HostSettings, upstream: Upstream
 ) -> HostProbe:
-    """The CPU, emulated devices, and the devices of each driver that answers here."""
     for driver in upstream.drivers:
         probe = probe_of(driver, settings.host, settings.budget.probe_answer_s)
         try:

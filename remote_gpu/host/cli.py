@@ -41,10 +41,13 @@ from gpu_scheduler.data_names import is_data_name
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.departure.departure import Departure
-from remote_gpu.host.departure.metadata import InstanceMetadata, endpoint_of, is_on_ec2
-from remote_gpu.host.departure.metadata_notices import ITEMS
-from remote_gpu.host.departure.metadata_watch import MetadataWatch
-from remote_gpu.host.departure.notices import Source
+from remote_gpu.host.departure.metadata import (
+    InstanceMetadata,
+    MetadataWatch,
+    endpoint_of,
+    is_on_ec2,
+)
+from remote_gpu.host.departure.notices import ITEMS, Source
 from remote_gpu.host.devices.emulation import EmulatedDevices
 from remote_gpu.host.devices.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.environment import MPS_DIRECTORY
@@ -202,7 +205,6 @@ async def _until_over(
 
 
 def _hide() -> None:
-    """Hide the memory and the initial environment from other processes of this user."""
     try:
         make_undumpable()
     except OSError as error:
@@ -230,7 +232,6 @@ def _secret_files(key_file: Path | None) -> tuple[Path, ...]:
 
 
 def _use_mps(folder: Path | None) -> None:
-    """Make all programs that gpud starts clients of this MPS."""
     if folder is not None:
         if not (folder / "control").exists():
             text = f"no MPS control daemon listens in {folder}: start nvidia-cuda-mps-control"

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import BufferLike, Meta
-from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
+from remote_gpu.wire.uses import DATA, HOST_KINDS, PROGRAMS, Uses
 from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
@@ -25,7 +25,6 @@ from remote_gpu.worker.settings import WITHOUT_HOST, WorkerOptions
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.store.resources import Resources
 from remote_gpu.worker.turns import Gate, Loads
-from remote_gpu.worker.uses import LaneUses
 
 T = TypeVar("T")
 
@@ -56,6 +55,29 @@ class Limits:
         if (total := sum(sizes)) > self.input_bytes_max:
             message = f"{name} takes {self.input_bytes_max} bytes of input, not {total}"
             raise OpFailed(OpCode.E2BIG, message)
+
+
+class LaneUses:
+    """The data sets and programs of the host that the calls of one lane used, for answers; each is
+    reported once. Not thread-safe: a lane has one thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, str]] = {kind: {} for kind in HOST_KINDS}
+        self._new: dict[str, dict[str, str]] = {}
+
+    def add(self, kind: str, name: str, sha256: str) -> None:
+        """A call used this content; "" = its digest is not known, unless an earlier call knew."""
+        known = self._known[kind].get(name)
+        if known is None or sha256 not in ("", known):
+            self._known[kind][name] = sha256
+            self._new.setdefault(kind, {})[name] = sha256
+
+    def take(self) -> Uses | None:
+        """The uses that no answer has had yet; None without any."""
+        if not self._new:
+            return None
+        new, self._new = self._new, {}
+        return new
 
 
 class Warm:

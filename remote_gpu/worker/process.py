@@ -296,7 +296,6 @@ def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, in
 
 
 def _batches(start: control.Start, stream: socket.socket) -> dict[int, BatchLanes]:
-    """The connections to the batch process of each device of a lease that joins."""
     indices = map(int, start.devices) if start.joins else ()
     return {index: BatchLanes(partial(control.send, stream, {"join": index})) for index in indices}
 
@@ -304,8 +303,6 @@ def _batches(start: control.Start, stream: socket.socket) -> dict[int, BatchLane
 def _ended(
     stream: socket.socket, number: int, callers: Callers, caller: Caller | None
 ) -> Callable[[], None]:
-    """The function that reports the end of a lane."""
-
     def ended() -> None:
         if caller is not None:
             callers.exit(caller)

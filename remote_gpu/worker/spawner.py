@@ -146,7 +146,6 @@ def _serve(
     lanes: LaneSettings,
     fork: Callable[[], int],
 ) -> None:
-    """Fork a worker for each request until gpud is gone."""
     # only now: drivers that are tried before start programs and wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
     while (received := control.receive(stream)) is not None:

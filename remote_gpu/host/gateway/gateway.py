@@ -135,7 +135,6 @@ class Gateway:
             self._begin_soon()
 
     def _begin_soon(self) -> None:
-        """Serve one portion of the connections that wait in each iteration of the loop."""
         if not self._begins and len(self._arrivals):
             self._begins = True
             asyncio.get_running_loop().call_soon(self._begin)
@@ -305,7 +304,6 @@ class Gateway:
         return entry is None or entry.phase is not Phase.QUEUED
 
     async def _hold(self, peer: Peer, lease: LeaseId, nonce: str) -> None:
-        """Answer the messages of a session until it closes."""
         leases, silence_s = self._leases, self._budget.session_silence_s
         while True:
             meta = await peer.receive(SESSION, 2 * silence_s)

@@ -149,7 +149,6 @@ class Batches:
     async def _connect(
         self, process: _Process, install: Install, share: Share, worker: Worker
     ) -> None:
-        """Give both ends of a new connection to the two workers."""
         batch = await asyncio.shield(process.task)
         if install.lease not in process.shares:  # it has ended meanwhile
             return
@@ -198,7 +197,6 @@ class Batches:
             self._weigh(process, worker)
 
     def _weigh(self, process: _Process, worker: Worker) -> None:
-        """Set its share of the device to what its leases have together."""
         share = process.share
         self._turns.join(process.id, [share], worker)
         self._turns.resize(process.id, share.compute_limit_pct)
@@ -242,7 +240,6 @@ class Batches:
 
 
 def _start_of_batch(start: Start, lease: LeaseId, batch: Batch) -> Start:
-    """The first message to a batch process."""
     return dataclasses.replace(
         start,
         lease=lease,

@@ -303,7 +303,6 @@ def _missing_mib() -> int:
 
 
 def _about(kept: WarmWorker) -> dict[str, object]:
-    """The fields of a line in gpud's log."""
     return {
         "warm": kept.id,
         "tenant": kept.tenant,

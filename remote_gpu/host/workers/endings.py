@@ -47,7 +47,6 @@ class Endings:
         return {device: fault for found in self._faults.values() for device, fault in found.items()}
 
     def of_lease(self, lease: LeaseId) -> Ended:
-        """A lease that ends."""
         return Ended(
             name=lease,
             is_lease=True,
@@ -56,7 +55,6 @@ class Endings:
         )
 
     def of_warm(self, worker: WarmWorker) -> Ended:
-        """A warm worker that ends."""
         return Ended(
             name=worker.id, is_lease=False, devices=tuple(worker.memory_mib), cards=worker.cards
         )

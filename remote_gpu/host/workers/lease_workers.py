@@ -109,7 +109,6 @@ class LeaseWorkers:
         return self._loading.get(lease)
 
     def _loading_with(self, lease: LeaseId, worker: Worker) -> Loading:
-        """The loads of the lease's ended workers and of this one."""
         ended = self._ended_loading.get(lease, Loading(0.0, 0))
         return Loading(ended.seconds + worker.loading_s, ended.size_bytes + worker.loaded_bytes)
 

@@ -173,3 +173,16 @@ class Card:
                 return
             self._reported = True
         self._report(reason)
+
+
+def visible_ordinal(device: str) -> int:
+    """The number of a device among those that CUDA numbers in this process; "" = the first.
+
+    `device`: the driver's id (`GPU-…`, `MIG-…`). Raises OpFailed(ENODEV) for one that is hidden.
+    """
+    visible = [item.strip() for item in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if device in visible:
+        return visible.index(device)
+    if device and any(visible):
+        raise OpFailed(OpCode.ENODEV, f"{device} is not among the devices of this process")
+    return 0
