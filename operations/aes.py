@@ -103,7 +103,6 @@ def _inverse(substitution: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _product(a: int, b: int) -> int:
-    """The product in AES's field."""
     product = 0
     while b:
         if b & 1:

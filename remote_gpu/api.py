@@ -32,8 +32,7 @@ from remote_gpu.worker.arguments import (
 )
 from remote_gpu.worker.backends.base import Backend, Bound, DeviceMemory, Program
 from remote_gpu.worker.backends.calls import Call, calls_of
-from remote_gpu.worker.backends.ordinals import visible_ordinal
-from remote_gpu.worker.cards.card import Card
+from remote_gpu.worker.cards.card import Card, visible_ordinal
 from remote_gpu.worker.joining import Caller, registered_model
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Operation, Outcome

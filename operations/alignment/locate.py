@@ -128,7 +128,6 @@ def _number(length: int, width: int) -> type[np.int16] | type[np.int32]:
 
 
 def _padded(sequences: Sequence[Codes]) -> Codes:
-    """The sequences as rows, padded to the longest."""
     table = np.full((len(sequences), max(map(len, sequences))), _PADDING, dtype=np.uint8)
     for row, sequence in zip(table, sequences, strict=True):
         row[: len(sequence)] = sequence

@@ -124,7 +124,6 @@ class Scanner:
         self._resident.close()
 
     def _scores(self, query: Codes) -> Numbers:
-        """The scores of every slot."""
         if self._vectors:
             groups = np.arange(len(self._packed.columns), dtype=np.int32)
             found, limit, together = self._scan(query, groups, lanes=GROUP), LIMIT, GROUP

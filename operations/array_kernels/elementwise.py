@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from operations.array_kernels.types import C_TYPES, computed_as, heading
-from operations.numpy_arrays import Array
+from operations.numpy_arrays import C_TYPES, Array, computed_as, heading
 from remote_gpu.api import Call, Scalar
 
 _GROUP = 256

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from operations.array_kernels.types import C_TYPES, heading
-from operations.numpy_arrays import Array
+from operations.numpy_arrays import C_TYPES, Array, heading
 from remote_gpu.api import Bound, Call, DeviceMemory, Scalar
 
 _GROUP = 256

@@ -213,7 +213,6 @@ def charged(calls: Sequence[tuple[Caller | None, int]]) -> Iterator[None]:
 
 
 def _withdraw(call: _Call) -> None:
-    """End a call whose lease has ended."""
     call.error = OpFailed(OpCode.EIO, "the lease of the call has ended")
     call.done = True
 

@@ -239,7 +239,7 @@ def run_joined(
         outputs,
         context.turn_of_batch,
         context.quota.held,
-        context.batch_wait_s,
+        context.options.batch_wait_ms / 1000,
         context.caller,
         context.batch_items_max,
     )

@@ -90,7 +90,6 @@ def _rewrite_signature(tokens: Sequence[Token], start: int, texts: list[str]) ->
 
 
 def _parts(tokens: Sequence[Token], opening: int, closing: int) -> Iterator[list[int]]:
-    """The token positions of each parameter's words."""
     part: list[int] = []
     for at in range(opening + 1, closing + 1):
         if tokens[at].sort is Sort.WORD or tokens[at].text == "*":
@@ -101,7 +100,6 @@ def _parts(tokens: Sequence[Token], opening: int, closing: int) -> Iterator[list
 
 
 def _closing(tokens: Sequence[Token], at: int) -> int:
-    """The position of the parenthesis that closes the next one."""
     depth, opened = 0, False
     while not opened or depth:
         text = tokens[at].text
@@ -112,7 +110,6 @@ def _closing(tokens: Sequence[Token], at: int) -> int:
 
 
 def _is_pointer(tokens: Sequence[Token], at: int) -> bool:
-    """Whether the declaration after an address space is a pointer."""
     for token in tokens[at + 1 : at + 1 + _DECLARATION_TOKENS_MAX]:
         if token.text in ("*", ")", "("):
             return True

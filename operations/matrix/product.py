@@ -136,7 +136,6 @@ class Kernel:
     sizes: Callable[[int, int], Sizes]  #: for an m×n result
 
     def prepare(self, backend: Backend, quota: Quota) -> Bind:
-        """Build the kernel."""
         del quota
         program: Program = backend.build(self.source)
 

@@ -222,7 +222,6 @@ def _arrays(args: Arguments, inputs: Sequence[memoryview]) -> list[Array]:
 
 
 def _result_type(function: Function, arrays: Sequence[Array]) -> np.dtype[np.generic]:
-    """numpy's type of the function's result."""
     return np.asarray(function(*(np.ones(1, array.dtype) for array in arrays))).dtype
 
 

@@ -119,7 +119,6 @@ class SequenceSearch(CpuOperation):
         return values, ["".join(lines).encode()]
 
     def _scores(self, context: Context, database: Database) -> Scores:
-        """The function that scores a query against every subject."""
         del context
         return database.scores
 

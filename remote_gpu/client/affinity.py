@@ -48,7 +48,6 @@ class Affinity:
         return chosen
 
     def end(self, device: int) -> None:
-        """End a run."""
         self._runs[device] -= 1
 
     def refuse(self, device: int, graph: str) -> bool:
@@ -60,6 +59,5 @@ class Affinity:
         return [device for device in self._runs if (device, graph) not in self._refused]
 
     def _score(self, device: int, loaded: bool, loads: Mapping[int, Load]) -> float:
-        """Runs to wait for, the own one included."""
         waits = (self._runs[device] + 1) * loads.get(device, Load()).slowdown
         return waits if loaded else waits + PENALTY_RUNS

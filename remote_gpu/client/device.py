@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.resources import Resource
-from remote_gpu.client.transport.handshake import Carrier, open_connection
+from remote_gpu.client.transport.handshake import ANSWER_S, Carrier, open_connection
 from remote_gpu.client.transport.prompt import PromptSocket
-from remote_gpu.client.transport.timing import ANSWER_S
 from remote_gpu.client.uses import uses_file
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo
@@ -311,7 +310,6 @@ class Lane(Device):
         return self._gone
 
     def _last_error(self) -> str:
-        """The worker's last error frame, if it is still to be read."""
         with contextlib.suppress(OSError, WireError):
             if (received := self._channel.receive()) is not None:
                 return _error_of(received[1])

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-from remote_gpu.client.transport.handshake import Carrier, open_connection, tune
+from remote_gpu.client.transport.handshake import RELAY_S, Carrier, open_connection, tune
 from remote_gpu.client.transport.readiness import readable
 from remote_gpu.client.transport.relay import Relay
-from remote_gpu.client.transport.timing import RELAY_S
 from remote_gpu.wire.connection import Access, HostAccess
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Role
@@ -119,7 +118,6 @@ class Forwarder:
         self._listeners.clear()
 
     def _take(self, stream: socket.socket, host: HostAccess, number: int) -> None:
-        """Relay one client's connection by its own threads."""
         with self._lock:
             full = self._waiting + len(self._relays) >= CONNECTIONS_MAX
             self._waiting += not full

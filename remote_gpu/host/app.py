@@ -22,33 +22,36 @@ from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.credentials.tls import HostTls
-from remote_gpu.host.daemon import Endpoints, HostDaemon
+from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.departure.departure import DrainTable
+from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
-from remote_gpu.host.gateway.gateway import GatewayLimits
+from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
-from remote_gpu.host.processes.card_checks import CardChecks
-from remote_gpu.host.processes.excess_table import OnExcess
+from remote_gpu.host.options import HostOptions
+from remote_gpu.host.parts import Outside, Parts, parts_of
+from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.metrics import host_lines
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.isolation.machine import find_policy
 from remote_gpu.isolation.places import HostFiles
-from remote_gpu.isolation.policy import Policy, Setting
+from remote_gpu.isolation.policy import Policy
 from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.wire.uses import DATA, PROGRAMS
-from remote_gpu.worker.cards.card import CardSettings
-from remote_gpu.worker.operation import BATCH_WAIT_S
+from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +63,9 @@ SERVERS_NAME = "servers"  #: in the state folder: one folder for each server tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """The options of `gpud`."""
+    """The options of `gpud`, and what was read of them and checked."""
 
-    host: HostId
-    state: Path  #: folder for the lease log; created when absent
+    options: HostOptions
     cpu: CpuSettings
     budget: Budget
     listen_address: str = "127.0.0.1"
@@ -73,20 +75,23 @@ class HostSettings:
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
-    batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
-    cards: CardSettings = field(default_factory=CardSettings)  #: for each card of a lease
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
     )  #: devices that those servers can see
     emulated: EmulatedDevices | None = None
-    ephemeral: bool = False  #: the scheduler forgets this host some time after it is gone
     tls: HostTls | None = None
-    warm_workers: bool = True  #: workers may outlive their leases
-    on_excess: OnExcess = OnExcess.END  #: of a lease's memory on a card
-    isolation: Setting = Setting.AUTO
     descriptors: int = DESCRIPTORS_MAX  #: that this process may have
     secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
+
+    @property
+    def host(self) -> HostId:
+        return HostId(self.options.host_id)
+
+    @property
+    def state(self) -> Path:
+        """The folder for the lease log; created when absent."""
+        return self.options.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +128,7 @@ async def running_host(
         log = _log(settings.state)
         stack.callback(log.close)
         policy = find_policy(
-            settings.isolation,
+            settings.options.isolation,
             _files(settings),
             secret=(settings.state, *settings.secret_files),
             kept=settings.state / KEPT_NAME,
@@ -143,41 +148,36 @@ async def running_host(
         probes = [cpu, *_emulated_probes(settings, table, turns)]
         probe = await _probe(probes, pool, settings, upstream)
         stack.push_async_callback(probe.close)
-        cards = await _checked_cards(settings.budget, nursery, probe)
+        scheduler = Scheduler()
+        cards = CardChecks(settings.budget, nursery, scheduler.report_soon)
+        await cards.first(await probe.devices())
         listeners = _listeners(settings)
         stack.callback(listeners.close)
-        daemon = HostDaemon(
-            table,
-            pool,
-            turns,
-            log,
-            _relays(settings, nursery, sandboxes),
-            probe,
-            _endpoints(settings, listeners),
-            settings.budget,
-            nursery,
-            lambda control: HostLink(
-                upstream.scheduler,
-                host=settings.host,
-                control=control,
-                probe=probe,
-                gateway=advertised(upstream.advertise, listeners.address),
-                budget=settings.budget,
-                access=upstream.access,
-                middlewares=("builtin", *settings.middlewares),
-                ephemeral=settings.ephemeral,
-                digests=pool.offered_digests,
-            ),
-            cards,
-            warm_workers=settings.warm_workers,
-            on_excess=settings.on_excess,
-            registered=registered,
+        outside = Outside(
+            pool=pool,
+            turns=turns,
+            relays=_relays(settings, nursery, sandboxes),
+            memory=probe,
+            cards=cards,
+            endpoints=_endpoints(settings, listeners),
+            scheduler=scheduler,
             tracer=_tracer(stack),
         )
-        _start(daemon, pool, nursery)
-        await stack.enter_async_context(daemon.link)
+        parts = parts_of(
+            Leases(table, log),
+            outside,
+            settings.budget,
+            nursery,
+            warm_workers=settings.options.warm_workers,
+            on_excess=settings.options.on_memory_excess,
+        )
+        daemon = HostDaemon(parts, outside, settings.budget, registered)
+        link = _link(settings, upstream, daemon, outside, probe)
+        scheduler.link = link
+        _start(parts, pool, nursery)
+        await stack.enter_async_context(link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
-        yield _running(daemon, nursery)
+        yield _running(parts, link, nursery)
 
 
 def _files(settings: HostSettings) -> HostFiles:
@@ -185,15 +185,35 @@ def _files(settings: HostSettings) -> HostFiles:
     return HostFiles(data=tuple(settings.data.values()), programs=programs)
 
 
-def _start(daemon: HostDaemon[HostLink], pool: WorkerPool, nursery: Nursery) -> None:
-    nursery.start_loop(daemon.gateway.serve, "gateway")
-    nursery.start_loop(daemon.keep_deadlines, "deadlines")
-    nursery.start_loop(daemon.limit_warm_workers, "warm workers")
+def _link(
+    settings: HostSettings,
+    upstream: Upstream,
+    daemon: HostDaemon,
+    outside: Outside,
+    probe: HostProbe,
+) -> HostLink:
+    return HostLink(
+        upstream.scheduler,
+        host=settings.host,
+        control=daemon,
+        probe=probe,
+        gateway=advertised(upstream.advertise, outside.endpoints.listeners.address),
+        budget=settings.budget,
+        access=upstream.access,
+        middlewares=("builtin", *settings.middlewares),
+        ephemeral=settings.options.ephemeral,
+        digests=outside.pool.offered_digests,
+    )
+
+
+def _start(parts: Parts, pool: WorkerPool, nursery: Nursery) -> None:
+    nursery.start_loop(parts.gateway.serve, "gateway")
+    nursery.start_loop(parts.leases.keep_deadlines, "deadlines")
+    nursery.start_loop(parts.warm.watch, "warm workers")
     nursery.start_loop(pool.watch, "spawner")
 
 
 def _tracer(stack: contextlib.AsyncExitStack) -> Tracer:
-    """The tracer by the environment, closed when everything after it is."""
     tracer = tracer_from(os.environ, "gpud")
     take(SECRETS)
     if tracer.enabled:
@@ -201,35 +221,35 @@ def _tracer(stack: contextlib.AsyncExitStack) -> Tracer:
     return tracer
 
 
-def _running(daemon: HostDaemon[HostLink], nursery: Nursery) -> RunningHost:
+def _running(parts: Parts, link: HostLink, nursery: Nursery) -> RunningHost:
     return RunningHost(
-        link=daemon.link,
-        leases=daemon,
-        gateway=daemon.gateway.address,
+        link=link,
+        leases=parts.leases,
+        gateway=parts.gateway.address,
         nursery=nursery,
-        metrics_lines=lambda: host_lines(daemon),
+        metrics_lines=lambda: host_lines(link, parts),
     )
 
 
 async def _pool(
     settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: Policy
 ) -> WorkerPool:
-    return WorkerPool(
-        settings.data,
-        (settings.state / KEPT_NAME).resolve(),
-        settings.cpu.cpus,
-        settings.operations,
-        settings.budget,
-        nursery,
-        settings.tls,
-        settings.programs,
-        settings.batch_wait_s,
-        sandboxes,
-        policy,
-        settings.emulated,
-        settings.cards,
-        await asyncio.to_thread(_digests, settings),
+    emulated, tls = settings.emulated, settings.tls
+    workers = WorkerSettings(
+        kept=(settings.state / KEPT_NAME).resolve(),
+        options=settings.options.of_workers,
+        data=dict(settings.data),
+        operations=settings.operations,
+        programs=dict(settings.programs),
+        digests=await asyncio.to_thread(_digests, settings),
+        policy=policy,
+        cpus=tuple(settings.cpu.cpus),
+        handshake_s=settings.budget.handshake_s,
+        tls=None if tls is None else (tls.certificate, tls.key),
+        emulation=Emulation(devices=()) if emulated is None else emulated.emulation,
+        emulated=() if emulated is None else tuple(emulated.by_id),
     )
+    return WorkerPool(workers, settings.budget, nursery, sandboxes)
 
 
 def _digests(settings: HostSettings) -> dict[str, dict[str, str]]:
@@ -288,7 +308,6 @@ def _emulated_probes(settings: HostSettings, table: LeaseTable, turns: Turns) ->
 async def _probe(
     probes: list[Probe], pool: WorkerPool, settings: HostSettings, upstream: Upstream
 ) -> HostProbe:
-    """The CPU, emulated devices, and the devices of each driver that answers here."""
     for driver in upstream.drivers:
         probe = probe_of(driver, settings.host, settings.budget.probe_answer_s)
         try:
@@ -300,13 +319,6 @@ async def _probe(
             probes.append(probe)
     offer = Offer(pool, KeptContents(settings.state / KEPT_NAME))
     return HostProbe(probes, settings.budget.host_lost_s, offer)
-
-
-async def _checked_cards(budget: Budget, nursery: Nursery, probe: HostProbe) -> CardChecks:
-    """The checks of this host's cards, each of which was checked once."""
-    cards = CardChecks(budget, nursery)
-    await cards.first(await probe.devices())
-    return cards
 
 
 def advertised(settings: tuple[str, int], gateway: str) -> str:

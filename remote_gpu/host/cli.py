@@ -41,10 +41,13 @@ from gpu_scheduler.data_names import is_data_name
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.departure.departure import Departure
-from remote_gpu.host.departure.metadata import InstanceMetadata, endpoint_of, is_on_ec2
-from remote_gpu.host.departure.metadata_notices import ITEMS
-from remote_gpu.host.departure.metadata_watch import MetadataWatch
-from remote_gpu.host.departure.notices import Source
+from remote_gpu.host.departure.metadata import (
+    InstanceMetadata,
+    MetadataWatch,
+    endpoint_of,
+    is_on_ec2,
+)
+from remote_gpu.host.departure.notices import ITEMS, Source
 from remote_gpu.host.devices.emulation import EmulatedDevices
 from remote_gpu.host.devices.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.environment import MPS_DIRECTORY
@@ -52,7 +55,6 @@ from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, Wat
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.isolation.privileges import make_undumpable, take
 from remote_gpu.middleware import names
-from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.programs.programs import Program, parse_program
 from remote_gpu.worker.registry import installed
 
@@ -108,7 +110,7 @@ def main(options: HostOptions) -> None:
         )
         settings = _settings(options, listen, public[0])
         settings = replace(settings, descriptors=raise_descriptor_limit())
-        asyncio.run(_serve(settings, upstream, options))
+        asyncio.run(_serve(settings, upstream))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
@@ -131,8 +133,7 @@ def _settings(
     """The checked settings. Raises INVALID, naming the option."""
     host, memory = HostId(options.host_id), options.memory_mib
     return HostSettings(
-        host=host,
-        state=options.state,
+        options=options,
         cpu=CpuSettings(
             host=host,
             cpus=parse_cpus(options.cpus),
@@ -147,20 +148,15 @@ def _settings(
         data=_data(options.data),
         operations=_operations(options.operation),
         programs=_programs(options.program),
-        batch_wait_s=options.batch_wait_ms / 1000,
-        cards=CardSettings(call_s=options.card_call_s, pinned_bytes=options.pinned_mib << 20),
-        warm_workers=options.warm_workers,
-        on_excess=options.on_memory_excess,
         middlewares=_middlewares(options.middleware),
         emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
-        isolation=options.isolation,
         secret_files=_secret_files(options.key_file),
-        ephemeral=options.ephemeral,
     )
 
 
-async def _serve(settings: HostSettings, upstream: Upstream, options: HostOptions) -> None:
+async def _serve(settings: HostSettings, upstream: Upstream) -> None:
+    options = settings.options
     drain_s = settings.budget.host_drain_s if options.drain_s is None else options.drain_s
     departure = Departure(settings.budget, drain_s)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -209,7 +205,6 @@ async def _until_over(
 
 
 def _hide() -> None:
-    """Hide the memory and the initial environment from other processes of this user."""
     try:
         make_undumpable()
     except OSError as error:
@@ -237,7 +232,6 @@ def _secret_files(key_file: Path | None) -> tuple[Path, ...]:
 
 
 def _use_mps(folder: Path | None) -> None:
-    """Make all programs that gpud starts clients of this MPS."""
     if folder is not None:
         if not (folder / "control").exists():
             text = f"no MPS control daemon listens in {folder}: start nvidia-cuda-mps-control"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from corekit.cli.settings import Option
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE
-from remote_gpu.host.processes.excess_table import OnExcess
+from remote_gpu.host.devices.excess_table import OnExcess
 from remote_gpu.isolation.policy import Setting as Isolation
-from remote_gpu.worker.cards.card import CardSettings
-from remote_gpu.worker.operation import BATCH_WAIT_S
+from remote_gpu.worker.settings import WorkerOptions
 
 
 class OpenClDevices(StrEnum):
@@ -38,9 +37,9 @@ class OnRebalance(StrEnum):
     IGNORE = "ignore"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostOptions:
-    """One field for each option."""
+@dataclass(frozen=True, kw_only=True)
+class OwnOptions:
+    """The options that gpud itself follows."""
 
     host_id: Annotated[str, Option("Name of this host, unique in the system.")]
     scheduler: Annotated[
@@ -93,29 +92,6 @@ class HostOptions:
         tuple[str, ...],
         Option("A command that the operation `exec` may run (repeatable).", metavar="NAME=COMMAND"),
     ] = ()
-    batch_wait_ms: Annotated[
-        float,
-        Option(
-            "Longest wait of a call for others of the same model, to form one batch.",
-            range=(0, 1000),
-        ),
-    ] = BATCH_WAIT_S * 1000
-    card_call_s: Annotated[
-        float,
-        Option(
-            "Longest time for which one run or call may compute on an NVIDIA card: beyond it the"
-            " lease ends with the reason, and the card is checked; 0: the lease's own time.",
-            range=(0, 86_400),
-        ),
-    ] = 300.0
-    pinned_mib: Annotated[
-        int,
-        Option(
-            "Pinned memory of this machine for the payloads of a lease, per NVIDIA card; payloads"
-            " beyond it are copied once more; 0: none.",
-            range=(0, 1 << 20),
-        ),
-    ] = CardSettings().pinned_bytes >> 20
     on_memory_excess: Annotated[
         OnExcess,
         Option(
@@ -200,3 +176,13 @@ class HostOptions:
     ready_file: Annotated[
         Path | None, Option("JSON file, written once the host is registered.")
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions(WorkerOptions, OwnOptions):
+    """One field for each option of `gpud`."""
+
+    @property
+    def of_workers(self) -> WorkerOptions:
+        """What the workers get of them."""
+        return WorkerOptions(**{one.name: getattr(self, one.name) for one in fields(WorkerOptions)})

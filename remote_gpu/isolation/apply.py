@@ -125,7 +125,6 @@ def permit(policy: Policy, kinds: Collection[str]) -> seccomp.Permit:
 
 
 def _use_folder(folder: str) -> None:
-    """Set the temporary folder and the home, for files of libraries."""
     os.chdir("/")
     os.environ.update(TMPDIR=folder, HOME=folder, XDG_CACHE_HOME=folder)
     tempfile.tempdir = folder

@@ -62,7 +62,6 @@ def _take_apart(name: str, top: int) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(path: Path | str, above: int | None = None) -> Iterator[int]:
-    """Open a folder, after giving its owner access."""
     closed = os.open(path, _CLOSED, dir_fd=above)
     try:
         with contextlib.suppress(PermissionError):  # another user's: as it is

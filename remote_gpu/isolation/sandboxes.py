@@ -244,7 +244,6 @@ class Sandboxes:
         return Sandbox(user=user, group=group, folder=str(folder), compiled=path, kinds=kinds)
 
     def _group_of(self, folder: Path, users: UserBlock) -> int:
-        """The tenant's group of this block, stored as the group of its folder."""
         with contextlib.suppress(FileNotFoundError):
             stat = folder.stat()
             if stat.st_gid in users.ids:

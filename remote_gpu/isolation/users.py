@@ -81,7 +81,6 @@ class UserBlock:
 
 
 def _running() -> set[int]:
-    """Users of running processes."""
     found: set[int] = set()
     for status in Path("/proc").glob("[0-9]*/status"):
         with contextlib.suppress(OSError):  # it has ended

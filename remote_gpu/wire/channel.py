@@ -91,7 +91,6 @@ class Channel:
         self._send_all(payload)
 
     def send_bytes(self, frame: bytes | bytearray) -> None:
-        """Send a packed frame."""
         sent = self._stream.send(frame)
         if sent < len(frame):
             self._send_all([memoryview(frame)[sent:]])
@@ -203,5 +202,4 @@ class Channel:
 
 
 def _is_flat(meta: Mapping[str, object]) -> bool:
-    """Whether all values are immutable."""
     return all(type(value) is str for value in meta.values())

@@ -77,7 +77,7 @@ class Start:
     warm: bool = False  #: the worker may serve a later lease of its tenant
     sandbox: Arguments = field(default_factory=dict)  #: fields of `isolation.apply.Sandbox`
     joins: bool = False  #: calls that may be joined go to the batch process of their device
-    batch_wait_s: float | None = None  #: of a batch process; None: the host's setting
+    batch_wait_ms: float | None = None  #: of a batch process; None: the host's option
     batch_items_max: int | None = None  #: of a batch process
     #: Index → memory that a context takes of that NVIDIA card.
     context_bytes: Mapping[str, int] = field(default_factory=dict)

@@ -38,10 +38,9 @@ from remote_gpu.worker.joining import registered_model
 from remote_gpu.worker.memory.memory import Area, Buffers, Source
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
-from remote_gpu.worker.operation import Context, Operation, Outcome
+from remote_gpu.worker.operation import Context, LaneUses, Operation, Outcome
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
-from remote_gpu.worker.uses import LaneUses
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
 Input: TypeAlias = "memoryview | int | str"
@@ -332,7 +331,6 @@ class LaneServer:
             self._channel.send(_error(OpFailed(OpCode.EIO, message)), call=header.call)
 
     def _run(self, name: str, header: Header, meta: Meta) -> CallResult:
-        """Receive or skip the payload, then run the call."""
         left = header.payload_bytes
         try:
             if self._sticky is not None:

@@ -12,28 +12,24 @@ from typing import Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import BufferLike, Meta
-from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
+from remote_gpu.wire.uses import DATA, HOST_KINDS, PROGRAMS, Uses
 from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
-from remote_gpu.worker.cards.card import Card, CardSettings
+from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.joining import BatchLanes, Caller
 from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.settings import WITHOUT_HOST, WorkerOptions
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.store.resources import Resources
 from remote_gpu.worker.turns import Gate, Loads
-from remote_gpu.worker.uses import LaneUses
 
 T = TypeVar("T")
 
 #: The result of `Operation.run`: JSON values, and buffers.
 Outcome: TypeAlias = "tuple[Meta, list[BufferLike]]"
-
-#: The wait of a joinable call for the calls of the last joint run: some round trips of a local
-#: network.
-BATCH_WAIT_S = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +55,29 @@ class Limits:
         if (total := sum(sizes)) > self.input_bytes_max:
             message = f"{name} takes {self.input_bytes_max} bytes of input, not {total}"
             raise OpFailed(OpCode.E2BIG, message)
+
+
+class LaneUses:
+    """The data sets and programs of the host that the calls of one lane used, for answers; each is
+    reported once. Not thread-safe: a lane has one thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, str]] = {kind: {} for kind in HOST_KINDS}
+        self._new: dict[str, dict[str, str]] = {}
+
+    def add(self, kind: str, name: str, sha256: str) -> None:
+        """A call used this content; "" = its digest is not known, unless an earlier call knew."""
+        known = self._known[kind].get(name)
+        if known is None or sha256 not in ("", known):
+            self._known[kind][name] = sha256
+            self._new.setdefault(kind, {})[name] = sha256
+
+    def take(self) -> Uses | None:
+        """The uses that no answer has had yet; None without any."""
+        if not self._new:
+            return None
+        new, self._new = self._new, {}
+        return new
 
 
 class Warm:
@@ -117,13 +136,12 @@ class Context:
     gate: Gate | None = None  #: of the device; None: not shared
     loads: Loads | None = None  #: of the lease's devices; None: not shared
     within_turn: bool = False  #: the caller holds the turn
-    batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
+    options: WorkerOptions = WITHOUT_HOST  #: of gpud; a batch process has a wait of its own
     batch_items_max: int | None = None  #: of one run; None: the operation's own limit
     batches: BatchLanes | None = None  #: to the batch process of the device, if calls join there
     caller: Caller | None = None  #: in a batch process: the lease to charge
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
     card: Card = field(default_factory=Card)  #: if the device is NVIDIA's
-    cards: CardSettings = field(default_factory=CardSettings)  #: for each card of a worker
     emulated: frozenset[str] = frozenset()  #: ids of emulated devices, which run no kernels
     #: Called before a kernel or program of a caller, or before a library that keeps data of a call
     #: in its own memory: the worker serves no later lease then.

@@ -122,8 +122,9 @@ def _serve(
         taint=Taint(stream, limit),
         batch_items_max=start.batch_items_max,
     )
-    if start.batch_wait_s is not None:
-        context = dataclasses.replace(context, batch_wait_s=start.batch_wait_s)
+    if start.batch_wait_ms is not None:
+        options = dataclasses.replace(context.options, batch_wait_ms=start.batch_wait_ms)
+        context = dataclasses.replace(context, options=options)
     _Process(stream, registry, context, lanes, limit, start).serve()
 
 
@@ -209,7 +210,7 @@ class _Process:
     def _card(self, device: int) -> Card:
         if device not in self._cards:
             self._cards[device] = Card(
-                self._context.cards,
+                self._context.options,
                 self._start.context_bytes.get(str(device), 0),
                 lambda reason: control.send(self._stream, {"fault": [device, reason]}),
             )
@@ -295,7 +296,6 @@ def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, in
 
 
 def _batches(start: control.Start, stream: socket.socket) -> dict[int, BatchLanes]:
-    """The connections to the batch process of each device of a lease that joins."""
     indices = map(int, start.devices) if start.joins else ()
     return {index: BatchLanes(partial(control.send, stream, {"join": index})) for index in indices}
 
@@ -303,8 +303,6 @@ def _batches(start: control.Start, stream: socket.socket) -> dict[int, BatchLane
 def _ended(
     stream: socket.socket, number: int, callers: Callers, caller: Caller | None
 ) -> Callable[[], None]:
-    """The function that reports the end of a lane."""
-
     def ended() -> None:
         if caller is not None:
             callers.exit(caller)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import json
 import os
 import signal
 import socket
@@ -19,22 +18,17 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from corekit.decode import decode
 from remote_gpu.client.transport.tls import server_context
 from remote_gpu.isolation.apply import isolate_spawner
 from remote_gpu.isolation.places import HostFiles
-from remote_gpu.isolation.policy import Policy
-from remote_gpu.wire.frames import Meta
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import working_kinds
-from remote_gpu.worker.cards.card import CardSettings
-from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.emulation.operation import emulate
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.process import IsolationSettings, LaneSettings, run_worker
-from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.registry import Registry, load_registry
+from remote_gpu.worker.settings import WorkerSettings
 
 #: Seconds between two news of the indexing of one file.
 _INDEXING_EVERY_S = 2.0
@@ -42,43 +36,44 @@ _INDEXING_EVERY_S = 2.0
 
 def main() -> None:
     """`python -m remote_gpu.worker.spawner FD PARENT SETTINGS-JSON`; started by gpud only."""
-    descriptor, parent, settings = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+    descriptor, parent, settings = (
+        int(sys.argv[1]),
+        int(sys.argv[2]),
+        WorkerSettings.from_json(sys.argv[3]),
+    )
     control.die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # gpud handles a terminal's Ctrl-C
-    if settings["cpus"]:
-        os.sched_setaffinity(0, settings["cpus"])
+    if settings.cpus:
+        os.sched_setaffinity(0, settings.cpus)
     stream = socket.socket(fileno=descriptor)
-    tls = settings["tls"]
     lanes = LaneSettings(  # read now: workers may have no access to the key's file
-        handshake_s=settings["handshake_s"],
-        context=server_context(Path(tls[0]), Path(tls[1])) if tls else None,
+        handshake_s=settings.handshake_s,
+        context=server_context(*settings.tls) if settings.tls else None,
     )
     isolation = _isolation(settings)
     fork = isolate_spawner(isolation.policy, isolation.host, isolation.kept)
     if isolation.policy.pid_namespace:  # another process: its parent waits for it
         control.die_with_parent(0)
-    registry = load_registry(settings["operations"])
+    registry = load_registry(settings.operations)
     context = Context(
-        data={name: Path(path) for name, path in settings["data"].items()},
-        programs={
-            name: Program(command=tuple(command)) for name, command in settings["programs"].items()
-        },
-        digests=settings["digests"],
+        data=settings.data,
+        programs=settings.programs,
+        digests=settings.digests,
         indexing=_Indexing(stream).show,
-        batch_wait_s=settings["batch_wait_s"],
-        cards=CardSettings(**settings["cards"]),
+        options=settings.options,
         kernels_refused=isolation.policy.kernels_refused,
-        emulated=frozenset(settings["emulated"]),
+        emulated=frozenset(settings.emulated),
     )
     if context.programs and isolation.policy.programs_refused:
         registry.refuse("exec", isolation.policy.programs_refused)
     for kind in KINDS:
         registry.prepare(dataclasses.replace(context, kind=kind))
-    emulation = decode(Emulation, settings["emulation"], "emulation")
-    emulate(registry, emulation, settings["emulated"])
+    emulate(registry, settings.emulation, settings.emulated)
     gc.collect()
     gc.freeze()  # collections in workers do not touch loaded objects: pages stay shared
-    _announce(stream, registry, context, {device.kind.value for device in emulation.devices})
+    _announce(
+        stream, registry, context, {device.kind.value for device in settings.emulation.devices}
+    )
     _serve(stream, registry, context, isolation, lanes, fork)
 
 
@@ -98,15 +93,14 @@ class _Indexing:
         control.send(self._stream, {"indexing": message})
 
 
-def _isolation(settings: Meta) -> IsolationSettings:
+def _isolation(settings: WorkerSettings) -> IsolationSettings:
     pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
     host = HostFiles(
-        data=tuple(map(Path, settings["data"].values())),
-        programs=tuple(Path(command[0]) for command in settings["programs"].values()),
+        data=tuple(settings.data.values()),
+        programs=tuple(Path(program.command[0]) for program in settings.programs.values()),
         pipes=(Path(pipes),) if pipes else (),
     )
-    policy = Policy(**settings["policy"])
-    return IsolationSettings(policy=policy, host=host, kept=Path(settings["kept"]))
+    return IsolationSettings(policy=settings.policy, host=host, kept=settings.kept)
 
 
 def _announce(
@@ -152,7 +146,6 @@ def _serve(
     lanes: LaneSettings,
     fork: Callable[[], int],
 ) -> None:
-    """Fork a worker for each request until gpud is gone."""
     # only now: drivers that are tried before start programs and wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
     while (received := control.receive(stream)) is not None:

@@ -21,12 +21,13 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Limits
 from remote_gpu.worker.backends.cuda import CudaBackend
 from remote_gpu.worker.backends.staging import PAGE_BYTES
-from remote_gpu.worker.cards.card import Card, CardSettings
+from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.cards.pinned import PinnedPool
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.registry import load_registry
+from remote_gpu.worker.settings import WorkerOptions
 
 #: More than a page of `staging`, so that a copy through its pages shows.
 SIDE = 1300
@@ -61,7 +62,7 @@ class OpenLane:
     """A lane to the stand-in card, served by a thread."""
 
     def __init__(self, limit_bytes: int = 256 << 20) -> None:
-        self.card = Card(CardSettings(pinned_bytes=limit_bytes))
+        self.card = Card(WorkerOptions(card_call_s=0.0, pinned_mib=limit_bytes >> 20))
         self.quota = Quota(1 << 30)
         self.context = Context(kind="cuda", quota=self.quota, card=self.card)
         client, server = socket.socketpair()

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from operations.kernels.lexer.tokens import Sort, wrong
 from operations.kernels.lexer.words import ATTRIBUTES, BUILTINS, C_WORDS, QUALIFIERS, SPACES
 from operations.kernels.translator.expressions import Expressions
-from operations.kernels.translator.frame import Frame, PointerVariable, Variable
-from operations.kernels.translator.lines import Lines
+from operations.kernels.translator.frame import Frame, Lines, PointerVariable, Variable
 from operations.kernels.translator.types import (
     SCALAR_BYTES,
     SCALAR_NAMES,
@@ -138,7 +137,6 @@ class Declarations:
                 return " ".join(parts)
 
     def _enum(self) -> Scalar:
-        """Define the constants of an enumeration, whose variables are ints."""
         frame = self._frame
         frame.take()
         if frame.text() != "{":

@@ -144,7 +144,6 @@ class Expressions:
         return Plain(text, kind, all(part.pure for part in parts))
 
     def _copied(self, kind: Scalar | Struct, line: int) -> None:
-        """Count the copy of a structure that a compiler makes for this value."""
         if isinstance(kind, Struct):
             self._frame.reserve(kind.size, line)
 
@@ -204,7 +203,6 @@ class Expressions:
         return left
 
     def _chain(self, first: Value, level: int) -> Value:
-        """Operators of one precedence level, from left to right, in one pair of parentheses."""
         frame, line = self._frame, self._frame.line
         left, texts, pure = first, list[str](), True
         while _BINARY.get(frame.text()) == level:

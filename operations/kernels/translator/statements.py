@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from operations.kernels.lexer.tokens import Sort, wrong
 from operations.kernels.translator.declarations import Declarations
-from operations.kernels.translator.frame import Frame, Variable
-from operations.kernels.translator.lines import Lines
+from operations.kernels.translator.frame import Frame, Lines, Variable
 from operations.kernels.translator.loops import counter
 from operations.kernels.translator.types import VOID, Scalar, Struct
 
@@ -84,7 +83,6 @@ class Statements:
         return self._declarations.begins(word)
 
     def _scoped(self) -> None:
-        """Translate the statement of a condition or loop in its own scope."""
         line = self._frame.line
         self._frame.scopes.append({})
         self._write(line, "{")
@@ -184,7 +182,6 @@ class Statements:
         frame.scopes.pop()
 
     def _for_begins(self) -> tuple[str, str]:
-        """The first part of the head, and declarations to write before the loop."""
         frame = self._frame
         if frame.skip(";"):
             return ";", ""

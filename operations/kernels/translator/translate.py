@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from operations.kernels.lexer.tokens import Sort, Token, wrong
 from operations.kernels.lexer.words import BUILTINS, C_WORDS, KERNEL_WORDS
 from operations.kernels.translator.declarations import Declarations
-from operations.kernels.translator.frame import Frame, Function, PointerVariable, Variable
-from operations.kernels.translator.lines import Lines
+from operations.kernels.translator.frame import Frame, Function, Lines, PointerVariable, Variable
 from operations.kernels.translator.statements import Statements
 from operations.kernels.translator.types import (
     SCALAR_BYTES,
@@ -98,7 +97,6 @@ class Translator:
         return Translation(text, self._kernels, tuple(map(tuple, lines)))
 
     def _outside(self) -> None:
-        """Translate one declaration or definition outside of functions."""
         frame, write = self._frame, self._lines.write
         if frame.tokens[frame.at].sort is Sort.DIRECTIVE:
             self._lines.pragma(frame.take())
@@ -156,7 +154,6 @@ class Translator:
                 return found
 
     def _parameter(self) -> tuple[str, Scalar | Struct | Target, bool]:
-        """Name, type, and whether the address space is explicit."""
         frame, line = self._frame, self._frame.line
         declared = self._declarations.specifiers()
         kind: Scalar | Struct | Target = declared.kind

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from remote_gpu.client.transport.timing import DIAL_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import HostAccess
 from remote_gpu.wire.errors import Refusal, Refused, WireError
@@ -28,6 +27,16 @@ from remote_gpu.wire.proof import (
 
 if TYPE_CHECKING:
     from remote_gpu.client.transport.tls import TlsStream
+
+# The timeouts for a gateway. Only faults reach them. `corekit.budget`, which functions do not have,
+# repeats them (`gateway_dial_s` and so on) and checks them against the host's own times.
+#: Of the TCP connection alone.
+DIAL_S = 5.0
+#: Of one answer: longer than an install and the revocation of the previous lease may take, shorter
+#: than a session's silence.
+ANSWER_S = 20.0
+#: Of opening a relay: a host has two minutes to start a server, then it reports the reason.
+RELAY_S = 130.0
 
 #: The stream of a proven connection: plain, on this machine, or in TLS.
 Carrier: TypeAlias = "socket.socket | TlsStream"
@@ -178,7 +187,6 @@ def _prove(stream: socket.socket, hello: Hello, key: bytes) -> tuple[Carrier, Ch
 def _prove_in_tls(
     stream: socket.socket, authority: str, key: bytes, host: str
 ) -> tuple[Carrier, Channel, Meta]:
-    """Run TLS with the proven authority, and prove the channel binding."""
     from remote_gpu.client.transport.tls import (  # imports `ssl`
         TlsStream,
         client_context,

@@ -69,17 +69,14 @@ class PromptSocket:
         self._penalty = 1
 
     def send(self, data: BufferLike, /) -> int:
-        """As of a socket."""
         self._asked = True
         return self._stream.send(data)
 
     def sendmsg(self, buffers: Iterable[BufferLike], /) -> int:
-        """As of a socket."""
         self._asked = True
         return self._stream.sendmsg(buffers)
 
     def recv_into(self, buffer: BufferLike, nbytes: int = 0, /) -> int:
-        """As of a socket."""
         count = self._poll(buffer, nbytes, 0.0)
         asked, self._asked = self._asked, False
         if count is not None:
@@ -90,7 +87,6 @@ class PromptSocket:
         return self._answer(buffer, nbytes)
 
     def _answer(self, buffer: BufferLike, nbytes: int) -> int:
-        """The first bytes of an answer, and what its time teaches."""
         forecast, started_s, count = self._forecast, time.perf_counter(), None
         if self._sleeping:
             self._sleeping -= 1

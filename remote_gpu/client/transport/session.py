@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from remote_gpu.client.transport.handshake import (
+    ANSWER_S,
     Carrier,
     errors_as_refusals,
     is_reachable,
@@ -21,7 +22,6 @@ from remote_gpu.client.transport.handshake import (
     open_connection,
 )
 from remote_gpu.client.transport.readiness import readable
-from remote_gpu.client.transport.timing import ANSWER_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import (
     COUNT_VARIABLE,
@@ -180,7 +180,6 @@ class Session:
         stream.settimeout(self._silence_s)
 
     def _ask(self, command: str, fields: Meta, timeout_s: float) -> None:
-        """Send a command to every host and wait for all answers."""
         deadline_s = time.monotonic() + timeout_s
         for connection in self._connections:
             connection.answered[command].clear()
@@ -249,7 +248,6 @@ class Session:
 
 
 def _known(**facts: bool | None) -> dict[str, object]:
-    """The fields of a message that are known."""
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 

@@ -84,7 +84,6 @@ class Departure:
             self.notice(Source.SIGNAL, self.within(name, self.drain_s, ends=True))
 
     def within(self, reason: str, limit_s: float | None, *, ends: bool) -> Notice:
-        """A notice with a limit from now on."""
         until_s = None if limit_s is None else _now_s() + limit_s
         return Notice(reason=reason[:REASON_CHARACTERS_MAX], until_s=until_s, ends=ends)
 
@@ -105,7 +104,6 @@ class Departure:
 
     @property
     def current(self) -> Notice | None:
-        """The notice that decides."""
         return strictest(self._notices)
 
     def registered(self) -> None:
@@ -162,7 +160,6 @@ class Departure:
         return True
 
     async def _drained(self, link: DrainLink, table: DrainTable) -> None:
-        """Wait for a notice that ends the program, and for the end of its drain."""
         while (wait_s := self._wait_s(link, table)) is not None:
             before = self.current
 

@@ -66,7 +66,6 @@ class CpuProbe:
         )
 
     async def devices(self) -> tuple[Device, ...]:
-        """One device."""
         return (self.device(),)
 
     async def usage(self) -> tuple[Usage, ...]:
@@ -109,7 +108,6 @@ class HostProbe:
         self._reading = asyncio.Lock()  # a driver's process answers one request at a time
 
     async def devices(self) -> tuple[Device, ...]:
-        """All devices, each with its index on this host."""
         async with self._reading:
             found = await self._read()
         for device in found:
@@ -144,7 +142,6 @@ class HostProbe:
         return [device for devices in found for device in devices]
 
     async def close(self) -> None:
-        """Close all probes."""
         for probe in self._probes:
             await probe.close()
 

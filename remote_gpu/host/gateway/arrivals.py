@@ -47,7 +47,6 @@ class Arrivals(Generic[T]):
         return self._dropped() if self._count > self._limit else None
 
     def _dropped(self) -> T:
-        """Take the oldest of the source with the most, if possible of an unproven one."""
         waiting = self._others or self._first
         return self._take(waiting, max(waiting, key=lambda name: len(waiting[name])))
 

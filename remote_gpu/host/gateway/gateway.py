@@ -11,23 +11,24 @@ import secrets
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
-from corekit.ids import LeaseId
+from corekit.ids import HostId, LeaseId
 from gpu_scheduler.model import EndReason
 from remote_gpu.client.transport.handshake import tune
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.gateway.arrivals import Arrivals
 from remote_gpu.host.gateway.frames import Peer
+from remote_gpu.host.gateway.lanes import Lanes
+from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.slots import Slots
 from remote_gpu.host.gateway.verifier import Verifier
+from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.leases.table import Entry, LeaseTable, Phase
+from remote_gpu.host.leases.table import Phase
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
@@ -63,36 +64,15 @@ class GatewayLimits:
         return cls(arrived=most, unproven=most, known=most, awaited=most, per_source=most // 2)
 
 
-class Host(Protocol):
-    """The daemon, as the gateway needs it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """The addresses at which clients reach this host."""
 
-    table: LeaseTable
-    traces: HostTraces
-
-    def expire(self) -> float:
-        """End everything whose deadline has passed; returns the monotonic time."""
-        ...
-
-    def apply(self, steps: list[Step]) -> None:
-        """Carry out steps of the table."""
-        ...
-
-    async def until(self, ready: Callable[[], bool], wait_s: float) -> bool:
-        """Wait until a change of the table makes `ready` true; False on timeout."""
-        ...
-
-    async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
-        """Give an authenticated lane to the lease's worker; with a key it continues in TLS.
-
-        Raises Refused.
-        """
-        ...
-
-    async def relay(
-        self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, object]
-    ) -> None:
-        """Welcome a connection and relay it to the lease's server. Raises Refused."""
-        ...
+    host: HostId
+    listeners: Listeners  #: of the gateway
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
+    ports: PortSettings  #: of leases with a port of their own
+    tls: HostTls | None = None
 
 
 class Gateway:
@@ -100,21 +80,22 @@ class Gateway:
 
     def __init__(
         self,
-        host_id: str,
-        host: Host,
-        listeners: Listeners,
+        endpoints: Endpoints,
+        leases: Leases,
+        lanes: Lanes,
+        traces: HostTraces,
         budget: Budget,
         nursery: Nursery,
-        tls: HostTls | None = None,
-        limits: GatewayLimits | None = None,
     ) -> None:
-        limits = limits or GatewayLimits()
-        self._verifier = Verifier(host_id, host.table)
-        self._host = host
+        limits = endpoints.limits
+        self._verifier = Verifier(endpoints.host, leases.table)
+        self._leases = leases
+        self._lanes = lanes
+        self._traces = traces
         self._budget = budget
         self._nursery = nursery
-        self._tls = tls
-        self._listeners = listeners
+        self._tls = endpoints.tls
+        self._listeners = endpoints.listeners
         self._arrivals: Arrivals[tuple[socket.socket, str]] = Arrivals(limits.arrived)
         self._begins = False
         self._unproven = Slots(limits.unproven, limits.per_source)
@@ -154,7 +135,6 @@ class Gateway:
             self._begin_soon()
 
     def _begin_soon(self) -> None:
-        """Serve one portion of the connections that wait in each iteration of the loop."""
         if not self._begins and len(self._arrivals):
             self._begins = True
             asyncio.get_running_loop().call_soon(self._begin)
@@ -267,11 +247,11 @@ class Gateway:
 
     async def _install_of(self, hello: Hello, source: str) -> None:
         """Wait for an install that may arrive after the envelope. Raises Refused(BUSY)."""
-        self._host.expire()
+        self._leases.expire()
         if self._verifier.knows(hello.lease):
             return
         known = functools.partial(self._verifier.knows, hello.lease)
-        waiting = asyncio.ensure_future(self._host.until(known, self._budget.install_wait_s))
+        waiting = asyncio.ensure_future(self._leases.until(known, self._budget.install_wait_s))
         evicted = False
 
         def evict() -> None:
@@ -296,12 +276,12 @@ class Gateway:
     async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         lease = LeaseId(hello.lease)
         # Killing the preceding lease takes time; a refused session would fail its attempt.
-        await self._host.until(lambda: self._placed(lease), self._budget.worker_cut_s)
-        host = self._host
-        now_s = host.expire()
-        opened = host.table.open(lease, hello.session, hello.cap_ms / 1000, now_s)
+        await self._leases.until(lambda: self._placed(lease), self._budget.worker_cut_s)
+        leases = self._leases
+        now_s = leases.expire()
+        opened = leases.table.open(lease, hello.session, hello.cap_ms / 1000, now_s)
         self._sessions[lease] = peer
-        host.apply(opened)
+        leases.apply(opened)
         welcome |= {
             "beat_s": self._budget.session_beat_s,
             "silence_s": self._budget.session_silence_s,
@@ -312,7 +292,7 @@ class Gateway:
             await self._hold(peer, lease, hello.session)
         except Exception as error:
             if self._sessions.get(lease) is peer:  # else this host ended the session
-                host.apply(host.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
+                leases.apply(leases.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
             if not isinstance(error, WireError | OSError | TimeoutError):
                 raise
         finally:
@@ -320,26 +300,25 @@ class Gateway:
                 del self._sessions[lease]
 
     def _placed(self, lease: LeaseId) -> bool:
-        entry = self._host.table.find(lease)
+        entry = self._leases.table.find(lease)
         return entry is None or entry.phase is not Phase.QUEUED
 
     async def _hold(self, peer: Peer, lease: LeaseId, nonce: str) -> None:
-        """Answer the messages of a session until it closes."""
-        host, silence_s = self._host, self._budget.session_silence_s
+        leases, silence_s = self._leases, self._budget.session_silence_s
         while True:
             meta = await peer.receive(SESSION, 2 * silence_s)
-            now_s = host.expire()  # first: this process may have been stopped
-            entry = host.table.find(lease)
+            now_s = leases.expire()  # first: this process may have been stopped
+            entry = leases.table.find(lease)
             if entry is None or entry.nonce != nonce:
                 return
-            host.table.heard(lease, now_s)
+            leases.table.heard(lease, now_s)
             if "traceparent" in meta:
-                host.traces.traced(lease, meta["traceparent"])
+                self._traces.traced(lease, meta["traceparent"])
             if isinstance(close := meta.get("close"), dict):
                 await self._closed(peer, lease, close)
                 return
             if "give_back" in meta:
-                host.apply(host.table.give_back(lease, _succeeded(meta["give_back"])))
+                leases.apply(leases.table.give_back(lease, _succeeded(meta["give_back"])))
                 await self._send(peer, {"give_back": {}})
             else:
                 await self._send(peer, {"beat": {}})
@@ -348,24 +327,23 @@ class Gateway:
         reason = EndReason.RELEASED if close.get("reason") == "RELEASED" else EndReason.DONE
         self._sessions.pop(lease, None)  # the holder ended the session, and needs no message
         detail = str(close.get("detail", ""))[:500]
-        steps = self._host.table.session_over(lease, reason, detail, _succeeded(close))
-        self._host.apply(steps)
+        steps = self._leases.table.session_over(lease, reason, detail, _succeeded(close))
+        self._leases.apply(steps)
         with contextlib.suppress(OSError, TimeoutError):
             await self._send(peer, {"close": {}})
 
     async def _lane(self, peer: Peer, proven: Proving) -> None:
-        host, hello = self._host, proven.hello
-        host.expire()
-        entry = host.table.admit_lane(hello.lease, hello.session)
+        hello = proven.hello
+        self._leases.expire()
+        entry = self._leases.table.admit_lane(hello.lease, hello.session)
         if not any(share.index == hello.device for share in entry.install.shares):
             raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
-        await host.hand_over(entry, hello.device, peer.socket, proven.key)
+        await self._lanes.hand_over(entry, hello.device, peer.socket, proven.key)
 
     async def _relayed(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
-        host = self._host
-        host.expire()
-        entry = host.table.admit_lane(hello.lease, hello.session)
-        await host.relay(entry, hello, peer, welcome)
+        self._leases.expire()
+        entry = self._leases.table.admit_lane(hello.lease, hello.session)
+        await self._lanes.relays.serve(entry.install, hello, peer, welcome)
 
 
 def _succeeded(given: object) -> bool | None:

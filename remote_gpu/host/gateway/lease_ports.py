@@ -77,7 +77,6 @@ class LeasePorts:
             known.accepting.cancel()
 
     def close_all(self) -> None:
-        """Close all ports."""
         for lease in tuple(self._open):
             self.close(lease)
 

@@ -227,7 +227,6 @@ def _serves(served: _Served, port: int | Refused | None) -> bool:
 
 
 async def _watched(server: Server, about: Mapping[str, object]) -> None:
-    """Follow a server to its end, which is logged with the end of its output."""
     await server.watch()
     extra = {"event": "server", "status": server.status, "output": server.output, **about}
     if server.killed:
@@ -254,7 +253,6 @@ async def _connected(port: int) -> socket.socket:
 async def _relayed(
     served: _Served, outer: End, inner: socket.socket, *, of_session: bool = False
 ) -> None:
-    """Relay in both directions, until both sockets have ended."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     relay = Relay(outer, inner)

@@ -89,7 +89,6 @@ class LeaseLog:
         self._append(line | ({"warm": list(step.warm)} if step.warm else {}))
 
     def write_warm(self, worker: WarmWorker, event: str, at_s: float, **fields: object) -> None:
-        """Record an event of a warm worker."""
         line = {
             "event": event,
             "at_s": round(at_s, 6),

@@ -263,7 +263,6 @@ class LeaseTable:
         return "" if found is None else self.warm.take(found.id).id
 
     def _promised(self, entry: Entry) -> list[str]:
-        """The warm workers that the installs of other waiting leases name."""
         others = (one for one in self if one.phase is Phase.QUEUED and one is not entry)
         return [name for other in others for name in other.install.residents]
 
@@ -403,7 +402,6 @@ class LeaseTable:
         return [dataclasses.replace(placed, warm=(name,))]
 
     def _left_mib(self, entry: Entry) -> dict[DeviceId, int]:
-        """The memory of the devices of a lease that all leases and it leave."""
         shares = [share for one in (*self._holders(), entry) for share in one.install.shares]
         return {
             own.device: self._memory_mib.get(own.device, 0)

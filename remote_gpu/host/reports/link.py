@@ -32,9 +32,20 @@ class Link(Protocol):
 
 
 class NoLink:
-    """The link of a stopping program: reports are dropped."""
+    """The link of a program that starts or stops: reports are dropped."""
 
     def session(self, *_: object, **__: object) -> None:
         """Drop the report."""
 
     door = cut = report_soon = session
+
+
+class Scheduler:
+    """The scheduler as gpud's parts see it; the link is set once they are there."""
+
+    def __init__(self) -> None:
+        self.link: Link = NoLink()
+
+    def report_soon(self) -> None:
+        """Report warm workers and the health of cards soon: they have changed."""
+        self.link.report_soon()

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from corekit.metrics import family
 from gpu_scheduler.monitor.link import HostLink
-from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.leases.table import Phase
+from remote_gpu.host.parts import Parts
 
 
-def host_lines(daemon: HostDaemon[HostLink]) -> Iterator[str]:
+def host_lines(link: HostLink, parts: Parts) -> Iterator[str]:
     """All metrics of one host, read at each scrape."""
-    link, gateway, table = daemon.link, daemon.gateway, daemon.table
+    gateway, table = parts.gateway, parts.leases.table
     own = (link.host,)
     yield from link.metrics_lines()
     entries = list(table)
@@ -26,7 +26,7 @@ def host_lines(daemon: HostDaemon[HostLink]) -> Iterator[str]:
     warm = sum(len(found) for found in table.warm.residents().values())
     yield from family("gpud_warm_workers", [(own, warm)])
     yield from family("gpud_sessions", [(own, gateway.sessions)])
-    ends = sorted(daemon.lease_ends.items())
+    ends = sorted(parts.sessions.lease_ends.items())
     yield from family("gpud_lease_ends_total", [((*own, name), count) for name, count in ends])
     refusals = sorted(gateway.refusals.items())
     yield from family("gpud_refusals_total", [((*own, name), count) for name, count in refusals])

@@ -42,7 +42,6 @@ class HostTraces:
         self._sessions: dict[LeaseId, _OpenSession] = {}
 
     def opened(self, lease: LeaseId) -> None:
-        """A session opened."""
         if self.enabled:
             self._sessions[lease] = _OpenSession(time.time())
 
@@ -102,7 +101,6 @@ class HostTraces:
         self._worker(session, context, now_s)
 
     def _worker(self, session: _OpenSession, context: TraceContext, now_s: float) -> None:
-        """The spans of a session's worker."""
         if session.asked_s is None:
             return
         ready_s = session.ready_s

@@ -117,7 +117,6 @@ class Server:
 
     @property
     def output(self) -> str:
-        """The end of its output."""
         return self._tail.decode("utf-8", "replace").strip()
 
     async def watch(self) -> None:
@@ -208,7 +207,6 @@ def _group_lives(group: int) -> bool:
 
 
 def _listening(pid: int) -> set[int]:
-    """The TCP ports on which a process or a descendant listens."""
     own = {inode for member in _family(pid) for inode in _sockets(member)}
     found: set[int] = set()
     for table in ("tcp", "tcp6"):
@@ -221,7 +219,6 @@ def _listening(pid: int) -> set[int]:
 
 
 def _family(pid: int) -> list[int]:
-    """A process and its descendants."""
     found = [pid]
     for parent in found:  # grows meanwhile
         for thread in Path(f"/proc/{parent}/task").glob("*/children"):

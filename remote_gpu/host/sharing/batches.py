@@ -30,7 +30,7 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import Batch, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.sharing.fault_reports import read_fault
+from remote_gpu.host.devices.card_checks import read_fault
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker.control import Start
@@ -149,7 +149,6 @@ class Batches:
     async def _connect(
         self, process: _Process, install: Install, share: Share, worker: Worker
     ) -> None:
-        """Give both ends of a new connection to the two workers."""
         batch = await asyncio.shield(process.task)
         if install.lease not in process.shares:  # it has ended meanwhile
             return
@@ -198,7 +197,6 @@ class Batches:
             self._weigh(process, worker)
 
     def _weigh(self, process: _Process, worker: Worker) -> None:
-        """Set its share of the device to what its leases have together."""
         share = process.share
         self._turns.join(process.id, [share], worker)
         self._turns.resize(process.id, share.compute_limit_pct)
@@ -242,12 +240,11 @@ class Batches:
 
 
 def _start_of_batch(start: Start, lease: LeaseId, batch: Batch) -> Start:
-    """The first message to a batch process."""
     return dataclasses.replace(
         start,
         lease=lease,
         joins=False,
-        batch_wait_s=batch.wait_ms / 1000,
+        batch_wait_ms=batch.wait_ms,
         batch_items_max=batch.size_max,
     )
 

@@ -60,7 +60,6 @@ class WarmWorker:
 
     @property
     def resident(self) -> dict[DeviceId, Resident]:
-        """The worker as published, by device."""
         key = workload_key(self.tenant, self.workload)
         return {
             device: Resident(
@@ -103,7 +102,6 @@ class WarmTable:
         return len(self._idle) + len(self._ending)
 
     def find(self, name: str) -> WarmWorker | None:
-        """An idle worker."""
         return self._idle.get(name)
 
     def keep(self, worker: WarmWorker) -> None:
@@ -215,7 +213,6 @@ class WarmTable:
         return sum(self._ending[name].memory_mib.get(device, 0) for name in self._stuck)
 
     def devices(self) -> tuple[DeviceId, ...]:
-        """The devices with warm workers."""
         return tuple(dict.fromkeys(device for one in self._all() for device in one.memory_mib))
 
     def residents(self) -> dict[DeviceId, tuple[Resident, ...]]:

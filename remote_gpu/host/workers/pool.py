@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 import os
 import socket
@@ -13,29 +12,21 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
-from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import HostId
-from remote_gpu.host.credentials.tls import HostTls
-from remote_gpu.host.devices.emulation import EmulatedDevices
 from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.host.workers.worker import Worker
-from remote_gpu.isolation.policy import Policy
 from remote_gpu.isolation.sandboxes import HostSandbox, Sandboxes
 from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker import control
-from remote_gpu.worker.cards.card import CardSettings
-from remote_gpu.worker.emulation.devices import Emulation
-from remote_gpu.worker.operation import BATCH_WAIT_S
-from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -62,41 +53,13 @@ class WorkerPool:
 
     def __init__(
         self,
-        data: Mapping[str, Path],
-        kept: Path,
-        cpus: Sequence[int],
-        operations: Sequence[str],
+        settings: WorkerSettings,
         budget: Budget,
         nursery: Nursery,
-        tls: HostTls | None = None,
-        programs: Mapping[str, Program] | None = None,
-        batch_wait_s: float = BATCH_WAIT_S,
         sandboxes: Sandboxes | None = None,
-        policy: Policy | None = None,
-        emulated: EmulatedDevices | None = None,
-        cards: CardSettings | None = None,
-        digests: Uses | None = None,
     ) -> None:
-        """`sandboxes`, `policy`: isolation of leases; None: there is none."""
-        cards = cards or CardSettings()
-        self.pinned_bytes = cards.pinned_bytes  #: of a lease, for each of its cards
-        self._digests: Uses = digests or {}
-        emulated = emulated or EmulatedDevices.of(Emulation(devices=()), HostId(""))
-        self._settings = {
-            "data": {name: str(path) for name, path in data.items()},
-            "kept": str(kept),
-            "policy": asdict(policy or Policy()),
-            "cpus": list(cpus),
-            "operations": list(operations),
-            "digests": {kind: dict(known) for kind, known in self._digests.items()},
-            "programs": {name: one.command for name, one in (programs or {}).items()},
-            "batch_wait_s": batch_wait_s,
-            "tls": [] if tls is None else [str(tls.certificate), str(tls.key)],
-            "handshake_s": budget.handshake_s,
-            "cards": asdict(cards),
-            "emulation": encode(emulated.emulation),
-            "emulated": list(emulated.by_id),
-        }
+        """`sandboxes`: of leases; None: they are not isolated."""
+        self.settings = settings
         self._budget = budget
         self._nursery = nursery
         self._sandboxes = sandboxes
@@ -108,7 +71,6 @@ class WorkerPool:
         self._forks = itertools.count(1)
         self._lock = asyncio.Lock()  # one request to the spawner at a time
         self._closing = False
-        self._kept = kept
         self._evicting: asyncio.Task[None] | None = None
         self.ready = Ready()
 
@@ -177,15 +139,16 @@ class WorkerPool:
     def _evict(self) -> None:
         """Keep all tenants' contents within the host's limit; one eviction at a time."""
         if not self._closing and (self._evicting is None or self._evicting.done()):
-            self._evicting = self._nursery.start(asyncio.to_thread(evict, self._kept), "evict")
+            self._evicting = self._nursery.start(
+                asyncio.to_thread(evict, self.settings.kept), "evict"
+            )
 
     @property
     def offered_digests(self) -> Uses:
         """Data sets, and programs where `exec` is among the operations, by kind and name."""
         runs = any("exec" in names for names in self.ready.operations.values())
-        return {DATA: self._digests.get(DATA, {})} | (
-            {PROGRAMS: self._digests.get(PROGRAMS, {})} if runs else {}
-        )
+        digests = self.settings.digests
+        return {kind: digests.get(kind, {}) for kind in ((DATA, PROGRAMS) if runs else (DATA,))}
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -211,7 +174,7 @@ class WorkerPool:
         self._close_stderr()
 
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
-        arguments = [str(descriptor), str(os.getpid()), json.dumps(self._settings)]
+        arguments = [str(descriptor), str(os.getpid()), self.settings.to_json()]
         self._close_stderr()
         self._stderr, stderr = StderrLog.open("workers")
         try:

@@ -31,7 +31,6 @@ _PLUGINS = ("cudart", "cublas", "cufft", "curand", "cudnn")
 
 
 def _properties(port: str) -> str:
-    """The JSON from which both sides read their endpoint."""
     endpoint = {"suite": "tcp/ip", "protocol": "tcp", "server_address": "127.0.0.1", "port": port}
     communicator = {"endpoint": endpoint, "plugins": list(_PLUGINS)}
     return json.dumps({"communicator": [communicator], "secure_application": False})

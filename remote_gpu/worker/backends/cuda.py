@@ -23,9 +23,8 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, Kernel, Program
 from remote_gpu.worker.backends.nvrtc import compile_source
-from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.backends.staging import Staging
-from remote_gpu.worker.cards.card import Card
+from remote_gpu.worker.cards.card import Card, visible_ordinal
 from remote_gpu.worker.cards.errors import CardError, effect_of
 from remote_gpu.worker.cards.pinned import PinnedBlock
 from remote_gpu.worker.memory.memory import Memory

@@ -94,7 +94,6 @@ def figures_of(source: str, architecture: str) -> list[KernelFigures]:
 
 
 def _compile(code: str, architecture: str, *more: str) -> tuple[bytes, str]:
-    """The image, and the compiler's log."""
     program = _checked(nvrtc.nvrtcCreateProgram(code.encode(), b"graph.cu", 0, [], []))
     try:
         options = [

@@ -22,6 +22,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.cards.errors import CardError, Effect, error_in
 from remote_gpu.worker.cards.pinned import PinnedPool
 from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.settings import WITHOUT_HOST, WorkerOptions
 
 #: Readings of the running calls within their limit.
 _READINGS = 20
@@ -87,14 +88,6 @@ class Watchdog:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardSettings:
-    """Limits of a worker on each of its cards, by the options of gpud."""
-
-    call_s: float = 0.0  #: `--card-call-s`: longest call of the driver; 0 = none
-    pinned_bytes: int = 256 << 20  #: `--pinned-mib`: of the host, for payloads; 0 = none
-
-
 def _ignore(reason: str) -> None:
     """Outside of a host no process checks the card."""
     del reason
@@ -109,16 +102,15 @@ class Card:
 
     def __init__(
         self,
-        settings: CardSettings | None = None,
+        options: WorkerOptions = WITHOUT_HOST,
         context_bytes: int = 0,
         report: Callable[[str], None] = _ignore,
         on_lost: Callable[[], None] = _end_process,
     ) -> None:
         """`context_bytes`: memory that a context takes; `report`: reports a fault to gpud;
         `on_lost`: ends the process, whose context cannot be used any more."""
-        settings = settings or CardSettings()
-        self.watchdog = Watchdog(settings.call_s, report)
-        self.pinned = PinnedPool(settings.pinned_bytes)
+        self.watchdog = Watchdog(options.card_call_s, report)
+        self.pinned = PinnedPool(options.pinned_mib << 20)
         self.is_lost = False  #: its context, which all of this process share
         self._on_lost = on_lost
         self._report = report
@@ -181,3 +173,16 @@ class Card:
                 return
             self._reported = True
         self._report(reason)
+
+
+def visible_ordinal(device: str) -> int:
+    """The number of a device among those that CUDA numbers in this process; "" = the first.
+
+    `device`: the driver's id (`GPU-…`, `MIG-…`). Raises OpFailed(ENODEV) for one that is hidden.
+    """
+    visible = [item.strip() for item in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if device in visible:
+        return visible.index(device)
+    if device and any(visible):
+        raise OpFailed(OpCode.ENODEV, f"{device} is not among the devices of this process")
+    return 0

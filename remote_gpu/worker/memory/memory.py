@@ -78,7 +78,6 @@ class _Borrowed:
             self._block.settle()
 
     def close(self) -> None:
-        """Return it."""
         self._quota.free(self.size)
         self._block = None
         self.view = memoryview(b"")
@@ -207,7 +206,6 @@ class Buffers:
         return {}, []
 
     def close(self) -> None:
-        """Free all buffers."""
         for memory in self._buffers.values():
             memory.close()
         self._buffers.clear()

@@ -124,7 +124,6 @@ def run_program(
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """End the warden, which kills remaining processes."""
     process.terminate()
     process.wait()
 

@@ -64,7 +64,6 @@ def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int | None:
 
 
 def _end_children() -> None:
-    """Kill and reap all descendants, including those that left the session."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     with contextlib.suppress(ChildProcessError):
         while True:

@@ -114,7 +114,6 @@ class Contents:
             new.unlink(missing_ok=True)
 
     def _make_room(self, folder: Path, wanted: int) -> None:
-        """Evict files. Processes that have one mapped keep its bytes."""
         files = []
         for path in folder.iterdir():
             with contextlib.suppress(OSError):  # removed by another process

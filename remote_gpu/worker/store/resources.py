@@ -148,7 +148,6 @@ class Resources:
         return resource
 
     def _pop_unused(self) -> list[_Resource]:
-        """The resources without a reference that are to be freed."""
         gone: list[_Resource] = []
         unused = [name for name, resource in self._resources.items() if not +resource.references]
         for name in unused:
@@ -214,7 +213,6 @@ class Sessions:
         return {}, []
 
     def close(self) -> None:
-        """End all sessions."""
         for session in self._open:
             self._resources.end_session(session)
         self._open.clear()

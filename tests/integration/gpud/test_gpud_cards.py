@@ -19,7 +19,7 @@ from gpu_scheduler.client.pushes import PushWord
 from gpu_scheduler.model import Device, DeviceKind, GrantedLease, Health, Symptom
 from gpu_scheduler.protocol.answers import LeasePush
 from remote_gpu.client import OpFailed, Refused, Session, connect
-from remote_gpu.host.processes.card_checks import CardChecks
+from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.middleware import render
 from remote_gpu.wire.errors import OpCode
 from tests.integration.gpud.cards import CONTEXT_MIB, Cards, compile_stand_ins, needs_stand_ins

@@ -18,6 +18,7 @@ from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Devices, Refused, Session, connect
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
 from remote_gpu.host.devices.probe import CpuSettings
+from remote_gpu.host.options import HostOptions
 from tests.integration.gpud.conftest import SCALE, WAIT_S, SchedulerSide, until
 from tests.interruptions import interruptions
 
@@ -103,8 +104,7 @@ async def gpud(folder: Path) -> AsyncIterator[tuple[RunningHost, Client]]:
     scheduler = SchedulerSide()
     try:
         settings = HostSettings(
-            host=HOST,
-            state=folder / "state",
+            options=HostOptions(host_id=HOST, scheduler=scheduler.address, state=folder / "state"),
             cpu=CpuSettings(host=HOST, cpus=(0,), memory_mib=1024),
             budget=Budget().scaled(SCALE),
             operations=("noop",),

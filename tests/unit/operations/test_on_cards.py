@@ -12,8 +12,7 @@ from operations.inference.model import ON_CPU, Model, check_cuda, processor_of
 from operations.matrix import cublas
 from operations.recognition.engine import Device, Recognizer, model_paths
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.backends.ordinals import visible_ordinal
-from remote_gpu.worker.cards.card import Card
+from remote_gpu.worker.cards.card import Card, visible_ordinal
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 

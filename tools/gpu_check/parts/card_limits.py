@@ -19,10 +19,10 @@ from gpu_scheduler.model import DeviceKind, Door, LeaseLifetime, LeaseState, Sha
 from gpu_scheduler.monitor.probes import probe_of
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.device import Lane
+from remote_gpu.host.devices.excess import MemoryExcess
+from remote_gpu.host.devices.excess_table import OnExcess
 from remote_gpu.host.devices.probe import HostProbe
 from remote_gpu.host.leases.table import LeaseTable
-from remote_gpu.host.processes.excess import MemoryExcess
-from remote_gpu.host.processes.excess_table import OnExcess
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpCode, OpFailed

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from corekit.budget import Budget
 from remote_gpu.client import Lane, Refusal, Refused, Session, connect
 from remote_gpu.client.reply import connection_of
-from remote_gpu.client.transport import timing
+from remote_gpu.client.transport import handshake
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.variables import allowed_variables, filled_variables
@@ -203,7 +203,6 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
             "client.transport.readiness",
             "client.resources",
             "client.transport.session",
-            "client.transport.timing",
             "client.uncaught",
             "client.uses",
             "wire.channel",
@@ -239,9 +238,9 @@ def test_the_clients_timeouts_are_those_of_the_budget() -> None:
         budget.gateway_dial_s,
         budget.gateway_answer_s,
         budget.gateway_door_s,
-    ) == (timing.DIAL_S, timing.ANSWER_S, timing.RELAY_S)
+    ) == (handshake.DIAL_S, handshake.ANSWER_S, handshake.RELAY_S)
     host_s = budget.install_wait_s + budget.worker_cut_s + budget.handshake_s
-    assert host_s <= timing.ANSWER_S < budget.session_silence_s
+    assert host_s <= handshake.ANSWER_S < budget.session_silence_s
 
 
 GRANTED = "SSGM_ERROR=0;JOB=lease-1;RCUDA_DEVICE_COUNT=1;RCUDA_DEVICE_0=127.0.0.1@4711:0"

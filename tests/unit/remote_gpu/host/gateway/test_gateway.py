@@ -15,19 +15,19 @@ from corekit.budget import Budget
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.gateway.gateway import GatewayLimits
 from remote_gpu.wire.frames import HANDSHAKE, HEADER_BYTES, pack, parse_header, parse_meta
-from tests.unit.remote_gpu.host_parts import D0, Reports, host_daemon, install
+from tests.unit.remote_gpu.host.host_parts import D0, host_daemon, install
 
 
 @contextlib.asynccontextmanager
 async def serving(
     folder: Path, handshake_s: float = 3600.0, limits: GatewayLimits | None = None
-) -> AsyncIterator[tuple[HostDaemon[Reports], str]]:
+) -> AsyncIterator[tuple[HostDaemon, str]]:
     """A gateway that waits an hour for an install; no worker is started."""
     budget = Budget(install_wait_s=3600.0, handshake_s=handshake_s)
     async with Nursery("test") as nursery:
-        with host_daemon(folder, nursery, budget, {D0: 1000}, limits=limits) as daemon:
-            nursery.start_eternal(daemon.gateway.serve(), "gateway")
-            yield daemon, daemon.gateway.address
+        with host_daemon(folder, nursery, budget, {D0: 1000}, limits=limits) as (daemon, _):
+            nursery.start_eternal(daemon.parts.gateway.serve(), "gateway")
+            yield daemon, daemon.parts.gateway.address
 
 
 def hello(lease: str) -> bytes:

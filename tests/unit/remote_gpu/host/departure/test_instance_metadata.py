@@ -11,10 +11,13 @@ import pytest
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.departure.departure import Departure
-from remote_gpu.host.departure.metadata import InstanceMetadata, endpoint_of, is_on_ec2
-from remote_gpu.host.departure.metadata_notices import Moment, lifecycle, rebalance, spot
-from remote_gpu.host.departure.metadata_watch import MetadataWatch
-from remote_gpu.host.departure.notices import Notice, Source
+from remote_gpu.host.departure.metadata import (
+    InstanceMetadata,
+    MetadataWatch,
+    endpoint_of,
+    is_on_ec2,
+)
+from remote_gpu.host.departure.notices import Moment, Notice, Source, lifecycle, rebalance, spot
 from tests.instance_metadata import InstanceMetadataServer, serving_metadata
 
 LIFECYCLE = "autoscaling/target-lifecycle-state"

@@ -11,10 +11,10 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -23,12 +23,12 @@ from gpu_scheduler.model import DeviceKind
 from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.devices.emulation import real_shares
-from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.leases.table import LeaseTable, Phase
-from remote_gpu.host.processes.endings import Endings
+from remote_gpu.host.leases.table import Phase
 from remote_gpu.host.warm.private_memory import private_bytes
 from remote_gpu.host.warm.table import WarmWorker
+from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 
@@ -54,40 +54,25 @@ class _Kind(NamedTuple):
         return cls(install.tenant, install.workload, devices)
 
 
-class Host(Protocol):
-    """The daemon, as its warm workers need it."""
-
-    def now_s(self) -> float: ...
-
-    def apply(self, steps: list[Step]) -> None:
-        """Carry out steps of the table of leases."""
-        ...
-
-    def warm_changed(self) -> None:
-        """Report the warm workers soon."""
-        ...
-
-
 class WarmWorkers:
     """The processes of the table's warm workers; lives in the event loop."""
 
     def __init__(
         self,
-        table: LeaseTable,
+        leases: Leases,
         endings: Endings,
-        log: LeaseLog,
-        host: Host,
+        changed: Callable[[], None],
         budget: Budget,
         nursery: Nursery,
         *,
         enabled: bool = True,
     ) -> None:
-        """`enabled`: False keeps none (`gpud --no-warm-workers`)."""
-        self._leases = table
-        self._table = table.warm
+        """`changed`: called when idle workers have come or gone; `enabled`: False keeps none
+        (`gpud --no-warm-workers`)."""
+        self._leases = leases
+        self._table = leases.table.warm
         self._endings = endings
-        self._log = log
-        self._host = host
+        self._changed = changed
         self._budget = budget
         self._nursery = nursery
         self._enabled = enabled
@@ -118,7 +103,7 @@ class WarmWorkers:
         done: asyncio.Future[None] = loop.create_future()
         needed: asyncio.Future[None] = loop.create_future()
         self._ending[done], self._needed[needed] = kind, kind.devices
-        for waiting in [one for one in self._leases if one.phase is Phase.QUEUED]:
+        for waiting in [one for one in self._leases.table if one.phase is Phase.QUEUED]:
             self.room_needed(waiting.install)
         try:
             return await self._keep(install, install.workload, worker, needed)
@@ -151,7 +136,7 @@ class WarmWorkers:
             memory_mib=await _memory_mib(install, worker.pid, kept_bytes),
             card_limits=worker.card_limits,
             loading_s=worker.loaded_s,
-            idle_since_s=self._host.now_s(),
+            idle_since_s=self._leases.now_s(),
         )
         return kept.id if self._add(kept, worker) else ""
 
@@ -160,10 +145,10 @@ class WarmWorkers:
             return False
         self._processes[kept.id] = kept, worker
         worker.when_gone(functools.partial(self._gone, kept, worker))
-        self._log.write_warm(kept, "warm_kept", self._host.now_s())
+        self._leases.log.write_warm(kept, "warm_kept", self._leases.now_s())
         logger.info("a worker stays warm", extra={"event": "warm_kept", **_about(kept)})
-        self._host.apply(self._leases.warm_kept(kept, self._host.now_s()))
-        self._host.warm_changed()
+        self._leases.apply(self._leases.table.warm_kept(kept, self._leases.now_s()))
+        self._changed()
         return True
 
     def _new_id(self, worker: Worker) -> str:
@@ -175,10 +160,14 @@ class WarmWorkers:
 
     # --- the next lease
 
+    def placed(self, step: Step) -> None:
+        for name in step.warm:
+            self.take(step.lease, name)
+
     def take(self, lease: LeaseId, name: str) -> None:
-        """Set a worker that the table gave to a lease aside, for its first lane."""
+        """Reserve a worker that the table gave to a lease, for its first lane."""
         self._taken[lease] = self._processes.pop(name)
-        self._host.warm_changed()
+        self._changed()
 
     async def hand_over(self, lease: LeaseId, start: control.Start) -> Worker | None:
         """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
@@ -196,8 +185,8 @@ class WarmWorkers:
         if not is_bound:
             logger.info("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
             return None
-        now_s = self._host.now_s()
-        self._log.write_warm(kept, "warm_start", now_s, lease=lease)
+        now_s = self._leases.now_s()
+        self._leases.log.write_warm(kept, "warm_start", now_s, lease=lease)
         idle_s = round(now_s - kept.idle_since_s, 3)
         about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(kept)}
         logger.info("a lease starts in a warm worker", extra=about)
@@ -208,12 +197,12 @@ class WarmWorkers:
 
         Several leases may wait for several workers: each that becomes warm serves one of them.
         """
-        entry = self._leases.find(lease)
+        entry = self._leases.table.find(lease)
         if entry is None or entry.install.workload is None:
             return
         kind, now_s = _Kind.of(entry.install), asyncio.get_running_loop().time
         until_s = now_s() + _ADOPT_S
-        while not (name := self._leases.adopt(lease)):
+        while not (name := self._leases.table.adopt(lease)):
             ending = [done for done, of in self._ending.items() if of == kind]
             left_s = until_s - now_s()
             if not ending or left_s <= 0:
@@ -225,20 +214,20 @@ class WarmWorkers:
         """Keep the worker of a lease that ended before its first lane."""
         if (found := self._taken.pop(lease, None)) is not None:
             kept, worker = found
-            again = replace(kept, id=self._new_id(worker), idle_since_s=self._host.now_s())
+            again = replace(kept, id=self._new_id(worker), idle_since_s=self._leases.now_s())
             self._add(again, worker)
 
     # --- eviction
 
-    def evict(self, names: Iterable[str], why: str) -> None:
+    def evict(self, step: Step) -> None:
         """Kill workers that the table has marked as ending."""
-        for name in names:
+        for name in step.warm:
             kept, worker = self._processes[name]
-            about = {"event": "evicted", "why": why, **_about(kept)}
+            about = {"event": "evicted", "why": step.detail, **_about(kept)}
             logger.info("a warm worker is evicted", extra=about)
             worker.kill()
             self._nursery.start_end(functools.partial(self._end, kept, worker), "evict")
-        self._host.warm_changed()
+        self._changed()
 
     async def _end(self, kept: WarmWorker, worker: Worker) -> None:
         """Await the end of a killed worker and of its memory on cards; then its room is free."""
@@ -253,12 +242,12 @@ class WarmWorkers:
             logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
             self._table.evict((kept.id,))
             self._nursery.start_end(functools.partial(self._end, kept, worker), "warm worker")
-            self._host.warm_changed()
+            self._changed()
 
     def _forget(self, kept: WarmWorker) -> None:
         del self._processes[kept.id]
-        self._log.write_warm(kept, "warm_gone", self._host.now_s())
-        self._host.apply(self._leases.warm_gone(kept.id))
+        self._leases.log.write_warm(kept, "warm_gone", self._leases.now_s())
+        self._leases.apply(self._leases.table.warm_gone(kept.id))
 
     def limit(self, limits: WarmLimits) -> None:
         """Apply other limits."""
@@ -279,14 +268,14 @@ class WarmWorkers:
         """Evict those beyond the limits, and more while the machine lacks memory."""
         if not len(self._table):
             return
-        self._host.apply(self._leases.limit_warm(self._host.now_s()))
+        self._leases.apply(self._leases.table.limit_warm(self._leases.now_s()))
         if (missing_mib := _missing_mib()) > 0:
             names = self._table.to_free(missing_mib)
-            self._host.apply(self._leases.evict_warm(names, "the machine lacks memory"))
+            self._leases.apply(self._leases.table.evict_warm(names, "the machine lacks memory"))
 
     def evict_all(self) -> None:
         """Evict all, because the program stops."""
-        self._host.apply(self._leases.evict_warm(self._table.ids(), "gpud stops"))
+        self._leases.apply(self._leases.table.evict_warm(self._table.ids(), "gpud stops"))
 
 
 async def _memory_mib(install: Install, pid: int, kept_bytes: int) -> dict[DeviceId, int]:
@@ -314,7 +303,6 @@ def _missing_mib() -> int:
 
 
 def _about(kept: WarmWorker) -> dict[str, object]:
-    """The fields of a line in gpud's log."""
     return {
         "warm": kept.id,
         "tenant": kept.tenant,

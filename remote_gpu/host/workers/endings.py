@@ -11,9 +11,8 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Health, Symptom
 from gpu_scheduler.monitor.health import Fault
-from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.leases.table import LeaseTable
-from remote_gpu.host.processes.residual_memory import LOOK_S, Ended, MemoryProbe, held_memory
+from remote_gpu.host.devices.residual_memory import LOOK_S, Ended, MemoryProbe, held_memory
+from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.warm.table import WarmWorker
 
 logger = logging.getLogger(__name__)
@@ -31,16 +30,15 @@ class Endings:
 
     def __init__(
         self,
-        table: LeaseTable,
+        leases: Leases,
         memory: MemoryProbe,
         budget: Budget,
-        apply: Callable[[list[Step]], None],
     ) -> None:
-        """`memory`: shows whether a card is clean; `apply`: carries out steps of the table."""
-        self._table = table
+        """`memory`: shows whether a card is clean."""
+        self._leases = leases
+        self._table = leases.table
         self._memory = memory
         self._budget = budget
-        self._apply = apply
         #: Faults of what cannot be ended, by its name and stuck process (0: for memory).
         self._faults: dict[tuple[str, int], dict[DeviceId, Fault]] = {}
 
@@ -49,7 +47,6 @@ class Endings:
         return {device: fault for found in self._faults.values() for device, fault in found.items()}
 
     def of_lease(self, lease: LeaseId) -> Ended:
-        """A lease that ends."""
         return Ended(
             name=lease,
             is_lease=True,
@@ -58,7 +55,6 @@ class Endings:
         )
 
     def of_warm(self, worker: WarmWorker) -> Ended:
-        """A warm worker that ends."""
         return Ended(
             name=worker.id, is_lease=False, devices=tuple(worker.memory_mib), cards=worker.cards
         )
@@ -110,6 +106,6 @@ class Endings:
         }
         detail = next(iter(why.values()), "")
         if ended.is_lease:
-            self._apply(self._table.stuck(LeaseId(ended.name), detail))
+            self._leases.apply(self._table.stuck(LeaseId(ended.name), detail))
         else:
-            self._apply(self._table.warm_stuck(ended.name, detail))
+            self._leases.apply(self._table.warm_stuck(ended.name, detail))

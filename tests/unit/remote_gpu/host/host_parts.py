@@ -9,20 +9,25 @@ from pathlib import Path
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.tracing.span import NoTracer
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.monitor.ports import DeviceProcess
 from gpu_scheduler.protocol.host import Install, SessionState
-from remote_gpu.host.daemon import Endpoints, HostDaemon
-from remote_gpu.host.gateway.gateway import GatewayLimits
+from remote_gpu.host.daemon import HostDaemon
+from remote_gpu.host.devices.card_checks import CardChecks
+from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
-from remote_gpu.host.processes.card_checks import CardChecks
+from remote_gpu.host.parts import Outside, parts_of
+from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.middleware import VisibleDevices
+from remote_gpu.worker.settings import WorkerSettings
 
 D0 = DeviceId("d0")
 
@@ -113,29 +118,30 @@ def host_daemon(
     memory_mib: Mapping[DeviceId, int],
     card: Card | None = None,
     limits: GatewayLimits | None = None,
-) -> Iterator[HostDaemon[Reports]]:
+) -> Iterator[tuple[HostDaemon, Reports]]:
     """A daemon that never started a worker; its gateway does not serve yet."""
     log, listeners = LeaseLog(folder / "leases.jsonl"), Listeners("127.0.0.1", 0)
     ports = PortSettings(listen="127.0.0.1", advertise="127.0.0.1")
     try:
-        yield HostDaemon(
-            LeaseTable(memory_mib, 30.0),
-            WorkerPool({}, folder, (), (), budget, nursery),
-            Turns({}),
-            log,
-            Relays({}, folder / "servers", budget, nursery, VisibleDevices()),
-            card or Card(),
-            Endpoints(
+        scheduler, leases = Scheduler(), Leases(LeaseTable(memory_mib, 30.0), log)
+        scheduler.link = reports = Reports()
+        outside = Outside(
+            pool=WorkerPool(WorkerSettings(kept=folder), budget, nursery),
+            turns=Turns({}),
+            relays=Relays({}, folder / "servers", budget, nursery, VisibleDevices()),
+            memory=card or Card(),
+            cards=CardChecks(budget, nursery),
+            endpoints=Endpoints(
                 host=HostId("h"),
                 listeners=listeners,
                 ports=ports,
                 limits=limits or GatewayLimits(),
             ),
-            budget,
-            nursery,
-            lambda _control: Reports(),
-            CardChecks(budget, nursery),
+            scheduler=scheduler,
+            tracer=NoTracer(),
         )
+        parts = parts_of(leases, outside, budget, nursery)
+        yield HostDaemon(parts, outside, budget), reports
     finally:
         listeners.close()
         log.close()

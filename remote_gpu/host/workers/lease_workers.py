@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,16 +13,17 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import DeviceKind, Share
+from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.devices.card_checks import CardChecks, read_fault
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
+from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import CAP_S_MAX, Entry
-from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
-from remote_gpu.host.sharing.fault_reports import read_fault
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.warm.table import card_limits, is_card
+from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker.control import Start
@@ -47,29 +48,22 @@ class LeaseWorkers:
 
     def __init__(
         self,
+        leases: Leases,
         pool: WorkerPool,
         warm: WarmWorkers,
         turns: Turns,
+        cards: CardChecks,
         budget: Budget,
         nursery: Nursery,
-        now_s: Callable[[], float],
-        crashed: Callable[[LeaseId, str], None],
-        failed: Callable[[LeaseId, DeviceId, str], None],
-        context_bytes: Callable[[DeviceId], int],
     ) -> None:
-        """`crashed`: called when the workers of a lease have died too often, with the reason;
-        `failed`: when one reports that a card failed; `context_bytes`: memory of a card that a
-        context takes."""
-        self._failed = failed
-        self._context_bytes = context_bytes
+        self._leases = leases
+        self._cards = cards
         self._pool = pool
         self._warm = warm
         self.turns = turns
         self._budget = budget
         self._nursery = nursery
-        self._now_s = now_s
-        self._crashed = crashed
-        self.batches = Batches(pool.take, self._first_message, turns, nursery, failed)
+        self.batches = Batches(pool.take, self._first_message, turns, nursery, self._card_failed)
         self._tasks: dict[LeaseId, asyncio.Task[Worker | None]] = {}
         self._crashes: dict[LeaseId, int] = {}
         self._ended_loading: dict[LeaseId, Loading] = {}  # of a lease's workers that have ended
@@ -115,7 +109,6 @@ class LeaseWorkers:
         return self._loading.get(lease)
 
     def _loading_with(self, lease: LeaseId, worker: Worker) -> Loading:
-        """The loads of the lease's ended workers and of this one."""
         ended = self._ended_loading.get(lease, Loading(0.0, 0))
         return Loading(ended.seconds + worker.loading_s, ended.size_bytes + worker.loaded_bytes)
 
@@ -139,7 +132,8 @@ class LeaseWorkers:
         crashes = self._crashes[entry.lease] = self._crashes.get(entry.lease, 0) + 1
         logger.error("worker died", extra={"lease": entry.lease, "crashes": crashes})
         if crashes >= CRASHES_MAX:
-            self._crashed(entry.lease, f"its worker died {crashes} times")
+            reason = f"its worker died {crashes} times"
+            self._leases.end(entry.lease, EndReason.DEVICE_BAD, reason)
 
     def _left(self, lease: LeaseId, worker: Worker) -> None:
         self.turns.leave(lease, worker)
@@ -170,7 +164,7 @@ class LeaseWorkers:
         """
         if (fault := meta.get("fault")) is not None:
             if self.started(install.lease) is worker:  # else the lease ends
-                self._failed(install.lease, *read_fault(install.shares, fault))
+                self._card_failed(install.lease, *read_fault(install.shares, fault))
             return
         if (number := meta.get("load")) is not None:
             if type(number) is not int:
@@ -182,13 +176,20 @@ class LeaseWorkers:
         elif self.started(install.lease) is worker:  # else the lease ends
             self.batches.requested(install, worker, meta["join"])
 
+    def _card_failed(self, lease: LeaseId, device: DeviceId, reason: str) -> None:
+        """End a lease whose worker reports a fault of its card, and check the card."""
+        about = {"event": "card_failed", "lease": lease, "device": device, "why": reason}
+        logger.error("a worker reports a fault of its card", extra=about)
+        self._cards.reported(device, reason)
+        self._leases.end(lease, EndReason.DEVICE_BAD, reason)
+
     def _start_of(self, entry: Entry) -> Start:
         start = self._first_message(entry.install, own_shares(entry.install))
         return replace(start, cap_s=self._cap_s(entry), joins=joins(entry.install))
 
     def _cap_s(self, entry: Entry) -> float:
         """Seconds until a worker ends itself, a little after gpud should have ended it."""
-        left_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self._now_s()
+        left_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self._leases.now_s()
         return left_s + self._budget.worker_slack_s
 
     def _first_message(self, install: Install, shares: tuple[Share, ...]) -> Start:
@@ -204,6 +205,6 @@ class LeaseWorkers:
             variables=worker_variables(real),
             kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
             warm=install.workload is not None,
-            context_bytes={str(one.index): self._context_bytes(one.device) for one in cards},
-            pinned_bytes=self._pool.pinned_bytes * len(cards),
+            context_bytes={str(one.index): self._cards.context_bytes(one.device) for one in cards},
+            pinned_bytes=(self._pool.settings.options.pinned_mib << 20) * len(cards),
         )

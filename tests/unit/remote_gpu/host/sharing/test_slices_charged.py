@@ -6,7 +6,7 @@ import pytest
 
 from corekit.ids import LeaseId
 from remote_gpu.host.sharing.slices import GRACE_S, SLICE_S, Load, Pause, TimeSlices
-from tests.unit.remote_gpu.test_slices import ONE, TWO, Caller, Play
+from tests.unit.remote_gpu.host.sharing.test_slices import ONE, TWO, Caller, Play
 
 
 def test_time_that_a_batch_process_used_counts_as_the_leases_own() -> None:

@@ -22,7 +22,7 @@ from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 from remote_gpu.worker.control import Start
-from tests.unit.remote_gpu.host_parts import install
+from tests.unit.remote_gpu.host.host_parts import install
 
 BATCH = Batch(joins=True, wait_ms=7.0, size_max=8)
 
@@ -142,7 +142,7 @@ async def test_leases_of_a_tenant_share_a_process_and_end_it_with_the_last() -> 
         assert len(w.started) == 1
         assert batch.start is not None
         assert batch.start.memory_bytes == 50 << 20
-        assert (batch.start.batch_wait_s, batch.start.batch_items_max) == (0.007, 8)
+        assert (batch.start.batch_wait_ms, batch.start.batch_items_max) == (7, 8)
         leaving = asyncio.create_task(w.leave(first.lease))
         meta, _ = await batch.next("leave")
         assert meta == {"leave": first.lease}

@@ -15,7 +15,7 @@ from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.wire.errors import Refused
 from remote_gpu.wire.proof import Role
 from tests.forgery import Attempt, Target, attempts
-from tests.unit.remote_gpu.host_parts import D0, install
+from tests.unit.remote_gpu.host.host_parts import D0, install
 
 
 def attacked(seed: int, count: int) -> Counter[str]:

@@ -20,13 +20,14 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.lease_log import LeaseLog
-from remote_gpu.host.leases.steps import Step, StepKind
+from remote_gpu.host.leases.leases import Leases
+from remote_gpu.host.leases.steps import StepKind
 from remote_gpu.host.leases.table import LeaseTable
-from remote_gpu.host.processes.endings import Endings
-from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.warm.workers import WarmWorkers
+from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
-from tests.unit.remote_gpu.host_parts import Card, install
+from tests.unit.remote_gpu.host.host_parts import Card, install
 
 pytestmark = pytest.mark.asyncio
 
@@ -74,16 +75,11 @@ class Parts:
     def __post_init__(self) -> None:
         log, budget = LeaseLog(self.folder / "leases.jsonl"), Budget()
         self.stack.callback(log.close)
-        endings = Endings(self.table, Card(), budget, self.apply)
-        self.warm = WarmWorkers(self.table, endings, log, self, budget, self.nursery)
+        leases = Leases(self.table, log)
+        endings = Endings(leases, Card(), budget)
+        self.warm = WarmWorkers(leases, endings, self.changed, budget, self.nursery)
 
-    def now_s(self) -> float:
-        return 0.0
-
-    def apply(self, steps: list[Step]) -> None:
-        assert steps == []
-
-    def warm_changed(self) -> None:
+    def changed(self) -> None:
         self.reports += 1
 
     async def ends(self, lease: str, device: DeviceId) -> Ending:

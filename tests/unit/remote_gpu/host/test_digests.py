@@ -11,7 +11,7 @@ import pytest
 
 from remote_gpu.client.uses import UsesFile
 from remote_gpu.host.digests import Digests
-from remote_gpu.worker.uses import LaneUses
+from remote_gpu.worker.operation import LaneUses
 
 
 def sha256(data: bytes) -> str:

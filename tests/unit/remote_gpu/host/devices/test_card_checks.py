@@ -7,7 +7,7 @@ import pytest
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.names import EMULATED_PREFIX
-from remote_gpu.host.sharing.fault_reports import read_fault
+from remote_gpu.host.devices.card_checks import read_fault
 
 
 def share(index: int, kind: DeviceKind, model: str) -> Share:

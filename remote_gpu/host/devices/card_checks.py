@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId
-from gpu_scheduler.model import Device, DeviceKind, Health, Symptom
+from gpu_scheduler.model import Device, DeviceKind, Health, Share, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.names import is_emulated
 from remote_gpu.host.environment import spawner_variables
+from remote_gpu.host.warm.table import is_card
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +143,17 @@ class CardChecks:
 
 def _is_card(device: Device) -> bool:
     return device.kind is DeviceKind.CUDA and not is_emulated(device.model)
+
+
+def read_fault(shares: Iterable[Share], report: object) -> tuple[DeviceId, str]:
+    """The card and the reason of a report. Raises ValueError for a device not of these shares."""
+    if not isinstance(report, list) or len(report) != 2 or not isinstance(report[1], str):
+        raise ValueError("a fault is not a device and a reason")
+    index, reason = report
+    for share in shares:
+        if type(index) is int and share.index == index and is_card(share):
+            return share.device, reason[:_REASON_CHARS_MAX]
+    raise ValueError("a fault is reported of a device that is not a card of the lease")
 
 
 def _read(output: bytes) -> Found:

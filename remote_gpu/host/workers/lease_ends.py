@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
+from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.leases.table import LeaseTable
-from remote_gpu.host.processes.endings import Endings, KilledProcess
-from remote_gpu.host.processes.lease_workers import LeaseWorkers
-from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.warm.workers import WarmWorkers
+from remote_gpu.host.workers.endings import Endings, KilledProcess
+from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.host.workers.worker import Worker
 
 
@@ -37,22 +37,19 @@ class LeaseEnds:
 
     def __init__(
         self,
-        table: LeaseTable,
+        leases: Leases,
         endings: Endings,
         workers: LeaseWorkers,
         warm: WarmWorkers,
         nursery: Nursery,
-        apply: Callable[[list[Step]], None],
         left: Callable[[LeaseId], None],
     ) -> None:
-        """`apply`: carries out steps of the table; `left`: called once the worker of a lease is
-        warm, or known not to be."""
-        self._table = table
+        """`left`: called once the worker of a lease is warm, or known not to be."""
+        self._leases = leases
         self._endings = endings
         self._workers = workers
         self._warm = warm
         self._nursery = nursery
-        self._apply = apply
         self._left = left
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
 
@@ -93,7 +90,7 @@ class LeaseEnds:
             await asyncio.shield(unbinding)
             del self._unbinding[lease]
         await self._endings.clean(ended, held=functools.partial(self._distrust, ending.kept))
-        self._apply(self._table.gone(lease))
+        self._leases.apply(self._leases.table.gone(lease))
 
     async def _leave_worker(self, ending: _Ending) -> None:
         """Keep the worker warm; kill it if that fails or is not wanted."""
@@ -115,4 +112,4 @@ class LeaseEnds:
     def _distrust(self, kept: str) -> None:
         """Evict the warm worker of a lease after which a card is not clean."""
         why = "it holds more memory of a card than it reports"
-        self._apply(self._table.evict_warm((kept,), why))
+        self._leases.apply(self._leases.table.evict_warm((kept,), why))

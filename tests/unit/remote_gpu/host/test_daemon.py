@@ -26,7 +26,7 @@ from gpu_scheduler.model import (
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
-from tests.unit.remote_gpu.host_parts import D0, Card, host_daemon, install
+from tests.unit.remote_gpu.host.host_parts import D0, Card, host_daemon, install
 
 
 def leased(number: int, kind: DeviceKind = DeviceKind.CPU) -> Install:
@@ -45,15 +45,14 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
     theirs.close()
     worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
     async with Nursery("test") as nursery:
-        with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as daemon:
-            reports = daemon.link
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as (daemon, reports):
             daemon.install(leased(1))
             daemon.install(leased(2))  # waits for the other
             assert set(daemon.leased()) == {D0}
             daemon.table.end(LeaseId("l1"), EndReason.REVOKED)
-            ended = daemon.endings.of_lease(LeaseId("l1"))
-            stuck = nursery.start(daemon.endings.stuck(ended, worker), "stuck")
-            await daemon.until(lambda: bool(reports.cuts), 30.0)
+            ended = daemon.parts.endings.of_lease(LeaseId("l1"))
+            stuck = nursery.start(daemon.parts.endings.stuck(ended, worker), "stuck")
+            await daemon.leases.until(lambda: bool(reports.cuts), 30.0)
             assert reports.sessions == [("l2", EndReason.DEVICE_BAD)]
             assert reports.cuts == ["l2"], "the stuck one is not cut"
             fault = daemon.faults()[D0]
@@ -78,11 +77,13 @@ class Killed:
 async def test_a_fault_lasts_until_the_last_stuck_process_has_ended(tmp_path: Path) -> None:
     lease, processes = LeaseId("l1"), [Killed(1), Killed(2)]
     async with Nursery("test") as nursery:
-        with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as daemon:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as (daemon, _):
             daemon.install(leased(1))
             daemon.table.end(lease, EndReason.REVOKED)
-            ended = daemon.endings.of_lease(lease)
-            stuck = [nursery.start(daemon.endings.stuck(ended, one), "stuck") for one in processes]
+            ended = daemon.parts.endings.of_lease(lease)
+            stuck = [
+                nursery.start(daemon.parts.endings.stuck(ended, one), "stuck") for one in processes
+            ]
             await asyncio.sleep(0)
             for process, task in zip(processes, stuck, strict=True):
                 assert daemon.faults()[D0].symptom is Symptom.HUNG
@@ -155,8 +156,7 @@ async def seen(ready: Callable[[], bool]) -> None:
 async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> None:
     budget, card = replace(Budget(), worker_cut_s=0.01), Card()
     async with Nursery("test") as nursery:
-        with host_daemon(tmp_path, nursery, budget, {D0: 2000}, card) as daemon:
-            reports = daemon.link
+        with host_daemon(tmp_path, nursery, budget, {D0: 2000}, card) as (daemon, reports):
             for number in range(1, 5):
                 daemon.install(leased(number, DeviceKind.CUDA))  # three fit, the fourth waits
             card.used_mib_now = (

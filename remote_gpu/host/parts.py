@@ -1,0 +1,110 @@
+"""The parts of gpud that carry out the table of leases, each made once, and who does which step."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.tracing.span import Tracer
+from remote_gpu.host.devices.card_checks import CardChecks
+from remote_gpu.host.devices.excess import MemoryExcess
+from remote_gpu.host.devices.excess_table import OnExcess
+from remote_gpu.host.devices.residual_memory import MemoryProbe
+from remote_gpu.host.gateway.doors import Doors
+from remote_gpu.host.gateway.gateway import Endpoints, Gateway
+from remote_gpu.host.gateway.lanes import Lanes
+from remote_gpu.host.gateway.relays import Relays
+from remote_gpu.host.leases.leases import Leases
+from remote_gpu.host.leases.steps import Step, StepKind
+from remote_gpu.host.reports.link import Scheduler
+from remote_gpu.host.reports.sessions import SessionReports
+from remote_gpu.host.reports.traces import HostTraces
+from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.warm.workers import WarmWorkers
+from remote_gpu.host.workers.endings import Endings
+from remote_gpu.host.workers.lease_ends import LeaseEnds
+from remote_gpu.host.workers.lease_workers import LeaseWorkers
+from remote_gpu.host.workers.pool import WorkerPool
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What reaches beyond the leases: processes, devices, sockets, the scheduler."""
+
+    pool: WorkerPool
+    turns: Turns
+    relays: Relays
+    memory: MemoryProbe  #: shows whether a card is clean
+    cards: CardChecks  #: checks a card of which a worker reports a fault
+    endpoints: Endpoints
+    scheduler: Scheduler
+    tracer: Tracer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts beside the table of leases; none of them holds another that holds it."""
+
+    leases: Leases
+    endings: Endings
+    warm: WarmWorkers
+    workers: LeaseWorkers
+    excess: MemoryExcess
+    gateway: Gateway
+    doors: Doors
+    sessions: SessionReports
+
+
+def parts_of(
+    leases: Leases,
+    outside: Outside,
+    budget: Budget,
+    nursery: Nursery,
+    *,
+    warm_workers: bool = True,
+    on_excess: OnExcess = OnExcess.END,
+) -> Parts:
+    """`warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory."""
+    relays, scheduler, cards = outside.relays, outside.scheduler, outside.cards
+    traces = HostTraces(outside.tracer, outside.endpoints.host)
+    endings = Endings(leases, outside.memory, budget)
+    changed = scheduler.report_soon
+    warm = WarmWorkers(leases, endings, changed, budget, nursery, enabled=warm_workers)
+    workers = LeaseWorkers(leases, outside.pool, warm, outside.turns, cards, budget, nursery)
+    sessions = SessionReports(scheduler, workers, warm, traces)
+    ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
+    lanes = Lanes(leases, workers, relays, traces)
+    gateway = Gateway(outside.endpoints, leases, lanes, traces, budget, nursery)
+    doors = Doors(outside.endpoints.ports, leases, gateway, relays, scheduler, nursery)
+    excess = MemoryExcess(leases.table, outside.memory, cards.context_bytes, on_excess)
+    on = leases.on
+    on(StepKind.PLACED, warm.placed, doors.placed)
+    on(StepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
+    on(StepKind.EVICT, warm.evict)
+    on(StepKind.OPENED, sessions.opened)
+    on(StepKind.RETURNED, sessions.returned)
+    on(StepKind.UNBOUND, gateway.session_ended, lambda step: relays.unbind(step.lease))
+    on(StepKind.UNBOUND, lambda step: ends.unbind(step.lease))
+    on(StepKind.CUT, lambda step: scheduler.link.cut(step.lease))
+    on(StepKind.CONFLICT, _log_conflict)
+    on(StepKind.CLOSED, doors.closed, gateway.session_ended, sessions.closed)
+    on(StepKind.CLOSED, lambda step: workers.forget(step.lease))
+    return Parts(
+        leases=leases,
+        endings=endings,
+        warm=warm,
+        workers=workers,
+        excess=excess,
+        gateway=gateway,
+        doors=doors,
+        sessions=sessions,
+    )
+
+
+def _log_conflict(step: Step) -> None:
+    fields = {"event": "double_grant", "lease": step.lease, "why": step.detail}
+    logger.error("the scheduler granted shares twice", extra=fields)

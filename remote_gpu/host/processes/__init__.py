@@ -1,1 +1,0 @@
-"""The processes of leases and of warm workers, from their start to their certain end."""

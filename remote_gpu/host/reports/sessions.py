@@ -1,0 +1,78 @@
+"""The reports of sessions: opened, given back, closed with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+from corekit.ids import LeaseId
+from gpu_scheduler.model import EndReason
+from gpu_scheduler.protocol.host import SessionState
+from remote_gpu.host.leases.steps import Step
+from remote_gpu.host.reports.link import Scheduler
+from remote_gpu.host.reports.traces import HostTraces
+from remote_gpu.host.warm.workers import WarmWorkers
+from remote_gpu.host.workers.lease_workers import LeaseWorkers
+
+#: Longest delay of the report that shares are free, for the warm worker that the lease leaves.
+HELD_S_MAX = 1.0
+
+
+class SessionReports:
+    """The end of a session is reported after the warm worker that it leaves, so that the next grant
+    is placed by that worker."""
+
+    def __init__(
+        self, scheduler: Scheduler, workers: LeaseWorkers, warm: WarmWorkers, traces: HostTraces
+    ) -> None:
+        self._scheduler = scheduler
+        self._workers = workers
+        self._warm = warm
+        self._traces = traces
+        #: Reports of ends that wait until the lease's worker is warm or known not to be.
+        self._held: dict[LeaseId, list[Callable[[], None]]] = {}
+        self.lease_ends: Counter[str] = Counter()  #: ended leases by reason
+
+    def opened(self, step: Step) -> None:
+        self._traces.opened(step.lease)
+        about = (step.nonce, step.reason, step.detail)
+        self._scheduler.link.session(step.lease, SessionState.OPENED, *about)
+
+    def returned(self, step: Step) -> None:
+        self._over(step, SessionState.FREED)
+
+    def closed(self, step: Step) -> None:
+        reason = step.reason or EndReason.DONE
+        self.lease_ends[reason.value] += 1
+        if step.reported:
+            self._over(step, SessionState.CLOSED)
+        self._traces.closed(step.lease, reason)
+
+    def _over(self, step: Step, state: SessionState) -> None:
+        loading = self._workers.loading(step.lease)
+        figures = (None, None) if loading is None else (loading.seconds, loading.size_bytes >> 20)
+        self._traces.worker_over(step.lease, figures[0])
+        if step.lease not in self._held and self._may_stay(step):
+            self._held[step.lease] = []
+            loop = asyncio.get_running_loop()
+            loop.call_later(HELD_S_MAX, self.send_held, step.lease)
+
+        def report() -> None:
+            about = (step.nonce, step.reason, step.detail, *figures, step.succeeded)
+            self._scheduler.link.session(step.lease, state, *about)
+
+        if step.lease in self._held:
+            self._held[step.lease].append(report)
+        else:
+            report()
+
+    def _may_stay(self, step: Step) -> bool:
+        """Whether a lease that ends in this step may leave a warm worker."""
+        worker = self._workers.started(step.lease)
+        return step.leaves_worker and worker is not None and self._warm.may_keep(worker)
+
+    def send_held(self, lease: LeaseId) -> None:
+        """Send the reports that waited for the warm worker of a lease."""
+        for report in self._held.pop(lease, ()):
+            report()
