@@ -292,7 +292,7 @@ def test_with_json_a_failure_is_data_too(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["nonsense"]])
 def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
-    heavy = ("boto3", "botocore", "aiohttp", "numpy", "onnxruntime", "moto", "orchgpu.app")
+    heavy = ("boto3", "botocore", "aiohttp", "numpy", "onnxruntime", "moto", "orchgpu.replica.app")
     check = (
         "import sys, orchgpu.cli\n"
         f"sys.argv[1:] = {arguments!r}\n"

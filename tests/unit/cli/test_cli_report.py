@@ -25,8 +25,8 @@ from orchgpu.cli.jobs.report import (
     timeline,
 )
 from orchgpu.core.function import Function
-from orchgpu.job_measures import MOMENTS
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.measures import MOMENTS
 
 FUNCTION = Function(
     name="f",

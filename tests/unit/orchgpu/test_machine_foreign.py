@@ -14,12 +14,12 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, Request, Step
-from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.completion import ObjectWasWritten, read_completion
 from orchgpu.core.target import Target, target_key
 from orchgpu.ports import StoredObject
+from orchgpu.replica.actions.performer import Performer
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, granted, outcome, record, s3_record
 
 FOREIGN = replace(

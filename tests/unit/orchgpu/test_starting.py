@@ -18,9 +18,9 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.functions import FunctionSettings
-from orchgpu.actions.starting import INVOKED, DirectStarts, payload_of
 from orchgpu.adapters.memory import MemoryStarter
 from orchgpu.core.completion import InvocationFailed, read_completion
+from orchgpu.replica.actions.starting import INVOKED, DirectStarts, payload_of
 from tests.unit.orchgpu.jobs import FUNCTION, JOB
 
 KEY = staging_key(FUNCTION.name, JOB, 1, 7)

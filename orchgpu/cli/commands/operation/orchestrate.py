@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from gpu_scheduler.client.access import find_access
-from orchgpu.app import run
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import (
     access_options,
@@ -16,7 +15,8 @@ from orchgpu.cli.scheduler import (
     scheduler_address,
     scheduler_option,
 )
-from orchgpu.settings import OrchestratorSettings
+from orchgpu.replica.app import run
+from orchgpu.replica.startup import OrchestratorSettings
 
 
 @click.command("orchestrate")

@@ -23,7 +23,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.reconcile import Interval, Upload
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.provider import open_ports
-from orchgpu.reconciling import Search
+from orchgpu.replica.reconciling import Search
 
 LOST = (
     Column(name="JOB", ids=True, shrink_order=1),

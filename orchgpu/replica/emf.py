@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from corekit.metrics.exposition import LabelValues
 from corekit.metrics.metric import Kind, Metric, Unit
-from orchgpu.metrics import Family, Histogram
+from orchgpu.replica.metrics import Family, Histogram
 
 #: CloudWatch's names of units; a unit that it lacks is `None` there.
 _UNITS: Mapping[Unit, str] = {
