@@ -28,14 +28,7 @@ from gpu_scheduler.client import Disconnected
 from gpu_scheduler.protocol import ops
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.completion import (
-    AttemptWasClaimed,
-    InvocationFailed,
-    ObjectWasWritten,
-    ReportWasWritten,
-    ResultWasWritten,
-    read_completion,
-)
+from orchgpu.core.completion import read_completion
 from orchgpu.core.function import Function
 from orchgpu.core.job import UNSTAGED_SOON, Phase
 from orchgpu.core.machine import OrchestratorMachine
@@ -53,7 +46,7 @@ from orchgpu.replica.emf import EmbeddedMetrics
 from orchgpu.replica.metrics import OrchestratorMetrics
 from orchgpu.replica.observer import Observer, Performed, Progress, Windows
 from orchgpu.replica.own_time import OwnTimes
-from orchgpu.replica.pushes import Clocks, event_of_push
+from orchgpu.replica.pushes import event_of_push
 from orchgpu.replica.reconciling import Reconciler, Search
 from orchgpu.replica.spans import JobSpans
 
@@ -213,7 +206,7 @@ class Replica:
                 return await self._driver.drained()
             await self._progress.wait()
 
-    def _now(self) -> Clocks:
+    def _now(self) -> on.EventTimes:
         return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
 
     def _start_every(self, pause_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
@@ -332,26 +325,11 @@ class Replica:
 
     def _notice(self, function: Function, message: Message) -> None:
         works: list[do.Action] = []
-        for notice in read_completion(message.body):
-            match notice:
-                case InvocationFailed():
-                    works.append(_failure_of(function, notice))
-                case AttemptWasClaimed():
-                    bucket = function.intermediate_bucket
-                    started = do.RecordStarted(
-                        job=notice.job, attempt=notice.attempt, bucket=bucket
-                    )
-                    works.append(started)
-                case ReportWasWritten():
-                    self._submit(
-                        on.ReportNoticed(**self._now(), job=notice.job, attempt=notice.attempt)
-                    )
-                case ObjectWasWritten():
-                    self._submit(
-                        on.ObjectNoticed(**self._now(), bucket=notice.bucket, key=notice.key)
-                    )
-                case ResultWasWritten():
-                    self._submit(on.ResultNoticed(**self._now(), job=notice.job))
+        for notice in read_completion(message.body, function, self._now()):
+            if isinstance(notice, do.Action):
+                works.append(notice)
+            else:
+                self._submit(notice)
         if works:
             record = self._record_notices(function, works, message.receipt_handle)
             self._nursery.start(record, f"notices/{function.name}")
@@ -433,7 +411,7 @@ class Replica:
         self._performed(action, event, began)
         return event
 
-    def _performed(self, action: do.Action, event: on.Event | None, began: Clocks) -> None:
+    def _performed(self, action: do.Action, event: on.Event | None, began: on.EventTimes) -> None:
         done = Performed(self._machine.jobs.get(action.job), action, event, began)
         with contained(f"figures of {type(action).__name__}"):
             for observer in self._observers:
@@ -449,18 +427,6 @@ async def tolerated(work: Awaitable[T], event: str = "call_failed") -> T | None:
     except Exception:
         logger.exception("a call failed", extra={"event": "fault"})
     return None
-
-
-def _failure_of(function: Function, failed: InvocationFailed) -> do.RecordFunctionFailure:
-    return do.RecordFunctionFailure(
-        job=failed.job,
-        function=function,
-        attempt=failed.attempt,
-        reason=failed.reason,
-        detail=failed.detail,
-        request=failed.request,
-        with_device=failed.with_device,
-    )
 
 
 def _remark(function: Function) -> str:

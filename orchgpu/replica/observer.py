@@ -10,7 +10,6 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Job
 from orchgpu.core.window import Window
-from orchgpu.replica.pushes import Clocks
 
 
 class Performed(NamedTuple):
@@ -19,7 +18,7 @@ class Performed(NamedTuple):
     job: Job | None  #: None: not in hand
     action: do.Action
     event: on.Event | None
-    began: Clocks
+    began: on.EventTimes
 
 
 class Observer:

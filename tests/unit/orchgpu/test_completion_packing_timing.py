@@ -27,13 +27,13 @@ from corekit.aio.vloop import run_virtual
 from corekit.values import replace
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion
+from orchgpu.core.completion import read_completion
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import StoredObject
 from orchgpu.replica.actions.packing import local_name, pack
 from orchgpu.replica.observer import Performed
 from orchgpu.replica.own_time import JobTiming, OwnTimes
-from tests.unit.orchgpu.jobs import FUNCTION, JOB, Bench, Now, granted
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, Now, granted
 
 INPUT = InputEvent(
     bucket="in",
@@ -87,8 +87,8 @@ def _failure(kind: str, message: str, condition: str = "RetriesExhausted", runs:
     ],
 )
 def test_lambdas_failure_records_name_the_attempt_and_why(body: str, reason: Reason) -> None:
-    (notice,) = read_completion(body)
-    assert isinstance(notice, InvocationFailed)
+    (notice,) = read_completion(body, FUNCTION, NOW)
+    assert isinstance(notice, do.RecordFunctionFailure)
     assert (notice.job, notice.attempt, notice.reason) == (JOB, 2, reason)
     assert notice.request == "start-1"
 
@@ -103,12 +103,12 @@ def test_result_events_name_their_job() -> None:
             ]
         }
     )
-    assert read_completion(body) == [ResultWasWritten(job=JOB)]
+    assert read_completion(body, FUNCTION, NOW) == [on.ResultNoticed(**NOW, job=JOB)]
 
 
 @given(st.text())
 def test_any_completion_message_is_read_without_raising(text: str) -> None:
-    assert isinstance(read_completion(text), list)
+    assert isinstance(read_completion(text, FUNCTION, NOW), list)
 
 
 @given(
