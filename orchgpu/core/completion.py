@@ -18,7 +18,7 @@ DETAIL_CHARS_MAX = 500
 def read_completion(
     body: str, function: Function, now: on.EventTimes
 ) -> list[on.Event | do.RecordStarted | do.RecordFunctionFailure]:
-    """What a message means for the jobs of a function: events, and reports to be recorded by the
+    """The meaning of a message for jobs of a function: events, and reports to be recorded by the
     replica that reads it. An unknown message means nothing. Raises nothing."""
     try:
         value = json.loads(body)

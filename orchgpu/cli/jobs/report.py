@@ -14,9 +14,9 @@ from contract.states import JobState
 from corekit.cli.screen import Coloured, continued, counted, echo, folded, packed
 from corekit.cli.text import cells, padded, printable
 from corekit.units import format_bytes
-from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.jobs.output_folder import OutputFolder
+from orchgpu.jobs.following import Followed
 from orchgpu.jobs.measures import LATENCIES, MOMENTS, latencies, moments_of
+from orchgpu.jobs.output_folder import OutputFolder
 
 #: Columns of the names of files.
 NAME_WIDTH = 24

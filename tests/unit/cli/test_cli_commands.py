@@ -17,7 +17,7 @@ import pytest
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import cli
-from orchgpu.cli.scheduler import scheduler_address
+from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 from tests.commandline import run
 

@@ -12,9 +12,9 @@ from orchgpu.cli.scheduler import (
     access_options,
     metrics_option,
     ready_file_option,
-    scheduler_address,
     scheduler_option,
 )
+from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.replica.app import run
 from orchgpu.replica.startup import OrchestratorSettings
 
