@@ -1,7 +1,7 @@
 """The life of a job, from the S3 event to the deleted message, over every crash in between.
 
-`core` decides and is pure; `ports` declares what it needs; `adapters` implement that; `shell`
-runs one replica; `deploy` executes FDL plans; `cli` is the `orchgpu` command.
+`core` decides and is pure; `ports` declares what it needs; `adapters` implement that; `replica`
+serves the jobs; `deploy` executes FDL plans; `cli` is the `orchgpu` command.
 
 For users' programs: `orchgpu.function` declares a function beside its code, `orchgpu.map` runs a
 deployed one on files. This module and `declaration` are in every function's package.

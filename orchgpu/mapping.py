@@ -9,6 +9,7 @@ for done in orchgpu.map("text-recognition", ["sign.png", "menu.png"], output="ou
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import sys
 import threading
@@ -19,13 +20,14 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.jobs.batch import Progress
-from orchgpu.cli.jobs.follow import Followed, follow
-from orchgpu.cli.jobs.output_folder import OutputFolder
-from orchgpu.cli.jobs.transfers import fetch_outputs, inputs_of, submit_all
-from orchgpu.cli.scheduler import answering_scheduler
 from orchgpu.declaration import name_of
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.following import Followed, Tally, follow
+from orchgpu.jobs.output_folder import OutputFolder
+from orchgpu.jobs.scheduler import answering_scheduler
+from orchgpu.jobs.transfers import fetch_outputs, inputs_of, submit_all
+
+logger = logging.getLogger("orchgpu.map")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +79,20 @@ def map(  # noqa: A001 - what it is named for
     given = [fspath(file) for file in files]
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function(name)
-        inputs = inputs_of(cloud, deployed, given)
+        inputs = inputs_of(cloud, deployed, given, logger.warning)
         address = answering_scheduler(scheduler)
-        shown = Progress(len(inputs), quiet=not (progress and sys.stderr.isatty()), ids=False)
+        shown = _Shown(len(inputs)) if progress and sys.stderr.isatty() else None
         try:
-            submitted = submit_all(cloud, deployed, inputs, at_once, shown, again=again)
+            uploaded = (lambda _: None) if shown is None else shown.uploaded
+            submitted = submit_all(cloud, deployed, inputs, at_once, uploaded, again=again)
             paths = {one.key: source.path for one, source in zip(submitted, inputs, strict=True)}
 
             async def followed(
                 ended: Callable[[Followed], None], check: Callable[[], None]
             ) -> None:
                 def changed(job: Followed) -> None:
-                    shown.changed(job)
+                    if shown is not None:
+                        shown.changed(job)
                     if job.over:
                         ended(job)
 
@@ -101,7 +105,25 @@ def map(  # noqa: A001 - what it is named for
                 for job in jobs:
                     yield _result_of(cloud, job, paths[job.submitted.key], folder)
         finally:
-            shown.end()
+            if shown is not None:
+                shown.bar.end()
+
+
+class _Shown:
+    """The bar of a call on a terminal."""
+
+    def __init__(self, total: int) -> None:
+        from corekit.cli.progress import Bar  # programs without a terminal need none of it
+
+        self.bar = Bar(total, quiet=False)
+        self._uploaded, self._tally = 0, Tally()
+
+    def uploaded(self, _stored: object) -> None:
+        self._uploaded += 1
+        self.bar.draw(self._uploaded, " uploaded")
+
+    def changed(self, job: Followed) -> None:
+        self.bar.draw(*self._tally.changed(job))
 
 
 def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) -> JobResult:

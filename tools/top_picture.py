@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corekit.cli.chart import BLOCKS
-from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.cli.top.app import TopApp
+from orchgpu.jobs.scheduler import scheduler_address
 from tools.animated_terminal import animated
 from tools.console_pictures import deploy, system, upload
 

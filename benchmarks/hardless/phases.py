@@ -18,7 +18,7 @@ from contract.keys import job_id
 from corekit.cli.progress import Bar
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record
-from orchgpu.job_measures import moments_of
+from orchgpu.jobs.measures import moments_of
 
 #: With a guarantee of 25 % a device has four leases: for each slot of a GPU one that runs, and one
 #: whose function is ready for the slot.

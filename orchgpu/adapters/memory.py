@@ -1,6 +1,6 @@
 """The orchestrator's ports over the cloud model in memory, with faults on request.
 
-For tests of the shell on virtual time, for the simulator, and for programs that embed an
+For tests of a replica on virtual time, for the simulator, and for programs that embed an
 orchestrator. The model is that of the embedded cloud's server, so the same contract suite applies.
 """
 

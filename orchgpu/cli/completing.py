@@ -18,9 +18,9 @@ from click.shell_completion import CompletionItem
 from corekit.errors import AppError
 from corekit.local_system import HOME_VARIABLE
 from gpu_scheduler.model import Record
-from orchgpu.cli.scheduler import ask, scheduler_address
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.records import newest_records
+from orchgpu.jobs.scheduler import ask, scheduler_address
 from orchgpu.local.home import default_home
 
 T = TypeVar("T")

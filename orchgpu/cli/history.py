@@ -9,7 +9,7 @@ import click
 
 from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import parse_addresses
-from orchgpu.cli.scheduler import HTTP_VARIABLE
+from orchgpu.jobs.scheduler import HTTP_VARIABLE
 from orchgpu.local.home import default_home
 from orchgpu.local.programs import HISTORY_VARIABLE as STORE_VARIABLE
 

@@ -8,52 +8,18 @@ from urllib.parse import unquote_plus
 
 from contract.keys import parse_attempt_key, parse_result_key, parse_staging_key
 from contract.states import Reason
-from corekit.values import Value
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.function import Function
 
 DETAIL_CHARS_MAX = 500
 
 
-class ResultWasWritten(Value):
-    job: str
-
-
-class InvocationFailed(Value):
-    """Lambda's on-failure record of an asynchronous invocation (AWS: "Invocation record")."""
-
-    job: str
-    attempt: int
-    reason: Reason
-    detail: str
-    request: str = ""  #: Lambda's id of the start
-    with_device: bool = True  #: False: its envelope has no lease
-
-
-class ObjectWasWritten(Value):
-    """An object other than a result: it may be the one that ends a foreign function's job."""
-
-    bucket: str
-    key: str
-
-
-class AttemptWasClaimed(Value):
-    """The claim of an attempt without a device was stored."""
-
-    job: str
-    attempt: int
-
-
-class ReportWasWritten(Value):
-    job: str
-    attempt: int
-
-
-Notice = (
-    ResultWasWritten | ReportWasWritten | AttemptWasClaimed | ObjectWasWritten | InvocationFailed
-)
-
-
-def read_completion(body: str) -> list[Notice]:
-    """Read every notice in a message; an unknown message contains none. Raises nothing."""
+def read_completion(
+    body: str, function: Function, now: on.EventTimes
+) -> list[on.Event | do.RecordStarted | do.RecordFunctionFailure]:
+    """The meaning of a message for jobs of a function: events, and reports to be recorded by the
+    replica that reads it. An unknown message means nothing. Raises nothing."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -61,27 +27,32 @@ def read_completion(body: str) -> list[Notice]:
     if not isinstance(value, Mapping):
         return []
     if "requestPayload" in value:
-        return _failures(value)
-    return [notice for place in places_of(value) for notice in _written(*place)]
+        return [*_failures(value, function)]
+    return [notice for place in places_of(value) for notice in _written(*place, function, now)]
 
 
-def _written(bucket: str, key: str) -> list[Notice]:
+def _written(
+    bucket: str, key: str, function: Function, now: on.EventTimes
+) -> list[on.Event | do.RecordStarted]:
     if (job := parse_result_key(key)) is not None:
-        return [ResultWasWritten(job=job)]
+        return [on.ResultNoticed(**now, job=job)]
     if (of_attempt := parse_attempt_key(key)) is not None:
-        job, n, what = of_attempt
-        notice = AttemptWasClaimed if what == "claim" else ReportWasWritten
-        return [notice(job=job, attempt=n)]
-    return [ObjectWasWritten(bucket=bucket, key=key)] if bucket else []
+        job, n, kind = of_attempt
+        if kind == "claim":
+            return [do.RecordStarted(job=job, attempt=n, bucket=function.intermediate_bucket)]
+        return [on.ReportNoticed(**now, job=job, attempt=n)]
+    return [on.ObjectNoticed(**now, bucket=bucket, key=key)] if bucket else []
 
 
-def _failures(value: Mapping[str, object]) -> list[Notice]:
+def _failures(value: Mapping[str, object], function: Function) -> list[do.RecordFunctionFailure]:
+    """Of Lambda's on-failure record of an asynchronous invocation (AWS: "Invocation record")."""
     reason, detail = failure_of(value)
     request = _mapping(value.get("requestContext")).get("requestId")
     staged = [parse_staging_key(key) for _, key in places_of(value["requestPayload"])]
     return [
-        InvocationFailed(
+        do.RecordFunctionFailure(
             job=key.job,
+            function=function,
             attempt=key.n,
             reason=reason,
             detail=detail,

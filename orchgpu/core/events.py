@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from contract.claim import Claim
 from contract.result import Report, Result
 from corekit.tracing.job import JobTrace
@@ -9,6 +11,13 @@ from corekit.values import Value
 from gpu_scheduler.model import EndReason, GrantedLease, LeaseState, Record
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.core.actions import Action, Timer
+
+
+class EventTimes(TypedDict):
+    """The times of an event, by both clocks."""
+
+    at_s: float
+    wall_s: float
 
 
 class Event(Value):

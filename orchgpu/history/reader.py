@@ -27,7 +27,7 @@ from orchgpu.history.measures import (
 )
 from orchgpu.history.rows import JobRow
 from orchgpu.history.store import check_version, errors_of, opened_for_reading
-from orchgpu.job_measures import RFAST_WINDOW_S
+from orchgpu.jobs.measures import RFAST_WINDOW_S
 
 PAGE_MAX = 200
 #: The most steps of a series.

@@ -14,11 +14,11 @@ from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Share, Step
 from gpu_scheduler.verdicts import Explanation
-from orchgpu import job_measures
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
-from orchgpu.job_intervals import Interval, intervals, job_times, uploaded_s
+from orchgpu.jobs import measures
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.intervals import Interval, intervals, job_times, uploaded_s
 from orchgpu.jobs.records import state_of
 from orchgpu.jobs.waiting import BlockingLease, blocking_leases, waits
 
@@ -179,7 +179,7 @@ def intervals_of(known: Known) -> tuple[Interval, ...]:
 def latencies(found: list[Moment]) -> dict[str, float | None]:
     """RLat, DLat and ELat in seconds; None where a moment is missing."""
     at_s = {moment.name: moment.at_s for moment in found if moment.name}
-    named = job_measures.latencies(at_s)
+    named = measures.latencies(at_s)
     return {name: None if s is None else round(s, 4) for name, s in named.items()}
 
 

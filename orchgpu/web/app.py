@@ -19,7 +19,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import is_loopback, parse_address
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.core.admission.rates import Rates
-from orchgpu.startup_retry import StartupRetry, Stopped
+from orchgpu.replica.startup import StartupRetry, Stopped
 from orchgpu.web.console import Console
 from orchgpu.web.feed import Feed
 from orchgpu.web.http.assets import read_assets

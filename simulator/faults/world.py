@@ -32,7 +32,7 @@ from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStarter
 from orchgpu.core.function import Function
 from orchgpu.core.job import UNCOUNTED
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.shell import Replica
+from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker, Violation
 from simulator.faults.function import SimLambda, render
 from simulator.faults.host import SimHost, sim_devices
@@ -206,7 +206,7 @@ class World:
         )
 
     async def start_replica(self, functions: Deployed) -> None:
-        """Start one orchestrator: the real shell, performer and machine."""
+        """Start one orchestrator: the real loops, performer and machine."""
         self.started += 1
         session = f"replica-{self.started}"
         requester = SimRequester(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from corekit.ids import DeviceId
-from orchgpu.job_measures import count_over_time, rfast_max
+from orchgpu.jobs.measures import count_over_time, rfast_max
 from simulator.workloads.engine import Engine, Job
 
 #: Tenants and workloads with figures of their own, at most; above it only all together.

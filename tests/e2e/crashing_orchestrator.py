@@ -16,11 +16,11 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-from orchgpu import shell
-from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.pushes import event_of_push
+from orchgpu.replica import loops
+from orchgpu.replica.actions.performer import Performer
+from orchgpu.replica.pushes import event_of_push
 
 POINT, MARKER = sys.argv[1], Path(sys.argv[2])
 
@@ -63,7 +63,7 @@ def crashing_events(push: Any, now: Any) -> on.Event | None:
 
 
 if __name__ == "__main__":
-    vars(shell).update(Performer=CrashingPerformer, event_of_push=crashing_events)
+    vars(loops).update(Performer=CrashingPerformer, event_of_push=crashing_events)
     sys.argv = ["orchgpu", "orchestrate", *sys.argv[3:]]
     from orchgpu.cli import main
 

@@ -22,10 +22,10 @@ from orchgpu.cli.commands.jobs import logs
 from orchgpu.cli.commands.jobs.jobs import notes_of_functions
 from orchgpu.cli.commands.objects import put
 from orchgpu.cli.commands.operation import doctor
-from orchgpu.cli.objects.places import At, outputs_of
 from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import execute, prepare, warm_up
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.places import At, outputs_of
 from tests.commandline import Done, done
 
 FDL = """\

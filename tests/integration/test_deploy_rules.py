@@ -81,7 +81,7 @@ def test_a_deploy_refuses_what_no_known_device_can_hold(
 def test_a_deploy_needs_no_scheduler(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs wait in their queue; the warning shows that nobody checked the request."""
     monkeypatch.setenv("ORCHGPU_SCHEDULER", "127.0.0.1:9")
-    monkeypatch.setattr("orchgpu.cli.scheduler.ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr("orchgpu.jobs.scheduler.ANSWER_WITHIN_S", 0.2)
     done = bench.run("deploy", bench.write(FDL, "early"))
     assert "warning: functions.aws[0].gpu: not checked whether a device can hold" in done.stderr
     assert "early: deployed" in done.stdout

@@ -111,7 +111,7 @@ def test_without_a_scheduler_there_is_a_warning(
     monkeypatch.chdir(tmp_path)
     for variable in ("ORCHGPU_SCHEDULER", "ORCHGPU_HOME"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr("orchgpu.cli.scheduler.ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr("orchgpu.jobs.scheduler.ANSWER_WITHIN_S", 0.2)
     (note,) = capacity_notes(parse(TEXT), None)
     assert note.severity is Severity.WARNING
     assert (

@@ -12,8 +12,8 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.verdicts import Explanation, NoFit
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address
 from orchgpu.core.job import cpu_fallback
+from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_address
 
 
 def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnostic, ...]:

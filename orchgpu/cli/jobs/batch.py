@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
-from contract.states import JobState
+import click
+
 from corekit.cli.progress import Bar
 from corekit.cli.screen import Coloured, echo
 from corekit.cli.text import padded, printable
-from orchgpu.cli.jobs.follow import Followed
 from orchgpu.cli.jobs.report import NAME_WIDTH, echo_progress
 from orchgpu.jobs.cloud import Submitted
+from orchgpu.jobs.following import Followed, Tally
+from orchgpu.jobs.transfers import for_each
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-
-def for_each(
-    work: Callable[[T], R], things: Sequence[T], at_once: int, done: Callable[[R], None]
-) -> list[R]:
-    """The result of `work` for each item, in order; `done` is called as each result arrives.
-
-    After a failure or Ctrl-C nothing new begins; work in progress ends, then the error is raised.
-    """
-    stop = threading.Event()
-
-    def unless_stopped(thing: T) -> R:
-        if stop.is_set():
-            raise CancelledError
-        try:
-            return work(thing)
-        except BaseException:
-            stop.set()
-            raise
-
-    with ThreadPoolExecutor(at_once) as pool:
-        begun = [pool.submit(unless_stopped, thing) for thing in things]
-        try:
-            for finished in as_completed(begun):
-                if not isinstance(finished.exception(), CancelledError):
-                    done(finished.result())
-        except BaseException:
-            stop.set()
-            raise
-    return [one.result() for one in begun]
+#: Uploads and downloads at once: more does not help one machine's network.
+AT_ONCE = 8
+at_once_option = click.option(
+    "--at-once",
+    type=click.IntRange(1, 64),
+    default=AT_ONCE,
+    show_default=True,
+    help="The maximum number of concurrent uploads and downloads.",
+)
 
 
 class Progress:
@@ -57,12 +36,12 @@ class Progress:
         self._ids = ids  #: printed at once; otherwise the command prints them at the end
         self._quiet = quiet
         self._bar = Bar(total, quiet=quiet)
-        self._states: dict[str, str] = {}
-        self._over = 0
+        self._tally = Tally()
         self._uploaded = 0
 
-    def uploaded(self, job: Submitted, *, before: bool) -> None:
+    def uploaded(self, stored: tuple[Submitted, bool]) -> None:
         """One input is stored: print the job's id now, in case of a later failure."""
+        job, before = stored
         self._uploaded += 1
         how = "uploaded before" if before else "uploaded"
         if self._ids or before:
@@ -79,12 +58,7 @@ class Progress:
         if job.over and not job.succeeded:
             name = padded(printable(job.submitted.file.name), NAME_WIDTH)
             self._bar.line(f"{name} ", Coloured(job.where), f" {job.reason}", err=True)
-        self._over += job.over
-        self._states[job.submitted.key] = job.where
-        counts = Counter(self._states.values())
-        words = [*(state.value for state in JobState), *sorted(counts)]
-        states = "  ".join(f"{word} {counts.pop(word)}" for word in words if word in counts)
-        self._bar.draw(self._over, f"  {states}")
+        self._bar.draw(*self._tally.changed(job))
 
     def end(self) -> None:
         """Remove the bar."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contract.keys import parse_result_key
 from contract.result import Result
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.jobs.batch import for_each
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.records import JobFilter
+from orchgpu.jobs.transfers import for_each
 
 #: Results that are read at once.
 _READS_AT_ONCE = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from corekit.cli.gantt import Row
-from orchgpu.job_intervals import LANES, NAMES, Interval
+from orchgpu.jobs.intervals import LANES, NAMES, Interval
 
 
 def gantt_rows(found: Sequence[Interval], now_s: float) -> list[Row]:

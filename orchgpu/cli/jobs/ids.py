@@ -8,9 +8,9 @@ from contextlib import closing
 
 from contract.keys import parse_result_key, result_key
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.records import newest_records
+from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_or_none
 
 #: A shorter prefix is too ambiguous.
 PREFIX_MIN = 4

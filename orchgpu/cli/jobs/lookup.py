@@ -8,10 +8,10 @@ from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, look, scheduled
 from orchgpu.jobs.rights import JobRights, KeyRights, rights_of
+from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_or_none
 
 
 def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = False) -> Known:

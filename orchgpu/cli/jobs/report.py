@@ -1,6 +1,6 @@
 """Output about jobs: progress lines, the timeline with the paper's names, JSON.
 
-The moments are those of `orchgpu.job_measures`, in seconds since RStart; `wall_clock` has the same
+The moments are those of `orchgpu.jobs.measures`, in seconds since RStart; `wall_clock` has the same
 in seconds since the epoch. There are three clocks: this machine's (RStart), the scheduler's
 (NStart, NEnd, REnd) and the function's (the rest); on one machine they are the same.
 """
@@ -14,9 +14,9 @@ from contract.states import JobState
 from corekit.cli.screen import Coloured, continued, counted, echo, folded, packed
 from corekit.cli.text import cells, padded, printable
 from corekit.units import format_bytes
-from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.jobs.output_folder import OutputFolder
-from orchgpu.job_measures import LATENCIES, MOMENTS, latencies, moments_of
+from orchgpu.jobs.following import Followed
+from orchgpu.jobs.measures import LATENCIES, MOMENTS, latencies, moments_of
+from orchgpu.jobs.output_folder import OutputFolder
 
 #: Columns of the names of files.
 NAME_WIDTH = 24

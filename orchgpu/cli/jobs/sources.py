@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from corekit.cli.screen import echo
 from corekit.errors import AppError
 from gpu_scheduler.model import RETRY_AT, Record, Step
-from orchgpu.cli.jobs.batch import for_each
 from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.functionlog import FunctionLog
 from orchgpu.jobs.joblog import Line, LineSource, Programs, record_lines, tail_lines
 from orchgpu.jobs.known import Known, Scheduled, look_of, moments
 from orchgpu.jobs.records import newest_records
+from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_address
+from orchgpu.jobs.transfers import for_each
 from orchgpu.local.home import default_home
 
 #: An envelope's event reaches the function after the job was received, but clocks differ a little.

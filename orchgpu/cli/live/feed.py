@@ -22,8 +22,8 @@ from gpu_scheduler.model import Record
 from gpu_scheduler.protocol import watch as words
 from gpu_scheduler.protocol.answers import RecordPush
 from orchgpu.cli.live.records import LiveRecords
-from orchgpu.cli.scheduler import ANSWER_WITHIN_S
 from orchgpu.jobs.records import newest_records
+from orchgpu.jobs.scheduler import ANSWER_WITHIN_S
 
 #: The shortest time between two reads: a burst of pushes is one change.
 GATHER_S = 0.25

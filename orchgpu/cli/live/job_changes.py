@@ -17,7 +17,7 @@ from corekit.errors import AppError
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record
 from orchgpu.cli.live.feed import Feed
-from orchgpu.cli.scheduler import NO_ANSWER
+from orchgpu.jobs.scheduler import NO_ANSWER
 
 #: A job as JSON, in the form of `orchgpu jobs --json`.
 Entry = Mapping[str, object]

@@ -19,13 +19,13 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.jobs.sources import SLACK_S
 from orchgpu.cli.live.feed import GATHER_S, Feed
-from orchgpu.cli.scheduler import NO_ANSWER
 from orchgpu.cli.top.snapshot import Snapshot, Story
 from orchgpu.cli.top.state import ViewName
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.functionlog import FunctionLog
 from orchgpu.jobs.joblog import Line, tail_lines
 from orchgpu.jobs.known import Known, look, moments, scheduled
+from orchgpu.jobs.scheduler import NO_ANSWER
 
 #: The view is read again after so long without a push: usage of devices is not pushed.
 READ_EVERY_S = 2.0

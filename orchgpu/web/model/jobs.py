@@ -10,7 +10,7 @@ from corekit.errors import invalid
 from corekit.values import Value, replace
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.keys import key_of
-from orchgpu.job_intervals import uploaded_s
+from orchgpu.jobs.intervals import uploaded_s
 from orchgpu.web.model.pages import Page, SortedKeys, search
 
 _JOB_REASONS = frozenset(reason.value for reason in Reason)

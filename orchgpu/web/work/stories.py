@@ -8,11 +8,11 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.client import SchedulerClient
-from orchgpu.cost import Comparison
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.id_form import JOB_ID
 from orchgpu.jobs.known import Known, Scheduled, intervals_of, latencies, look, moments, scheduled
 from orchgpu.jobs.waiting import pause_sentence
+from orchgpu.report.cost import Comparison
 from orchgpu.web.console import Console
 from orchgpu.web.http.sessions import Session
 from orchgpu.web.model.jobs import JobSummary, summary_of
@@ -172,7 +172,7 @@ SHARERS = (1, 2, 4, 8)
 
 
 def cost_json(ran_s: float, memory_mib: int) -> dict[str, object]:
-    """The cost of one run that held a device, alone or shared, by the formula of `orchgpu.cost`."""
+    """The cost of one run that held a device, alone or shared, by the formula of `report.cost`."""
     run = Comparison(cpu_s=ran_s, gpu_s=ran_s, memory_mib=memory_mib)
     return {
         "ran_s": ran_s,

@@ -14,9 +14,8 @@ import pytest
 
 from local_cloud.server.application import Options, running
 from local_cloud.server.context import Context
-from orchgpu.cli import scheduler
 from orchgpu.cli.commands.jobs import logs
-from orchgpu.cli.jobs import follow
+from orchgpu.jobs import following, scheduler
 from orchgpu.local.programs import cloud_environment
 from tests.integration.cli.deployed import STATE, deploy
 
@@ -48,7 +47,7 @@ def s3(cloud: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("ORCHGPU_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ORCHGPU_SCHEDULER", raising=False)
-    monkeypatch.setattr(follow, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(following, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(logs, "AFTER_END_S", 0.0)
     monkeypatch.setattr(logs, "ASK_EVERY_S", 0.01)
     monkeypatch.setattr(scheduler, "ANSWER_WITHIN_S", 0.05)

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from local_cloud.server.context import Context
-from orchgpu.cli import scheduler
-from orchgpu.cli.jobs import follow
+from orchgpu.jobs import following, scheduler
 from tests.commandline import run
 from tests.integration.cli.deployed import STATE, deploy, finished
 
@@ -105,7 +104,7 @@ def test_missing_triggers_of_a_function_end_the_wait(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(follow, "UNRECEIVED_S", 0.0)
+    monkeypatch.setattr(following, "UNRECEIVED_S", 0.0)
     address = programs.ssgmd().wait_ready()["socket"]
     monkeypatch.setattr(scheduler, "ANSWER_WITHIN_S", 30.0)
     made = {"name": "f", "bucket": STATE, "created": ["queue/f-jobs"]}

@@ -11,9 +11,9 @@ import pytest
 from contract.keys import OUTPUT_JOB
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
-from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.jobs.output_folder import OutputFolder
 from orchgpu.core.function import Function, Output
+from orchgpu.jobs.following import Followed
+from orchgpu.jobs.output_folder import OutputFolder
 from orchgpu.jobs.outputs import JobOutput
 from tests.commandline import run
 from tests.integration.cli.deployed import deploy, finished

@@ -14,12 +14,12 @@ from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Request, Step
 from local_cloud.server.context import Context
-from orchgpu.cli import completing, scheduler
+from orchgpu.cli import completing
 from orchgpu.cli.main import cli
-from orchgpu.cli.objects import inputs
-from orchgpu.cli.scheduler import ask
 from orchgpu.core.function import Output
+from orchgpu.jobs import inputs, scheduler
 from orchgpu.jobs.records import JobFilter, newest_records
+from orchgpu.jobs.scheduler import ask
 from tests.commandline import run
 from tests.integration.cli.deployed import STATE, deploy, finished
 

@@ -16,11 +16,11 @@ from corekit.cli.chart import BLOCKS
 from corekit.cli.text import cells
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
-from orchgpu.cli import scheduler as cli_scheduler
 from orchgpu.cli.top.app import TopApp
 from orchgpu.cli.top.rows import FLEET, TableRow
 from orchgpu.cli.top.table import MEASURED_MAX, RowTable
 from orchgpu.jobs import cancelling
+from orchgpu.jobs import scheduler as jobs_scheduler
 from tests.commandline import run
 from tests.integration.cli.deployed import finished
 from tests.integration.ssgm.played_host import PlayedHost
@@ -48,7 +48,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def patient(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The cloud with function `f`, and commands that wait for a loaded machine."""
-    monkeypatch.setattr(cli_scheduler, "ANSWER_WITHIN_S", 60.0)
+    monkeypatch.setattr(jobs_scheduler, "ANSWER_WITHIN_S", 60.0)
     monkeypatch.setattr(cancelling, "FINISHED_WITHIN_S", 0.2)  # there is no orchestrator
     return s3
 

@@ -13,12 +13,12 @@ import pytest
 from corekit.cli.program import interrupted
 from corekit.cli.progress import BAR_WIDTH, bar
 from corekit.errors import AppError, invalid
-from orchgpu.cli.jobs.batch import Progress, for_each, transfer
-from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.jobs.transfers import inputs_of
+from orchgpu.cli.jobs.batch import Progress, transfer
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.following import Followed
 from orchgpu.jobs.outputs import is_content
+from orchgpu.jobs.transfers import for_each, inputs_of
 
 FUNCTION = Function(
     name="f",
@@ -75,8 +75,8 @@ def test_a_bar_is_as_full_as_the_work() -> None:
 
 def test_without_a_terminal_every_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(2, quiet=False, ids=True)
-    progress.uploaded(submitted("a"), before=False)
-    progress.uploaded(submitted("b"), before=True)
+    progress.uploaded((submitted("a"), False))
+    progress.uploaded((submitted("b"), True))
     job = Followed(submitted=submitted("a"), job_id="j-a")
     progress.changed(job)
     job.state = "RUNNING"
@@ -98,8 +98,8 @@ def test_two_files_that_would_be_one_input_are_refused(tmp_path: Path) -> None:
         file.parent.mkdir()
         file.write_text("q")
     with pytest.raises(AppError, match="2 of the files are named 'q'"):
-        inputs_of(JobCloud(), FUNCTION, list(map(str, files)))
-    assert len(inputs_of(JobCloud(), FUNCTION, [str(files[0])])) == 1
+        inputs_of(JobCloud(), FUNCTION, list(map(str, files)), print)
+    assert len(inputs_of(JobCloud(), FUNCTION, [str(files[0])], print)) == 1
 
 
 def test_an_output_that_is_there_whole_is_not_fetched_again(tmp_path: Path) -> None:

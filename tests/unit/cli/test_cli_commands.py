@@ -17,7 +17,7 @@ import pytest
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import cli
-from orchgpu.cli.scheduler import scheduler_address
+from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 from tests.commandline import run
 
@@ -292,7 +292,7 @@ def test_with_json_a_failure_is_data_too(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["nonsense"]])
 def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
-    heavy = ("boto3", "botocore", "aiohttp", "numpy", "onnxruntime", "moto", "orchgpu.app")
+    heavy = ("boto3", "botocore", "aiohttp", "numpy", "onnxruntime", "moto", "orchgpu.replica.app")
     check = (
         "import sys, orchgpu.cli\n"
         f"sys.argv[1:] = {arguments!r}\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchgpu.cost import Comparison
+from orchgpu.report.cost import Comparison
 from tests.commandline import run
 
 PAPER = Comparison(cpu_s=368.0, gpu_s=118.0, memory_mib=3072)

@@ -62,7 +62,7 @@ def test_every_check_is_made_though_nothing_answers(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")  # which never goes to AWS
     monkeypatch.setenv("ORCHGPU_SCHEDULER", "127.0.0.1:9")
-    monkeypatch.setattr("orchgpu.cli.scheduler.ANSWER_WITHIN_S", 0.1)
+    monkeypatch.setattr("orchgpu.jobs.scheduler.ANSWER_WITHIN_S", 0.1)
     assert run(["doctor", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert [f["check"] for f in said["findings"]] == ["cloud", "clock", "scheduler"]

@@ -9,7 +9,7 @@ import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.local_system import HOME_VARIABLE
-from orchgpu.cli.scheduler import HTTP_VARIABLE, events_of
+from orchgpu.jobs.scheduler import HTTP_VARIABLE, events_of
 from orchgpu.local.home import Home, SystemRecord
 from orchgpu.local.system import SCHEDULER_VARIABLE
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from orchgpu.cli.objects.places import At, file_below, parse_url
 from orchgpu.jobs.cloud import PUT_BYTES_MAX, check_file
+from orchgpu.jobs.places import At, file_below, parse_url
 from tests.commandline import run
 
 

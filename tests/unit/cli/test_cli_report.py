@@ -14,8 +14,6 @@ from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Record, S
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.commands.operation.gpus import DEVICES_WITH_BARS, row_with_bars
 from orchgpu.cli.commands.operation.gpus import device_row as row_of
-from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.jobs.output_folder import OutputFolder
 from orchgpu.cli.jobs.report import (
     echo_outcome,
     echo_progress,
@@ -25,8 +23,10 @@ from orchgpu.cli.jobs.report import (
     timeline,
 )
 from orchgpu.core.function import Function
-from orchgpu.job_measures import MOMENTS
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.following import Followed
+from orchgpu.jobs.measures import MOMENTS
+from orchgpu.jobs.output_folder import OutputFolder
 
 FUNCTION = Function(
     name="f",

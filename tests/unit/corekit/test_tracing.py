@@ -116,7 +116,7 @@ def test_an_unknown_exporter_is_a_warning(caplog: pytest.LogCaptureFixture) -> N
 
 def test_programs_without_traces_import_nothing_of_the_sdk() -> None:
     program = (
-        "import sys, gpu_scheduler.daemon.cli, remote_gpu.host.cli, orchgpu.app;"
+        "import sys, gpu_scheduler.daemon.cli, remote_gpu.host.cli, orchgpu.replica.app;"
         "from corekit.tracing.setup import tracer_from; tracer_from({}, 's');"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )

@@ -20,12 +20,12 @@ from gpu_scheduler.model import (
     Step,
 )
 from gpu_scheduler.verdicts import Explanation
-from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function, Output
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.table import GONE, row_of
+from orchgpu.replica.actions.performer import Performer
 
 
 class Now(TypedDict):

@@ -8,7 +8,7 @@ import pytest
 
 from corekit.errors import AppError
 from orchgpu.adapters.clouds import open_cloud, provider
-from orchgpu.settings import OrchestratorSettings
+from orchgpu.replica.startup import OrchestratorSettings
 
 
 def test_the_cloud_of_the_settings_is_a_package_of_the_adapters() -> None:

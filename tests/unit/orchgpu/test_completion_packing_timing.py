@@ -25,13 +25,15 @@ from contract.states import Reason
 from corekit.aio.clock import LoopClock
 from corekit.aio.vloop import run_virtual
 from corekit.values import replace
-from orchgpu.actions.packing import local_name, pack
 from orchgpu.core import actions as do
-from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion
+from orchgpu.core import events as on
+from orchgpu.core.completion import read_completion
 from orchgpu.core.routing import InputEvent
-from orchgpu.job_timing import JobTiming, without_cloud
 from orchgpu.ports import StoredObject
-from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted
+from orchgpu.replica.actions.packing import local_name, pack
+from orchgpu.replica.observer import Performed
+from orchgpu.replica.own_time import JobTiming, OwnTimes
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, Now, granted
 
 INPUT = InputEvent(
     bucket="in",
@@ -85,8 +87,8 @@ def _failure(kind: str, message: str, condition: str = "RetriesExhausted", runs:
     ],
 )
 def test_lambdas_failure_records_name_the_attempt_and_why(body: str, reason: Reason) -> None:
-    (notice,) = read_completion(body)
-    assert isinstance(notice, InvocationFailed)
+    (notice,) = read_completion(body, FUNCTION, NOW)
+    assert isinstance(notice, do.RecordFunctionFailure)
     assert (notice.job, notice.attempt, notice.reason) == (JOB, 2, reason)
     assert notice.request == "start-1"
 
@@ -101,12 +103,12 @@ def test_result_events_name_their_job() -> None:
             ]
         }
     )
-    assert read_completion(body) == [ResultWasWritten(job=JOB)]
+    assert read_completion(body, FUNCTION, NOW) == [on.ResultNoticed(**NOW, job=JOB)]
 
 
 @given(st.text())
 def test_any_completion_message_is_read_without_raising(text: str) -> None:
-    assert isinstance(read_completion(text), list)
+    assert isinstance(read_completion(text, FUNCTION, NOW), list)
 
 
 @given(
@@ -220,26 +222,29 @@ def test_the_time_of_every_attempt_is_its_functions() -> None:
     assert timing.own_s(61.0) == pytest.approx(1 + 10 + 1)
 
 
-def test_only_the_calls_of_a_port_are_taken_out_and_only_of_the_job_that_makes_them() -> None:
-    class Store:
-        async def get(self, key: str) -> str:
+def test_only_the_calls_to_the_cloud_are_taken_out() -> None:
+    clock = LoopClock(wall_at_zero_s=0.0)
+    finished: dict[str, float] = {}
+
+    async def main() -> None:
+        times = OwnTimes(clock, finished.__setitem__)
+        bench = Bench().received()
+        job = replace(bench.machine.jobs[JOB], received_at_s=clock.monotonic_s())
+        reading, asking = bench.one(do.ReadInput), do.ReadRecord(job=JOB)
+        finishing = do.FinishJob(
+            job=JOB,
+            outcome="SUCCEEDED",
+            reason="NONE",
+            detail="",
+            payload=None,
+            received_at_s=0.0,
+            committed_at_s=0.0,
+        )
+        for action in (reading, asking, finishing):
+            times.starting(job, action)
+            began: Now = {"at_s": clock.monotonic_s(), "wall_s": clock.wall_s()}
             await asyncio.sleep(2)
-            return key
+            times.performed(Performed(job, action, on.Finished(**began, job=JOB), began))
 
-    async def act(store: Store, timing: JobTiming) -> None:
-        timing.attach()
-        await asyncio.sleep(1)
-        assert await store.get("a") == "a"
-        await asyncio.sleep(1)
-
-    async def main() -> list[JobTiming]:
-        clock = LoopClock(wall_at_zero_s=0.0)
-        store = without_cloud(Store(), clock)
-        await store.get("b")  # of no job
-        timings = [JobTiming(received_s=clock.monotonic_s()) for _ in range(2)]
-        await asyncio.gather(*(act(store, timing) for timing in timings))
-        return timings
-
-    for timing in run_virtual(main()):
-        assert timing.away == [(3.0, 5.0)]
-        assert timing.own_s(6.0) == 2.0
+    run_virtual(main())
+    assert finished == {"search": 4.0}

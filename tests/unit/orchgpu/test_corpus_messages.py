@@ -14,10 +14,10 @@ import pytest
 
 from lambda_functions.gpu_runner.envelope.envelope import Envelope
 from lambda_functions.gpu_runner.sandbox.workspace import input_name
-from orchgpu.actions.packing import pack
 from orchgpu.core import actions as do
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.ports import StoredObject
+from orchgpu.replica.actions.packing import pack
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted, s3_record
 from tests.unit.orchgpu.test_routing import EVENT_BRIDGE, SNS, TEST_EVENT
 

@@ -18,17 +18,17 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.actions import claims
-from orchgpu.actions.function_failures import FunctionFailures
-from orchgpu.actions.results import read_report
 from orchgpu.adapters.memory import MemoryStore
 from orchgpu.core import actions as do
-from orchgpu.core.completion import InvocationFailed, read_completion
+from orchgpu.core.completion import read_completion
+from orchgpu.replica.actions import claims
+from orchgpu.replica.actions.function_failures import FunctionFailures
+from orchgpu.replica.actions.results import read_report
 from simulator.faults.checkers import Checker
 from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.tenant_usage import TenantUsage
-from tests.unit.orchgpu.jobs import FUNCTION, JOB
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW
 
 WITHOUT = replace(FUNCTION, request=Request(count=0))
 
@@ -84,6 +84,6 @@ def test_only_the_start_that_has_the_attempt_can_fail_it(
 @pytest.mark.parametrize(("fence", "with_device"), [(0, False), (9, True)])
 def test_the_envelope_shows_whether_the_attempt_has_a_device(fence: int, with_device: bool) -> None:
     records = [{"s3": {"object": {"key": staging_key("search", JOB, 2, fence)}}}]
-    (notice,) = read_completion(json.dumps({"requestPayload": {"Records": records}}))
-    assert isinstance(notice, InvocationFailed)
+    (notice,) = read_completion(json.dumps({"requestPayload": {"Records": records}}), FUNCTION, NOW)
+    assert isinstance(notice, do.RecordFunctionFailure)
     assert notice.with_device is with_device

@@ -15,7 +15,7 @@ from corekit.ids import JobId
 from corekit.values import replace
 from gpu_scheduler.model import EndedAttempt, Record, Step
 from orchgpu.core.routing import InputEvent
-from orchgpu.job_intervals import LANES, NAMES, AttemptTimes, JobTimes, intervals, job_times
+from orchgpu.jobs.intervals import LANES, NAMES, AttemptTimes, JobTimes, intervals, job_times
 
 STEPS = {
     "WAITING": 2.0,

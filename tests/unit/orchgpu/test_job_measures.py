@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchgpu.job_measures import (
+from orchgpu.jobs.measures import (
     MOMENTS,
     count_over_time,
     latencies,

@@ -14,12 +14,12 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, Request, Step
-from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.completion import ObjectWasWritten, read_completion
+from orchgpu.core.completion import read_completion
 from orchgpu.core.target import Target, target_key
 from orchgpu.ports import StoredObject
+from orchgpu.replica.actions.performer import Performer
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, granted, outcome, record, s3_record
 
 FOREIGN = replace(
@@ -108,7 +108,9 @@ def test_the_same_object_is_watched_after_an_adoption() -> None:
 
 def test_events_of_other_objects_are_read_with_their_keys_decoded() -> None:
     body = json.dumps({"Records": [s3_record("hits/a+b%2B.tsv")]})
-    assert read_completion(body) == [ObjectWasWritten(bucket="in", key="hits/a b+.tsv")]
+    assert read_completion(body, FOREIGN, NOW) == [
+        on.ObjectNoticed(**NOW, bucket="in", key="hits/a b+.tsv")
+    ]
 
 
 class Objects:

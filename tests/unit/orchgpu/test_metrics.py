@@ -17,8 +17,9 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Job
 from orchgpu.core.routing import InputEvent
-from orchgpu.emf import EmbeddedMetrics
-from orchgpu.metrics import OrchestratorMetrics
+from orchgpu.replica.emf import EmbeddedMetrics
+from orchgpu.replica.metrics import OrchestratorMetrics
+from orchgpu.replica.observer import Performed
 from tests.unit.orchgpu.jobs import EXPLANATION, FUNCTION, JOB, NOW, granted, record
 
 SENT_AT_S = 1_000.0
@@ -59,7 +60,7 @@ def metrics() -> OrchestratorMetrics:
 def failed(metrics: OrchestratorMetrics, reason: Reason, detail: str = "") -> None:
     action = do.RecordAttemptFailure(job=JOB, attempt=1, reason=reason, detail=detail, pause_s=0)
     event = on.AttemptFailureRecorded(**NOW, job=JOB, record=record(), pause_s=0)
-    metrics.performed(job(), action, event)
+    metrics.performed(Performed(job(), action, event, NOW))
 
 
 def finished(metrics: OrchestratorMetrics, outcome: str, reason: Reason) -> None:
@@ -72,7 +73,7 @@ def finished(metrics: OrchestratorMetrics, outcome: str, reason: Reason) -> None
         received_at_s=0.0,
         committed_at_s=0.0,
     )
-    metrics.performed(job(), action, on.Finished(**NOW, job=JOB))
+    metrics.performed(Performed(job(), action, on.Finished(**NOW, job=JOB), NOW))
 
 
 def opened(metrics: OrchestratorMetrics, event: on.Event) -> None:
@@ -87,7 +88,7 @@ def opened(metrics: OrchestratorMetrics, event: on.Event) -> None:
         hold=function.hold,
         received_at_s=0.0,
     )
-    metrics.performed(job(), action, event)
+    metrics.performed(Performed(job(), action, event, NOW))
 
 
 def test_a_replica_without_jobs_exposes_every_metric(metrics: OrchestratorMetrics) -> None:
@@ -120,7 +121,7 @@ def test_attempts_are_counted_by_answer_and_by_reason(metrics: OrchestratorMetri
 def test_a_failed_call_counts_nothing(metrics: OrchestratorMetrics) -> None:
     action = do.RecordAttemptFailure(job=JOB, attempt=1, reason=Reason.CAP, detail="", pause_s=0.0)
     event = on.CallFailed(**NOW, job=JOB, action=action, retryable=True, message="")
-    metrics.performed(job(), action, event)
+    metrics.performed(Performed(job(), action, event, NOW))
     assert not metrics.attempts
 
 

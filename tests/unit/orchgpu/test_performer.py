@@ -17,10 +17,10 @@ from gpu_scheduler.model import Step
 from gpu_scheduler.protocol import answers, ops
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.actions.performer import Performer
 from orchgpu.adapters.memory import MemoryStore
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
+from orchgpu.replica.actions.performer import Performer
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, outcome, record
 
 
@@ -199,3 +199,9 @@ def test_envelopes_are_removed_one_by_one_or_all_of_a_job(
 
     names = [key.rpartition("/")[2] for key in asyncio.run(story()) if key != others]
     assert names == left
+
+
+def test_every_action_has_its_method() -> None:
+    assert set(do.Action.__subclasses__()) == vars(Performer)[
+        "_begin"
+    ].dispatcher.registry.keys() - {object}

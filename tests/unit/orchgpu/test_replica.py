@@ -29,7 +29,7 @@ from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import TRACEPARENT, Message
-from orchgpu.shell import Replica
+from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker
 from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler

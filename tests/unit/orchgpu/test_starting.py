@@ -18,10 +18,11 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.functions import FunctionSettings
-from orchgpu.actions.starting import INVOKED, DirectStarts, payload_of
 from orchgpu.adapters.memory import MemoryStarter
-from orchgpu.core.completion import InvocationFailed, read_completion
-from tests.unit.orchgpu.jobs import FUNCTION, JOB
+from orchgpu.core import actions as do
+from orchgpu.core.completion import read_completion
+from orchgpu.replica.actions.starting import INVOKED, DirectStarts, payload_of
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW
 
 KEY = staging_key(FUNCTION.name, JOB, 1, 7)
 BUDGET = Budget()
@@ -69,8 +70,8 @@ def test_lambdas_failure_record_of_such_a_start_names_the_attempt() -> None:
         "requestPayload": json.loads(payload_of(FUNCTION, KEY)),
         "responsePayload": {"errorType": "Runtime.ExitError", "errorMessage": "exit status 1"},
     }
-    (notice,) = read_completion(json.dumps(failure))
-    assert isinstance(notice, InvocationFailed)
+    (notice,) = read_completion(json.dumps(failure), FUNCTION, NOW)
+    assert isinstance(notice, do.RecordFunctionFailure)
     assert (notice.job, notice.attempt) == (JOB, 1)
 
 

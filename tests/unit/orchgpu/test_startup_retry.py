@@ -10,7 +10,7 @@ import pytest
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from orchgpu.startup_retry import StartupRetry, Stopped
+from orchgpu.replica.startup import StartupRetry, Stopped
 
 
 class Away:

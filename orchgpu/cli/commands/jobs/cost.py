@@ -14,9 +14,9 @@ from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.ids import whole_id
 from orchgpu.cli.jobs.lookup import known_job
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cost import Comparison, Prices
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.measured import measured_run
+from orchgpu.report.cost import Comparison, Prices
 
 COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
 #: The paper's function, without a job or another memory.

@@ -37,14 +37,7 @@ from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.ended import ended_jobs
 from orchgpu.cli.live.feed import Feed
 from orchgpu.cli.live.job_changes import ReadJobs, display, watch_jobs
-from orchgpu.cli.scheduler import (
-    NO_ANSWER,
-    ask,
-    events_of,
-    scheduler_address,
-    scheduler_http_option,
-    scheduler_option,
-)
+from orchgpu.cli.scheduler import scheduler_http_option, scheduler_option
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.records import (
     SCANNED_MAX,
@@ -53,6 +46,7 @@ from orchgpu.jobs.records import (
     record_json,
     shown_reason,
 )
+from orchgpu.jobs.scheduler import NO_ANSWER, ask, events_of, scheduler_address
 from orchgpu.jobs.waiting import (
     blocking_leases,
     pause_sentence,

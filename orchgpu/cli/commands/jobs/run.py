@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,14 +14,14 @@ from corekit.cli.text import printable
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.units import parse_duration_s
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.jobs.batch import Progress
-from orchgpu.cli.jobs.follow import Followed, follow
-from orchgpu.cli.jobs.output_folder import FIELDS, OWN_FOLDERS, OutputFolder
+from orchgpu.cli.jobs.batch import Progress, at_once_option
 from orchgpu.cli.jobs.report import NOT_SUCCEEDED_STATUS, echo_outcomes, job_json
-from orchgpu.cli.jobs.transfers import fetch_outputs, inputs_of, submit_all
-from orchgpu.cli.objects.places import at_once_option
-from orchgpu.cli.scheduler import answering_scheduler, scheduler_option
+from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.following import Followed, follow
+from orchgpu.jobs.output_folder import FIELDS, OWN_FOLDERS, OutputFolder
+from orchgpu.jobs.scheduler import answering_scheduler
+from orchgpu.jobs.transfers import fetch_outputs, inputs_of, submit_all
 
 #: Objects listed in a message; JSON has all of them.
 OVERWRITTEN_NAMED_MAX = 3
@@ -87,13 +88,14 @@ def command(
     follows = wait or folder is not None
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function(function)
-        files = inputs_of(cloud, deployed, given)  # all of them before the first upload
+        # all of them before the first upload
+        files = inputs_of(cloud, deployed, given, partial(echo, err=True))
         if folder is not None:
             folder.check(len(files))
         address = answering_scheduler(scheduler) if follows else None
         progress = Progress(len(files), quiet=as_json, ids=follows)
         try:
-            submitted = submit_all(cloud, deployed, files, at_once, progress, again=again)
+            submitted = submit_all(cloud, deployed, files, at_once, progress.uploaded, again=again)
             if not follows:
                 progress.end()
                 _echo_submitted(submitted, as_json=as_json)

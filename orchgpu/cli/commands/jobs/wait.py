@@ -12,7 +12,6 @@ from corekit.cli.screen import echo_json, json_option
 from corekit.errors import AppError, ErrorCode
 from corekit.units import parse_duration_s
 from orchgpu.cli.completing import live_job
-from orchgpu.cli.jobs.follow import follow
 from orchgpu.cli.jobs.ids import resolve_ids
 from orchgpu.cli.jobs.lookup import known_job
 from orchgpu.cli.jobs.report import (
@@ -22,10 +21,12 @@ from orchgpu.cli.jobs.report import (
     echo_progress,
     job_json,
 )
-from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
+from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.following import follow
 from orchgpu.jobs.known import Known, moments
+from orchgpu.jobs.scheduler import scheduler_or_none
 
 
 @click.command("wait")

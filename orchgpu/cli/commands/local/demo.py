@@ -18,7 +18,6 @@ from corekit.cli.screen import echo, echo_json, json_option
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from orchgpu.cli.definition.target import open_target
-from orchgpu.cli.jobs.follow import Followed, follow
 from orchgpu.cli.jobs.report import (
     NAME_WIDTH,
     echo_nothing,
@@ -37,12 +36,13 @@ from orchgpu.cli.local.launching import (
     stop_launch,
     weather_option,
 )
-from orchgpu.cli.scheduler import ask
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import execute, prepare
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.following import Followed, follow
 from orchgpu.jobs.outputs import JobOutput, read_output
 from orchgpu.jobs.provider import PROVIDER_VARIABLE
+from orchgpu.jobs.scheduler import ask
 from orchgpu.local.examples import DEMO_EXAMPLES, Example, example, resident_data
 from orchgpu.local.home import Home, SystemRecord
 from orchgpu.local.installed import check_installed

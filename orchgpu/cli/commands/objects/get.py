@@ -11,9 +11,9 @@ from corekit.cli.screen import echo_json, json_option
 from corekit.cli.text import printable
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.jobs.batch import transfer
-from orchgpu.cli.objects.places import SCHEME, at_once_option, file_below, outputs_of
+from orchgpu.cli.jobs.batch import at_once_option, transfer
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.places import SCHEME, file_below, outputs_of
 
 
 @click.command("get")

@@ -11,8 +11,8 @@ from corekit.cli.table import Column
 from corekit.cli.times import shown_time, utc_option
 from corekit.units import format_bytes
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.objects.places import SCHEME, At, outputs_of
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.places import SCHEME, At, outputs_of
 
 OBJECTS = (
     Column(name="OBJECT", shrink_order=1, width_min=24, keep="both"),

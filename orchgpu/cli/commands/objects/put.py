@@ -13,11 +13,11 @@ from corekit.cli.screen import echo, echo_json, json_option
 from corekit.cli.text import printable
 from corekit.errors import invalid
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.jobs.batch import transfer
-from orchgpu.cli.objects.places import SCHEME, At, at_once_option, parse_url, refuse_same_names
+from orchgpu.cli.jobs.batch import at_once_option, transfer
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, check_file
 from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.places import SCHEME, At, parse_url, refuse_same_names
 
 #: Objects that are listed; JSON has all of them.
 LISTED_MAX = 20

@@ -35,20 +35,15 @@ from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.definition.target import open_target
 from orchgpu.cli.inspecting import Options, inspect
-from orchgpu.cli.jobs.follow import follow
 from orchgpu.cli.jobs.report import echo_nothing, relative_times
 from orchgpu.cli.local.launching import START_AGAIN, has_weather
-from orchgpu.cli.scheduler import (
-    ANSWER_WITHIN_S,
-    ask,
-    scheduler_address,
-    scheduler_option,
-    scheduler_or_none,
-)
+from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cli.secrets import secret_problems
 from orchgpu.cloud_services import Address
 from orchgpu.inspection.model import Verdict
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.following import follow
+from orchgpu.jobs.scheduler import ANSWER_WITHIN_S, ask, scheduler_address, scheduler_or_none
 from orchgpu.local.home import ProgramState, SystemRecord, default_home
 from orchgpu.local.system import health, unhealthy
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import click
 
 from gpu_scheduler.client.access import find_access
-from orchgpu.app import run
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import (
     access_options,
     metrics_option,
     ready_file_option,
-    scheduler_address,
     scheduler_option,
 )
-from orchgpu.settings import OrchestratorSettings
+from orchgpu.jobs.scheduler import scheduler_address
+from orchgpu.replica.app import run
+from orchgpu.replica.startup import OrchestratorSettings
 
 
 @click.command("orchestrate")

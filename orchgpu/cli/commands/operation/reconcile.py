@@ -18,12 +18,13 @@ from corekit.errors import invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.scheduler import ANSWER_WITHIN_S, scheduler_address, scheduler_option
+from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.core.function import Function
 from orchgpu.core.reconcile import Interval, Upload
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.provider import open_ports
-from orchgpu.reconciling import Search
+from orchgpu.jobs.scheduler import ANSWER_WITHIN_S, scheduler_address
+from orchgpu.replica.reconciling import Search
 
 LOST = (
     Column(name="JOB", ids=True, shrink_order=1),

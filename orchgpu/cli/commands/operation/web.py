@@ -13,9 +13,9 @@ from orchgpu.cli.scheduler import (
     access_options,
     metrics_option,
     ready_file_option,
-    scheduler_address,
     scheduler_option,
 )
+from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.web.app import run
 from orchgpu.web.settings import ConsoleSettings
 from orchgpu.web.tls import server_context

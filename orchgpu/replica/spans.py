@@ -18,6 +18,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Job
 from orchgpu.ports import Message
+from orchgpu.replica.observer import Observer, Performed
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +42,10 @@ class _OpenJob:
     attempts: dict[int, _OpenAttempt] = field(default_factory=dict)
 
 
-class JobTraces:
-    """Records the spans of the jobs in hand; a caller without `enabled` calls nothing else."""
+class JobSpans(Observer):
+    """Records the spans of the jobs in hand."""
 
     def __init__(self, tracer: Tracer, clock: Clock) -> None:
-        self.enabled = tracer.enabled
         self._tracer = tracer
         self._clock = clock
         self._jobs: dict[str, _OpenJob] = {}
@@ -64,14 +64,14 @@ class JobTraces:
             received_s=now_s,
         )
 
-    def forget(self, job: str) -> None:
-        """Drop a job that is not in hand any more; its spans are its next owner's."""
-        self._jobs.pop(job, None)
-
-    def performed(
-        self, job: Job, action: do.Action, event: on.Event | None, start_s: float
-    ) -> None:
+    def performed(self, done: Performed) -> None:
         """Record the spans that end with an action, which led to that event."""
+        job, action, event, began = done
+        start_s = began["wall_s"]
+        if isinstance(action, do.ForgetJob):
+            self._jobs.pop(action.job, None)  # its spans are its next owner's
+        if job is None:
+            return
         trace = job.trace
         if trace is None or isinstance(event, on.CallFailed):
             return
@@ -125,7 +125,7 @@ class JobTraces:
                 error=error,
             )
         )
-        self.forget(job.id)
+        self._jobs.pop(job.id, None)
 
     def _ended(self, job: Job, trace: JobTrace, attempt: int, error: str) -> None:
         of = self._open(job, trace)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contract.claim import Claim
 from contract.keys import claim_key
 from corekit.errors import AppError, ErrorCode
-from orchgpu.actions.results import RECORD_BYTES_MAX, put_once
 from orchgpu.ports import ObjectStore
+from orchgpu.replica.actions.results import RECORD_BYTES_MAX, put_once
 
 
 async def read(store: ObjectStore, bucket: str, job: str, attempt: int) -> Claim | None:

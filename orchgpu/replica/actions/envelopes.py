@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contract.keys import staging_key
-from orchgpu.actions.results import put_once
 from orchgpu.core import actions as do
 from orchgpu.ports import ObjectStore
+from orchgpu.replica.actions.results import put_once
 
 
 async def put(store: ObjectStore, action: do.StageEnvelope, body: bytes) -> str:

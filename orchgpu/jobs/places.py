@@ -6,23 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-import click
-
 from corekit.errors import invalid
 from corekit.values import Value
 from orchgpu.jobs.cloud import JobCloud
 
 SCHEME = "s3://"
-
-#: Uploads and downloads at once: more does not help one machine's network.
-AT_ONCE = 8
-at_once_option = click.option(
-    "--at-once",
-    type=click.IntRange(1, 64),
-    default=AT_ONCE,
-    show_default=True,
-    help="The maximum number of concurrent uploads and downloads.",
-)
 
 
 class At(Value):

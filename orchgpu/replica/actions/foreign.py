@@ -18,10 +18,10 @@ from contract.keys import before_key
 from contract.result import Result
 from contract.states import JobState, Reason
 from corekit.errors import AppError, ErrorCode
-from orchgpu.actions.results import put_once
 from orchgpu.core import actions as do
 from orchgpu.core.target import Target
 from orchgpu.ports import ObjectStore, StoredObject
+from orchgpu.replica.actions.results import put_once
 
 BEFORE_BYTES_MAX = 64 * 1024
 #: Times of S3 are whole seconds, of several servers.

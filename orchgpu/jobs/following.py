@@ -7,6 +7,7 @@ its record is ENDED, or when its result exists and the scheduler has no record o
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,11 +18,11 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import PushWord, SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasePush
-from orchgpu.cli.scheduler import ANSWER_WITHIN_S
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.outputs import JobOutput, output_of
 from orchgpu.jobs.records import reason_of, state_of
+from orchgpu.jobs.scheduler import ANSWER_WITHIN_S
 from orchgpu.jobs.waiting import reason_of_wait, waits
 
 #: The longest pause between two checks; a push about a followed job ends it.
@@ -63,6 +64,23 @@ class Followed:
     @property
     def succeeded(self) -> bool:
         return self.state == JobState.SUCCEEDED
+
+
+class Tally:
+    """The states of many jobs, counted for a bar."""
+
+    def __init__(self) -> None:
+        self._over = 0
+        self._states: dict[str, str] = {}
+
+    def changed(self, job: Followed) -> tuple[int, str]:
+        """The number of jobs that are over, and the number in each state."""
+        self._over += job.over
+        self._states[job.submitted.key] = job.where
+        counts = Counter(self._states.values())
+        words = [*(state.value for state in JobState), *sorted(counts)]
+        states = "  ".join(f"{word} {counts.pop(word)}" for word in words if word in counts)
+        return self._over, f"  {states}"
 
 
 #: Called after every change of state or reason.

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from corekit.ids import split_attempt
 from gpu_scheduler.client import Connected, Disconnected, PushWord
 from gpu_scheduler.protocol import answers
 from orchgpu.core import events as on
 
 
-class Clocks(TypedDict):
-    """The clocks of an event."""
-
-    at_s: float
-    wall_s: float
-
-
-def event_of_push(push: PushWord, now: Clocks) -> on.Event | None:
+def event_of_push(push: PushWord, now: on.EventTimes) -> on.Event | None:
     """The event of a push; None for one that changes no job."""
     if isinstance(push, Connected):
         return on.SchedulerReturned(**now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import singledispatchmethod
 from typing import Any
 
 from corekit.aio.clock import Clock
@@ -14,16 +15,16 @@ from corekit.ids import JobId, LeaseId
 from gpu_scheduler.model import RETRY_AT, GrantedLease, Record, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome, RecordAnswer
-from orchgpu.actions import claims, envelopes, foreign
-from orchgpu.actions.function_failures import FunctionFailures, record_of
-from orchgpu.actions.packing import pack
-from orchgpu.actions.results import read_report, read_result, write_result
-from orchgpu.actions.starting import DirectStarts
-from orchgpu.actions.timers import Timers
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import FunctionStarter, JobQueue, ObjectStore, Scheduler, StoredObject
+from orchgpu.replica.actions import claims, envelopes, foreign
+from orchgpu.replica.actions.function_failures import FunctionFailures, record_of
+from orchgpu.replica.actions.packing import pack
+from orchgpu.replica.actions.results import read_report, read_result, write_result
+from orchgpu.replica.actions.starting import DirectStarts
+from orchgpu.replica.actions.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -73,70 +74,10 @@ class Performer:
         work = self._begin(action)
         return None if work is None else self._outcome(action, work)
 
-    def _begin(  # noqa: C901 - one flat table
-        self, action: do.Action
-    ) -> Awaitable[on.Event | None] | None:
-        """Call the method of an action; every action of the machine has its case here."""
-        match action:
-            case do.ArmTimer():
-                self._arm(action)
-            case do.RepeatLater():
-                self._repeat_later(action)
-            case do.ForgetJob():
-                self._forget(action.job)
-            case do.ReadInput():
-                return self._read_input(action)
-            case do.ReadResult():
-                return self._read_result(action)
-            case do.ReadReport():
-                return self._read_report(action)
-            case do.ReadRecord():
-                return self._read_record(action)
-            case do.OpenAttempt():
-                return self._open_attempt(action)
-            case do.AdoptRecord():
-                return self._adopt(action)
-            case do.ReopenRecord():
-                return self._reopen(action)
-            case do.StoreReceiptHandle():
-                return self._store_handle(action)
-            case do.RenewLease():
-                return self._renew(action)
-            case do.StageEnvelope():
-                return self._stage(action)
-            case do.RemoveEnvelope():
-                return self._remove_envelope(action)
-            case do.RecordStaged():
-                return self._record_staged(action)
-            case do.RecordStarted():
-                return self._record_started(action)
-            case do.CloseAttempt():
-                return self._close_attempt(action)
-            case do.ReleaseLease():
-                return self._release(action)
-            case do.RecordFunctionFailure():
-                return self._record_function_failure(action)
-            case do.RecordAttemptFailure():
-                return self._record_attempt_failure(action)
-            case do.WriteResult():
-                return self._write_result(action)
-            case do.SendDeadLetter():
-                return self._send_dead_letter(action)
-            case do.FinishJob():
-                return self._finish(action)
-            case do.DeleteMessages():
-                return self._delete(action)
-            case do.ExtendVisibility():
-                return self._extend(action)
-            case do.HandBack():
-                return self._hand_back(action)
-            case do.SplitMessage():
-                return self._split(action)
-            case do.QuarantineMessage():
-                return self._quarantine(action)
-            case _:
-                raise AssertionError(f"no case for {type(action).__name__}")
-        return None
+    @singledispatchmethod
+    def _begin(self, action: do.Action) -> Awaitable[on.Event | None] | None:
+        """Call the method of an action: the one that is registered below for its class."""
+        raise NotImplementedError(type(action).__name__)
 
     async def _outcome(
         self, action: do.Action, work: Awaitable[on.Event | None]
@@ -186,12 +127,14 @@ class Performer:
 
     # ------------------------------------------------------------------ this process alone
 
+    @_begin.register
     def _arm(self, action: do.ArmTimer) -> None:
         def due() -> on.JobEvent:
             return on.TimerFired(**self._about(action), timer=action.timer)
 
         self._timers.arm(action.job, action.timer, action.in_s, due)
 
+    @_begin.register
     def _repeat_later(self, action: do.RepeatLater) -> None:
         def due() -> on.JobEvent:
             return on.RepeatDue(**self._about(action), action=action.action)
@@ -199,9 +142,10 @@ class Performer:
         name = f"repeat {type(action.action).__name__}"
         self._timers.arm(action.job, name, action.in_s, due)
 
-    def _forget(self, job: str) -> None:
-        self._timers.forget(job)
-        self._drop_input(job)
+    @_begin.register
+    def _forget(self, action: do.ForgetJob) -> None:
+        self._timers.forget(action.job)
+        self._drop_input(action.job)
 
     def _drop_input(self, job: str) -> None:
         kept = self._kept.pop(job, None)
@@ -229,6 +173,7 @@ class Performer:
             bytes_max=self._budget.inline_input_bytes_max if inline else NO_BODY,
         )
 
+    @_begin.register
     async def _read_input(self, action: do.ReadInput) -> on.Event:
         try:
             stored = await self._get_input(action.input, inline=action.inline)
@@ -254,6 +199,7 @@ class Performer:
             return on.InputChanged(**self._about(action))
         raise error
 
+    @_begin.register
     async def _read_result(self, action: do.ReadResult) -> on.Event:
         store, wall_s = self._store, self._clock.wall_s()
         result, etag = await read_result(store, action.bucket, action.job, wall_s)
@@ -265,12 +211,14 @@ class Performer:
                 etag = ""
         return on.ResultRead(**self._about(action), result=result, etag=etag)
 
+    @_begin.register
     async def _read_report(self, action: do.ReadReport) -> on.Event:
         report = await read_report(self._store, action.bucket, action.job, action.attempt)
         return on.ReportRead(**self._about(action), attempt=action.attempt, report=report)
 
     # ------------------------------------------------------------------ records and leases
 
+    @_begin.register
     async def _read_record(self, action: do.ReadRecord) -> on.Event:
         record = await self._record(action.job)
         return on.RecordConflict(**self._about(action), record=record)
@@ -278,6 +226,7 @@ class Performer:
     async def _record(self, job: str) -> Record | None:
         return await record_of(self._scheduler, job)
 
+    @_begin.register
     async def _open_attempt(self, action: do.OpenAttempt) -> on.Event:
         answer = await self._scheduler.ask(
             ops.Attempt(
@@ -304,6 +253,7 @@ class Performer:
         busy = answer.outcome is Outcome.BUSY
         return on.AttemptImpossible(**about, explanation=answer.explanation, busy=busy)
 
+    @_begin.register
     async def _adopt(self, action: do.AdoptRecord) -> on.Event:
         adopted = await self._scheduler.ask(
             ops.Adopt(
@@ -312,6 +262,7 @@ class Performer:
         )
         return on.Adopted(**self._about(action), record=adopted.record, granted=adopted.granted)
 
+    @_begin.register
     async def _reopen(self, action: do.ReopenRecord) -> on.Event:
         answer = await self._scheduler.ask(
             ops.Reopen(
@@ -320,15 +271,18 @@ class Performer:
         )
         return on.Reopened(**self._about(action), record=_present(answer))
 
+    @_begin.register
     async def _store_handle(self, action: do.StoreReceiptHandle) -> None:
         await self._scheduler.ask(
             ops.Handle(holder=JobId(action.job), handle=action.receipt_handle)
         )
 
+    @_begin.register
     async def _renew(self, action: do.RenewLease) -> on.Event:
         await self._scheduler.ask(ops.Renew(lease=LeaseId(action.lease)))
         return on.LeaseRenewed(**self._about(action), attempt=action.attempt)
 
+    @_begin.register
     async def _record_staged(self, action: do.RecordStaged) -> on.Event:
         await self._scheduler.ask(
             ops.StagedOp(
@@ -339,6 +293,7 @@ class Performer:
         )
         return on.StagedRecorded(**self._about(action), attempt=action.attempt)
 
+    @_begin.register
     async def _record_started(self, action: do.RecordStarted) -> on.Event | None:
         claim = await claims.read(self._store, action.bucket, action.job, action.attempt)
         if claim is None or not claim.request:
@@ -346,15 +301,18 @@ class Performer:
         await self._scheduler.ask(ops.StartedOp(holder=JobId(action.job), n=action.attempt))
         return on.AttemptStarted(**self._about(action), attempt=action.attempt, claim=claim)
 
+    @_begin.register
     async def _close_attempt(self, action: do.CloseAttempt) -> on.Event:
         wall_s = self._clock.wall_s()
         claim = await claims.close(self._store, action.bucket, action.job, action.attempt, wall_s)
         return on.AttemptClosed(**self._about(action), attempt=action.attempt, claim=claim)
 
+    @_begin.register
     async def _release(self, action: do.ReleaseLease) -> None:
         detail = "released by the orchestrator"
         await self._scheduler.ask(ops.Release(lease=LeaseId(action.lease), detail=detail))
 
+    @_begin.register
     async def _record_attempt_failure(self, action: do.RecordAttemptFailure) -> on.Event:
         record = await self._record(action.job)
         if record is None or record.attempt != action.attempt or record.outcome is not None:
@@ -374,6 +332,7 @@ class Performer:
             **self._about(action), record=recorded, pause_s=max(0.0, left_s)
         )
 
+    @_begin.register
     async def _finish(self, action: do.FinishJob) -> on.Event:
         await self._scheduler.ask(
             ops.Finish(
@@ -390,6 +349,7 @@ class Performer:
 
     # ------------------------------------------------------------------ envelope, report, result
 
+    @_begin.register
     async def _stage(self, action: do.StageEnvelope) -> on.Event:
         stored = self._kept.get(action.job)
         if stored is None:
@@ -406,6 +366,7 @@ class Performer:
         self._drop_input(action.job)
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
 
+    @_begin.register
     async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:
         try:
             await envelopes.remove(self._store, action)
@@ -421,10 +382,12 @@ class Performer:
             return pack(action, stored, environment, **times)
         return await asyncio.to_thread(pack, action, stored, environment, **times)
 
+    @_begin.register
     async def _record_function_failure(self, action: do.RecordFunctionFailure) -> on.Event:
         await self._failures.record(action)
         return on.FunctionFailureRecorded(**self._about(action), attempt=action.attempt)
 
+    @_begin.register
     async def _write_result(self, action: do.WriteResult) -> on.Event:
         result = await write_result(
             self._store, action.bucket, action.result, action.replace_etag, self._clock.wall_s()
@@ -433,21 +396,25 @@ class Performer:
 
     # ------------------------------------------------------------------ messages
 
+    @_begin.register
     async def _send_dead_letter(self, action: do.SendDeadLetter) -> on.Event:
         await self._queue.send(action.queue_url, [action.body], traceparent=action.traceparent)
         return on.DeadLetterSent(**self._about(action))
 
+    @_begin.register
     async def _delete(self, action: do.DeleteMessages) -> on.Event:
         if action.receipt_handles:
             await self._queue.delete(action.queue_url, action.receipt_handles)
         return on.MessagesDeleted(**self._about(action))
 
+    @_begin.register
     async def _extend(self, action: do.ExtendVisibility) -> None:
         receipt_handles = [h for h in action.receipt_handles if h]
         if receipt_handles:
             visibility_s = self._budget.visibility_s
             await self._queue.set_visibility(action.queue_url, receipt_handles, visibility_s)
 
+    @_begin.register
     async def _hand_back(self, action: do.HandBack) -> on.Event | None:
         known = action.revision > 0
         record = await self._record(action.job) if known or action.even_granted else None
@@ -466,11 +433,13 @@ class Performer:
         )
         return on.HandedBack(**self._about(action))
 
+    @_begin.register
     async def _split(self, action: do.SplitMessage) -> None:
         bodies, traceparent = action.bodies, action.traceparent
         await self._queue.send(action.queue_url, bodies, traceparent=traceparent)
         await self._queue.delete(action.queue_url, [action.receipt_handle])
 
+    @_begin.register
     async def _quarantine(self, action: do.QuarantineMessage) -> None:
         await self._queue.send(action.dead_letter_url, [action.body])
         await self._queue.delete(action.queue_url, [action.receipt_handle])

@@ -1,6 +1,7 @@
-"""Retries at start-up: the cloud and the scheduler may start later, or be away for a while.
+"""The start of one orchestrator process: its settings, and retries.
 
-An orchestrator that ended instead would need an operator, and every job would wait until then.
+The cloud and the scheduler may start later, or be away for a while. An orchestrator that ended
+instead would need an operator, and every job would wait until then.
 """
 
 from __future__ import annotations
@@ -8,16 +9,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from corekit.aio.backoff import Backoff
 from corekit.aio.supervise import until_first
 from corekit.budget import Budget
 from corekit.errors import AppError
+from gpu_scheduler.client.access import Access
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorSettings:
+    """All that `app.run` needs. Endpoints of the cloud come from the environment."""
+
+    cloud: str = "aws"  #: a package of `orchgpu.adapters`
+    scheduler: str  #: "address:port" of ssgmd's socket endpoint
+    access: Access = field(default_factory=Access)  #: to it: the key, and the CA of its TLS
+    ready_file: Path | None = None  #: written once it serves: {"pid", "replica"}
+    functions: tuple[str, ...] = ()  #: serve only these; empty = every deployed function
+    metrics: str | None = None  #: "address:port" of the metrics endpoint; None = none
+    emf: str | None = None  #: CloudWatch namespace of metrics in the log; None = none there
+    replica: str | None = None  #: name in logs and sessions; None = made from host and pid
 
 
 class Stopped(Exception):

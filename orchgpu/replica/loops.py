@@ -23,29 +23,15 @@ from corekit.aio.supervise import Nursery, contained
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import JobId, RandomStream
-from corekit.tracing.span import NoTracer, Tracer
+from corekit.tracing.span import Tracer
 from gpu_scheduler.client import Disconnected
 from gpu_scheduler.protocol import ops
-from orchgpu.actions.performer import Performer, Render
-from orchgpu.actions.timers import Timers
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.completion import (
-    AttemptWasClaimed,
-    InvocationFailed,
-    ObjectWasWritten,
-    ReportWasWritten,
-    ResultWasWritten,
-    read_completion,
-)
+from orchgpu.core.completion import read_completion
 from orchgpu.core.function import Function
 from orchgpu.core.job import UNSTAGED_SOON, Phase
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.core.window import Window
-from orchgpu.emf import EmbeddedMetrics
-from orchgpu.job_timing import JobTimings
-from orchgpu.job_traces import JobTraces
-from orchgpu.metrics import OrchestratorMetrics
 from orchgpu.ports import (
     FunctionStarter,
     JobQueue,
@@ -54,8 +40,15 @@ from orchgpu.ports import (
     Registry,
     Scheduler,
 )
-from orchgpu.pushes import Clocks, event_of_push
-from orchgpu.reconciling import Reconciler, Search
+from orchgpu.replica.actions.performer import Performer, Render
+from orchgpu.replica.actions.timers import Timers
+from orchgpu.replica.emf import EmbeddedMetrics
+from orchgpu.replica.metrics import OrchestratorMetrics
+from orchgpu.replica.observer import Observer, Performed, Progress, Windows
+from orchgpu.replica.own_time import OwnTimes
+from orchgpu.replica.pushes import event_of_push
+from orchgpu.replica.reconciling import Reconciler, Search
+from orchgpu.replica.spans import JobSpans
 
 logger = logging.getLogger(__name__)
 
@@ -118,8 +111,15 @@ class Replica:
         self._budget = budget
         self._nursery = nursery
         self.metrics = OrchestratorMetrics(clock, machine.jobs)
-        self._timings = JobTimings(clock, self._finished)
-        self._traces = JobTraces(tracer or NoTracer(), clock)
+        self._progress, self._windows = Progress(), Windows()
+        self._spans = JobSpans(tracer, clock) if tracer is not None and tracer.enabled else None
+        self._observers: list[Observer] = [
+            self._progress,
+            self._windows,
+            self.metrics,
+            OwnTimes(clock, self.metrics.own_time_of),
+            *([] if self._spans is None else [self._spans]),
+        ]
         self._driver = Driver(machine, NoJournal[None](), self._perform, nursery)
         self._performer = Performer(
             queue=queue,
@@ -141,8 +141,6 @@ class Replica:
         )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}
-        self._windows: dict[str, Window] = {}
-        self._progress = asyncio.Event()  #: set whenever there may be room for a job
         self._read_notices: dict[
             str, list[str]
         ] = {}  #: function → receipt handles of notices that were read
@@ -208,7 +206,7 @@ class Replica:
                 return await self._driver.drained()
             await self._progress.wait()
 
-    def _now(self) -> Clocks:
+    def _now(self) -> on.EventTimes:
         return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
 
     def _start_every(self, pause_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
@@ -235,7 +233,7 @@ class Replica:
         self._progress.set()
         for name, function in found.items():
             full = await self._window_of(function)
-            self._windows.setdefault(name, Window(full)).resize(full)
+            self._windows.of[name].resize(full)
             if name not in self._loops:
                 logger.info(
                     "serving %s%s", name, _remark(function), extra={"event": "function_loaded"}
@@ -280,7 +278,7 @@ class Replica:
 
     def _room(self, function: Function) -> int:
         """The number of jobs that may be received now."""
-        room = self._windows[function.name].size - self._machine.waiting_count(function.name)
+        room = self._windows.of[function.name].size - self._machine.waiting_count(function.name)
         in_hand_max = self._in_hand_max(function)
         if in_hand_max is None:
             return room
@@ -314,7 +312,7 @@ class Replica:
                 receipt_handle=message.receipt_handle,
                 body=message.body,
                 sent_at_s=message.sent_at_s,
-                trace=self._traces.received(message) if self._traces.enabled else None,
+                trace=None if self._spans is None else self._spans.received(message),
             )
         )
 
@@ -327,30 +325,11 @@ class Replica:
 
     def _notice(self, function: Function, message: Message) -> None:
         works: list[do.Action] = []
-        for notice in read_completion(message.body):
-            match notice:
-                case InvocationFailed():
-                    works.append(_failure_of(function, notice))
-                case AttemptWasClaimed():
-                    bucket = function.intermediate_bucket
-                    started = do.RecordStarted(
-                        job=notice.job, attempt=notice.attempt, bucket=bucket
-                    )
-                    works.append(started)
-                case ReportWasWritten():
-                    reported = on.ReportNoticed(
-                        **self._now(), job=notice.job, attempt=notice.attempt
-                    )
-                    self._timings.noticed(reported)
-                    self._driver.submit(reported)
-                case ObjectWasWritten():
-                    self._driver.submit(
-                        on.ObjectNoticed(**self._now(), bucket=notice.bucket, key=notice.key)
-                    )
-                case ResultWasWritten():
-                    event = on.ResultNoticed(**self._now(), job=notice.job)
-                    self._timings.noticed(event)
-                    self._driver.submit(event)
+        for notice in read_completion(message.body, function, self._now()):
+            if isinstance(notice, do.Action):
+                works.append(notice)
+            else:
+                self._submit(notice)
         if works:
             record = self._record_notices(function, works, message.receipt_handle)
             self._nursery.start(record, f"notices/{function.name}")
@@ -391,8 +370,7 @@ class Replica:
             self.metrics.connected = not isinstance(push, Disconnected)
             event = event_of_push(push, self._now())
             if event is not None:
-                self._timings.noticed(event)
-                self._driver.submit(event)
+                self._submit(event)
 
     async def _adopt(self) -> None:
         orphans = await self._scheduler.ask(ops.Orphans(limit=ORPHANS_PER_SCAN))
@@ -409,61 +387,35 @@ class Replica:
 
     # ------------------------------------------------------------------ actions out
 
+    def _submit(self, event: on.Event) -> None:
+        """Hand in an event that came from outside."""
+        for observer in self._observers:
+            observer.noticed(event)
+        self._driver.submit(event)
+
     def _perform(self, action: do.Action) -> Awaitable[on.Event | None] | None:
         job = self._machine.jobs.get(action.job)
-        if job is not None:
-            self._timings.begin(job.id, job.received_at_s)
-        self._timings.starting(action)
-        if self._traces.enabled and isinstance(action, do.ForgetJob):
-            self._traces.forget(action.job)
+        for observer in self._observers:
+            observer.starting(job, action)
         work = self._performer.perform(action)
         if work is None:
-            self._progress.set()
+            self._performed(action, None, self._now())
             return None
         return self._observed(action, work)
 
     async def _observed(
         self, action: do.Action, work: Awaitable[on.Event | None]
     ) -> on.Event | None:
-        self._timings.attach(action.job)
-        started_s = self._clock.wall_s() if self._traces.enabled else 0.0
+        began = self._now()
         event = await work
-        self._progress.set()
-        with contained(f"figures of {type(action).__name__}"):
-            self._observe(action, event, started_s)
+        self._performed(action, event, began)
         return event
 
-    def _observe(self, action: do.Action, event: on.Event | None, started_s: float) -> None:
-        self._timings.performed(action, event)
-        job = self._machine.jobs.get(action.job)
-        self.metrics.performed(job, action, event)
-        if self._traces.enabled and job is not None:
-            self._traces.performed(job, action, event, started_s)
-        if isinstance(action, do.QuarantineMessage) and not isinstance(event, on.CallFailed):
-            self._quarantined(action)
-        if isinstance(action, do.OpenAttempt):
-            self._note_attempt(action.job, event)
-
-    def _quarantined(self, action: do.QuarantineMessage) -> None:
-        for name, function in self._functions.items():
-            if function.queue_url == action.queue_url:
-                self.metrics.quarantined(name)
-
-    def _finished(self, job: str, own_s: float) -> None:
-        known = self._machine.jobs.get(job)
-        if known is not None:
-            self.metrics.own_time_of(known.function.name, own_s)
-
-    def _note_attempt(self, job: str, event: on.Event | None) -> None:
-        """Back-pressure: receive less while the scheduler is at a limit."""
-        known = self._machine.jobs.get(job)
-        window = None if known is None else self._windows.get(known.function.name)
-        if window is None:
-            return
-        if not isinstance(event, on.CallFailed):
-            window.admitted()
-        elif event.exhausted:
-            window.refused()
+    def _performed(self, action: do.Action, event: on.Event | None, began: on.EventTimes) -> None:
+        done = Performed(self._machine.jobs.get(action.job), action, event, began)
+        with contained(f"figures of {type(action).__name__}"):
+            for observer in self._observers:
+                observer.performed(done)
 
 
 async def tolerated(work: Awaitable[T], event: str = "call_failed") -> T | None:
@@ -475,18 +427,6 @@ async def tolerated(work: Awaitable[T], event: str = "call_failed") -> T | None:
     except Exception:
         logger.exception("a call failed", extra={"event": "fault"})
     return None
-
-
-def _failure_of(function: Function, failed: InvocationFailed) -> do.RecordFunctionFailure:
-    return do.RecordFunctionFailure(
-        job=failed.job,
-        function=function,
-        attempt=failed.attempt,
-        reason=failed.reason,
-        detail=failed.detail,
-        request=failed.request,
-        with_device=failed.with_device,
-    )
 
 
 def _remark(function: Function) -> str:

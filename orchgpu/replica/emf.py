@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from corekit.metrics import METRICS, Kind, LabelValues
-from orchgpu.metrics import Family, Histogram
+from orchgpu.replica.metrics import Family, Histogram
 
 #: CloudWatch's names of units; a unit that it lacks is `None` there.
 _UNITS = {"1": "Count", "s": "Seconds", "bytes": "Bytes", "%": "Percent"}

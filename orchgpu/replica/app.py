@@ -22,11 +22,9 @@ from orchgpu.adapters.clouds import open_cloud
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.job_timing import without_cloud
 from orchgpu.ports import CloudPorts
-from orchgpu.settings import OrchestratorSettings
-from orchgpu.shell import Replica
-from orchgpu.startup_retry import StartupRetry, Stopped
+from orchgpu.replica.loops import Replica
+from orchgpu.replica.startup import OrchestratorSettings, StartupRetry, Stopped
 from remote_gpu.middleware import render
 
 logger = logging.getLogger(__name__)
@@ -88,9 +86,9 @@ def build(
     machine = OrchestratorMachine(budget=budget, session=scheduler.session, ids=ids)
     return Replica(
         machine=machine,
-        queue=without_cloud(cloud.queue, clock),
-        store=without_cloud(cloud.store, clock),
-        functions=without_cloud(cloud.functions, clock),
+        queue=cloud.queue,
+        store=cloud.store,
+        functions=cloud.functions,
         scheduler=scheduler,
         registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
         render=render,

@@ -9,9 +9,9 @@ from string import Formatter
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import one_of_known
 from corekit.values import Value
-from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.objects.places import file_below
+from orchgpu.jobs.following import Followed
 from orchgpu.jobs.outputs import JobOutput
+from orchgpu.jobs.places import file_below
 
 #: Each output has a file of its own, whatever other jobs write.
 OWN_FOLDERS = "{job}/{key}"

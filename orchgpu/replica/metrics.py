@@ -14,6 +14,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job
+from orchgpu.replica.observer import Observer, Performed
 
 #: The name of a metric with its samples.
 Family = tuple[str, Sequence[Sample]]
@@ -26,14 +27,15 @@ _OWN_TIME = "orchgpu_job_own_seconds"
 _OWN_TIME_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
-@dataclass(slots=True)
-class OrchestratorMetrics:
+@dataclass
+class OrchestratorMetrics(Observer):
     """The counters of one replica since its start; gauges come from the jobs in hand."""
 
     clock: Clock
     jobs: Mapping[str, Job]  #: in hand, by id
     connected: bool = False  #: to the scheduler
     functions: Sequence[str] = ()  #: deployed functions
+    queues: Mapping[str, str] = field(default_factory=dict)  #: their job queues, by URL
     backlog: dict[LabelValues, int] = field(default_factory=dict)  #: by function and queue
     received: Counts = field(default_factory=Counter)
     finished: Counts = field(default_factory=Counter)
@@ -45,11 +47,17 @@ class OrchestratorMetrics:
     def serves(self, functions: Mapping[str, Function]) -> None:
         """Replace the deployed functions; a backlog that is not measured any more is dropped."""
         self.functions = sorted(functions)
+        self.queues = {function.queue_url: name for name, function in functions.items()}
         self.backlog = {key: size for key, size in self.backlog.items() if key[0] in functions}
 
-    def performed(self, job: Job | None, action: do.Action, event: on.Event | None) -> None:
-        """Count the effect of an action that led to that event."""
-        if job is None or isinstance(event, on.CallFailed):
+    def performed(self, done: Performed) -> None:
+        """Count the effect of an action."""
+        job, action, event, _ = done
+        if isinstance(event, on.CallFailed):
+            return
+        if isinstance(action, do.QuarantineMessage) and action.queue_url in self.queues:
+            self.dead_letters[(self.queues[action.queue_url],)] += 1
+        if job is None:
             return
         function = job.function.name
         if isinstance(action, do.OpenAttempt):
@@ -63,10 +71,6 @@ class OrchestratorMetrics:
             self.finished[(function, action.outcome, action.reason)] += 1
             if action.outcome == JobState.FAILED:  # the last attempt
                 self._failed(function, action.reason, action.detail)
-
-    def quarantined(self, function: str) -> None:
-        """Count a message that is not a valid event."""
-        self.dead_letters[(function,)] += 1
 
     def own_time_of(self, function: str, own_s: float) -> None:
         """Add the own time of a job that finished here."""

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from corekit.cli.text import printable
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.objects.places import SCHEME, At, parse_url
 from orchgpu.jobs.cloud import PUT_BYTES_MAX, JobCloud, check_file
+from orchgpu.jobs.places import SCHEME, At, parse_url
 
 #: Inputs of one command: more are hardly intended, and `orchgpu jobs` lists no more at once.
 FILES_MAX = 1000
@@ -107,7 +106,7 @@ def _objects(cloud: JobCloud, given: str) -> tuple[bool, Iterable[Input]]:
         raise AppError(ErrorCode.NOT_FOUND, f"there is no object {given}")
     for one in found:
         if one.size > PUT_BYTES_MAX:
-            raise invalid(f"{printable(one.key)} has {one.size} bytes; S3 takes {PUT_BYTES_MAX}")
+            raise invalid(f"{one.key!r} has {one.size} bytes; S3 takes {PUT_BYTES_MAX}")
     whole = [one.key for one in found] == [at.prefix]
     return whole, [
         Input(Path(one.key.rpartition("/")[2]), At(bucket=at.bucket, prefix=one.key))

@@ -11,11 +11,11 @@ from corekit.budget import Budget
 from corekit.ids import JobId
 from gpu_scheduler.model import EndReason, Record, Step
 from gpu_scheduler.protocol import ops
-from orchgpu.actions import claims
-from orchgpu.actions.results import put_once
 from orchgpu.core import actions as do
 from orchgpu.core.job import UNCOUNTED
 from orchgpu.ports import ObjectStore, Scheduler
+from orchgpu.replica.actions import claims
+from orchgpu.replica.actions.results import put_once
 
 
 class FunctionFailures:

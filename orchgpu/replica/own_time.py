@@ -1,59 +1,39 @@
-"""The time of its own that one job cost this replica, without its calls to the cloud.
+"""The time of its own that one job cost this replica.
 
-Only the calls themselves are taken out, port by port (`without_cloud`): packing, parsing, deciding
-and the scheduler's answers count as the orchestrator's.
+Taken out are the actions that are calls to the cloud, the pauses between attempts, and the time of
+the function; deciding and the scheduler's answers count as the orchestrator's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar, cast
 
 from corekit.aio.clock import Clock
 from gpu_scheduler.model import LeaseState
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
+from orchgpu.core.job import Job
+from orchgpu.replica.observer import Observer, Performed
 
 logger = logging.getLogger(__name__)
 
 Interval = tuple[float, float]
-PortT = TypeVar("PortT")
-_Arguments = ParamSpec("_Arguments")
-_Answer = TypeVar("_Answer")
 
-#: The calls to the cloud of the job whose action the running task performs.
-_CALLS: ContextVar[list[Interval]] = ContextVar("cloud_calls")
-
-
-def without_cloud(port: PortT, clock: Clock) -> PortT:
-    """The same port; its calls are taken out of the job that the calling task is attached to."""
-    return cast("PortT", _Measured(port, clock))
-
-
-class _Measured:
-    def __init__(self, port: object, clock: Clock) -> None:
-        self._port = port
-        self._clock = clock
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
-        return self._measured(getattr(self._port, name))
-
-    def _measured(
-        self, call: Callable[_Arguments, Awaitable[_Answer]]
-    ) -> Callable[_Arguments, Awaitable[_Answer]]:
-        async def measured(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:
-            started_s = self._clock.monotonic_s()
-            try:
-                return await call(*arguments, **named)
-            finally:
-                calls = _CALLS.get(None)
-                if calls is not None:
-                    calls.append((started_s, self._clock.monotonic_s()))
-
-        return measured
+#: Actions that are calls to the cloud; packing an envelope is a part of the one that stores it.
+_CALLS = (
+    do.ReadInput,
+    do.ReadResult,
+    do.ReadReport,
+    do.StageEnvelope,
+    do.RemoveEnvelope,
+    do.CloseAttempt,
+    do.WriteResult,
+    do.SendDeadLetter,
+    do.DeleteMessages,
+    do.ExtendVisibility,
+)
 
 
 @dataclass(slots=True)
@@ -65,14 +45,6 @@ class JobTiming:
     ended_s: dict[int, float] = field(default_factory=dict)  #: attempt → its lease's end noticed
     noticed_s: float | None = None  #: the result was noticed
     away: list[Interval] = field(default_factory=list)  #: calls to the cloud, pauses
-
-    def attach(self) -> None:
-        """The calls to the cloud of the running task belong to this job from here on."""
-        _CALLS.set(self.away)
-
-    def pause(self, begin_s: float, length_s: float) -> None:
-        """The next attempt starts so much later on purpose."""
-        self.away.append((begin_s, begin_s + length_s))
 
     def own_s(self, done_s: float) -> float:
         """From message to `done_s`, less calls to the cloud, pauses and functions' time.
@@ -90,27 +62,31 @@ class JobTiming:
             yield staged_s, min((at_s for at_s in notices if at_s is not None), default=done_s)
 
 
-class JobTimings:
+class OwnTimes(Observer):
     """The timings of all jobs in hand; each job that finishes here is one line of the log."""
 
     def __init__(self, clock: Clock, finished: Callable[[str, float], None]) -> None:
-        """`finished`: called with the job and its own time in seconds."""
+        """`finished`: called with the function of a job and its own time in seconds."""
         self._clock = clock
         self._finished = finished
         self._jobs: dict[str, JobTiming] = {}
 
-    def begin(self, job: str, received_s: float) -> None:
-        """A job is in hand, unless it was before."""
-        if job not in self._jobs:
-            self._jobs[job] = JobTiming(received_s=received_s)
+    def noticed(self, event: on.Event) -> None:
+        """The notice of result or report, or the end of the lease, whichever comes first: our turn
+        again."""
+        timing = self._jobs.get(event.job) if isinstance(event, on.JobEvent) else None
+        if timing is None:
+            return
+        if isinstance(event, on.ResultNoticed):
+            timing.noticed_s = timing.noticed_s or event.at_s
+        elif isinstance(event, on.ReportNoticed) or (
+            isinstance(event, on.LeaseChanged) and event.state is LeaseState.ENDED
+        ):
+            timing.ended_s.setdefault(event.attempt, event.at_s)
 
-    def attach(self, job: str) -> None:
-        """The calls to the cloud of the running task belong to that job from here on."""
-        if job in self._jobs:
-            self._jobs[job].attach()
-
-    def starting(self, action: do.Action) -> None:
-        """An action is about to be performed."""
+    def starting(self, job: Job | None, action: do.Action) -> None:
+        if job is not None and job.id not in self._jobs:
+            self._jobs[job.id] = JobTiming(received_s=job.received_at_s)
         timing = self._jobs.get(action.job)
         if timing is None:
             return
@@ -119,32 +95,23 @@ class JobTimings:
             if action.known_as is not None:
                 self._jobs[action.known_as] = timing
         elif isinstance(action, do.ArmTimer) and action.timer is do.Timer.NEXT_ATTEMPT:
-            timing.pause(self._clock.monotonic_s(), action.in_s)
+            now_s = self._clock.monotonic_s()
+            timing.away.append((now_s, now_s + action.in_s))
 
-    def noticed(self, event: on.Event) -> None:
-        """The notice of result or report, or the end of the lease, whichever comes first: our turn
-        again."""
-        if not isinstance(event, (on.ResultNoticed, on.ReportNoticed, on.LeaseChanged)):
-            return
-        timing = self._jobs.get(event.job)
-        if timing is None:
-            return
-        if isinstance(event, on.ResultNoticed):
-            timing.noticed_s = timing.noticed_s or event.at_s
-        elif isinstance(event, on.ReportNoticed) or event.state is LeaseState.ENDED:
-            timing.ended_s.setdefault(event.attempt, event.at_s)
-
-    def performed(self, action: do.Action, event: on.Event | None) -> None:
-        """An action led to that event."""
+    def performed(self, done: Performed) -> None:
+        job, action, event, began = done
         timing = self._jobs.get(action.job)
         if timing is None:
             return
+        now_s = self._clock.monotonic_s()
+        if isinstance(action, _CALLS):
+            timing.away.append((began["at_s"], now_s))
         if isinstance(event, on.StagedRecorded):
-            timing.staged_s[event.attempt] = self._clock.monotonic_s()
+            timing.staged_s[event.attempt] = now_s
         if isinstance(event, on.Finished) and isinstance(action, do.FinishJob):
-            now_s = self._clock.monotonic_s()
             own_s = timing.own_s(now_s)
-            self._finished(action.job, own_s)
+            if job is not None:
+                self._finished(job.function.name, own_s)
             _log_finished(action, own_s, now_s - timing.received_s)
 
 

@@ -1,1 +1,0 @@
-"""Support of the commands about objects: places, inputs, functions without a device."""
