@@ -106,7 +106,7 @@ def map(  # noqa: A001 - what it is named for
                     yield _result_of(cloud, job, paths[job.submitted.key], folder)
         finally:
             if shown is not None:
-                shown.bar.end()
+                shown.bar.clear()
 
 
 class _Shown:

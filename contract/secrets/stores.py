@@ -1,28 +1,13 @@
-"""The calls of AWS that read a secret, their answers and their refusals, as plain data."""
+"""The calls of AWS that read a secret, and their answers, as plain data."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from contract.secrets.reference import Scheme, SecretReference
-
-_ABSENT = ("ResourceNotFoundException", "ParameterNotFound", "ParameterVersionNotFound")
-_DENIED = ("AccessDenied", "ExpiredToken", "InvalidClientTokenId", "UnrecognizedClient")
-#: Beginnings of the codes of requests, or of states of an entry, that a repetition does not change.
-_REFUSED = ("Validation", "Invalid", "DecryptionFailure", "UnsupportedParameterType")
-
-
-class Fault(Enum):
-    """The kind of a failed read."""
-
-    ABSENT = "absent"
-    DENIED = "denied"
-    REFUSED = "refused"  #: not valid, or in a state that a repetition does not change
-    UNAVAILABLE = "unavailable"  #: throttled, a fault of the service or of the network
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +88,3 @@ def _of_key(whole: bytes, key: str) -> bytes:
         raise ValueError(f"has no key {key!r}")
     value = parsed[key]
     return (value if isinstance(value, str) else json.dumps(value)).encode()
-
-
-def fault_of(code: str, status: int) -> Fault:
-    """The kind of a refusal, by AWS's error code and the HTTP status."""
-    if code in _ABSENT:
-        return Fault.ABSENT
-    if code.startswith(_DENIED):
-        return Fault.DENIED
-    if code.startswith(_REFUSED) and status < 500:
-        return Fault.REFUSED
-    return Fault.UNAVAILABLE

@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Protocol, Self
 
+from contract.aws.clients import write_once
 from contract.claim import Claim as ClaimRecord
 from contract.envelope import Job
 from contract.keys import claim_key, result_key
@@ -23,7 +24,7 @@ from lambda_functions.gpu_runner.envelope import envelope
 from lambda_functions.gpu_runner.errors import AttemptFailed, LeaseNotOpen, StorageError
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.script.process import Signals
-from lambda_functions.gpu_runner.storage.s3 import S3, put_if_absent, s3_errors
+from lambda_functions.gpu_runner.storage.s3 import S3, s3_errors
 from remote_gpu.client import Refusal, Refused, Session
 
 LOG = logging.getLogger(__name__)
@@ -214,8 +215,9 @@ def _stored(s3: S3, job: Job, limits: TimeLimits, request: str) -> bool:
         ends_at_s=now_s + limits.end_s - time.monotonic(),
     )
     bucket, key = job.intermediate_bucket, claim_key(job.job_id, job.attempt)
-    if put_if_absent(s3, bucket, key, mine.to_json()):
-        return True
+    with s3_errors(f"write s3://{bucket}/{key}"):
+        if write_once(s3, bucket, key, mine.to_json(), pause=time.sleep):
+            return True
     LOG.info("nothing to do: another start has attempt %d, or it is over", job.attempt)
     return False
 

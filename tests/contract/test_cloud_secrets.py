@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from contract.aws.faults import Fault
 from contract.secrets.reference import SecretReference, parse_reference
-from contract.secrets.stores import Fault, description_of, key_of
+from contract.secrets.stores import description_of, key_of
 from lambda_functions.gpu_runner.secrets.stores import Stores, Unreadable
 
 Cloud = Any

@@ -16,6 +16,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+from contract.aws.clients import expect_owner
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Bucket, DeployTarget, key_of
 from lambda_functions.gpu_runner.settings import read_settings
@@ -25,7 +26,6 @@ from orchgpu.adapters.aws import commands
 from orchgpu.adapters.aws.clients import open_cloud
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import resolve
-from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.cloud_services import Address
 from orchgpu.local.programs import cloud_environment
 

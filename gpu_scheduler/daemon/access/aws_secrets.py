@@ -22,16 +22,15 @@ from botocore.exceptions import (
     ParamValidationError,
 )
 
+from contract.aws.clients import patience
+from contract.aws.faults import Fault, code_of, fault_of
 from contract.secrets.reference import SecretReference
-from contract.secrets.stores import Fault, StoreCall, call_of, content_of, fault_of
+from contract.secrets.stores import StoreCall, call_of, content_of
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.access.sources import Fetch
 
 #: Start and rotation wait for a store this long at most: two tries.
-_CONFIG = Config(
-    connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2, "mode": "standard"}
-)
-_CODES = {Fault.REFUSED: ErrorCode.INVALID, Fault.UNAVAILABLE: ErrorCode.UNAVAILABLE}
+_CONFIG = Config(**patience(tries=2, connect_s=3, read_s=5))
 
 
 def fetch_of(reference: SecretReference) -> Fetch:
@@ -72,9 +71,8 @@ def _translated(call: StoreCall, where: str) -> Iterator[None]:
 
 
 def _refusal(call: StoreCall, where: str, error: ClientError) -> AppError:
-    code = error.response.get("Error", {}).get("Code", "")
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    match fault_of(code, status):
+    code = code_of(error)
+    match fault_of(error):
         case Fault.ABSENT:
             text = f"{where} does not exist in this account and region"
             return AppError(ErrorCode.NOT_FOUND, text)
@@ -83,4 +81,5 @@ def _refusal(call: StoreCall, where: str, error: ClientError) -> AppError:
             return AppError(ErrorCode.DENIED, text)
         case fault:
             text = f"{where} cannot be read: {call.operation} answered {code}"
-            return AppError(_CODES[fault], text)
+            kind = ErrorCode.INVALID if fault is Fault.REFUSED else ErrorCode.UNAVAILABLE
+            return AppError(kind, text)

@@ -11,16 +11,13 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from contract.aws.clients import patience
+from contract.aws.faults import Fault, code_of, fault_of, status_of
 from contract.secrets.reference import SecretReference
-from contract.secrets.stores import Fault, StoreCall, call_of, content_of, fault_of
+from contract.secrets.stores import StoreCall, call_of, content_of
 
 #: One call takes at most two tries of these; a device is reserved meanwhile.
-_CONFIG = Config(
-    connect_timeout=2,
-    read_timeout=3,
-    retries={"mode": "standard", "total_max_attempts": 2},
-    user_agent="orchgpu-runner",
-)
+_CONFIG = Config(user_agent="orchgpu-runner", **patience(tries=2, connect_s=2, read_s=3))
 #: Secrets Manager's limit of a value.
 BYTES_MAX = 65536
 _POLICY = "`orchgpu iam function FILE` prints the policy"
@@ -77,9 +74,8 @@ class Stores:
 
 
 def _refusal(call: StoreCall, error: ClientError) -> Unreadable:
-    code = str(error.response.get("Error", {}).get("Code", ""))
-    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    match fault := fault_of(code, status):
+    code, fault = code_of(error), fault_of(error)
+    match fault:
         case Fault.ABSENT:
             text = "does not exist in this account and region: create it, or correct `secrets:`"
         case Fault.DENIED:
@@ -87,10 +83,11 @@ def _refusal(call: StoreCall, error: ClientError) -> Unreadable:
                 f"may not be read ({code}): allow {call.action} on it to the function's role, and"
                 f" kms:Decrypt on its key where that is your own; {_POLICY}"
             )
-        case Fault.UNAVAILABLE:
-            text = f"cannot be read now: {call.operation} answered {code or status}"
-        case _:
+        case Fault.REFUSED:
             text = f"cannot be read: {call.operation} answered {code}"
+        case _:
+            fault = Fault.UNAVAILABLE
+            text = f"cannot be read now: {call.operation} answered {code or status_of(error)}"
     return Unreadable(fault, text)
 
 

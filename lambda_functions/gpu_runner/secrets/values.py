@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from contract.aws.faults import Fault
 from contract.secrets.reference import SecretReference, UnknownScheme, parse_reference
-from contract.secrets.stores import Fault
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.secrets.masking import Masker, masks

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
+from contract.aws.clients import write_once
 from contract.envelope import Job
 from contract.keys import StagingKey, report_key, result_key
 from contract.record import JsonObject
 from contract.result import OutputFile, Report, Result
 from contract.states import JobState, Reason
-from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError, StorageError
-from lambda_functions.gpu_runner.storage.s3 import RACE_PAUSE_S, RACE_TRIES, S3, quoted, s3_errors
+from lambda_functions.gpu_runner.errors import AttemptFailed, StorageError
+from lambda_functions.gpu_runner.storage.s3 import S3, s3_errors
 
 #: The orchestrator reads records up to 1 MiB; the list of files leaves room for the rest.
 FILES_BYTES_MAX = 900_000
@@ -68,43 +69,37 @@ def _listable(files: list[OutputFile]) -> list[JsonObject]:
 def commit(s3: S3, job: Job, result: Result, pause: Callable[[float], None] = time.sleep) -> bool:
     """Write the result. True: this attempt's result is in place; False: another attempt was first.
 
-    A write whose answer was lost is recognised by reading back. Raises StorageError.
+    Raises StorageError.
     """
-    key = result_key(job.job_id)
-    condition = {"IfMatch": quoted(job.replace_etag)} if job.replace_etag else {"IfNoneMatch": "*"}
-    for last in [False] * (RACE_TRIES - 1) + [True]:
+    bucket, key, body = job.intermediate_bucket, result_key(job.job_id), result.to_json()
+
+    def is_same(stored: bytes) -> bool:
+        """Whether the stored result is of this attempt and session."""
         try:
-            with s3_errors(f"write result s3://{job.intermediate_bucket}/{key}"):
-                s3.put_object(
-                    Bucket=job.intermediate_bucket,
-                    Key=key,
-                    Body=result.to_json(),
-                    ContentType="application/json",
-                    **condition,
-                )
-            return True
-        except StorageError as error:
-            if error.status == 412:
-                return _stands(s3, job, result)
-            if error.status == 404 and "IfMatch" in condition:
-                condition = {"IfNoneMatch": "*"}  # the failed result was removed meanwhile
-            elif error.status == 409 and not last:
-                pause(RACE_PAUSE_S)
-            else:
-                raise
-    raise RunnerError(f"result {key}: conditional writes still conflict after {RACE_TRIES} tries")
+            found = Result.from_json(stored)
+        except ValueError:
+            return False
+        return (found.attempt, found.nonce) == (result.attempt, result.nonce)
 
+    def write(replaces: str) -> bool:
+        with s3_errors(f"write result s3://{bucket}/{key}"):
+            return write_once(
+                s3,
+                bucket,
+                key,
+                body,
+                replaces=replaces,
+                content_type="application/json",
+                is_same=is_same,
+                pause=pause,
+            )
 
-def _stands(s3: S3, job: Job, result: Result) -> bool:
-    """Whether the stored result is this one: same attempt, same session."""
-    key = result_key(job.job_id)
-    with s3_errors(f"read result s3://{job.intermediate_bucket}/{key}"):
-        data = s3.get_object(Bucket=job.intermediate_bucket, Key=key)["Body"].read()
     try:
-        found = Result.from_json(data)
-    except ValueError:
-        return False
-    return (found.attempt, found.nonce) == (result.attempt, result.nonce)
+        return write(job.replace_etag or "")
+    except StorageError as error:
+        if error.status != 404 or not job.replace_etag:
+            raise
+    return write("")  # the failed result was removed meanwhile
 
 
 def is_over(s3: S3, bucket: str, staging: StagingKey) -> bool:

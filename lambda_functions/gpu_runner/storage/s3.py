@@ -14,6 +14,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from contract.aws.clients import expect_owner, patience, quoted
+from contract.aws.faults import code_of, status_of
 from lambda_functions.gpu_runner.errors import StorageError
 
 #: A boto3 S3 client; boto3 carries no types.
@@ -39,30 +41,16 @@ def make_client(account: str = "", owners: Mapping[str, str] = MappingProxyType(
     """
     emulated = "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
     config = Config(
-        retries={"mode": "standard", "total_max_attempts": 4},
-        connect_timeout=5,
-        read_timeout=30,
+        **patience(tries=4, connect_s=5, read_s=30),
         tcp_keepalive=True,
         user_agent="orchgpu-runner",  # botocore builds its own one for every call
         s3={"addressing_style": "path" if emulated else "auto"},
     )
     client = boto3.client("s3", config=config)
     _send_conditions(client)
-    _send_owners(client, account, owners)
-    return client
-
-
-def _send_owners(client: S3, account: str, owners: Mapping[str, str]) -> None:
-    """Name the account that must own its bucket in every call; S3 refuses any other's bucket."""
-
-    def add(params: dict[str, Any], model: Any, **_: object) -> None:
-        """`model`: botocore's description of the operation; not every one takes an owner."""
-        shape = model.input_shape
-        if shape is not None and "ExpectedBucketOwner" in shape.members:
-            params.setdefault("ExpectedBucketOwner", owners.get(params["Bucket"], account))
-
     if account:
-        client.meta.events.register("provide-client-params.s3", add)
+        expect_owner(client, lambda bucket: owners.get(bucket, account))
+    return client
 
 
 def _send_conditions(client: S3) -> None:
@@ -92,39 +80,12 @@ def s3_errors(what: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        reply = error.response
-        status = reply.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        code = reply.get("Error", {}).get("Code", "")
-        raise StorageError(f"{what}: S3 answered {status} {code}", status=int(status)) from error
+        status = status_of(error)
+        raise StorageError(
+            f"{what}: S3 answered {status} {code_of(error)}", status=status
+        ) from error
     except BotoCoreError as error:
         raise StorageError(f"{what}: {error}") from error
-
-
-#: S3 answers 409 when two conditional writes meet; the next try sees one of them as written.
-RACE_TRIES = 5
-RACE_PAUSE_S = 0.05
-
-
-def put_if_absent(
-    s3: S3, bucket: str, key: str, body: bytes, pause: Callable[[float], None] = time.sleep
-) -> bool:
-    """Store an object unless there is one. True: it is stored, also when an answer was lost.
-
-    Raises StorageError.
-    """
-    for last in [False] * (RACE_TRIES - 1) + [True]:
-        try:
-            with s3_errors(f"write s3://{bucket}/{key}"):
-                s3.put_object(Bucket=bucket, Key=key, Body=body, IfNoneMatch="*")
-            return True
-        except StorageError as error:
-            if error.status == 412:
-                with s3_errors(f"read s3://{bucket}/{key}"):
-                    return bool(s3.get_object(Bucket=bucket, Key=key)["Body"].read() == body)
-            if error.status != 409 or last:
-                raise
-        pause(RACE_PAUSE_S)
-    raise AssertionError("the last try returns or raises")
 
 
 def download(
@@ -171,8 +132,3 @@ def _download(
                 size += file.write(chunk)
                 seen(chunk)
     return size
-
-
-def quoted(etag: str) -> str:
-    """An etag in quotes, as HTTP conditions need it; events have it without."""
-    return f'"{etag.strip(chr(34))}"'

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from contract.aws.clients import Client as Client
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.errors import translated
 
-#: A client of one service.
-Client = Any
 #: A structure of a request or an answer, as AWS documents it.
 Shape = dict[str, Any]
 

@@ -8,14 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aioboto3
 from aiobotocore.session import AioSession
 
+from contract.aws.clients import Client, expect_owner, patience, service_descriptions
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.plan.resources import DeployTarget
-from orchgpu.adapters.aws.api import Client
-from orchgpu.adapters.aws.endpoints import ClientSettings, resolve, service_descriptions
+from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.functions import LambdaStarter
-from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.ports import CloudPorts
@@ -77,9 +76,8 @@ def _client(settings: ClientSettings, connections_max: int) -> Client:
     session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)
     arguments = settings.client_arguments(
         max_pool_connections=connections_max,
-        connect_timeout=5,
-        read_timeout=30,  # longer than SQS's longest poll
-        retries={"mode": "standard", "max_attempts": 2},  # the job machine repeats
         user_agent="orchgpu",  # botocore would build one for every call: 10 % of its time
+        # the job machine repeats; reads are longer than SQS's longest poll
+        **patience(tries=3, connect_s=5, read_s=30),
     )
     return session.client(settings.service, **arguments)

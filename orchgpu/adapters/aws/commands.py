@@ -15,6 +15,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError
 
+from contract.aws.clients import expect_owner, patience
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
 from orchgpu.adapters.aws.conditional import write_once as put_once
@@ -28,7 +29,6 @@ from orchgpu.adapters.aws.endpoints import (
     resolve,
 )
 from orchgpu.adapters.aws.errors import translated
-from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.adapters.aws.place import place_of
 from orchgpu.adapters.aws.queue import read_message, trace_attributes
 from orchgpu.adapters.aws.secret_stores import AwsSecretStores
@@ -65,11 +65,7 @@ class AwsServices:
         self._owners: dict[str, str] = {}  #: bucket → account that must own it
         self._config: dict[str, object] = {"max_pool_connections": connections}
         if within_s is not None:
-            self._config |= {
-                "connect_timeout": within_s,
-                "read_timeout": within_s,
-                "retries": {"total_max_attempts": 1},
-            }
+            self._config |= patience(tries=1, connect_s=within_s, read_s=within_s)
 
     @property
     def local(self) -> bool:
@@ -115,9 +111,8 @@ class AwsServices:
         )
 
     def write_once(self, bucket: str, key: str, body: bytes, *, replaces: str | None) -> None:
-        kind = "application/json"
         s3 = Settling().client(self._client("s3"))
-        put_once(s3, bucket, key, body, replaces=replaces or "", content_type=kind)
+        put_once(s3, bucket, key, body, replaces=replaces or "")
 
     def upload(
         self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None

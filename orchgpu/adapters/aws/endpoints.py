@@ -17,20 +17,18 @@ created there without the caller's consent.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
-from botocore.loaders import create_loader
 from localstack_client.config import get_service_endpoint
 
+from contract.aws.clients import session_of
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from orchgpu.adapters.aws.api import Client, Shape
@@ -122,17 +120,9 @@ def _known_profile(environ: Mapping[str, str]) -> str | None:
 def boto3_session(settings: ClientSettings) -> Client:
     """A boto3 session; its clients share the slow data. Raises INVALID for an unknown profile."""
     try:
-        inner = botocore.session.Session(settings.session_variables, profile=settings.profile)
-        inner.register_component("data_loader", service_descriptions())
-        return boto3.session.Session(botocore_session=inner)
+        return session_of(settings.profile, settings.session_variables)
     except BotoCoreError as error:
         raise invalid(f"cannot use the AWS profile {settings.profile!r}: {error}") from error
-
-
-@functools.cache
-def service_descriptions() -> object:
-    """botocore's data files, parsed once per process: parsing is most of a client's cost."""
-    return create_loader()
 
 
 def boto3_client(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from contract.aws.clients import condition, quoted
 from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.core.reconcile import Cursor, ObjectVersion, VersionPage
@@ -33,7 +34,7 @@ class S3Store:
         if version_id is not None:
             conditions["VersionId"] = version_id
         if if_match:
-            conditions["IfMatch"] = f'"{if_match}"'
+            conditions["IfMatch"] = quoted(if_match)
         with translated(f"s3:GetObject {bucket}/{key}"):
             answer = await self._client.get_object(Bucket=bucket, Key=key, **conditions)
             async with answer["Body"] as stream:
@@ -57,11 +58,7 @@ class S3Store:
         if_absent: bool = False,
         if_match: str | None = None,
     ) -> None:
-        conditions: dict[str, str] = {}
-        if if_absent:
-            conditions["IfNoneMatch"] = "*"
-        if if_match:
-            conditions["IfMatch"] = f'"{if_match}"'
+        conditions = condition(if_match or "") if if_absent or if_match else {}
         with translated(f"s3:PutObject {bucket}/{key}"):
             await self._client.put_object(Bucket=bucket, Key=key, Body=body, **conditions)
 

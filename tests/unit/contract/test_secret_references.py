@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.secrets.reference import Scheme, SecretReference, UnknownScheme, parse_reference
-from contract.secrets.stores import Fault, call_of, content_of, fault_of
+from contract.secrets.stores import call_of, content_of
 
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod/db-AbCdEf"
 PARAMETER_ARN = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/prod/db"
@@ -125,26 +125,3 @@ def test_a_missing_key_is_reported_without_the_content(content: str, problem: st
     with pytest.raises(ValueError, match=problem) as caught:
         content_of(_secret("b"), {"SecretString": content})
     assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "fault"),
-    [
-        ("ResourceNotFoundException", 400, Fault.ABSENT),
-        ("ParameterNotFound", 400, Fault.ABSENT),
-        ("ParameterVersionNotFound", 400, Fault.ABSENT),
-        ("AccessDeniedException", 400, Fault.DENIED),
-        ("ExpiredTokenException", 400, Fault.DENIED),
-        ("UnrecognizedClientException", 400, Fault.DENIED),
-        ("InvalidRequestException", 400, Fault.REFUSED),
-        ("ValidationException", 400, Fault.REFUSED),
-        ("InvalidKeyId", 400, Fault.REFUSED),
-        ("DecryptionFailure", 400, Fault.REFUSED),
-        ("ThrottlingException", 400, Fault.UNAVAILABLE),
-        ("TooManyRequestsException", 429, Fault.UNAVAILABLE),
-        ("InternalServiceError", 500, Fault.UNAVAILABLE),
-        ("", 503, Fault.UNAVAILABLE),
-    ],
-)
-def test_the_kinds_of_refusals(code: str, status: int, fault: Fault) -> None:
-    assert fault_of(code, status) is fault

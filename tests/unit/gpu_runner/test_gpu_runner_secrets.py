@@ -19,8 +19,8 @@ from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.aws.faults import Fault
 from contract.secrets.reference import SecretReference, parse_reference
-from contract.secrets.stores import Fault
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError
 from lambda_functions.gpu_runner.script.log_tail import LogTail

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import assert_never
 
+from contract.aws.clients import expect_owner, patience
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from fdl.model import Function
@@ -25,16 +26,11 @@ from orchgpu.adapters.aws.deploy.roles import Interfaces, Roles
 from orchgpu.adapters.aws.deploy.settling import Settling
 from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications, StateObjects
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
-from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.adapters.aws.place import place_of
 from orchgpu.deploy.revisions import Revision
 
 #: An interactive command: a dead endpoint is reported within seconds.
-_PATIENCE: Shape = {
-    "retries": {"mode": "standard", "total_max_attempts": 3},
-    "connect_timeout": 5,
-    "read_timeout": 60,
-}
+_PATIENCE = patience(tries=3, connect_s=5, read_s=60)
 
 
 class _Parts(Value):
