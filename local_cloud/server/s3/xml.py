@@ -34,7 +34,7 @@ def elements(values: Mapping[str, object]) -> str:
     parts: list[str] = []
     for name, value in values.items():
         for entry in value if isinstance(value, list) else [value]:
-            if isinstance(entry, Mapping):
+            if isinstance(entry, dict):
                 parts.append(element(name, elements(entry)))
             elif entry is not None:
                 parts.append(text(name, entry))
