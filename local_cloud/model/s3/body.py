@@ -82,14 +82,14 @@ class MemoryBodies(BodyStore):
 
 def cut(segments: Iterable[Segment], start: int, stop: int) -> tuple[Segment, ...]:
     """The segments that make up bytes `start` to `stop` (exclusive) of the whole."""
-    found: list[Segment] = []
+    parts: list[Segment] = []
     at = 0
     for segment in segments:
         first = max(start - at, 0)
         last = min(stop - at, segment.size)
         if first < last:
-            found.append(
+            parts.append(
                 Segment(body=segment.body, offset=segment.offset + first, size=last - first)
             )
         at += segment.size
-    return tuple(found)
+    return tuple(parts)

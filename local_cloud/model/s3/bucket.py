@@ -5,8 +5,8 @@ Sources: S3 user guide, "How S3 Versioning works" and "conditional writes"; stro
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from corekit.decode import decode, encode
@@ -15,7 +15,6 @@ from corekit.values import Value, replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content
-from local_cloud.model.s3.listing import PAGE_MAX, KeyPage, page_of_keys
 from local_cloud.model.s3.multipart import Uploads
 from local_cloud.model.s3.object_version import (
     NULL_VERSION,
@@ -26,6 +25,8 @@ from local_cloud.model.s3.object_version import (
 )
 
 KEY_BYTES_MAX = 1024  #: of a key in UTF-8
+PAGE_MAX = 1000  #: entries of one page, rolled-up prefixes included
+_LAST = "\U0010ffff"  #: sorts behind every character
 
 
 class Deleted(Value):
@@ -34,6 +35,14 @@ class Deleted(Value):
     version_id: str  #: deleted version or new marker; `null` without versioning
     marker: bool  #: a marker was made, or the deleted version was one
     changed: bool  #: False when there was nothing to delete
+
+
+class KeyPage(Value):
+    """One page; `after` starts the next one, None at the end."""
+
+    keys: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    after: str | None
 
 
 class VersionPage(Value):
@@ -174,10 +183,10 @@ class Bucket:
     def get(self, key: str, version_id: str = "") -> ObjectVersion:
         """The current or the given version. Raises NoSuchKey, NoSuchVersion, MethodNotAllowed."""
         if not version_id:
-            found = self.current(key)
-            if found is None:
+            current = self.current(key)
+            if current is None:
                 raise no_such_key(_marker_headers(self._versions.get(key, ())))
-            return found
+            return current
         for version in self._versions.get(key, ()):
             if version.version_id == version_id:
                 if version.marker:
@@ -213,17 +222,17 @@ class Bucket:
     ) -> VersionPage:
         """Every version and marker; `after` is the key and version id that ended the last page."""
         limit = min(limit, PAGE_MAX)
-        found = self._rest_of_key(*after) if after[1] else []
+        versions = self._rest_of_key(*after) if after[1] else []
         keys = page_of_keys(
             self._keys, prefix=prefix, delimiter=delimiter, after=after[0], limit=limit
         )
         for key in keys.keys:
-            found.extend(reversed(self._versions[key]))
+            versions.extend(reversed(self._versions[key]))
         end: tuple[str, str] | None = (keys.after, "") if keys.after is not None else None
-        if len(found) > limit:
-            found = found[:limit]
-            end = (found[-1].key, found[-1].version_id)
-        return VersionPage(versions=tuple(found), prefixes=keys.prefixes, after=end)
+        if len(versions) > limit:
+            versions = versions[:limit]
+            end = (versions[-1].key, versions[-1].version_id)
+        return VersionPage(versions=tuple(versions), prefixes=keys.prefixes, after=end)
 
     def _rest_of_key(self, key: str, version_id: str) -> list[ObjectVersion]:
         newest_first = self._versions.get(key, [])[::-1]
@@ -291,3 +300,53 @@ def check_key(key: str) -> None:
         raise refused("KeyTooLongError", "Your key is too long")
     if not key:
         raise refused("InvalidArgument", "The object key is empty")
+
+
+# --- listing: in UTF-8 order, by prefix, rolled up at a delimiter, in pages
+
+
+def page_of_keys(
+    keys: Sequence[str],
+    *,
+    prefix: str = "",
+    delimiter: str = "",
+    after: str = "",
+    limit: int = PAGE_MAX,
+    wanted: Callable[[str], bool] = lambda _key: True,
+) -> KeyPage:
+    """A page of sorted `keys`: those with the prefix, behind `after`, for which `wanted` holds.
+
+    Keys with the delimiter behind the prefix appear once, as their common prefix.
+    """
+    limit = min(limit, PAGE_MAX)
+    shown: list[str] = []
+    prefixes: list[str] = []
+    last = after
+    at = max(bisect_left(keys, prefix), bisect_right(keys, _behind(after, prefix, delimiter)))
+    while at < len(keys) and keys[at].startswith(prefix):
+        key = keys[at]
+        rolled = _rolled_up(key, prefix, delimiter)
+        behind = bisect_left(keys, rolled + _LAST, at) if rolled else at + 1
+        if rolled and not any(wanted(keys[i]) for i in range(at, behind)):
+            at = behind
+            continue
+        if rolled or wanted(key):
+            if len(shown) + len(prefixes) >= limit:
+                return KeyPage(keys=tuple(shown), prefixes=tuple(prefixes), after=last)
+            (prefixes if rolled else shown).append(rolled or key)
+            last = rolled or key
+        at = behind
+    return KeyPage(keys=tuple(shown), prefixes=tuple(prefixes), after=None)
+
+
+def _rolled_up(key: str, prefix: str, delimiter: str) -> str:
+    """The common prefix that stands for this key, or empty."""
+    if not delimiter:
+        return ""
+    end = key.find(delimiter, len(prefix))
+    return key[: end + len(delimiter)] if end >= 0 else ""
+
+
+def _behind(after: str, prefix: str, delimiter: str) -> str:
+    """A page that ended with a common prefix continues after everything below it."""
+    return after + _LAST if after and _rolled_up(after, prefix, delimiter) == after else after

@@ -44,9 +44,9 @@ class _Crc:
         return int(self._value).to_bytes(self._size, "big")
 
 
-def known(algorithm: str) -> str:
+def algorithm_of(text: str) -> str:
     """The algorithm's name in lower case. Raises InvalidRequest for an unknown one."""
-    name = algorithm.lower()
+    name = text.lower()
     if name not in ALGORITHMS:
         raise refused("InvalidRequest", "Checksum algorithm provided is unsupported. " + _ADVICE)
     return name
@@ -109,5 +109,5 @@ def of_parts(algorithm: str, kind: str, parts: Sequence[tuple[str, int]]) -> str
 
 def headers(checksums: Mapping[str, str], kind: str) -> dict[str, str]:
     """The headers of checksums; empty without any."""
-    found = {f"x-amz-checksum-{name}": value for name, value in checksums.items()}
-    return {**found, "x-amz-checksum-type": kind or FULL_OBJECT} if found else {}
+    values = {f"x-amz-checksum-{name}": value for name, value in checksums.items()}
+    return {**values, "x-amz-checksum-type": kind or FULL_OBJECT} if values else {}

@@ -52,8 +52,8 @@ def check_rules(rules: Sequence[Rule]) -> None:
             raise refused("InvalidArgument", "The event is not supported for notifications")
     if len({rule.id for rule in rules}) < len(rules):
         raise refused("InvalidArgument", "Same ID used for multiple configurations.")
-    for one, other in itertools.combinations(rules, 2):
-        if _overlap(one, other):
+    for rule, other in itertools.combinations(rules, 2):
+        if _overlap(rule, other):
             raise refused(
                 "InvalidArgument",
                 "Configurations overlap. Configurations on the same bucket cannot share a common"
@@ -61,12 +61,12 @@ def check_rules(rules: Sequence[Rule]) -> None:
             )
 
 
-def _overlap(one: Rule, other: Rule) -> bool:
+def _overlap(rule: Rule, other: Rule) -> bool:
     events = any(
-        _covers(a, b) or _covers(b, a) for a, b in itertools.product(one.events, other.events)
+        _covers(a, b) or _covers(b, a) for a, b in itertools.product(rule.events, other.events)
     )
-    prefixes = one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
-    suffixes = one.suffix.endswith(other.suffix) or other.suffix.endswith(one.suffix)
+    prefixes = rule.prefix.startswith(other.prefix) or other.prefix.startswith(rule.prefix)
+    suffixes = rule.suffix.endswith(other.suffix) or other.suffix.endswith(rule.suffix)
     return events and prefixes and suffixes
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from aiohttp import web
 
 from local_cloud.model.errors import refused
-from local_cloud.model.s3.listing import PAGE_MAX
+from local_cloud.model.s3.bucket import PAGE_MAX
 from local_cloud.model.s3.notifications import iso_time
 from local_cloud.model.s3.object_version import ObjectVersion
 from local_cloud.server.context import Context

@@ -127,7 +127,9 @@ async def _copied_content(
     """
     old = source.attributes
     given = request.headers.get("x-amz-checksum-algorithm", "")
-    algorithm = checksums.known(given) if given else next(iter(old.checksums), checksums.DEFAULT)
+    algorithm = (
+        checksums.algorithm_of(given) if given else next(iter(old.checksums), checksums.DEFAULT)
+    )
     md5, values = source.etag, old.checksums
     if source.part_sizes or values.keys() != {algorithm}:
         md5, value = await digests_of(context, source.segments, algorithm)

@@ -136,7 +136,7 @@ def _given_checksum(headers: Mapping[str, str]) -> tuple[str, str]:
         raise refused("InvalidRequest", "Expecting a single x-amz-checksum- header.")
     if not algorithms:
         return "", ""
-    algorithm = checksums.known(algorithms.pop())
+    algorithm = checksums.algorithm_of(algorithms.pop())
     return algorithm, headers.get(_CHECKSUM + algorithm, "")
 
 

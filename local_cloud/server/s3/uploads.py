@@ -9,7 +9,7 @@ from aiohttp import web
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.body import Content, Segment, cut
-from local_cloud.model.s3.listing import PAGE_MAX
+from local_cloud.model.s3.bucket import PAGE_MAX
 from local_cloud.model.s3.multipart import Assembled, Upload, Uploads, WantedPart
 from local_cloud.model.s3.notifications import iso_time
 from local_cloud.server.context import Context
@@ -30,7 +30,7 @@ async def start(context: Context, target: Target, request: web.BaseRequest) -> w
         context.now_s(),
         target.key,
         attributes_of(request.headers, {}),
-        algorithm=checksums.known(given) if given else "",
+        algorithm=checksums.algorithm_of(given) if given else "",
         checksum_type=request.headers.get("x-amz-checksum-type", ""),
     )
     ids = {"Bucket": target.bucket, "Key": target.key, "UploadId": upload.id}

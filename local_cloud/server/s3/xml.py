@@ -34,7 +34,7 @@ def elements(values: Mapping[str, object]) -> str:
     parts: list[str] = []
     for name, value in values.items():
         for entry in value if isinstance(value, list) else [value]:
-            if isinstance(entry, Mapping):
+            if isinstance(entry, dict):
                 parts.append(element(name, elements(entry)))
             elif entry is not None:
                 parts.append(text(name, entry))
@@ -73,14 +73,14 @@ def parse(body: bytes, root: str) -> Element:
         raise malformed()
     try:
         parser = ElementTree.XMLParser(target=_Builder())  # noqa: S314 - without DTD nothing expands
-        found = ElementTree.fromstring(body, parser=parser)  # noqa: S314
+        tree = ElementTree.fromstring(body, parser=parser)  # noqa: S314
     except (ElementTree.ParseError, _Doctype, LookupError, ValueError):
         raise malformed() from None
-    for node in found.iter():
+    for node in tree.iter():
         node.tag = node.tag.rpartition("}")[2]
-    if found.tag != root:
+    if tree.tag != root:
         raise malformed()
-    return found
+    return tree
 
 
 class _Doctype(Exception):
@@ -96,5 +96,5 @@ class _Builder(ElementTree.TreeBuilder):
 
 def value(parent: Element, name: str, default: str = "") -> str:
     """The text of a child, or the default."""
-    found = parent.find(name)
-    return default if found is None or found.text is None else found.text
+    child = parent.find(name)
+    return default if child is None or child.text is None else child.text

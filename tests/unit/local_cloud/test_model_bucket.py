@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
 from local_cloud.model.s3.body import MemoryBodies, Segment, cut
-from local_cloud.model.s3.bucket import Bucket
-from local_cloud.model.s3.listing import page_of_keys
+from local_cloud.model.s3.bucket import Bucket, page_of_keys
 from local_cloud.model.s3.multipart import WantedPart
 from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion
 
@@ -84,16 +83,6 @@ def test_if_none_match_holds_only_for_nothing() -> None:
     assert world.put("k", b"three", absent).etag == hashlib.md5(b"three").hexdigest()
 
 
-def test_if_match_compares_the_current_etag() -> None:
-    world = World(versioned=False)
-    with pytest.raises(CloudError, match="NoSuchKey"):
-        world.put("k", b"x", Condition(if_match="anything"))
-    etag = world.put("k", b"one").etag
-    world.put("k", b"two", Condition(if_match=f'"{etag}"'))
-    with pytest.raises(CloudError, match="PreconditionFailed"):
-        world.put("k", b"three", Condition(if_match=etag))
-
-
 def test_multipart_makes_one_object_of_the_parts_without_copying() -> None:
     world = World(versioned=True)
     upload = world.bucket.uploads.start(1.0, "big", Attributes(content_type="text/plain"))
@@ -136,17 +125,6 @@ def test_a_wrong_list_of_parts_is_refused(wanted: list[tuple[int, str]], code: s
     assert error.value.code == code
     world.bucket.uploads.end(upload)
     assert world.stored() == 0
-
-
-def test_a_bucket_with_versions_is_not_deleted() -> None:
-    world = World(versioned=True)
-    made = world.put("k", b"x")
-    with pytest.raises(CloudError, match="BucketNotEmpty"):
-        world.cloud.delete_bucket(0.0, "bucket")
-    world.cloud.delete_object(2.0, "bucket", "k", made.version_id)
-    world.cloud.delete_bucket(0.0, "bucket")
-    with pytest.raises(CloudError, match="NoSuchBucket"):
-        world.cloud.bucket("bucket")
 
 
 def test_deleted_keys_are_not_listed_and_versions_are_paged() -> None:

@@ -116,14 +116,6 @@ def test_copies_multipart_and_deletes_have_their_own_names() -> None:
     ]
 
 
-def test_filters_choose_by_prefix_and_suffix() -> None:
-    world = World()
-    world.configure(world.to_queue(prefix="in/", suffix=".fa"))
-    for key in ("in/a.fa", "in/a.txt", "out/a.fa"):
-        world.put(key)
-    assert world.events() == [("ObjectCreated:Put", "in/a.fa")]
-
-
 def test_a_function_gets_its_events_by_its_invocation_queue() -> None:
     world = World()
     woken: list[str] = []
@@ -162,13 +154,6 @@ def test_unknown_and_closed_destinations_are_refused(rules: list[Rule]) -> None:
     assert error.value.code == "InvalidArgument"
     assert world.cloud.rules("bucket") == ()
     assert world.messages() == []
-
-
-def test_a_policy_for_another_bucket_does_not_count() -> None:
-    world = World()
-    world.cloud.create_bucket(0.0, "other")
-    with pytest.raises(CloudError, match="Unable to validate"):
-        world.cloud.configure_notifications(1.0, "other", [world.to_queue()])
 
 
 @pytest.mark.parametrize(
