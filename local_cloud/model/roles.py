@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 
-from corekit.decode import decode
+from corekit.decode import decode, encode
+from corekit.values import Value, field, replace
 from local_cloud.model.arns import Account, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.json_text import read_json
@@ -28,8 +28,7 @@ _LAMBDA, _KMS, _SQS = _SERVICES = "lambda", "kms", "sqs"
 _SENDING = {"sqs": "sqs:SendMessage", "lambda": "lambda:InvokeFunction"}
 
 
-@dataclass(slots=True, kw_only=True)
-class Role:
+class Role(Value):
     """One role."""
 
     name: str
@@ -65,11 +64,9 @@ class Roles:
                 "EntityAlreadyExists", 409, f"Role with name {role.name} already exists."
             )
         _check_document(role.trust)
-        role.created_at = iso_time(now_s)
-        self._roles[role.name] = role
+        role = self.save(replace(role, created_at=iso_time(now_s)))
         for service in _SERVICES:
             self._fresh.changed(now_s, f"{service} {self.arn(role)}", None)
-        self.save(role)
         return role
 
     def get(self, name: str) -> Role:
@@ -114,16 +111,17 @@ class Roles:
 
     def _set_policies(self, now_s: float, role: Role, policies: Mapping[str, str]) -> None:
         self._policies.changed(now_s, self.arn(role), tuple(role.policies.values()))
-        role.policies = policies
-        self.save(role)
+        self.save(replace(role, policies=policies))
 
     def arn(self, role: Role) -> str:
         """The role's ARN, with its path."""
         return self._account.role_arn(f"{role.path}{role.name}".lstrip("/"))
 
-    def save(self, role: Role) -> None:
-        """Record a role after one of its fields was changed."""
-        self._recorder.put(f"role/{part(role.name)}", asdict(role))
+    def save(self, role: Role) -> Role:
+        """Take and record a role with changed fields."""
+        self._roles[role.name] = role
+        self._recorder.put(f"role/{part(role.name)}", encode(role))
+        return role
 
     def restore(self, value: Recorded) -> None:
         """Restore a recorded role, known everywhere."""

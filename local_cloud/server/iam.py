@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from aiohttp import web
 
+from corekit.values import replace
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.roles import Role
 from local_cloud.server.context import Context
@@ -106,21 +107,19 @@ def _delete_role(context: Context, form: Form) -> None:
 
 def _tag_role(context: Context, form: Form) -> None:
     role = context.cloud.roles.get(form["RoleName"])
-    role.tags = {**role.tags, **_given_tags(form)}
-    context.cloud.roles.save(role)
+    context.cloud.roles.save(replace(role, tags={**role.tags, **_given_tags(form)}))
 
 
 def _untag_role(context: Context, form: Form) -> None:
     role = context.cloud.roles.get(form["RoleName"])
     gone = {key for name, key in form.items() if name.startswith("TagKeys.member.")}
-    role.tags = {key: value for key, value in role.tags.items() if key not in gone}
-    context.cloud.roles.save(role)
+    left = {key: value for key, value in role.tags.items() if key not in gone}
+    context.cloud.roles.save(replace(role, tags=left))
 
 
 def _put_boundary(context: Context, form: Form) -> None:
     role = context.cloud.roles.get(form["RoleName"])
-    role.boundary = form["PermissionsBoundary"]
-    context.cloud.roles.save(role)
+    context.cloud.roles.save(replace(role, boundary=form["PermissionsBoundary"]))
 
 
 # --- policies

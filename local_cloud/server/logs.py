@@ -66,21 +66,6 @@ def _describe_groups(context: Context, body: Body) -> Answer:
     return {"logGroups": groups}
 
 
-def _describe_streams(context: Context, body: Body) -> Answer:
-    prefix = body.get("logStreamNamePrefix", "")
-    return {
-        "logStreams": [
-            {
-                "logStreamName": name,
-                "firstEventTimestamp": events[0].at_ms,
-                "lastEventTimestamp": events[-1].at_ms,
-            }
-            for name, events in _streams(context, body).items()
-            if name.startswith(prefix) and events
-        ]
-    }
-
-
 def _get_events(context: Context, body: Body) -> Answer:
     events = _streams(context, body).get(body["logStreamName"])
     if events is None:
@@ -98,7 +83,7 @@ def _get_events(context: Context, body: Body) -> Answer:
 
 def _filter_events(context: Context, body: Body) -> Answer:
     terms, after = terms_of(body.get("filterPattern", "")), _after(body)
-    names, prefix = body.get("logStreamNames"), body.get("logStreamNamePrefix", "")
+    names = body.get("logStreamNames")
 
     def wanted(event: LogEvent) -> bool:
         return event.number > after and all(term in event.message for term in terms)
@@ -111,7 +96,7 @@ def _filter_events(context: Context, body: Body) -> Answer:
             "eventId": str(event.number),
         }
         for name, stream in _streams(context, body).items()
-        if name.startswith(prefix) and (names is None or name in names)
+        if names is None or name in names
         for event in _between(stream, body, wanted)
     ]
     events.sort(key=lambda event: int(str(event["eventId"])))
@@ -161,7 +146,6 @@ LOGS = JsonService(
         "logGroupName": str,
         "logGroupNamePrefix": str,
         "logStreamName": str,
-        "logStreamNamePrefix": str,
         "logStreamNames": [str],
         "nextToken": str,
         "retentionInDays": int,
@@ -171,7 +155,6 @@ LOGS = JsonService(
         "CreateLogGroup": _create_group,
         "DeleteLogGroup": _delete_group,
         "DescribeLogGroups": _describe_groups,
-        "DescribeLogStreams": _describe_streams,
         "FilterLogEvents": _filter_events,
         "GetLogEvents": _get_events,
         "PutRetentionPolicy": _put_retention,

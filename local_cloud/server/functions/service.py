@@ -16,7 +16,7 @@ from corekit.values import Value
 from local_cloud.model.arns import arn_service
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.functions.function import PAYLOAD_BYTES_MAX, InvokeConfig
-from local_cloud.model.functions.functions import LambdaFunction
+from local_cloud.model.functions.functions import Functions, LambdaFunction
 from local_cloud.model.json_text import read_json
 from local_cloud.model.weather import refusal
 from local_cloud.sandbox.image_package import PACKAGE_TAG
@@ -43,6 +43,14 @@ class Call(Value):
     data: bytes
 
     @property
+    def functions(self) -> Functions:
+        return self.context.cloud.functions
+
+    @property
+    def now_s(self) -> float:
+        return self.context.now_s()
+
+    @property
     def body(self) -> Body:
         """The JSON body, empty without one."""
         try:
@@ -55,13 +63,13 @@ class Call(Value):
     @property
     def function(self) -> LambdaFunction:
         """The function in the path. Raises ResourceNotFoundException."""
-        return self.context.cloud.functions.get(self.name)
+        return self.functions.get(self.name)
 
     @property
     def settled_function(self) -> LambdaFunction:
         """The same for a call that fails while it is Pending: ResourceConflictException."""
         function = self.function
-        self.context.cloud.functions.states.check_call(self.context.now_s(), function.name)
+        self.functions.states.check_call(self.now_s, function.name)
         return function
 
 
@@ -115,17 +123,13 @@ def _create(call: Call) -> Answer:
     body = call.body
     if not body.get("FunctionName"):
         raise refused("ValidationException", "FunctionName is required")
-    functions = call.context.cloud.functions
     made = settings.new_settings(call.context, call.context.runner.code, body)
-    function = functions.create(call.context.now_s(), made, body.get("Tags"))
+    function = call.functions.create(call.now_s, made, body.get("Tags"))
     return configuration(call.context, function)
 
 
 def _list(call: Call) -> Answer:
-    found = [
-        configuration(call.context, function) for function in call.context.cloud.functions.all()
-    ]
-    return {"Functions": found}
+    return {"Functions": [configuration(call.context, each) for each in call.functions.all()]}
 
 
 def _get(call: Call) -> Answer:
@@ -154,7 +158,7 @@ def _get_configuration(call: Call) -> Answer:
 def _update_configuration(call: Call) -> Answer:
     name = call.function.name
     changed = settings.changes_of(call.body)
-    function = call.context.cloud.functions.update(call.context.now_s(), name, **changed)
+    function = call.functions.update(call.now_s, name, **changed)
     return configuration(call.context, function)
 
 
@@ -171,12 +175,12 @@ def _update_code(call: Call) -> Answer:
         changes["architectures"] = tuple(body["Architectures"])
     if body.get("DryRun"):
         return configuration(call.context, function)
-    updated = context.cloud.functions.update(context.now_s(), function.name, **changes)
+    updated = call.functions.update(call.now_s, function.name, **changes)
     return configuration(context, updated)
 
 
 def _delete(call: Call) -> None:
-    gone = call.context.cloud.functions.delete(call.name)
+    gone = call.functions.delete(call.name)
     gone.reserved = None
     call.context.runner.settings_changed(gone)
 
@@ -208,8 +212,7 @@ def _add_permission(call: Call) -> Answer:
         condition["ArnLike"] = {"AWS:SourceArn": body["SourceArn"]}
     if condition:
         statement["Condition"] = condition
-    context = call.context
-    context.cloud.functions.add_statement(context.now_s(), function, statement)
+    call.functions.add_statement(call.now_s, function, statement)
     return {"Statement": json.dumps(statement)}
 
 
@@ -227,7 +230,7 @@ def _remove_permission(call: Call) -> None:
     if len(left) == len(function.statements):
         raise _not_found(f"Statement {statement} is not found in resource policy.")
     function.statements = left
-    call.context.cloud.functions.save(function)
+    call.functions.save(function)
 
 
 # --- asynchronous invocation
@@ -258,7 +261,7 @@ def _set_invoke_config(call: Call, base: InvokeConfig) -> Answer:
         on_failure=base.on_failure if given is None else arns["OnFailure"],
         on_success=base.on_success if given is None else arns["OnSuccess"],
     )
-    call.context.cloud.functions.configure_events(call.context.now_s(), function, config)
+    call.functions.configure_events(call.now_s, function, config)
     return _invoke_config(function)
 
 
@@ -285,7 +288,7 @@ def _delete_invoke_config(call: Call) -> None:
     function = _configured(call)
     function.configured = False
     function.invocations.config = InvokeConfig()
-    call.context.cloud.functions.save(function)
+    call.functions.save(function)
 
 
 def _configured(call: Call) -> LambdaFunction:
@@ -322,7 +325,7 @@ def _delete_concurrency(call: Call) -> None:
 
 def _set_concurrency(call: Call, reserved: int | None) -> Answer:
     function = call.settled_function
-    call.context.cloud.functions.reserve(function, reserved)
+    call.functions.reserve(function, reserved)
     call.context.runner.settings_changed(function)
     return {"ReservedConcurrentExecutions": reserved}
 
@@ -334,10 +337,7 @@ def _get_concurrency(call: Call) -> Answer:
 
 def _account_settings(call: Call) -> Answer:
     """The limits of the account: runs at a time, and AWS's sizes of code."""
-    functions, limit = (
-        call.context.cloud.functions.all(),
-        call.context.cloud.functions.concurrency_max,
-    )
+    functions, limit = call.functions.all(), call.functions.concurrency_max
     reserved = sum(function.reserved or 0 for function in functions)
     used = sum(function.settings.code_bytes for function in functions)
     limits = {
@@ -357,17 +357,17 @@ def _tag(call: Call) -> None:
     if function.settings.package_type == "Image" and PACKAGE_TAG in given:
         image = function.settings.image_uri
         stored = settings.package_of_image(context, context.runner.code, image, tags)
-        context.cloud.functions.update(
-            context.now_s(), function.name, code_sha256=stored.sha256, code_bytes=stored.size
+        call.functions.update(
+            call.now_s, function.name, code_sha256=stored.sha256, code_bytes=stored.size
         )
-    context.cloud.functions.tag(function, given)
+    call.functions.tag(function, given)
 
 
 def _untag(call: Call) -> None:
     function = call.function
     for name in call.request.query.getall("tagKeys", []):
         function.tags.pop(name, None)
-    call.context.cloud.functions.save(function)
+    call.functions.save(function)
 
 
 def _tags(call: Call) -> Answer:
@@ -392,8 +392,7 @@ async def _invoke(call: Call) -> web.Response:
     if kind == "Event":
         if len(call.data) > PAYLOAD_BYTES_MAX:
             raise refused("RequestTooLargeException", "The event is larger than 1 MiB.", 413)
-        context = call.context
-        request_id = context.cloud.invoke_later(context.now_s(), function.arn, payload)
+        request_id = call.context.cloud.invoke_later(call.now_s, function.arn, payload)
         return web.Response(status=202, headers={"x-amzn-RequestId": request_id})
     if kind != "RequestResponse":
         raise bad(f"{kind} is not an invocation type")
@@ -403,7 +402,7 @@ async def _invoke(call: Call) -> web.Response:
 
 
 async def _invoke_now(call: Call, function: LambdaFunction, payload: str) -> web.Response:
-    call.context.cloud.functions.check_invoke(call.context.now_s(), function)
+    call.functions.check_invoke(call.now_s, function)
     request_id = call.context.cloud.new_request_id()
     # A client that hangs up does not stop the function, as on AWS.
     run = call.context.nursery.start(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from local_cloud.model.errors import CloudError
 from local_cloud.model.functions.function import InvokeConfig
 from local_cloud.model.functions.functions import FunctionSettings, LambdaFunction
+from local_cloud.model.functions.states import FunctionStates
 from local_cloud.model.roles import Role
-from local_cloud.model.weather import Weather
+from local_cloud.model.weather import Draws, Weather
 from tests.unit.local_cloud.weather.weather_world import OPEN, TRUST, World, refusal
-
-VPC = {"subnet_ids": ("subnet-1",)}
 
 
 def _create(world: World, now_s: float, role: str = "", *, vpc: bool = False) -> LambdaFunction:
@@ -18,21 +17,33 @@ def _create(world: World, now_s: float, role: str = "", *, vpc: bool = False) ->
     return world.cloud.functions.create(now_s, settings)
 
 
-def test_a_fresh_role_cannot_be_assumed() -> None:
-    world = World(Weather(role_s=(5.0, 5.0)))
+def test_a_fresh_role_cannot_be_assumed_and_one_that_is_unknown_here_is_accepted() -> None:
+    world = World(Weather(role_s=(5.0, 5.0), role_policy_s=(5.0, 5.0)))
     role = world.role()
-    found = refusal(lambda: _create(world, 4.9, role))
-    assert found == (
+    assert refusal(lambda: _create(world, 4.9, role)) == (
         "InvalidParameterValueException",
         400,
         "The role defined for the function cannot be assumed by Lambda.",
     )
-    assert _create(world, 5.0, role).name == "f"
+    _create(world, 5.0, role)
+    world.cloud.functions.delete("f")
+    world.cloud.roles.delete("role")
+    world.cloud.roles.create(100.0, Role(name="role", trust=TRUST))
+    assert refusal(lambda: _create(world, 104.0, role))[0] == "InvalidParameterValueException"
+    _create(world, 104.0, "arn:aws:iam::000000000000:role/any", vpc=True)
 
 
-def test_a_role_that_is_unknown_here_is_accepted() -> None:
-    world = World(Weather(role_s=(5.0, 5.0), role_policy_s=(5.0, 5.0)))
-    assert _create(world, 0.0, "arn:aws:iam::000000000000:role/any", vpc=True).name == "f"
+def test_calls_are_throttled_by_lambda_and_those_for_a_vpc_by_ec2() -> None:
+    world = World(Weather(control_throttle_rate=1.0))
+    assert refusal(lambda: _create(world, 0.0))[:2] == ("TooManyRequestsException", 429)
+    world = World(Weather(network_throttle_rate=1.0))
+    found = refusal(lambda: _create(world, 0.0, vpc=True))
+    assert found[0] == "InvalidParameterValueException"
+    assert found[2].startswith("Your request has been throttled by EC2, please make sure")
+    _create(world, 0.0)
+    functions = world.cloud.functions
+    functions.update(0.0, "f", timeout_s=9)
+    assert "EC2" in refusal(lambda: functions.update(0.0, "f", subnet_ids=("subnet-1",)))[2]
 
 
 def test_a_function_in_a_vpc_needs_the_roles_policy_in_force() -> None:
@@ -63,16 +74,6 @@ def test_a_fresh_role_gets_no_grant_of_the_variables_key() -> None:
     functions.create(0.1, FunctionSettings(name="g", role="arn:aws:iam::000000000000:role/old"))
 
 
-def test_functions_of_a_vpc_are_throttled_by_ec2() -> None:
-    world = World(Weather(network_throttle_rate=1.0))
-    found = refusal(lambda: _create(world, 0.0, vpc=True))
-    assert found[0] == "InvalidParameterValueException"
-    assert found[2].startswith("Your request has been throttled by EC2, please make sure")
-    function, functions = _create(world, 0.0), world.cloud.functions
-    functions.update(0.0, function.name, timeout_s=9)
-    assert "EC2" in refusal(lambda: functions.update(0.0, "f", subnet_ids=("subnet-1",)))[2]
-
-
 def test_a_destination_needs_a_policy_that_allows_it() -> None:
     world = World(Weather(role_policy_s=(5.0, 5.0)))
     role, queue = world.role(), world.queue()
@@ -88,14 +89,6 @@ def test_a_destination_needs_a_policy_that_allows_it() -> None:
     refusal(lambda: configure(14.9))
     configure(15.0)
     assert function.invocations.config == config
-
-
-def test_a_role_that_is_made_again_is_fresh_again() -> None:
-    world = World(Weather(role_s=(5.0, 5.0)))
-    role = world.role()
-    world.cloud.roles.delete("role")
-    world.cloud.roles.create(100.0, Role(name="role", trust=TRUST))
-    assert refusal(lambda: _create(world, 104.0, role))[0] == "InvalidParameterValueException"
 
 
 def test_calls_of_a_pending_function_fail() -> None:
@@ -127,7 +120,10 @@ def test_while_an_update_is_in_progress_the_previous_settings_run() -> None:
     functions.update(11.0, "f", timeout_s=10)
 
 
-def test_an_idle_function_in_a_vpc_becomes_inactive_and_pending_by_its_next_call() -> None:
+def test_an_idle_function_in_a_vpc_alone_becomes_inactive_and_pending_by_its_next_call() -> None:
+    world = World(Weather(inactive_after_s=1.0))
+    _create(world, 0.0)
+    assert world.cloud.functions.states.state(1e6, "f") == "Active"
     world = World(Weather(vpc_pending_s=(30.0, 30.0), inactive_after_s=100.0))
     function, functions = _create(world, 0.0, vpc=True), world.cloud.functions
     functions.check_invoke(31.0, function)
@@ -139,12 +135,6 @@ def test_an_idle_function_in_a_vpc_becomes_inactive_and_pending_by_its_next_call
     )
     assert functions.states.state(201.0, "f") == "Pending"
     functions.check_invoke(230.0, function)
-
-
-def test_a_function_without_a_vpc_stays_active() -> None:
-    world = World(Weather(inactive_after_s=1.0))
-    _create(world, 0.0)
-    assert world.cloud.functions.states.state(1e6, "f") == "Active"
 
 
 def test_an_event_during_throttling_waits_and_then_expires_into_its_destination() -> None:
@@ -181,11 +171,6 @@ def test_an_event_of_a_pending_function_starts_when_it_is_active() -> None:
     assert tried_s == [0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3]
 
 
-def test_changes_beyond_the_api_limit_are_throttled() -> None:
-    world = World(Weather(control_throttle_rate=1.0))
-    assert refusal(lambda: _create(world, 0.0))[:2] == ("TooManyRequestsException", 429)
-
-
 def test_a_new_permission_is_unknown_to_s3_for_a_while() -> None:
     world = World(Weather(permission_s=(5.0, 5.0)))
     function, functions = _create(world, 0.0), world.cloud.functions
@@ -204,20 +189,7 @@ def test_throttled_times_alternate_with_others() -> None:
     assert not busy[0]
 
 
-def test_restored_functions_are_active() -> None:
-    world = World(Weather(pending_s=(10.0, 10.0)))
-    value = {
-        "settings": {"name": "old"},
-        "revision": "r",
-        "modified_at_s": 0.0,
-        "tags": {},
-        "statements": [],
-        "configured": False,
-        "invoke_config": {},
-        "reserved": None,
-    }
-    restored = world.cloud.functions.restore(value)
-    try:
-        world.cloud.functions.check_invoke(0.0, restored)
-    except CloudError as error:
-        raise AssertionError("it was Active before the cloud was started again") from error
+def test_a_function_of_an_earlier_run_of_the_cloud_is_active() -> None:
+    states = FunctionStates[str](Draws(Weather(pending_s=(10.0, 10.0))))
+    states.check_invoke(0.0, "old")
+    assert states.state(0.0, "old") == "Active"
