@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,45 +20,12 @@ from click.shell_completion import CompletionItem
 _WHOLE = 1000
 
 
-class CommandModules(MutableMapping[str, click.Command]):
-    """The commands of some folders by name; each module is imported on first use."""
+class _NotImported(click.Command):
+    """Stands for a command until it is used."""
 
-    def __init__(self, packages: Sequence[str]) -> None:
-        self._commands: dict[str, click.Command] = {}
-        self._modules: dict[str, str] = {}
-        self.summaries: dict[str, str] = {}
-        self.sections: dict[str, list[str]] = {}
-        for package in packages:
-            self._find(package)
-
-    def _find(self, package: str) -> None:
-        spec = importlib.util.find_spec(package)
-        assert spec is not None, f"{package} is a folder of commands"
-        folder = Path(str(spec.origin)).parent
-        names = self.sections.setdefault(_first_line(folder / "__init__.py"), [])
-        for file in sorted(folder.glob("[!_]*.py")):
-            name = file.stem.replace("_", "-")
-            self._modules[name] = f"{package}.{file.stem}"
-            self.summaries[name] = _first_line(file) + "."
-            names.append(name)
-
-    def __getitem__(self, name: str) -> click.Command:
-        if name not in self._commands:
-            found: click.Command = importlib.import_module(self._modules[name]).command
-            self._commands[name] = found
-        return self._commands[name]
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._commands[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._commands[name]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys((*self._modules, *self._commands))
-
-    def __len__(self) -> int:
-        return len(self._modules | self._commands)
+    def __init__(self, package: str, file: Path) -> None:
+        super().__init__(file.stem.replace("_", "-"), short_help=f"{_first_line(file)}.")
+        self.module = f"{package}.{file.stem}"
 
 
 def _first_line(file: Path) -> str:
@@ -73,11 +41,19 @@ class CommandGroup(click.Group):
         self,
         name: str | None = None,
         commands: MutableMapping[str, click.Command] | Sequence[click.Command] | None = None,
-        **attributes: object,
+        packages: Sequence[str] = (),
+        **attributes: Any,
     ) -> None:
-        super().__init__(name, commands, **attributes)  # type: ignore[arg-type]  # click's own
-        self.sections: dict[str, list[str]] = getattr(commands, "sections", {})
-        self._summaries: dict[str, str] = getattr(commands, "summaries", {})
+        """`packages`: folders of commands, each of which is a section."""
+        super().__init__(name, commands, **attributes)
+        self.sections: dict[str, list[str]] = {}
+        for package in packages:
+            spec = importlib.util.find_spec(package)
+            assert spec is not None, f"{package} is a folder of commands"
+            folder = Path(str(spec.origin)).parent
+            files = sorted(folder.glob("[!_]*.py"))
+            title = _first_line(folder / "__init__.py")
+            self.add_section(title, [_NotImported(package, file) for file in files])
 
     def add_section(self, title: str, commands: Sequence[click.Command]) -> None:
         """Add commands that are listed together, in this order."""
@@ -85,9 +61,19 @@ class CommandGroup(click.Group):
             self.add_command(command)
         self.sections[title] = [command.name or "" for command in commands]
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, whose module is imported now."""
+        command = super().get_command(ctx, cmd_name)
+        if not isinstance(command, _NotImported):
+            return command
+        imported: click.Command = importlib.import_module(command.module).command
+        imported.short_help = command.short_help
+        self.add_command(imported, cmd_name)
+        return imported
+
     def summary(self, name: str) -> str:
         """The line of a command in the list."""
-        return self._summaries.get(name) or self.commands[name].get_short_help_str(_WHOLE)
+        return self.commands[name].get_short_help_str(_WHOLE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, by section."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from corekit.cli.groups import CommandGroup, CommandModules
+from corekit.cli.groups import CommandGroup
 from corekit.cli.program import run_and_exit
 from corekit.local_system import HOME_VARIABLE
 
@@ -24,7 +24,7 @@ PACKAGES = (
 
 @click.group(
     cls=CommandGroup,
-    commands=CommandModules(PACKAGES),
+    packages=PACKAGES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from corekit.cli.groups import CommandGroup, CommandModules
+from corekit.cli.groups import CommandGroup
 
 COMMAND = '''"""Greet a {name}."""
 import click
@@ -31,7 +31,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandGroup:
         text = COMMAND.format(name=name.replace("_", "-"))
         (package / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    return CommandGroup("greet", CommandModules([package.name]))
+    return CommandGroup("greet", packages=[package.name])
 
 
 def test_a_file_is_a_command_in_the_section_of_its_folder(group: CommandGroup) -> None:
