@@ -11,7 +11,7 @@ from contract.secrets.reference import parse_reference
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws import commands as aws
-from orchgpu.adapters.aws.deploy.secret_keys import secret_keys
+from orchgpu.adapters.aws.deploy.facts import secret_keys
 from orchgpu.cloud_services import Address, SecretStores
 from tests.commandline import done
 from tests.contract.conftest import CloudUnderTest

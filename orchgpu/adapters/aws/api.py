@@ -6,9 +6,11 @@ that are `Any` for that reason.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from contract.aws import clients
 from contract.aws.clients import Client as Client
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.errors import translated
@@ -38,3 +40,16 @@ def all_keys(s3: Client, bucket: str, prefix: str) -> list[str]:
         return [str(item["Key"]) for page in pages for item in page.get("Contents", ())]
 
     return found(f"ListObjectsV2 {bucket}", listed) or []
+
+
+def write_once(s3: Client, bucket: str, key: str, body: bytes, *, replaces: str = "") -> None:
+    """Write JSON where there is no object, or over the one with the etag `replaces`.
+
+    Raises CONFLICT when another object is there, NOT_FOUND when that one is not.
+    """
+    call, kind = f"PutObject {bucket}/{key}", "application/json"
+    where = (s3, bucket, key, body)
+    with translated(call):
+        ours = clients.write_once(*where, replaces=replaces, content_type=kind, pause=time.sleep)
+    if not ours:
+        raise AppError(ErrorCode.CONFLICT, f"{call}: another object is there")

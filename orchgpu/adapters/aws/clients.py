@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 
 import aioboto3
 from aiobotocore.session import AioSession
 
 from contract.aws.clients import Client, expect_owner, patience, service_descriptions
-from corekit.errors import AppError, ErrorCode
-from corekit.values import replace
 from fdl.plan.resources import DeployTarget
-from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
+from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_session, resolve
 from orchgpu.adapters.aws.errors import translated
-from orchgpu.adapters.aws.functions import LambdaStarter
+from orchgpu.adapters.aws.place import place_of
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.ports import CloudPorts
@@ -23,6 +22,8 @@ from orchgpu.ports import CloudPorts
 CONNECTIONS_MAX = 200
 #: Long polls under way: two for each queue of a thousand functions.
 POLLS_MAX = 2000
+#: The job machine repeats calls; reads are longer than SQS's longest poll.
+_PATIENCE = patience(tries=3, connect_s=5, read_s=30)
 
 
 @asynccontextmanager
@@ -37,15 +38,9 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
             settings = resolve(service, endpoint_url=endpoint_url)
             return await stack.enter_async_context(_client(settings, connections_max))
 
-        sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
+        place = await asyncio.to_thread(_place, endpoint_url)
+        s3, sqs = await client("s3"), await client("sqs")
         polls = await client("sqs", POLLS_MAX)  # a visibility beat never waits for a long poll
-        with translated("sts:GetCallerIdentity"):
-            identity = await sts.get_caller_identity()
-        place = DeployTarget(account=identity["Account"], region=sqs.meta.region_name)
-        if not resolve("s3", endpoint_url=endpoint_url).local:
-            newer = replace(place, account_regional=True)
-            older = not await _is_ours(s3, newer) and await _is_ours(s3, place)
-            place = place if older else newer
         store = S3Store(s3)
         store.expect_owners({place.state_bucket: place.account})
         expect_owner(s3, store.owners.get)
@@ -57,17 +52,29 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
         )
 
 
-async def _is_ours(s3: Client, place: DeployTarget) -> bool:
-    """Whether the account has the state bucket of that name."""
-    bucket = place.state_bucket
-    try:
-        with translated(f"s3:HeadBucket {bucket}"):
-            await s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=place.account)
-    except AppError as error:
-        if error.code in (ErrorCode.NOT_FOUND, ErrorCode.DENIED):
-            return False
-        raise
-    return True
+class LambdaStarter:
+    """`FunctionStarter` over one shared client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def start(self, function: str, payload: str) -> None:
+        with translated(f"lambda:Invoke {function}"):
+            await self._client.invoke(
+                FunctionName=function, InvocationType="Event", Payload=payload.encode()
+            )
+
+
+def _place(endpoint_url: str | None) -> DeployTarget:
+    """Asked once, before the other clients are opened, by the calls that commands make."""
+    with ExitStack() as stack:
+
+        def client(service: str) -> Client:
+            settings = resolve(service, endpoint_url=endpoint_url)
+            made = boto3_session(settings).client(service, **settings.client_arguments(**_PATIENCE))
+            return stack.enter_context(closing(made))
+
+        return place_of(client, local=resolve("s3", endpoint_url=endpoint_url).local)
 
 
 def _client(settings: ClientSettings, connections_max: int) -> Client:
@@ -77,7 +84,6 @@ def _client(settings: ClientSettings, connections_max: int) -> Client:
     arguments = settings.client_arguments(
         max_pool_connections=connections_max,
         user_agent="orchgpu",  # botocore would build one for every call: 10 % of its time
-        # the job machine repeats; reads are longer than SQS's longest poll
-        **patience(tries=3, connect_s=5, read_s=30),
+        **_PATIENCE,
     )
     return session.client(settings.service, **arguments)

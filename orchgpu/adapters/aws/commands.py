@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError
 from contract.aws.clients import expect_owner, patience
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
-from orchgpu.adapters.aws.conditional import write_once as put_once
+from orchgpu.adapters.aws.api import write_once as put_once
 from orchgpu.adapters.aws.deploy.settling import Settling
 from orchgpu.adapters.aws.endpoints import (
     ClientSettings,

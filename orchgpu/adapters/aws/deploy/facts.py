@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from botocore.exceptions import ClientError
 
+from contract.secrets.reference import SecretReference
+from contract.secrets.stores import description_of, key_of
 from corekit.errors import AppError, ErrorCode
 from fdl.model import Function
 from fdl.plan.desired import buckets_of
@@ -16,7 +19,6 @@ from fdl.plan.functions import is_image, owners_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import boundary_of
 from orchgpu.adapters.aws.api import Client, found
-from orchgpu.adapters.aws.deploy.secret_keys import secret_keys
 from orchgpu.adapters.aws.deploy.storage import Buckets
 from orchgpu.adapters.aws.errors import translated
 
@@ -145,3 +147,25 @@ class FactsReader:
 
 #: A bucket without the setting, or none yet.
 _NO_ENCRYPTION = ("ServerSideEncryptionConfigurationNotFoundError", "NoSuchBucket")
+
+
+def secret_keys(
+    references: Iterable[SecretReference], place: DeployTarget, client: Callable[[str], Client]
+) -> dict[str, str]:
+    """Reference → the customer's KMS key, as its entry names it: by ARN, id or alias.
+
+    Entries that do not exist yet are left out, with those of other regions and accounts, which do
+    not show their keys.
+    """
+    keys = {}
+    for reference in dict.fromkeys(references):
+        parts = reference.entry.split(":")
+        elsewhere = parts[0] == "arn" and parts[3:5] != [place.region, place.account]
+        if elsewhere or not reference.stored:
+            continue
+        call = description_of(reference)
+        method = partial(getattr(client(call.service), call.method), **call.arguments)
+        answer = found(f"{call.operation} {reference.entry}", method)
+        if answer is not None and (key := key_of(reference, answer)):
+            keys[str(reference)] = key
+    return keys

@@ -12,8 +12,7 @@ from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.plan.resources import DeployTarget
-from orchgpu.adapters.aws.api import Client, all_keys, found
-from orchgpu.adapters.aws.conditional import write_once
+from orchgpu.adapters.aws.api import Client, all_keys, found, write_once
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision
 
