@@ -71,6 +71,7 @@ def next_choice(tx: QueueTransaction) -> Choice | None:
     answer = policy.decide(view)
     if policy.orders:  # its index has only requests that may be served, and it never waits
         return answer if isinstance(answer, Choice) else None
+    tx.state.clear_freed()  # it saw the whole queue
     stop(tx)
     if isinstance(answer, Choice):
         _check(tx, answer)
@@ -117,8 +118,6 @@ def newcomer_choice(tx: QueueTransaction, waiting: to.Waiting) -> Choice | None:
 
 def held_reason(tx: QueueTransaction, waiting: to.Waiting) -> HeldReason | None:
     """The reason why the policy in force lets this request wait."""
-    if tx.policy.orders:
-        return None
     with including(tx.state.queue, waiting):
         return tx.policy.held(tx.view(), waiting)
 

@@ -205,7 +205,8 @@ def explanation_of(
     asked = request_to_explain(tx.state, request)
     explanation = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
     if refusal is None and rule is None:
-        explanation = _held_by_policy(tx, waiting, explanation)
+        if not tx.policy.orders:
+            explanation = _held_by_policy(tx, waiting, explanation)
         explanation = out_of_service(asked, inventory, explanation)
         if asked is request or NoFit.TOO_LARGE.value not in explanation.counts:
             return explanation
@@ -260,9 +261,7 @@ def serve(tx: QueueTransaction) -> None:
             state.freed_capacity.add(state.inventory, choice.devices)
             preemption.maintain(tx)
         elif not (room and preemption.begin(tx)):
-            break
-    if room:
-        state.clear_freed()  # nothing that waits can use it
+            return
 
 
 def _resume_groups(tx: QueueTransaction) -> None:

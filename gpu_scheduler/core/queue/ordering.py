@@ -83,6 +83,7 @@ class OrderingPolicy(Policy):
         until_s = _backfill_until_s(view, self)
         first = _first(view, queue.first_by_class, until_s)
         if first is None:
+            state.clear_freed()
             return _PAUSE
         for candidates in self.order(view):
             all_classes = candidates is queue.first_by_class
