@@ -199,6 +199,12 @@ class Request(Checked):
         return permille_of(self.compute_guarantee_pct)
 
     @property
+    def is_best_effort(self) -> bool:
+        """True for a share without memory and guarantee."""
+        asks = self.memory_mib or self.memory_pct or self.compute_guarantee_permille
+        return self.sharing is Sharing.SHARED and not asks
+
+    @property
     def is_sized_by_device(self) -> bool:
         """True when the memory of its shares depends on the devices that it gets."""
         return self.sharing is Sharing.EXCLUSIVE or bool(self.memory_pct)

@@ -9,7 +9,6 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.inventory.devices import DeviceState, device_class_of
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.queue.policy import Policy
@@ -30,6 +29,7 @@ from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol.changes import Entry, decode_entry, encode_entry
+from simulator.invariants import check
 from tests.scheduler_events import event_of
 
 EPOCH_S = 1_000_000.0  #: the wall clock when the monotonic one is 0

@@ -7,12 +7,13 @@ both mean that a reader can follow the path from top to bottom.
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 
 from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId, HostId, IdSource, SessionId
@@ -75,9 +76,14 @@ def walking(*within: str) -> Iterator[Walk]:
     """Record the functions of these folders that are called, in this thread."""
     walk = Walk(within)
 
-    def profile(frame: object, event: str, _: object) -> None:
-        if event == "call":
-            walk.passed(frame.f_code)  # type: ignore[attr-defined]
+    resumed: dict[FrameType, None] = {}
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or frame in resumed:
+            return
+        if frame.f_code.co_flags & inspect.CO_GENERATOR:
+            resumed[frame] = None  # each further item is the same step of the walk
+        walk.passed(frame.f_code)
 
     sys.setprofile(profile)
     try:

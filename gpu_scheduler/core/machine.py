@@ -13,7 +13,7 @@ grant are durable together or not at all.
     records     records.py   compare-and-set notes of the orchestrators about jobs
     sessions    sessions.py  alive or gone          hosts   hosts.py   UP → STALE → LOST
 
-fits.py alone decides which device fits a request, policies/ which request is served next, and
+devices.py alone decides which device fits a request, policies/ which request is served next, and
 limits.py how much a key or tenant may have. The fence of a grant is its journal position.
 Time is `event.at_s`; deadlines are armed in state.timers, and `WakeAt` requests a `Ticked` for the
 earliest. When the scheduler itself was stalled (its tick comes far too late), silence during the
@@ -45,7 +45,8 @@ from gpu_scheduler.core.handlers import leases as lease_handlers
 from gpu_scheduler.core.leases import leases
 from gpu_scheduler.core.policies import fifo
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.queue.policy import Policy, QueueTransaction
+from gpu_scheduler.core.queue.decide import QueueTransaction
+from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.core.replay.apply import apply_part
 from gpu_scheduler.core.replay.snapshot import parts, snapshot
 from gpu_scheduler.core.state.state import State
@@ -83,6 +84,7 @@ class SchedulerMachine:
         """Handle one event; the state is updated when this returns."""
         tx = QueueTransaction(
             policies=self._policies,
+            policy=self._policies[self.state.parameters.policy],
             state=self.state,
             budget=self._budget,
             ids=self._ids,

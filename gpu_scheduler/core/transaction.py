@@ -133,7 +133,7 @@ class Transaction:
         cap_s = (
             (left_s if runs else entry.lease_s) if lease.hold is LeaseLifetime.DEADLINE else None
         )
-        waits = entry.staged and lease.state is LeaseState.RESERVED
+        waits = lease.state is LeaseState.RESERVED and entry.connect_by_s is not None
         shares = tuple(share for share in lease.shares if share.host == host)
         used, evicted = _resident_ids(entry, shares) if entry.taken else ((), ())
         return host_ops.Install(

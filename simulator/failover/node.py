@@ -12,7 +12,6 @@ from corekit.errors import AppError
 from corekit.ids import IdSource
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.journal.format import (
     Mark,
@@ -29,6 +28,7 @@ from gpu_scheduler.daemon.standby.silence import Silence
 from gpu_scheduler.protocol.changes import Entry, EpochEnded, decode_entry, encode_entry
 from simulator.failover.memory_log import ITEM_BYTES_MAX, MemoryLog
 from simulator.faults.checkers import Violation
+from simulator.invariants import check
 
 NAME = "memory"
 #: Puts are repeated at once, and long enough for every draw.

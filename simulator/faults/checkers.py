@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.protocol import changes as to
 from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.record_checker import RecordChecker
 from simulator.faults.tenant_usage import TenantUsage
+from simulator.invariants import check
 
 
 class Violation(AssertionError):

@@ -18,7 +18,6 @@ from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, IdSource
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state.state import DRAINED
 from gpu_scheduler.model import (
@@ -36,6 +35,7 @@ from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol.changes import decode_entry, encode_entry
 from simulator.faults.tenant_usage import TenantUsage
+from simulator.invariants import check
 from tests.scheduler_events import event_of, is_answered
 
 from .inputs import devices_of, requests, resident_changes, settings_, some_health

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from corekit.ids import HostId
 from corekit.values import replace
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import ops
+from simulator.invariants import check
 from simulator.workloads.devices import hosts_of
 from simulator.workloads.engine import PATIENT
 from simulator.workloads.model import HostSpec

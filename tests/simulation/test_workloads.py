@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.changes import Entry
 from simulator.faults.tenant_usage import TenantUsage
+from simulator.invariants import check
 from simulator.workloads.arrivals import Poisson, Times
 from simulator.workloads.engine import Engine
 from simulator.workloads.experiments import Outcome, simulate, with_clients

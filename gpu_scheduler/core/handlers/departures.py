@@ -16,7 +16,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.inventory.inventory import HostEntry, OwnDrain
 from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.queue import dispatch, preemption
-from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import DRAINED
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import EndReason, HostState, LeaseState

@@ -20,7 +20,7 @@ from gpu_scheduler.core.inventory.devices import DeviceClass, device_class_of
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory, without_resident
 from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.data_names import Offered, offered_of
 from gpu_scheduler.model import (

@@ -9,7 +9,8 @@ from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.handlers import departures, records
 from gpu_scheduler.core.handlers.departures import push_warm_limits, warm_limits
 from gpu_scheduler.core.queue import decide, dispatch
-from gpu_scheduler.core.queue.policy import Policy, QueueTransaction, values_of
+from gpu_scheduler.core.queue.decide import QueueTransaction
+from gpu_scheduler.core.queue.policy import Policy, values_of
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.parameters import DEFAULT, canonical_name, changed, known_name
 from gpu_scheduler.protocol import answers, ops
@@ -30,7 +31,7 @@ def parameters(tx: QueueTransaction, event: on.Asked[ops.ParametersOf | ops.SetP
 
 
 def _declared(name: str, policy: Policy, state: State) -> answers.PolicyDeclaration:
-    values = values_of(name, policy, state.parameters)
+    values = values_of(policy, state.parameters, name)
     declared = policy.declare(values)
     return answers.PolicyDeclaration(
         name=name,

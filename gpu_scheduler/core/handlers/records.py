@@ -20,7 +20,7 @@ from gpu_scheduler.core.leases.history import with_ended_attempt, with_lease, wi
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.lengths import length_problem
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import RETRY_AT, EndReason, Record, Step
 from gpu_scheduler.protocol import answers, ops

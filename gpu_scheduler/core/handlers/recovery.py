@@ -11,7 +11,7 @@ from corekit.ids import SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.handlers import departures
 from gpu_scheduler.core.queue import decide
-from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import HostState, LeaseLifetime, LeaseState, Step

@@ -18,7 +18,7 @@ from gpu_scheduler.core.inventory.devices import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.lengths import length_problem, requested_length_s
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import EndReason, Request
@@ -97,20 +97,20 @@ def watch(tx: QueueTransaction, event: on.Asked[ops.Watch]) -> None:
 def reserve(tx: QueueTransaction, event: on.Asked[ops.Reserve]) -> None:
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
     op = event.op
-    existing = _existing(tx, op.attempt)
+    entry, queued = _existing(tx, op.attempt)
     length_s = requested_length_s(op.request, op.lease_s)
-    length = length_problem(tx.state.parameters, op.hold, length_s)
-    problem = length or _owner_problem(event, *existing) or _mismatch_problem(event, *existing)
+    problem = length_problem(tx.state.parameters, op.hold, length_s)
+    if problem is None and not (entry is None and queued is None):
+        problem = _owner_problem(event, entry, queued) or _mismatch_problem(event, entry, queued)
     if problem is not None:
         tx.refuse(event.reply_to, *problem)
         return
-    entry, queued = existing
     if entry is not None:
         accept(tx, entry)
         granted = tx.granted(entry)
         answer = answers.AttemptAnswer(outcome=answers.Outcome.GRANTED, granted=granted)
     else:
-        judged = _judge(tx, event, queued)
+        judged = _judge(tx, event, queued, length_s)
         if isinstance(judged, Refusal):
             tx.exhausted(event.reply_to, judged)
             return
@@ -182,7 +182,10 @@ def _owner_problem(
 
 
 def _judge(
-    tx: QueueTransaction, event: on.Asked[ops.Reserve], queued: to.Waiting | None
+    tx: QueueTransaction,
+    event: on.Asked[ops.Reserve],
+    queued: to.Waiting | None,
+    length_s: float | None,
 ) -> answers.AttemptAnswer | Refusal:
     op = event.op
     if queued is not None:
@@ -197,7 +200,7 @@ def _judge(
         hold=op.hold,
         door=op.door,
         sources=op.sources,
-        lease_s=requested_length_s(op.request, op.lease_s),
+        lease_s=length_s,
     )
     outcome, entry, full = dispatch.admit(tx, waiting, wait=op.wait)
     if full is not None:

@@ -1,13 +1,15 @@
-"""Device classes and device states, and the permanent mismatch of a request with a class.
+"""Device classes and states, and feasibility of a request on one device, in one function.
 
-The index (`index.py`) groups devices by class: a mismatch is found for all of them at once.
+Placement, grants, explanations, infeasibility and the checkers use `fits`. The index (`index.py`)
+groups devices by class: a permanent mismatch is found for all of them at once.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from corekit.units import WHOLE_PERMILLE
+from corekit.ids import HostId
+from corekit.units import WHOLE_PERMILLE, plain_percent
 from gpu_scheduler.constraints import (
     DRIVER,
     RUNTIME,
@@ -17,7 +19,7 @@ from gpu_scheduler.constraints import (
     first_unmet,
 )
 from gpu_scheduler.data_names import Offered, first_missing
-from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request
+from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request, Share, Sharing
 from gpu_scheduler.verdicts import NoFit
 from gpu_scheduler.versions import Version, dotted, parse_version
 
@@ -170,3 +172,51 @@ def unavailable_reason(device_state: DeviceState) -> NoFit | None:
     if device_state.host_state is _UP and device_state.health is _OK:
         return None
     return _HOST_REASONS.get(device_state.host_state) or _HEALTH_REASONS.get(device_state.health)
+
+
+def fits(request: Request, device_state: DeviceState, attempt: str | None = None) -> NoFit | None:
+    """The first reason why a device in this state cannot serve `request` now; None when it can.
+
+    Permanent reasons come first (see `permanent_mismatch`), then temporary ones.
+    """
+    return (
+        permanent_mismatch(request, device_state)
+        or unavailable_reason(device_state)
+        or _not_now(request, device_state)
+        or (NoFit.RESERVED_FOR_HEAD if device_state.reserved_for not in (None, attempt) else None)
+    )
+
+
+def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
+    if device_state.exclusive:
+        return NoFit.EXCLUSIVE_TAKEN
+    if request.sharing is Sharing.EXCLUSIVE:
+        return NoFit.SHARED_TAKEN if device_state.shared else None
+    whole_mib = device_state.memory_mib
+    asked_mib = request.memory_on_mib(whole_mib) if request.memory_pct else request.memory_mib
+    if asked_mib > device_state.free_mib:
+        return NoFit.MEMORY
+    if 10 * request.compute_guarantee_pct > device_state.free_permille:  # exact for tenths
+        return NoFit.COMPUTE
+    return None
+
+
+def share_of(request: Request, device: Device, host: str) -> Share:
+    """The share of `device` for `request`; an exclusive one is the whole device."""
+    exclusive = request.sharing is Sharing.EXCLUSIVE
+    return Share(
+        host=HostId(host),
+        device=device.id,
+        index=device.index,
+        kind=device.kind,
+        model=device.model,
+        memory_mib=device.memory_mib if exclusive else request.memory_on_mib(device.memory_mib),
+        compute_guarantee_pct=COMPUTE_PCT_MAX
+        if exclusive
+        else plain_percent(request.compute_guarantee_pct),
+        compute_limit_pct=COMPUTE_PCT_MAX
+        if exclusive
+        else plain_percent(request.compute_limit_pct),
+        exclusive=exclusive,
+        driver=device.driver,
+    )

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from corekit.ids import DeviceId, LeaseId, SessionId
 from corekit.values import replace
+from gpu_scheduler.core.inventory.devices import fits, share_of
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.leases.history import with_lease, without_grant
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
-from gpu_scheduler.core.placement.fits import fits, share_of
 from gpu_scheduler.core.state.state import DRAINED, NO_RESIDENTS_TAKEN, LeaseEntry, State
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from corekit.budget import Budget
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.core.inventory.devices import fits
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, Inventory
-from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.model import LeaseLifetime, LeaseState, Placement, Request
 from gpu_scheduler.parameters import Parameters

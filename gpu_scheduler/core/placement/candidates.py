@@ -6,11 +6,15 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX, DeviceClass, DeviceState
+from gpu_scheduler.core.inventory.devices import (
+    COMPUTE_PERMILLE_MAX,
+    DeviceClass,
+    DeviceState,
+    fits,
+)
 from gpu_scheduler.core.inventory.index import DeviceGroup, Devices, Index, preference
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.eviction import Taken, resident_key, taken
-from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.model import Placement, Request, Sharing
 from gpu_scheduler.warm import keys_of
 
@@ -65,22 +69,12 @@ def eviction_cost(
 def fit_on(request: Request, inventory: Inventory, device: DeviceId, takes: Taken) -> Fit:
     """The fit on one device: beside the residents that stay, unless some are evicted."""
     device_state = inventory.state_of(device)
-    if is_best_effort(request):
+    if request.is_best_effort:
         return load_fit(len(inventory.devices[device].shares), device_state)
     if not takes.evicted and (held_mib := inventory.residents.memory_mib(device)):
         held_mib -= 0 if takes.used is None else takes.used.memory_mib
         device_state = device_state._replace(free_mib=device_state.free_mib - held_mib)
     return fit(request, device_state)
-
-
-def is_best_effort(request: Request) -> bool:
-    """True for a share without memory and guarantee."""
-    return (
-        request.sharing is Sharing.SHARED
-        and not request.memory_mib
-        and not request.memory_pct
-        and not request.compute_guarantee_permille
-    )
 
 
 def load_fit(leases: int, device_state: DeviceState) -> Fit:
@@ -176,7 +170,7 @@ def of_group(
 
     SPREAD starts from the emptiest row, PACK from the tightest; best effort goes by load.
     """
-    if is_best_effort(request):
+    if request.is_best_effort:
         for _, devices in by_load(request, inventory, group.device_class, group.devices, attempt):
             yield from devices
         return

@@ -8,11 +8,10 @@ from itertools import islice
 from corekit.ids import DeviceId
 from corekit.units import percent_of
 from corekit.values import replace
-from gpu_scheduler.core.inventory.devices import is_feasible, unavailable_reason
+from gpu_scheduler.core.inventory.devices import fits, is_feasible, unavailable_reason
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.capacity import available_mib, is_infeasible, largest, shortage
 from gpu_scheduler.core.placement.eviction import taken
-from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.model import Health, HostState, Request
 from gpu_scheduler.request_text import request_text

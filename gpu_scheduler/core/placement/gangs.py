@@ -10,17 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 
 from corekit.ids import DeviceId, HostId
+from gpu_scheduler.core.inventory.devices import fits
 from gpu_scheduler.core.inventory.index import feasibility_key
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.candidates import (
     Score,
-    is_best_effort,
     of_group,
     same_rank,
     score,
     warm_indexes,
 )
-from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.model import Placement, Request, Sharing
 
 #: The number of devices compared for each device of a gang.
@@ -62,7 +61,7 @@ def _filled(
     For a best-effort request, devices of the host with the least loaded devices.
     """
     enough = (line for line in lines if len(line) >= request.count)
-    best_effort, entries = is_best_effort(request), inventory.devices
+    best_effort, entries = request.is_best_effort, inventory.devices
 
     def key(line: list[DeviceId]) -> tuple[int, int]:
         load = sum(len(entries[d].shares) for d in line[: request.count]) if best_effort else 0

@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import chain, islice
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX, DeviceClass
+from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX, DeviceClass, fits
 from gpu_scheduler.core.inventory.index import DeviceGroup, Devices
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.candidates import (
@@ -35,7 +35,6 @@ from gpu_scheduler.core.placement.candidates import (
     by_load,
     eviction_cost,
     fit_on,
-    is_best_effort,
     load_fit,
     of_group,
     packed_fit,
@@ -45,7 +44,6 @@ from gpu_scheduler.core.placement.candidates import (
     warm_indexes,
 )
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
-from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
 
@@ -99,7 +97,7 @@ def _best_of_rank(
     request: Request, inventory: Inventory, groups: tuple[DeviceGroup, ...], attempt: str | None
 ) -> _Best | None:
     """The best device of one rank: one where nothing is evicted, else the cheapest eviction."""
-    if is_best_effort(request):
+    if request.is_best_effort:
         found: _Best | None = None
         for device_class in dict.fromkeys(group.device_class for group in groups):
             found = _better(found, _least_loaded(request, inventory, device_class, None, attempt))
@@ -142,7 +140,7 @@ def _best(
     request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
 ) -> _Best | None:
     """The best fit among these groups; among equal fits, the first."""
-    if not is_best_effort(request):
+    if not request.is_best_effort:
         return _best_guaranteed(request, inventory, groups, attempt)
     found: _Best | None = None
     for group in groups:

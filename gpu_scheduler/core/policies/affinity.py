@@ -164,13 +164,8 @@ def _expected_s(view: View, request: Request) -> float:
 
 def _virtual_s(view: View, request: Request) -> float:
     """The virtual time of the client of a waiting request."""
-    own_s = _recalled_s(view, _TIME + _client_of(view, request))
-    return max(own_s, _recalled_s(view, _NOW))  # idle clients have earned no credit
-
-
-def _recalled_s(view: View, name: str) -> float:
-    found = view.memory.get(name, 0.0)
-    return 0.0 if isinstance(found, str) else float(found)
+    own_s = view.recalled_number(_TIME + _client_of(view, request))
+    return max(own_s, view.recalled_number(_NOW))  # idle clients have earned no credit
 
 
 def _after(view: View, best: Candidate, now_s: float) -> dict[str, Scalar | None]:
@@ -184,13 +179,13 @@ def _after(view: View, best: Candidate, now_s: float) -> dict[str, Scalar | None
         forgotten = {name: None for name in view.memory if _is_past(view, name, now_s)}
         if len(view.memory) - len(forgotten) >= REMEMBERED_MAX:
             changed = {name: value for name, value in changed.items() if name in view.memory}
-    return {**forgotten, **changed, _NOW: max(now_s, _recalled_s(view, _NOW))}
+    return {**forgotten, **changed, _NOW: max(now_s, view.recalled_number(_NOW))}
 
 
 def _is_past(view: View, name: str, now_s: float) -> bool:
     """True for the virtual time of a client that has no lead, and for a device that is gone."""
     if name.startswith(_TIME):
-        return _recalled_s(view, name) <= now_s
+        return view.recalled_number(name) <= now_s
     return name.startswith(_LAST) and not view.is_known(name.removeprefix(_LAST))
 
 

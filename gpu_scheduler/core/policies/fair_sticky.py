@@ -98,12 +98,7 @@ def _flow(waiting: Waiting) -> str:
 
 def _tag(view: View, waiting: Waiting) -> float:
     """The virtual time at which the next job of a flow begins."""
-    return max(_recalled(view, _flow(waiting)), _recalled(view, _NOW))
-
-
-def _recalled(view: View, name: str) -> float:
-    found = view.memory.get(name, 0.0)
-    return 0.0 if isinstance(found, str) else float(found)
+    return max(view.recalled_number(_flow(waiting)), view.recalled_number(_NOW))
 
 
 def _choice(view: View, start: Start, tag_s: float, now_s: float) -> Choice:
@@ -111,10 +106,12 @@ def _choice(view: View, start: Start, tag_s: float, now_s: float) -> Choice:
     request = start.waiting.request
     expected_s = view.expected_s(request)
     used_s = (_UNKNOWN_S if expected_s is None else expected_s) * request.count
-    remember: dict[str, Scalar | None] = {_NOW: max(now_s, _recalled(view, _NOW))}
+    remember: dict[str, Scalar | None] = {_NOW: max(now_s, view.recalled_number(_NOW))}
     if len(view.memory) >= FLOWS_MAX:
         remember |= {
-            name: None for name in view.memory if name != _NOW and _recalled(view, name) <= now_s
+            name: None
+            for name in view.memory
+            if name != _NOW and view.recalled_number(name) <= now_s
         }
     flow = _flow(start.waiting)
     if len(view.memory) < FLOWS_MAX or flow in view.memory or len(remember) > 1:

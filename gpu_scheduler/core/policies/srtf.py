@@ -59,7 +59,7 @@ class ShortestFirst(Policy):
         expected_s = _expected_s(view, waiting)
         if not _needs_two(view, expected_s) or _two_are_free(view, waiting):
             return None
-        shortest_s = _shortest_s(view)
+        shortest_s = view.recalled_number(_SHORTEST, math.inf)
         long = "its time is unknown" if math.isinf(expected_s) else f"it takes {expected_s:g} s"
         short = f"a request of {shortest_s:g} s is the shortest known"
         return HeldReason(f"{long}, {short}: it starts while two devices are free")
@@ -76,13 +76,10 @@ def _devices(view: View, waiting: Waiting) -> tuple[DeviceId, ...]:
     return devices if len(devices) > 1 else (view.next_free(waiting, view.recalled(_LAST)),)
 
 
-def _shortest_s(view: View) -> float:
-    known = view.memory.get(_SHORTEST, math.inf)
-    return math.inf if isinstance(known, str) else known
-
-
 def _needs_two(view: View, expected_s: float) -> bool:
-    return bool(view.values["strict_head"]) and expected_s > _shortest_s(view)
+    return bool(view.values["strict_head"]) and expected_s > view.recalled_number(
+        _SHORTEST, math.inf
+    )
 
 
 def _two_are_free(view: View, waiting: Waiting) -> bool:
@@ -95,7 +92,11 @@ def _two_are_free(view: View, waiting: Waiting) -> bool:
 def _change(view: View, waiting: Waiting) -> dict[str, Scalar | None]:
     expected_s = _expected_s(view, waiting)
     last: dict[str, Scalar | None] = {_LAST: _devices(view, waiting)[-1]}
-    return {**last, _SHORTEST: expected_s} if expected_s < _shortest_s(view) else last
+    return (
+        {**last, _SHORTEST: expected_s}
+        if expected_s < view.recalled_number(_SHORTEST, math.inf)
+        else last
+    )
 
 
 POLICY = ShortestFirst()

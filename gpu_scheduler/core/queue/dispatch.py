@@ -26,14 +26,14 @@ from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.explain import explain, out_of_service
 from gpu_scheduler.core.queue import overtaking, preemption
 from gpu_scheduler.core.queue.decide import (
-    Proposal,
+    QueueTransaction,
     commit,
     held_reason,
     newcomer_choice,
     next_choice,
     stop,
 )
-from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.queue.policy import Choice
 from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import Request, Step
@@ -49,7 +49,7 @@ class Evaluation(NamedTuple):
     """The outcome for a request that is not queued."""
 
     outcome: answers.Outcome
-    proposal: Proposal | None = None
+    choice: Choice | None = None
     searched: bool = True  #: False: held back by a rule, without a search for devices
     full: Refusal | None = None  #: it would wait, but the limit of waiting requests is reached
 
@@ -72,9 +72,9 @@ def evaluate(tx: QueueTransaction, waiting: to.Waiting) -> Evaluation:
     if permanent_refusal(tx, waiting) or is_infeasible(waiting.request, state.inventory):
         return Evaluation(answers.Outcome.IMPOSSIBLE)
     held = held_back(tx, waiting) is not None
-    proposal = None if held else newcomer_choice(tx, waiting)
-    if proposal is not None:
-        return Evaluation(answers.Outcome.GRANTED, proposal)
+    choice = None if held else newcomer_choice(tx, waiting)
+    if choice is not None:
+        return Evaluation(answers.Outcome.GRANTED, choice)
     record = tx.record_of(waiting.holder)
     key = key_of(waiting.session) if record is None else record.key
     full = waiting_refusal(state, key, waiting.request.tenant)
@@ -85,9 +85,10 @@ def evaluate(tx: QueueTransaction, waiting: to.Waiting) -> Evaluation:
 def admit(tx: QueueTransaction, waiting: to.Waiting, *, wait: bool) -> Admission:
     """Evaluate a new request, and grant it, queue it or refuse it."""
     evaluation = evaluate(tx, waiting)
-    if evaluation.proposal is not None:
-        overtaking.count(tx, waiting, evaluation.proposal.devices)
-        return Admission(evaluation.outcome, commit(tx, evaluation.proposal, accepted=True))
+    if evaluation.choice is not None:
+        if tx.state.queue.entries:
+            overtaking.count(tx, waiting, evaluation.choice.devices)
+        return Admission(evaluation.outcome, commit(tx, waiting, evaluation.choice, accepted=True))
     if evaluation.full is not None and wait:
         return Admission(evaluation.outcome, full=evaluation.full)
     if evaluation.outcome is answers.Outcome.WAITING and wait:
@@ -204,7 +205,8 @@ def explanation_of(
     asked = request_to_explain(tx.state, request)
     explanation = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
     if refusal is None and rule is None:
-        explanation = _held_by_policy(tx, waiting, explanation)
+        if not tx.policy.orders:
+            explanation = _held_by_policy(tx, waiting, explanation)
         explanation = out_of_service(asked, inventory, explanation)
         if asked is request or NoFit.TOO_LARGE.value not in explanation.counts:
             return explanation
@@ -238,7 +240,7 @@ def _held_by_policy(
 
 
 def serve(tx: QueueTransaction) -> None:
-    """Grant waiting requests until nothing is proposed."""
+    """Grant waiting requests until the policy pauses."""
     state = tx.state
     if state.preemptions:
         preemption.maintain(tx)
@@ -251,16 +253,15 @@ def serve(tx: QueueTransaction) -> None:
     while True:
         overtaking.maintain(tx)
         room = _room_for_lease(tx)
-        proposal = next_choice(tx) if room else None
-        if proposal is not None:
-            overtaking.count(tx, proposal.waiting, proposal.devices)
-            _grant_to_waiter(tx, proposal)
-            state.freed_capacity.add(state.inventory, proposal.devices)
+        choice = next_choice(tx) if room else None
+        if choice is not None:
+            waiting = state.queue.entries[choice.attempt]
+            overtaking.count(tx, waiting, choice.devices)
+            _grant_to_waiter(tx, waiting, choice)
+            state.freed_capacity.add(state.inventory, choice.devices)
             preemption.maintain(tx)
         elif not (room and preemption.begin(tx)):
-            break
-    if room:
-        state.clear_freed()  # nothing that waits can use it
+            return
 
 
 def _resume_groups(tx: QueueTransaction) -> None:
@@ -279,10 +280,9 @@ def _resume_groups(tx: QueueTransaction) -> None:
         queue.resume(group)
 
 
-def _grant_to_waiter(tx: QueueTransaction, proposal: Proposal) -> None:
-    waiting = proposal.waiting
+def _grant_to_waiter(tx: QueueTransaction, waiting: to.Waiting, choice: Choice) -> None:
     tx.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
-    entry = commit(tx, proposal, accepted=False)
+    entry = commit(tx, waiting, choice, accepted=False)
     record = tx.record_of(waiting.holder)
     if record is not None:
         record = with_lease(record, entry, tx)

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from corekit.ids import AttemptId, DeviceId
+from corekit.ids import DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.leases.lengths import may_last_s
 from gpu_scheduler.core.placement.head_reservation import reservable_for_head
 from gpu_scheduler.core.placement.placement import place
-from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy
+from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy, Remembered
 from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.core.state.request_class import (
     MEMORY_MIB_MAX,
@@ -30,6 +30,7 @@ from gpu_scheduler.model import LeaseLifetime
 from gpu_scheduler.protocol.changes import Waiting
 
 _PAUSE = Pause()
+_NOTHING: Remembered = {}
 
 
 class _Servable(NamedTuple):
@@ -98,10 +99,11 @@ class OrderingPolicy(Policy):
         if head is not None and until_s is not None:
             may_use = _ends_by(view, waiting.lease_s, waiting.hold, until_s)
             reservation = head if may_use else reservation
-        devices = place(view.clamped(waiting), view.state.inventory, reservation)
+        asked = clamped_to_quota(view.state, waiting.request)
+        devices = place(asked, view.state.inventory, reservation)
         if devices is None:
             return None
-        return Choice(waiting.attempt, devices, reservation=reservation)
+        return Choice(waiting.attempt, devices, _NOTHING, reservation)
 
     def preempting(
         self,
@@ -188,7 +190,7 @@ def _first_of_class(
         asked = clamped_to_quota(state, request)
         devices = place(asked, state.inventory, whose)
         if devices is not None:
-            choice = Choice(AttemptId(waiting.attempt), devices, reservation=whose)
+            choice = Choice(waiting.attempt, devices, _NOTHING, whose)
             return _Servable(first, choice)
         if asked is request or place(request, state.inventory, whose) is None:
             max_mib = request.memory_mib - 1

@@ -10,7 +10,7 @@ from corekit.ids import DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.inventory.devices import is_feasible, unavailable_reason
 from gpu_scheduler.core.placement.capacity import available_mib
-from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import HeadReservation
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import changes as to

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from corekit.ids import AttemptId, DeviceId
-from gpu_scheduler.core.placement.fits import fits
+from gpu_scheduler.core.inventory.devices import fits
 from gpu_scheduler.core.queue.view import Values, View, including
-from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
@@ -113,26 +111,9 @@ class Policy(ABC):
         return freed if all(fits(asked, one, waiting.attempt) is None for one in states) else None
 
 
-@dataclass(slots=True, kw_only=True)
-class QueueTransaction(Transaction):
-    """A transaction that may serve the queue, with the installed policies."""
-
-    policies: Mapping[str, Policy]
-
-    @property
-    def policy(self) -> Policy:
-        """The queue policy in force."""
-        return self.policies[self.state.parameters.policy]
-
-    def view(self) -> View:
-        """The input of one question to the policy in force."""
-        parameters = self.state.parameters
-        values = values_of(parameters.policy, self.policy, parameters)
-        return View(self.state, self.budget, self.at_s, self.wall_s, values)
-
-
-def values_of(name: str, policy: Policy, parameters: Parameters) -> Values:
-    """The parameters of a policy that are in force: set, or by default."""
+def values_of(policy: Policy, parameters: Parameters, name: str | None = None) -> Values:
+    """The parameters of a policy, set or by default; without a name, of the one in force."""
+    name = name or parameters.policy
     values: dict[str, str | float | bool] = {}
     for one in policy.parameters:
         given = parameters.policy_parameters.get(f"{name}.{one.name}")

@@ -177,12 +177,7 @@ def _preempt(tx: Transaction, waiting: to.Waiting, found: list[Victims]) -> None
     for lease in dict.fromkeys(lease for one in found for lease in one.leases):
         entry = state.leases.get(lease)
         if entry is not None and entry.preempted_for is None:
-            _end_for(tx, entry, attempt)
-
-
-def _end_for(tx: Transaction, entry: LeaseEntry, attempt: AttemptId) -> None:
-    """End a lease for a request."""
-    preempt(tx, entry, attempt, tx.state.parameters.preempt_grace_s)
+            preempt(tx, entry, attempt, state.parameters.preempt_grace_s)
 
 
 def preempt(tx: Transaction, entry: LeaseEntry, attempt: AttemptId, grace_s: float) -> None:

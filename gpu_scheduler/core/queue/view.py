@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -19,11 +20,10 @@ from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.inventory.available import Rank, rank_of
-from gpu_scheduler.core.inventory.devices import is_feasible, unavailable_reason
+from gpu_scheduler.core.inventory.devices import fits, is_feasible, unavailable_reason
 from gpu_scheduler.core.inventory.index import preference
 from gpu_scheduler.core.leases import lengths
 from gpu_scheduler.core.placement.eviction import resident_key, taken, usable
-from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.placement.placement import fitting, place
 from gpu_scheduler.core.state.policy_memory import MemoryKind
 from gpu_scheduler.core.state.request_class import QueueKey, RequestClass
@@ -64,18 +64,18 @@ class PlacementKey(NamedTuple):
     resident: str | None  #: key of its workload, if a device has a warm worker of it
 
 
+@dataclass(slots=True)
 class View:
     """The input of every question to a policy."""
 
-    def __init__(
-        self, state: State, budget: Budget, at_s: float, wall_s: float, values: Values
-    ) -> None:
-        self.at_s, self.wall_s = at_s, wall_s  #: monotonic; seconds since 1970
-        self.drawn = 0  #: numbers drawn by this view
-        self.values = values  #: parameters of the policy, as they were set or by default
-        self.state, self.budget = state, budget
-        self._placed: dict[PlacementKey, tuple[DeviceId, ...] | None] = {}
-        self._sampled: dict[tuple[PlacementKey, int], tuple[DeviceId, ...]] = {}
+    state: State
+    budget: Budget
+    at_s: float  #: monotonic
+    wall_s: float  #: seconds since 1970
+    values: Values  #: parameters of the policy, as they were set or by default
+    drawn: int = 0  #: numbers drawn by this view
+    _placed: dict[PlacementKey, tuple[DeviceId, ...] | None] = field(default_factory=dict)
+    _sampled: dict[tuple[PlacementKey, int], tuple[DeviceId, ...]] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ requests
 
@@ -411,6 +411,11 @@ class View:
         """A remembered text; empty when there is none."""
         found = self.memory.get(name, "")
         return found if isinstance(found, str) else ""
+
+    def recalled_number(self, name: str, otherwise: float = 0.0) -> float:
+        """A remembered number."""
+        value = self.memory.get(name, otherwise)
+        return otherwise if isinstance(value, str) else float(value)
 
     def draw(self) -> float:
         """The next number of the seeded stream, at least 0 and below 1.

@@ -123,8 +123,9 @@ def _record_changed(state: State, part: to.RecordChanged) -> None:
 
 
 def _granted(state: State, part: to.LeaseGranted) -> None:
-    lease, amount = part.lease, amount_of(part.lease.shares)
+    lease = part.lease
     _dropped(state, lease.attempt)
+    amount = amount_of(lease.shares)
     state.leases[lease.id] = LeaseEntry(
         lease=lease,
         request=part.request,
@@ -139,7 +140,7 @@ def _granted(state: State, part: to.LeaseGranted) -> None:
     )
     state.lease_of[lease.attempt] = lease.id
     state.tenants.add(lease.tenant, amount)
-    state.count_shares(state.leases[lease.id], +1)
+    _count_shares(state, state.leases[lease.id], +1)
     for share in lease.shares:
         state.inventory.hosts[share.host].leases[lease.id] = None
         state.inventory.allocate(lease.id, share)
@@ -197,11 +198,24 @@ def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
     """Subtract a freed lease from its tenant; add its use, unless a snapshot already has it."""
     tenants, tenant = state.tenants, entry.lease.tenant
     tenants.release(tenant, entry.amount)
-    state.count_shares(entry, -1)
+    _count_shares(state, entry, -1)
     if freed_s is not None:
         held_s = max(0.0, freed_s - entry.granted_s)
         half_life_s = state.parameters.usage_half_life_s
         tenants.charge(tenant, entry.amount, held_s, freed_s, half_life_s)
+
+
+def _count_shares(state: State, entry: LeaseEntry, sign: int) -> None:
+    """Count the shares of a lease for its workload, or no longer."""
+    workload = entry.request.workload
+    if workload is None:
+        return
+    key = (entry.lease.tenant, workload)
+    count = state.shares_of.get(key, 0) + sign * len(entry.lease.shares)
+    if count > 0:
+        state.shares_of[key] = count
+    else:
+        state.shares_of.pop(key, None)
 
 
 def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 
 from corekit.values import replace
-from gpu_scheduler.core.inventory.devices import DeviceState
-from gpu_scheduler.core.placement.fits import fits
+from gpu_scheduler.core.inventory.devices import DeviceState, fits
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
 from gpu_scheduler.protocol.changes import Waiting
 

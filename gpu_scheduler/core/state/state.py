@@ -185,18 +185,6 @@ class State:
         if len(self.refused) > REFUSED_MAX:
             del self.refused[next(iter(self.refused))]
 
-    def count_shares(self, entry: LeaseEntry, sign: int) -> None:
-        """Count the shares of a lease for its workload, or no longer."""
-        workload = entry.request.workload
-        if workload is None:
-            return
-        key = (entry.lease.tenant, workload)
-        count = self.shares_of.get(key, 0) + sign * len(entry.lease.shares)
-        if count > 0:
-            self.shares_of[key] = count
-        else:
-            self.shares_of.pop(key, None)
-
     def live_lease(self, record: Record) -> LeaseEntry | None:
         """The live lease of a record's newest attempt."""
         return None if record.lease is None else self.leases.get(record.lease)

@@ -21,9 +21,9 @@ from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
 from gpu_scheduler.core.placement.explain import with_verdicts
 from gpu_scheduler.core.queue import preemption
-from gpu_scheduler.core.queue.decide import Proposal, held_reason
+from gpu_scheduler.core.queue.decide import QueueTransaction, held_reason
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
-from gpu_scheduler.core.queue.policy import QueueTransaction
+from gpu_scheduler.core.queue.policy import Choice
 from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.views.workloads import starts_warm, with_expected_runs
 from gpu_scheduler.model import LeaseState, Record
@@ -183,7 +183,7 @@ def explain(tx: QueueTransaction, event: on.Asked[ops.Explain]) -> None:
     else:
         evaluation = evaluate(tx, newcomer)
         outcome = evaluation.outcome
-        explanation = _in_full(tx, newcomer, outcome, evaluation.proposal)
+        explanation = _in_full(tx, newcomer, outcome, evaluation.choice)
         if evaluation.full is not None:
             explanation = replace(
                 explanation, sentence=f"{explanation.sentence}; {evaluation.full.message}"
@@ -251,14 +251,14 @@ def _in_full(
     tx: QueueTransaction,
     waiting: Waiting,
     outcome: answers.Outcome,
-    proposal: Proposal | None = None,
+    choice: Choice | None = None,
 ) -> Explanation:
     """The explanation with the result of each device, and the expected times."""
     explanation = _with_capacity(tx, waiting, outcome)
     if explanation.short is not None:
         return explanation
     request = waiting.request
-    warm_start = None if proposal is None else starts_warm(request, tx.state, proposal.devices)
+    warm_start = None if choice is None else starts_warm(request, tx.state, choice.devices)
     return with_expected_runs(explanation, request, tx.state, warm_start)
 
 

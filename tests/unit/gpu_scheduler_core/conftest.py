@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from corekit.ids import IdSource
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol.changes import decode_entry, encode_entry
+from simulator.invariants import check
 from tests.scheduler_world import World, device
 
 

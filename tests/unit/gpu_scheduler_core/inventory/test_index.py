@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.core.inventory.devices import is_feasible
+from gpu_scheduler.core.inventory.devices import fits, is_feasible, share_of
 from gpu_scheduler.core.inventory.index import Index, preference
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.candidates import score
@@ -21,7 +21,6 @@ from gpu_scheduler.core.placement.capacity import (
     shortage,
 )
 from gpu_scheduler.core.placement.explain import explain, with_verdicts
-from gpu_scheduler.core.placement.fits import fits, share_of
 from gpu_scheduler.core.placement.head_reservation import reservable_for_head
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.model import (

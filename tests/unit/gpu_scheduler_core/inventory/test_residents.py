@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId
-from gpu_scheduler.core.placement.fits import fits
+from gpu_scheduler.core.inventory.devices import fits
 from gpu_scheduler.model import DeviceResidents, Placement, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops

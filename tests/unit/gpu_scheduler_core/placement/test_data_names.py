@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from corekit.errors import AppError
 from corekit.ids import HostId
-from gpu_scheduler.core.inventory.devices import device_class_of, permanent_mismatch
-from gpu_scheduler.core.placement.fits import fits
+from gpu_scheduler.core.inventory.devices import device_class_of, fits, permanent_mismatch
 from gpu_scheduler.data_names import first_missing, offered_of, reference_problem, short
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import answers, changes, ops

@@ -8,8 +8,7 @@ import pytest
 
 from corekit.errors import AppError
 from gpu_scheduler.constraints import canonical, constraint_problem, of_libraries, parse_constraint
-from gpu_scheduler.core.inventory.devices import DeviceState
-from gpu_scheduler.core.placement.fits import fits
+from gpu_scheduler.core.inventory.devices import DeviceState, fits
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.verdicts import NoFit

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corekit.decode import decode_json, encode_json
 from corekit.units import WHOLE_PERMILLE, percent_of
-from gpu_scheduler.core.placement.fits import share_of
+from gpu_scheduler.core.inventory.devices import share_of
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters, Quota, changed
 from gpu_scheduler.protocol import answers, ops

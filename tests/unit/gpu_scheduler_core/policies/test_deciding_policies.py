@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from corekit.ids import AttemptId, DeviceId, IdSource
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.queue.policy import (
     MEMORY_MAX,
@@ -26,6 +25,7 @@ from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import PolicyRemembered, Waiting
 from gpu_scheduler.verdicts import HeldBack
+from simulator.invariants import check
 from tests.scheduler_world import World, device
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
@@ -250,6 +250,6 @@ def test_an_answer_that_breaks_the_interface_fails_the_event(
 
 def test_every_policy_declares_its_bound_or_whom_it_starves() -> None:
     for name, policy in installed_policies().items():
-        declared = policy.declare(values_of(name, policy, Parameters(policy=name)))
+        declared = policy.declare(values_of(policy, Parameters(policy=name)))
         assert declared.wait_bound or declared.starves, name
         assert declared.decision_cost, name

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.queue.warm_start import GROUPS_MAX
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import HeldBack
 from gpu_scheduler.warm import workload_key
+from simulator.invariants import check
 from tests.scheduler_world import World, device
 
 STICKY = ("sticky", "fair_sticky")

@@ -3,8 +3,7 @@
 import pytest
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.inventory.devices import DeviceState, is_feasible
-from gpu_scheduler.core.placement.fits import fits, share_of
+from gpu_scheduler.core.inventory.devices import DeviceState, fits, is_feasible, share_of
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request, Sharing
 from gpu_scheduler.verdicts import NoFit
 from tests.scheduler_world import idle_state

@@ -10,7 +10,7 @@ from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.protocol.changes import encode_entry
 from tests.scheduler_world import World
-from tests.unit.gpu_scheduler_core.records.record_ops import adopt, die, fail, finish, hand_back
+from tests.unit.gpu_scheduler_core.handlers.record_ops import adopt, die, fail, finish, hand_back
 
 # ---------------------------------------------------------------------- attempt
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpu_scheduler.protocol import ops
 from tests.scheduler_world import World
-from tests.unit.gpu_scheduler_core.records.record_ops import adopt, die, fail, hand_back
+from tests.unit.gpu_scheduler_core.handlers.record_ops import adopt, die, fail, hand_back
 
 
 def test_strikes_count_owners_that_ended_while_packing(one: World) -> None:

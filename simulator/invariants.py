@@ -192,11 +192,10 @@ def _queue(state: State) -> Iterator[str]:
 
 def _is_work_conserving(state: State) -> bool:
     """True when the policy in force promises to leave nothing waiting that fits."""
-    name = state.parameters.policy
-    policy = state.installed.get(name)
+    policy = state.installed.get(state.parameters.policy)
     if not isinstance(policy, Policy):  # of a machine that only replays
         return True
-    return policy.declare(values_of(name, policy, state.parameters)).work_conserving
+    return policy.declare(values_of(policy, state.parameters)).work_conserving
 
 
 def _tenants(state: State) -> Iterator[str]:
