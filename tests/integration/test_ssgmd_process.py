@@ -277,7 +277,7 @@ def test_a_corrupt_journal_refuses_to_start(programs: Any, tmp_path: Path) -> No
     journal.write_bytes(journal.read_bytes().replace(b"epoch_started", b"epoch_startex"))
     second = programs.ssgmd()
     assert second.process.wait(timeout=20) == 1
-    assert "is damaged at byte" in second.log.read_text()
+    assert "is damaged at item" in second.log.read_text()
     assert not second.ready.exists()
 
 
