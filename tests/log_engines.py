@@ -123,6 +123,12 @@ def _dynamodb() -> Iterator[EngineUnderTest]:
         yield _aws("dynamodb", endpoint, "dynamodb://scheduler-logs")
 
 
+@contextlib.contextmanager
+def _file() -> Iterator[EngineUnderTest]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield EngineUnderTest("file", lambda log: f"file://{folder}/{log}")
+
+
 class WrappedLog:
     """A log that passes every call on; tests override some."""
 
@@ -170,6 +176,7 @@ MEASURED: Mapping[str, Callable[[], AbstractContextManager[EngineUnderTest]]] = 
 #: Moto's backends have no locks; AWS's conditional writes are atomic.
 #: Name → context manager of a running engine.
 ENGINES: Mapping[str, Callable[[], AbstractContextManager[EngineUnderTest]]] = {
+    "file": _file,
     "postgres": _postgres,
     "s3": partial(_s3, "s3", "local_cloud.server", "--state", "{folder}/state", *_REACHED),
     "s3_moto": partial(_s3, "s3_moto", "orchgpu.local.moto", "--one-at-a-time", *_REACHED),

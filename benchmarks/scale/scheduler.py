@@ -108,7 +108,8 @@ class Core:
 
 async def write(folder: Path, system: GeneratedSystem) -> None:
     """The journal of the system."""
-    journal, _ = Journal.open(folder)
+    journal = Journal.in_folder(folder)
+    journal.recover()
     try:
         group: list[Entry] = []
         for entry in chain(Core(system).entries(), [None]):

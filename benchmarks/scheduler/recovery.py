@@ -30,9 +30,8 @@ from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId, HostId, IdSource, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.daemon.journal.journal import NAME, Journal
-from gpu_scheduler.daemon.journal.log_journal import LogJournal, LogSettings
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal, JournalSettings
+from gpu_scheduler.daemon.log.engines.file import NAME
 from gpu_scheduler.daemon.log.registry import parse_log_address
 from gpu_scheduler.model import Device, DeviceKind, Request
 from gpu_scheduler.protocol import host as host_ops
@@ -79,7 +78,7 @@ def _reserve(number: int) -> on.Event:
     return on.Asked(session=SessionId("bench"), reply_to="", op=op, **_NOW)
 
 
-async def write(journal: SchedulerJournal, leases: int) -> None:
+async def write(journal: Journal, leases: int) -> None:
     """The journal of a scheduler that granted so many leases."""
     machine = _machine()
     hosts = -(-leases // (QUARTERS * PER_HOST))
@@ -94,7 +93,7 @@ async def write(journal: SchedulerJournal, leases: int) -> None:
     assert len(machine.state.leases) == leases
 
 
-def recover(journal: SchedulerJournal) -> SchedulerMachine:
+def recover(journal: Journal) -> SchedulerMachine:
     """What ssgmd does before it serves."""
     try:
         entries = journal.recover()
@@ -108,9 +107,8 @@ def recover(journal: SchedulerJournal) -> SchedulerMachine:
 
 def parse(path: Path) -> int:
     """Reading and parsing the same file, nothing else."""
-    header, *lines = path.read_bytes().rstrip(b"\0\n").split(b"\n")
-    texts = [header.split(b" ", 1)[1], *(line.split(b" ", 3)[3] for line in lines)]
-    return len([json.loads(text) for text in texts])
+    lines = path.read_bytes().rstrip(b"\0\n").split(b"\n")
+    return len([json.loads(line[line.index(b" [") :]) for line in lines if b" [" in line])
 
 
 def parse_log(address: str) -> int:
@@ -123,9 +121,9 @@ def parse_log(address: str) -> int:
     return len([json.loads(line.split(b" ", 3)[3]) for line in lines])
 
 
-def _in_log(address: str) -> LogJournal:
+def _in_log(address: str) -> Journal:
     where = parse_log_address(address)
-    return LogJournal(LogSettings(address=where, state=Path("/nonexistent"), call_s=logs.CALL_S))
+    return Journal(JournalSettings(address=where, state=Path("/nonexistent"), call_s=logs.CALL_S))
 
 
 def in_logs(names: Sequence[str], leases: int, rounds: int) -> Iterator[report.Figure]:
@@ -169,11 +167,12 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        journal, _ = Journal.open(folder)
+        journal = Journal.in_folder(folder)
+        journal.recover()
         asyncio.run(write(journal, asked.leases))
         gc.collect()
         empty_mib = _resident_mib()
-        machine = recover(Journal.locked(folder))
+        machine = recover(Journal.in_folder(folder))
         assert len(machine.state.leases) == asked.leases
         grown_mib = _resident_mib() - empty_mib
         del machine
@@ -181,7 +180,7 @@ def main() -> None:
         for _ in range(asked.rounds):
             gc.collect()
             started_s = time.perf_counter()
-            recover(Journal.locked(folder))
+            recover(Journal.in_folder(folder))
             between_s = time.perf_counter()
             parse(folder / NAME)
             ours_s.append(between_s - started_s)

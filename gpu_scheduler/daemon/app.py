@@ -35,9 +35,9 @@ from gpu_scheduler.daemon.endpoints.listeners import listen_http, listen_socket
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
 from gpu_scheduler.daemon.events.hub import Hub, WatchedJournal
-from gpu_scheduler.daemon.journal.journal import Disk
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal, Opener
 from gpu_scheduler.daemon.journal.repair import apply_all
+from gpu_scheduler.daemon.log.registry import open_log
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
 from gpu_scheduler.daemon.parts import DaemonParts, locked_parts, using_folder
 from gpu_scheduler.daemon.performer import Performer
@@ -59,7 +59,7 @@ class RunningDaemon:
     http: str
     epoch: int
     nursery: Nursery
-    journal: SchedulerJournal
+    journal: Journal
     reread: asyncio.Event  #: when set, keys and certificate are read again (SIGHUP)
     hub: Hub
 
@@ -67,7 +67,7 @@ class RunningDaemon:
 @contextlib.asynccontextmanager
 async def running_daemon(
     settings: DaemonSettings,
-    disk: Disk | None = None,
+    opener: Opener = open_log,
     standing_by: Callable[[Mapping[str, object]], None] = lambda _: None,
 ) -> AsyncIterator[RunningDaemon]:
     """A complete ssgmd for the length of the block. Raises AppError when it cannot start.
@@ -78,7 +78,7 @@ async def running_daemon(
     settings.check()  # before any state is created
     clock, metrics = SystemClock(), Metrics()
     async with contextlib.AsyncExitStack() as stack:
-        parts = locked_parts(settings, disk, metrics, stack)
+        parts = locked_parts(settings, opener, metrics, stack)
         authorizer, journal, machine = parts.authorizer, parts.journal, parts.machine
         performer = Performer(parts.registry, clock)
         stack.callback(performer.close)
@@ -93,7 +93,7 @@ async def running_daemon(
         nursery.start_loop(partial(_reread, settings, authorizer, reread), "reread")
         entrance = Entrance()
         if settings.standby:
-            follower = Follower(parts.log, machine, settings.budget, clock, parts.fingerprint)
+            follower = Follower(journal, machine, settings.budget, clock, parts.fingerprint)
             entrance.refuse(lambda: follower.status, authorizer, admission)
             socket = await listen_socket(entrance, settings, stack)
             http_endpoint.stand_by(lambda: follower.status)
@@ -139,7 +139,7 @@ async def running_daemon(
 
 async def begin_epoch(
     machine: SchedulerMachine,
-    journal: SchedulerJournal,
+    journal: Journal,
     performer: Performer,
     events: Iterator[on.Event],
 ) -> None:
@@ -156,9 +156,7 @@ async def begin_epoch(
         performer.perform(action)
 
 
-async def _stand_by(
-    follower: Follower, machine: SchedulerMachine, journal: SchedulerJournal
-) -> None:
+async def _stand_by(follower: Follower, machine: SchedulerMachine, journal: Journal) -> None:
     """Follow the log until this ssgmd may take over, and prepare to append to it."""
     logger.info("standing by", extra={"event": "standby"})
     await follower.follow()
@@ -202,9 +200,9 @@ def _admission_of(settings: DaemonSettings) -> ConnectionAdmission:
     )
 
 
-def _recover(machine: SchedulerMachine, journal: SchedulerJournal) -> None:
+def _recover(machine: SchedulerMachine, journal: Journal) -> None:
     entries = journal.recover()
-    apply_all(machine, entries, journal.name, journal.remedy)
+    apply_all(machine, entries, journal.name)
     for name, why in machine.state.ignored.items():
         text = "%s: an override of a newer version is kept, but not in force: %s"
         logger.warning(text, name, why, extra={"event": "newer_version"})

@@ -28,7 +28,7 @@ from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_sto
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.config import SETTINGS, Config, log_address_of, state_of
-from gpu_scheduler.daemon.journal.log_reader import LogTrimmed
+from gpu_scheduler.daemon.journal.reader import LogTrimmed
 from gpu_scheduler.daemon.journal_commands import journal_group
 from gpu_scheduler.daemon.log.writer import LogSuperseded
 from gpu_scheduler.daemon.settings import DaemonSettings

@@ -15,8 +15,8 @@ from pathlib import Path
 from corekit.aio.environment import SCALE_VARIABLE
 from corekit.errors import AppError, invalid
 from corekit.suggest import one_of_known
-from gpu_scheduler.daemon.log.port import LogAddress
-from gpu_scheduler.daemon.log.registry import FILE, parse_log_address
+from gpu_scheduler.daemon.log.port import FILE, LogAddress
+from gpu_scheduler.daemon.log.registry import parse_log_address
 from gpu_scheduler.parameters import Parameters, overridden
 from gpu_scheduler.policy_registry import installed_policies
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 
 from corekit.aio.environment import budget_from_environment
-from corekit.aio.process import exiting_by_code
+from corekit.aio.process import exiting_by_code, private_folder
 from corekit.cli.progress import StatusLine
 from corekit.cli.screen import counted, echo, echo_json, json_option
 from corekit.decode import encode
@@ -17,19 +18,37 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.secret import NAME as MASTER_KEY_NAME
 from gpu_scheduler.daemon.config import Config, log_address_of, state_of
-from gpu_scheduler.daemon.journal import log_repair, repair, transfer
+from gpu_scheduler.daemon.journal import repair, transfer
+from gpu_scheduler.daemon.journal.format import no_journal
 from gpu_scheduler.daemon.journal.transfer import Contents, Copied
-from gpu_scheduler.daemon.log.port import Log, LogAddress
-from gpu_scheduler.daemon.log.registry import FILE, open_log, parse_log_address
+from gpu_scheduler.daemon.log.engines.file import NAME as JOURNAL_NAME
+from gpu_scheduler.daemon.log.engines.file import lock_folder
+from gpu_scheduler.daemon.log.port import FILE, Log, LogAddress
+from gpu_scheduler.daemon.log.registry import file_address, open_log, parse_log_address
+from gpu_scheduler.daemon.log.sync_marker import NAME as MARKER_NAME
 
 
 @contextlib.contextmanager
-def _opened(address: LogAddress) -> Iterator[Log]:
-    log = open_log(address, budget_from_environment().log_call_s)
-    try:
-        yield log
-    finally:
-        log.close()
+def _opened(address: LogAddress, *, alone: bool = False) -> Iterator[tuple[Log, str]]:
+    """A log, and its name for messages. `alone`: a folder is locked, so that no daemon uses it."""
+    is_file, folder = address.scheme == FILE, Path("/", address.path)
+    where = file_address(folder).text if is_file else address.text
+    with contextlib.ExitStack() as stack:
+        if is_file and alone:
+            if not _has_journal(folder):
+                raise no_journal(str(folder))
+            stack.callback(os.close, lock_folder(folder))
+        log = open_log(address, budget_from_environment().log_call_s)
+        stack.callback(log.close)
+        yield log, where
+
+
+def _has_journal(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (JOURNAL_NAME, MARKER_NAME))
+
+
+def _address_of(found: Config) -> LogAddress:
+    return log_address_of(found) or file_address(state_of(found))
 
 
 @contextlib.contextmanager
@@ -59,12 +78,8 @@ def journal_check(found: Config, as_json: bool) -> None:
     Example:  ssgmd --state /var/lib/ssgmd journal check
     """
     with exiting_by_code("ssgmd"):
-        address = log_address_of(found)
-        if address is None:
-            checked = repair.check(state_of(found))
-        else:
-            with _opened(address) as log:
-                checked = log_repair.check_log(log, address.text)
+        with _opened(_address_of(found), alone=True) as (log, where):
+            checked = repair.check(log, where)
         _show(checked, as_json)
         if checked.damage is not None:
             raise AppError(ErrorCode.INTERNAL, f"damaged: {checked.damage}; run: {checked.remedy}")
@@ -83,13 +98,8 @@ def journal_repair(found: Config, as_json: bool) -> None:
     \b
     Example:  ssgmd --state /var/lib/ssgmd journal repair
     """
-    with exiting_by_code("ssgmd"):
-        address = log_address_of(found)
-        if address is None:
-            _show(repair.repair(state_of(found)), as_json)
-            return
-        with _opened(address) as log:
-            _show(log_repair.repair_log(log, address.text, state_of(found)), as_json)
+    with exiting_by_code("ssgmd"), _opened(_address_of(found), alone=True) as (log, where):
+        _show(repair.repair(log, where, state_of(found)), as_json)
 
 
 @journal_group.command("backup", short_help="Copy the journal while the daemon runs.")
@@ -107,13 +117,10 @@ def journal_backup(found: Config, folder: Path, as_json: bool) -> None:
     Example:  ssgmd --state /var/lib/ssgmd journal backup /backup/ssgmd-2026-11-22
     """
     with exiting_by_code("ssgmd"), _watching(as_json) as watch:
-        state, address = state_of(found), log_address_of(found)
-        if address is None:
-            contents = transfer.folder_contents(state, watch)
-        else:
-            with _opened(address) as log:
-                contents = transfer.log_contents(log, address.text, watch)
-        copied = transfer.write_folder(contents, folder)
+        state = state_of(found)
+        with _opened(_address_of(found)) as (log, where):
+            contents = transfer.contents_of(log, where, watch)
+        copied = _written(contents, file_address(folder))
         beside = transfer.copy_beside(state, folder, (MASTER_KEY_NAME, KEYS_NAME))
     _report(copied, as_json, beside)
     if not as_json and MASTER_KEY_NAME not in beside:
@@ -137,22 +144,25 @@ def journal_migrate(found: Config, target: str, as_json: bool) -> None:
     Example:  ssgmd --state /var/lib/ssgmd journal migrate dynamodb://ssgmd/main?region=eu-west-1
     """
     with exiting_by_code("ssgmd"), _watching(as_json) as watch, contextlib.ExitStack() as stack:
-        to, source = parse_log_address(target), log_address_of(found)
-        into: Log | None = None
+        to = parse_log_address(target)
         if to.scheme != FILE:
-            into = stack.enter_context(_opened(to))  # a wrong target shows before the source ends
-        contents: Contents
-        if source is None:
-            ended = transfer.ended_folder(state_of(found), watch)
-            contents = stack.enter_context(ended)
-        else:
-            log = stack.enter_context(_opened(source))
-            contents = transfer.ended_log(log, source.text, watch)
-        if into is None:
-            copied = transfer.write_folder(contents, Path("/", to.path))
-        else:
-            copied = transfer.write_log(contents, into, to.text)
+            stack.enter_context(_opened(to))  # a wrong target shows before the source ends
+        log, where = stack.enter_context(_opened(_address_of(found), alone=True))
+        copied = _written(transfer.ended(log, where, watch), to)
     _report(copied, as_json)
+
+
+def _written(contents: Contents, target: LogAddress) -> Copied:
+    """Store the journal in another place. Raises CONFLICT, EXHAUSTED."""
+    with contextlib.ExitStack() as stack:
+        if target.scheme == FILE:
+            folder = Path("/", target.path)
+            private_folder(folder)
+            if _has_journal(folder):
+                raise AppError(ErrorCode.CONFLICT, f"there is a journal in {folder} already")
+            stack.callback(os.close, lock_folder(folder))
+        log, where = stack.enter_context(_opened(target))
+        return transfer.write(contents, log, where)
 
 
 def _report(copied: Copied, as_json: bool, beside: tuple[str, ...] = ()) -> None:

@@ -19,7 +19,7 @@ from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.state.learned_times import LearnedTimes
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.standby.follower import StandbyStatus
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 from gpu_scheduler.protocol import answers
@@ -73,9 +73,7 @@ class Standing:
     names_workloads: bool = False
 
 
-def prometheus_lines(
-    metrics: Metrics, journal: SchedulerJournal, standing: Standing
-) -> Iterator[str]:
+def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> Iterator[str]:
     """All metrics, each with help and type; line by line, as there may be 100,000 lines."""
     yield from _requests(metrics)
     yield from _inventory(standing)
@@ -134,7 +132,7 @@ def standby_lines(status: StandbyStatus) -> Iterator[str]:
     yield from single("ssgmd_standby_log_item", status.item)
 
 
-def _journal(metrics: Metrics, journal: SchedulerJournal) -> Iterator[str]:
+def _journal(metrics: Metrics, journal: Journal) -> Iterator[str]:
     figures, room = journal.figures, int(journal.has_room)
     yield from single("ssgmd_epoch", metrics.epoch)
     yield from family("ssgmd_journal_engine", [((figures.engine,), 1)])

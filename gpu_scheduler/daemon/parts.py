@@ -24,9 +24,9 @@ from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
-from gpu_scheduler.daemon.journal.journal import Disk, Journal, lock_folder
-from gpu_scheduler.daemon.journal.log_journal import LogJournal, LogSettings
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal, JournalSettings, Opener
+from gpu_scheduler.daemon.log.engines.file import lock_folder
+from gpu_scheduler.daemon.log.registry import file_address
 from gpu_scheduler.daemon.log.writer import RetryLimits
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.settings import DaemonSettings
@@ -40,27 +40,26 @@ class DaemonParts:
     """The parts of a daemon that exist before its journal is read."""
 
     authorizer: Authorizer
-    journal: SchedulerJournal
+    journal: Journal
     machine: SchedulerMachine
     registry: ConnectionRegistry
     fingerprint: str  #: of the master key
 
-    @property
-    def log(self) -> LogJournal:
-        assert isinstance(self.journal, LogJournal), "settings.check"
-        return self.journal
-
 
 def locked_parts(
     settings: DaemonSettings,
-    disk: Disk | None,
+    opener: Opener,
     metrics: Metrics,
     stack: contextlib.AsyncExitStack,
 ) -> DaemonParts:
     """Lock the state folder, read keys and secrets, and make the parts that are empty yet."""
     with using_folder(settings.state):
         private_folder(settings.state)
-        journal, history = _journal_of(settings, disk, stack)
+        stack.callback(os.close, lock_folder(settings.state))
+        journal = _journal_of(settings, opener)
+        stack.callback(journal.close)
+        is_elsewhere = settings.log is not None and not journal.is_empty
+        history = journal.name if is_elsewhere else None
         # under the lock: only its holder may make a key
         secret_of = Secrets.open(settings.state, settings.master_key, history)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
@@ -84,24 +83,16 @@ def locked_parts(
     )
 
 
-def _journal_of(
-    settings: DaemonSettings, disk: Disk | None, stack: contextlib.AsyncExitStack
-) -> tuple[SchedulerJournal, str | None]:
-    """The journal, not read yet, under the lock of the state folder; the log if it is not empty."""
-    if settings.log is None:
-        journal = Journal.locked(settings.state, disk)
-        stack.callback(journal.close)
-        return journal, None
-    stack.callback(os.close, lock_folder(settings.state))
+def _journal_of(settings: DaemonSettings, opener: Opener) -> Journal:
+    """The journal, not read yet."""
     budget = settings.budget
-    retry = RetryLimits(within_s=budget.log_retry_s)
-    in_log = LogJournal(
-        LogSettings(
-            address=settings.log, state=settings.state, call_s=budget.log_call_s, retry=retry
-        )
+    in_log = JournalSettings(
+        address=settings.log or file_address(settings.state),
+        state=settings.state,
+        call_s=budget.log_call_s,
+        retry=RetryLimits(within_s=budget.log_retry_s),
     )
-    stack.callback(in_log.close)
-    return in_log, None if in_log.is_empty else in_log.name
+    return Journal(in_log, opener)
 
 
 def _owner_of(state: State, lease: str) -> str | None:

@@ -15,7 +15,7 @@ from corekit.budget import Budget
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.protocol.changes import Entry
 
 #: A tick for which the queue had no room is submitted again after this time.
@@ -65,7 +65,7 @@ class Performer:
         assert self.driver is not None, "the endpoints open after it"
         self.driver.submit(event)
 
-    async def watch_room(self, journal: SchedulerJournal, budget: Budget) -> None:
+    async def watch_room(self, journal: Journal, budget: Budget) -> None:
         """Submit an event whenever the journal's disk becomes full or has room again. Endless."""
         had_room = True
         while True:

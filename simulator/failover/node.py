@@ -18,14 +18,20 @@ from gpu_scheduler.daemon.journal.format import (
     body_of,
     encode_group,
     encode_header,
+    encode_snapshot,
     split_group,
 )
-from gpu_scheduler.daemon.journal.log_journal import snapshot_of
-from gpu_scheduler.daemon.journal.log_reader import LogLine, LogReader, LogTrimmed
+from gpu_scheduler.daemon.journal.reader import LogLine, LogReader, LogTrimmed, with_fences
 from gpu_scheduler.daemon.log.item import RUN_LENGTH, encode_items
 from gpu_scheduler.daemon.log.writer import LogSuperseded, LogWriter, RetryLimits
 from gpu_scheduler.daemon.standby.silence import Silence
-from gpu_scheduler.protocol.changes import Entry, EpochEnded, decode_entry, encode_entry
+from gpu_scheduler.protocol.changes import (
+    Entry,
+    EpochEnded,
+    decode_entry,
+    encode_entry,
+    encode_parts,
+)
 from simulator.failover.memory_log import ITEM_BYTES_MAX, MemoryLog
 from simulator.faults.checkers import Violation
 from simulator.invariants import check
@@ -183,7 +189,8 @@ class Node:
         self._groups.append(group)
         seq = self._seq + sum(len(one.items) for one in self._groups)
         if seq - self._snapshot_seq > self.log.limits.snapshot_after:
-            data = snapshot_of(self.machine.parts(), self._last, self._fences)
+            snapshot = encode_snapshot([encode_parts(self.machine.parts())], self._last)
+            data = with_fences(self._fences, snapshot)
             group.compaction = Compaction(seq, data, self._snapshot_seq, [*self._fences])
             self._snapshot_seq = seq
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from corekit.errors import invalid
 from corekit.values import replace as replace_value
-from gpu_scheduler.daemon.journal.journal import NAME
-from gpu_scheduler.daemon.journal.reader import Entries, read_journal
+from gpu_scheduler.daemon.journal.entries import Entries
+from gpu_scheduler.daemon.journal.reader import LogReader
+from gpu_scheduler.daemon.log.engines.file import NAME, FileLog
 from gpu_scheduler.model import Device
 from gpu_scheduler.protocol import changes as to
 from simulator.workloads.model import ANY_DEVICE, Arrival, HostSpec, Timing, Workload
@@ -33,8 +34,9 @@ def entries_of(folder: Path) -> tuple[to.Entry, ...]:
     path = folder / NAME
     if not path.exists():
         raise invalid(f"{path} does not exist; name the state folder of ssgmd, or a copy of it")
-    scanned = read_journal(path)
-    return Entries(str(path), scanned.wrote).all_of(scanned.groups)
+    reader = LogReader(FileLog(folder), str(path))
+    lines = reader.begin()
+    return Entries(str(path), reader.wrote).all_of(line.group for line in lines)
 
 
 def replayed(entries: Iterable[to.Entry], loading_s: float = 0.0) -> Trace:

@@ -16,7 +16,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from gpu_scheduler.daemon.journal.log_journal import LogJournal, LogSettings
+from gpu_scheduler.daemon.journal.journal import Journal, JournalSettings
 from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
 from gpu_scheduler.daemon.log.writer import RetryLimits
 from tests.contract.log_journals import Opener
@@ -225,15 +225,15 @@ def refused() -> Callable[[Callable[[], Any]], str]:
 
 
 @pytest.fixture
-def opened(engine: EngineUnderTest, tmp_path: Path) -> Iterator[Callable[..., LogJournal]]:
+def opened(engine: EngineUnderTest, tmp_path: Path) -> Iterator[Callable[..., Journal]]:
     """Opens journals on an address; all are closed after the test."""
-    found: list[LogJournal] = []
+    found: list[Journal] = []
 
-    def open_journal(address: str, opener: Opener = open_log) -> LogJournal:
+    def open_journal(address: str, opener: Opener = open_log) -> Journal:
         retry = RetryLimits(first_s=0.001, most_s=0.01)
         parsed = parse_log_address(address)
-        settings = LogSettings(address=parsed, state=tmp_path, call_s=CALL_S, retry=retry)
-        found.append(LogJournal(settings, opener))
+        settings = JournalSettings(address=parsed, state=tmp_path, call_s=CALL_S, retry=retry)
+        found.append(Journal(settings, opener))
         return found[-1]
 
     yield open_journal

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from corekit.ids import HostId
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.daemon.journal.log_journal import LogJournal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.log.port import Log, LogAddress
 from gpu_scheduler.protocol.changes import Entry, HostDrained
 
@@ -23,7 +23,7 @@ def names(entries: Sequence[Entry]) -> list[str]:
     return [str(part.host) for part in parts if isinstance(part, HostDrained)]
 
 
-def append(journal: LogJournal, *groups: Sequence[Entry]) -> None:
+def append(journal: Journal, *groups: Sequence[Entry]) -> None:
     async def run() -> None:
         for group in groups:
             await journal.append(group)
@@ -31,7 +31,7 @@ def append(journal: LogJournal, *groups: Sequence[Entry]) -> None:
     asyncio.run(run())
 
 
-def compact(journal: LogJournal, machine: SchedulerMachine) -> None:
+def compact(journal: Journal, machine: SchedulerMachine) -> None:
     """Compact once; two groups without a change are appended for it."""
     journal.snapshot, journal.compact_bytes_min = machine.parts, 0
     journal._snapshot_bytes = 0  # however large the last one was

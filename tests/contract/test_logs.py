@@ -71,8 +71,6 @@ def test_the_last_number_is_found_behind_a_gap(log: Log) -> None:
     for seq in (1, 2, 3, 9):
         assert log.put_if_absent(seq, b"x")
     assert [log.last_seq(after) for after in (0, 3, 8, 9, 12)] == [9, 9, 9, 9, 12]
-    log.put_snapshot(20, b"s")  # has no item
-    assert log.last_seq(0) == 9
 
 
 def test_more_items_than_a_page(log: Log) -> None:

@@ -24,12 +24,13 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import running_daemon
-from gpu_scheduler.daemon.journal.journal import RealDisk, lock_folder
+from gpu_scheduler.daemon.log.engines.file import RealDisk, lock_folder
 from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Resident, Usage
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.protocol.host import Install, WarmLimits
+from tests.unit.gpu_scheduler_daemon.journals import disk_opener
 
 BUDGET = Budget().scaled(0.05)
 
@@ -276,7 +277,7 @@ def test_a_corrupt_journal_refuses_to_start(programs: Any, tmp_path: Path) -> No
     journal.write_bytes(journal.read_bytes().replace(b"epoch_started", b"epoch_startex"))
     second = programs.ssgmd()
     assert second.process.wait(timeout=20) == 1
-    assert "is damaged at byte" in second.log.read_text()
+    assert "is damaged at item" in second.log.read_text()
     assert not second.ready.exists()
 
 
@@ -442,7 +443,7 @@ async def test_a_disk_without_any_room_ends_the_start_with_its_reason(tmp_path: 
     async with running_daemon(settings):
         pass
     with pytest.raises(AppError, match="Free some space") as caught:
-        async with running_daemon(settings, FullDisk()):
+        async with running_daemon(settings, disk_opener(FullDisk())):
             pass
     assert caught.value.code is ErrorCode.EXHAUSTED
 

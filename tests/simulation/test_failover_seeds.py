@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.daemon.log.item import LogDamage
-from gpu_scheduler.daemon.log.port import Snapshot
+from gpu_scheduler.daemon.log.port import LogDamage, Snapshot
 from gpu_scheduler.protocol.changes import Entry
 from gpu_scheduler.protocol.host import HostHello
 from simulator.failover.memory_log import MemoryLog

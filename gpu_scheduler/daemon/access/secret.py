@@ -14,8 +14,8 @@ from pathlib import Path
 from corekit.aio.files import replace_file
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
-from gpu_scheduler.daemon.journal.journal import NAME as JOURNAL_NAME
-from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
+from gpu_scheduler.daemon.log.engines.file import NAME as JOURNAL_NAME
+from gpu_scheduler.daemon.log.sync_marker import NAME as MARKER_NAME
 
 NAME = "master.key"
 KEY_BYTES = 32

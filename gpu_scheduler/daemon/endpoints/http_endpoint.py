@@ -38,7 +38,7 @@ from gpu_scheduler.daemon.endpoints.http_server import Connection
 from gpu_scheduler.daemon.endpoints.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.events.hub import Hub
 from gpu_scheduler.daemon.events.subscriber import StreamLine, Subscriber
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics, standby_lines
 from gpu_scheduler.daemon.standby.follower import StandbyStatus, standby_error
 from gpu_scheduler.names import NAME_CHARS_MAX
@@ -70,7 +70,7 @@ class HttpEndpoint:
     def __init__(
         self,
         metrics: Metrics,
-        journal: SchedulerJournal,
+        journal: Journal,
         authorizer: Authorizer,
         admission: ConnectionAdmission,
     ) -> None:

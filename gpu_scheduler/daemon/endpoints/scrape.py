@@ -14,7 +14,7 @@ from typing import TypeVar
 from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import TRUSTED
 from gpu_scheduler.daemon.endpoints.calls import Calls
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import Lease
 from gpu_scheduler.protocol import ops
@@ -41,7 +41,7 @@ class Scrapes:
         self,
         calls: Calls,
         metrics: Metrics,
-        journal: SchedulerJournal,
+        journal: Journal,
         counts: CoreCounts,
         names_workloads: Callable[[], bool],
     ) -> None:

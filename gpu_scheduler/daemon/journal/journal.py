@@ -1,421 +1,364 @@
-"""The journal of ssgmd: append with one sync per group, compaction, a reserve for releases.
+"""The journal of ssgmd: groups of entries as chained lines, in a log of any engine.
 
-The lines are chained (format.py) and the last synced one is marked (sync_marker.py), so a line that
-is missing, doubled, swapped or changed is noticed at the next start.
+An entry, the effect of one event, is atomic. A group of entries is not: its actions wait for all of
+it, so nothing of it was answered when only its beginning is there, as if the group had been
+smaller. Lines are therefore cut between entries, and only an entry that is longer than an item is
+cut into pieces, which its last one commits (log/item.py). A refusal instead would end the daemon,
+again after each start, at the end of a session with thousands of leases.
 
-Space is allocated ahead (`RESERVE_BYTES`), so a full disk is noticed while there is room to write:
-`has_room` becomes False, the endpoints refuse new grants with EXHAUSTED, and releases, finishes and
-ends of leases are written into the reserve.
+A snapshot is stored while lines are appended, and only after its own line: one of a line that
+another run wins would be a state that never was. Items up to the snapshot before it are trimmed
+then, so that a standby that reads behind is not interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
 import logging
-import os
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 from corekit.aio.driver import DURABLE
-from corekit.aio.files import sync_folder
 from corekit.aio.newer import warn_ignored
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.build import BUILD
+from gpu_scheduler.daemon.journal.copies import keep_copy
+from gpu_scheduler.daemon.journal.entries import Entries
 from gpu_scheduler.daemon.journal.format import (
     Mark,
-    Scanned,
     body_of,
     encode_group,
     encode_header,
+    encode_snapshot,
 )
-from gpu_scheduler.daemon.journal.port import JournalFigures
-from gpu_scheduler.daemon.journal.reader import Entries, read_journal
-from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, write_marker
+from gpu_scheduler.daemon.journal.reader import LogLine, LogReader, with_fences
+from gpu_scheduler.daemon.log.item import RUN_LENGTH, encode_items
+from gpu_scheduler.daemon.log.port import LocalLog, Log, LogAddress
+from gpu_scheduler.daemon.log.registry import file_address, open_log
+from gpu_scheduler.daemon.log.writer import LogWriter, RetryLimits
 from gpu_scheduler.protocol.changes import Entry, Part, encode_entry, encode_parts
 
 logger = logging.getLogger(__name__)
 
-NAME = "journal"
-LOCK_NAME = "lock"
-#: Allocated behind the end at all times: some thousand releases of about 500 bytes each.
-RESERVE_BYTES = 2 * 2**20
-#: Allocated at once; one call per few thousand entries.
-CHUNK_BYTES = 4 * 2**20
-#: A journal is compacted above this size (read back in about a second) and above `COMPACT_RATIO`
-#: times its last snapshot.
-COMPACT_BYTES_MIN = 8 * 2**20
+#: `open_log`, or what a test has in its place.
+Opener = Callable[[LogAddress, float], Log]
+
+#: Without a snapshot for this long one is written, if there are as many items as make a start slow
+#: where each is a request.
+SNAPSHOT_EVERY_S = 600.0
+SNAPSHOT_ITEMS_MIN = 200
+#: A journal is compacted above `compact_bytes_min`, and above so many times its last snapshot.
 COMPACT_RATIO = 4
-#: Shortest time between two tries to allocate space on a full disk.
-FULL_RETRY_S = 1.0
-
-#: Syncs that are usually faster than this run in the event loop: a thread and back would cost more
-#: (0.3-0.9 ms on two busy cores). A slow disk never blocks the loop.
+#: Puts on the own disk that are usually faster than this run in the event loop: a thread and back
+#: would cost more (0.3-0.9 ms on two busy cores). A slow disk never blocks the loop.
 INLINE_S_MAX = 0.001
+#: Checksum, link, number and brackets of a line, and the head of an item.
+_LINE_OVERHEAD = 128
+#: A put that lasts longer stops new grants until it is done.
+STALLED_S = 1.0
 
 
-class Disk(Protocol):
-    """The operating system's calls that fail on a full or broken disk."""
+@dataclass(slots=True)
+class JournalFigures:
+    """Counters for /metrics."""
 
-    def allocate(self, fd: int, offset: int, length: int) -> None: ...
-    def write(self, fd: int, data: bytes, offset: int) -> None: ...
-    def sync(self, fd: int) -> None: ...
-    def replace(self, source: Path, target: Path) -> None: ...
-    def sync_folder(self, folder: Path) -> None: ...
-
-
-class RealDisk:
-    """The operating system's calls; each raises OSError."""
-
-    def allocate(self, fd: int, offset: int, length: int) -> None:
-        os.posix_fallocate(fd, offset, length)
-
-    def write(self, fd: int, data: bytes, offset: int) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(fd, view, offset)
-            view, offset = view[written:], offset + written
-
-    def sync(self, fd: int) -> None:
-        os.fdatasync(fd)
-
-    def replace(self, source: Path, target: Path) -> None:
-        source.replace(target)
-
-    def sync_folder(self, folder: Path) -> None:
-        sync_folder(folder)
+    engine: str  #: scheme of the log's address
+    syncs: int = 0
+    sync_s: float = 0.0  #: spent in write + sync, summed
+    entries: int = 0
+    compactions: int = 0
+    retries: int = 0  #: puts that were repeated
+    bytes: int = 0  #: written, without snapshots
 
 
-class Line(NamedTuple):
-    """One group as it is written, and its position in the chain."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalSettings:
+    """A log, and the folder for what does not belong into it."""
 
-    data: bytes
-    mark: Mark
+    address: LogAddress
+    state: Path  #: old contents are kept there before a compaction would lose parts of them
+    run: str = field(default_factory=lambda: secrets.token_hex(RUN_LENGTH // 2))
+    call_s: float = 5.0  #: the longest time of one call
+    retry: RetryLimits = field(default_factory=RetryLimits)
 
 
 class Journal:
-    """Open with `Journal.open`; give `snapshot` before the first append; `close` at the end."""
+    """Everything durable of one scheduler; `recover` it, and `close` it in the end."""
 
-    def __init__(self, folder: Path, lock_fd: int, disk: Disk) -> None:
-        self.path = folder / NAME
-        self.figures = JournalFigures()
+    def __init__(
+        self,
+        settings: JournalSettings,
+        opener: Opener = open_log,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        #: The state as parts, for compaction; to be set after recovery.
         self.snapshot: Callable[[], Iterable[Part]] | None = None
-        self.compact_bytes_min = COMPACT_BYTES_MIN
-        self._disk = disk
-        self._lock_fd = lock_fd
-        self._fd = -1
-        self._marker: SyncMarker | None = None  #: None until recovery
-        self._last = Mark(0, b"")  #: of the newest line, written or about to be
-        self._has_newer = False  #: what a compaction would lose of a newer version's entries
-        self._end = 0  #: bytes that are valid and synced
-        self._allocated = 0
+        self._opener = opener
+        self._now_s = now_s
+        self._log = self._open()
+        self._local = self._log if isinstance(self._log, LocalLog) else None
+        self.compact_bytes_min = self._log.limits.snapshot_bytes
+        # an error of the own disk ends the daemon at once: nothing else repairs it
+        retry = settings.retry if self._local is None else RetryLimits(within_s=0.0)
+        self._writer = LogWriter(self._log, self.name, retry)
+        self._figures = JournalFigures(engine=settings.address.scheme)
+        self._seq = 0  #: of the newest item, put or about to be
+        self._last = Mark(0, b"")  #: of the newest line, likewise
+        self._fences: list[int] = []
+        self._snapshot_seq = 0
         self._snapshot_bytes = 0
-        self._full = False
-        self._full_asked_s = 0.0
-        self._usual_s = 0.0  #: duration of an append, moving average
+        self._compact_after_bytes = 0  #: since the snapshot; above 0 after a failure
+        self._bytes = 0  #: since the snapshot
+        self._has_newer = False
+        self._since_s: float | None = None  #: begin of the put under way
+        self._usual_s = 0.0  #: duration of a put, moving average
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="compaction")
-        self._compacting: Future[tuple[int, int]] | None = None
-        self._tail: list[Line] = []  #: since the snapshot that is being written
+        self._compacting: Future[int | None] | None = None
+        self._compact_from = (0, 0)  #: item of the snapshot being written, and bytes before it
+        self._snapshot_s = now_s()  #: of the newest snapshot, or of the beginning
 
     @classmethod
-    def open(cls, folder: Path, disk: Disk | None = None) -> tuple[Journal, tuple[Entry, ...]]:
-        """`locked` and `recover` in one: the journal and its entries."""
-        journal = cls.locked(folder, disk)
-        try:
-            return journal, journal.recover()
-        except BaseException:
-            journal.close()
-            raise
+    def in_folder(cls, folder: Path, opener: Opener = open_log) -> Journal:
+        """The journal in a state folder, which its caller has locked."""
+        return cls(JournalSettings(address=file_address(folder), state=folder), opener)
 
-    @classmethod
-    def locked(cls, folder: Path, disk: Disk | None = None) -> Journal:
-        """The journal of a folder, not read yet; call `recover` next, and `close` in the end.
-
-        Raises CONFLICT when another ssgmd has the folder.
-        """
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return cls(folder, lock_folder(folder), disk or RealDisk())
+    def _open(self) -> Log:
+        return self._opener(self.settings.address, self.settings.call_s)
 
     @property
     def name(self) -> str:
-        return str(self.path)
+        """Path or address, for messages; without credentials."""
+        return self.settings.address.text
 
     @property
-    def remedy(self) -> str:
-        return remedy_of(self.path)
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written; callable before recovery."""
+        log = self._log
+        found = next(log.read(1), None) is not None or log.newest_snapshot_seq() > 0
+        return not found and log.last_seq(0) == 0
+
+    @property
+    def figures(self) -> JournalFigures:
+        written = self._writer.figures
+        self._figures.retries, self._figures.bytes = written.retries, written.bytes
+        return self._figures
 
     @property
     def size(self) -> int:
-        """Bytes in use."""
-        return self._end
+        """Bytes that a recovery would read."""
+        return self._snapshot_bytes + self._bytes
 
     @property
     def has_room(self) -> bool:
-        """False while the reserve cannot be allocated: grants must be refused."""
-        if self._full and time.monotonic() - self._full_asked_s > FULL_RETRY_S:
-            self._reserve(0)
-        return not self._full
-
-    def append(self, changes: Sequence[Entry]) -> Awaitable[None]:
-        """`corekit.aio.driver.Journal`. Raises EXHAUSTED when even the reserve is used up,
-        INTERNAL when the disk fails."""
-        self.figures.entries += len(changes)
-        body = body_of([encode_entry(entry) for entry in changes])
-        line = Line(*encode_group(body, self._last))
-        self._last = line.mark
-        if self._compacting is not None:
-            self._tail.append(line)
-            if self._compacting.done():
-                return self._in_thread(self._switch, self._compacting)
-        elif self.snapshot is not None and self._end > self._compact_above():
-            parts = self.snapshot()  # holds `changes`: they are applied already
-            self._compacting = self._compactor.submit(self._write_snapshot, parts, line.mark)
-        if self._usual_s < INLINE_S_MAX:
-            self._append(line)
-            return DURABLE
-        return self._in_thread(self._append, line)
-
-    async def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
-
-    def close(self) -> None:
-        """Wait for the last sync, free the space allocated ahead, unlock the folder."""
-        self._thread.shutdown(wait=True)
-        self._compactor.shutdown(wait=True)
-        if self._compacting is not None and self._compacting.exception() is None:
-            os.close(self._compacting.result()[0])
-            self._new.unlink(missing_ok=True)
-        if self._fd >= 0:
-            if self._allocated > self._end:  # False for a journal that could not be recovered
-                os.ftruncate(self._fd, self._end)
-            os.close(self._fd)
-            self._fd = -1
-        if self._marker is not None:
-            self._marker.close()
-            self._marker = None
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        """False while it cannot be written: grants must be refused."""
+        if self._local is not None:
+            return self._local.has_room
+        since_s = self._since_s
+        return since_s is None or self._now_s() - since_s < STALLED_S
 
     # --- recovery
 
     def recover(self) -> tuple[Entry, ...]:
-        """Read all entries, in order, and drop a torn tail. Callable from any thread.
+        """Read all entries, in order, and prepare to append. Callable from any thread.
 
-        Raises INTERNAL when the journal is damaged or only
-        another version can read it, EXHAUSTED when the disk has no room to start.
+        Raises INTERNAL when it is damaged or only another version can read it.
         """
-        scanned = read_journal(self.path)
-        decoder = Entries(self.name, scanned.wrote)
-        entries = decoder.all_of(scanned.groups)
-        self._has_newer = decoder.compaction_loses
-        warn_ignored(logger, decoder.ignored)
-        if scanned.torn:
-            text = "%d bytes of a torn last entry are dropped; it was never answered"
-            logger.warning(text, scanned.torn, extra={"event": "torn_tail"})
-        try:
-            self._begin(scanned)
-        except OSError as error:
-            raise _unwritten(self.path, error) from error
+        reader = self.reader()
+        entries = self.continue_behind(reader, self._writer.repeated(reader.begin))
+        torn = 0 if self._local is None else self._local.torn_bytes
+        for count, what in ((reader.dropped, "pieces"), (torn, "bytes")):
+            if count:
+                text = "%d %s of a torn last entry are dropped; it was never answered"
+                logger.warning(text, count, what, extra={"event": "torn_tail"})
         return entries
 
-    def _begin(self, scanned: Scanned) -> None:
-        """Open for writing behind the last whole line; a new journal gets a first one."""
-        if scanned.version == 0:
+    def reader(self) -> LogReader:
+        """A position before the log's beginning; to be used until `continue_behind` only."""
+        return LogReader(self._log, self.name)
+
+    def continue_behind(
+        self, reader: LogReader, lines: Sequence[LogLine], decoder: Entries | None = None
+    ) -> tuple[Entry, ...]:
+        """Prepare to append behind a position, and decode what was read up to there.
+
+        A standby applies lines as they come; it passes none, and its decoder. The first append
+        begins the take-over: it fails with LogSuperseded when another run was faster. Raises
+        LogDamage when items are missing before others: an append would hide those.
+        """
+        self._writer.repeated(reader.confirm_end)
+        decoder = decoder or Entries(self.name, reader.wrote)
+        entries = decoder.all_of(line.group for line in lines)
+        self._has_newer = decoder.compaction_loses
+        warn_ignored(logger, decoder.ignored)
+        self._seq, self._fences = reader.seq, [*reader.fences, reader.seq + 1]
+        self._snapshot_seq, self._snapshot_bytes = reader.snapshot_seq, reader.snapshot_bytes
+        self._bytes = reader.bytes
+        if reader.last is None:
             header, self._last = encode_header(BUILD)
-            # before the journal: one without a marker is damaged
-            write_marker(self.path.parent, self._last)
-        elif scanned.last is not None:
-            self._last = scanned.last
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._marker = SyncMarker.open(self.path.parent)
-        os.ftruncate(self._fd, scanned.end)
-        self._end = self._allocated = scanned.end
-        if scanned.version == 0:
-            self._append(Line(header, self._last))
+            self._put_all(self._items([header]))
         else:
-            self._marker.write(self._last)  # the last line may be whole, but not marked yet
+            self._last = reader.last
+        return entries
 
-    # --- the journal's thread
+    # --- appending
 
-    def _append(self, line: Line) -> None:
-        started_s = time.monotonic()
-        self._reserve(len(line.data))
+    def append(self, changes: Sequence[Entry]) -> Awaitable[None]:
+        """`corekit.aio.driver.Journal`; its error ends the daemon.
+
+        Raises LogSuperseded when another run continues the log; the log's last error otherwise.
+        Without changes a line without entries is put: a sign of life.
+        """
+        self._figures.entries += len(changes)
+        lines = self._lines([encode_entry(entry) for entry in changes])
+        items = self._items(lines)
+        self._bytes += sum(map(len, lines))
+        is_compacting = self._compacting is not None  # then a put may wait for the new file
+        is_due = self._is_compaction_due()
+        if self._is_prompt and not is_compacting and not is_due:
+            self._put_all(items)
+            return DURABLE
+        written = self._thread.submit(self._put_all, items)
+        if is_due:
+            assert self.snapshot is not None, "it is due only then"
+            self._compact_from = (self._seq, self._bytes)
+            arguments = (self.snapshot(), self._last, self._seq, list(self._fences), written)
+            self._compacting = self._compactor.submit(self._compact, *arguments)
+        return self._durable(written)
+
+    @property
+    def _is_prompt(self) -> bool:
+        return self._local is not None and self._usual_s < INLINE_S_MAX
+
+    async def _durable(self, written: Future[None]) -> None:
+        if self._local is not None:  # a slow disk is waited for
+            await asyncio.wrap_future(written)
+            return
+        limit_s = self.settings.retry.within_s + 2 * self.settings.call_s
         try:
-            self._disk.write(self._fd, line.data, self._end)
-            self._disk.sync(self._fd)
-            self._mark_synced(line.mark)
-        except OSError as error:
-            raise _unwritten(self.path, error) from error
-        self._end += len(line.data)
-        took_s = time.monotonic() - started_s
+            async with asyncio.timeout(limit_s):
+                await asyncio.shield(asyncio.wrap_future(written))
+        except TimeoutError:
+            self._log.interrupt()
+            text = f"{self.name} has not answered for {limit_s:g} s; nothing more can be granted"
+            raise AppError(ErrorCode.TIMEOUT, text) from None
+
+    def _lines(self, entries: Sequence[bytes]) -> list[bytes]:
+        """Chained lines, each of as many entries as fit into an item; one at least."""
+        most = self._log.limits.item_bytes_max - _LINE_OVERHEAD
+        lines: list[bytes] = []
+        begin = length = 0
+        for number, entry in enumerate(entries):
+            if length and length + len(entry) > most:
+                lines.append(self._line(entries[begin:number]))
+                begin, length = number, 0
+            length += len(entry) + 1
+        lines.append(self._line(entries[begin:]))
+        return lines
+
+    def _line(self, entries: Sequence[bytes]) -> bytes:
+        line, self._last = encode_group(body_of(entries), self._last)
+        return line
+
+    def _items(self, lines: Sequence[bytes]) -> list[tuple[int, bytes]]:
+        items: list[tuple[int, bytes]] = []
+        for line in lines:
+            for item in encode_items(line, self.settings.run, self._log.limits.item_bytes_max):
+                self._seq += 1
+                items.append((self._seq, item))
+        return items
+
+    def _put_all(self, items: Sequence[tuple[int, bytes]]) -> None:
+        started_s = self._since_s = self._now_s()
+        try:
+            for seq, item in items:
+                self._writer.put(seq, item)
+        finally:
+            self._since_s = None
+        took_s = self._now_s() - started_s
         self._usual_s += (took_s - self._usual_s) * 0.1
-        self.figures.syncs += 1
-        self.figures.sync_s += took_s
-        self.figures.bytes += len(line.data)
-
-    def _mark_synced(self, mark: Mark) -> None:
-        """Mark a synced line before it is answered; the marker itself is synced later."""
-        assert self._marker is not None, "recovered"
-        self._marker.write(mark)
-        self.upkeep()
-
-    def upkeep(self) -> None:
-        """Sync a marker that was written a while ago; to be called about once a second."""
-        if self._marker is not None and self._marker.is_due:
-            self._thread.submit(self._marker.sync)
-
-    def _reserve(self, length: int) -> None:
-        wanted = self._end + length + RESERVE_BYTES
-        if wanted <= self._allocated:
-            self._full = False
-            return
-        if self._full and time.monotonic() - self._full_asked_s <= FULL_RETRY_S:
-            return
-        self._full_asked_s = time.monotonic()
-        grown = max(wanted, self._allocated + CHUNK_BYTES)
-        try:
-            self._disk.allocate(self._fd, self._allocated, grown - self._allocated)
-        except OSError as error:
-            if not self._full:
-                text = "no room for the journal: %s; grants are refused. %s"
-                logger.error(text, error.strerror, _remedy(error), extra={"event": "no_room"})
-            self._full = True
-            return
-        self._allocated, self._full = grown, False
+        self._figures.syncs += 1
+        self._figures.sync_s += took_s
 
     # --- compaction
 
-    @property
-    def _new(self) -> Path:
-        return self.path.with_suffix(".new")
+    def _is_compaction_due(self) -> bool:
+        if self._compacting is not None:
+            if not self._compacting.done():
+                return False
+            self._settle(self._compacting)
+        items = self._seq - self._snapshot_seq
+        bytes_max = max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
+        is_remote = self._local is None
+        is_old = is_remote and self._now_s() - self._snapshot_s > SNAPSHOT_EVERY_S
+        is_due = (
+            self._bytes > bytes_max
+            or items > self._log.limits.snapshot_after
+            # never more bytes of snapshots than of lines
+            or (is_old and items > SNAPSHOT_ITEMS_MIN and self._bytes > self._snapshot_bytes)
+        )
+        return self.snapshot is not None and is_due and self._bytes > self._compact_after_bytes
 
-    def _compact_above(self) -> int:
-        return max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
-
-    def _write_snapshot(self, parts: Iterable[Part], replaced: Mark) -> tuple[int, int]:
-        """Write the snapshot that replaces all lines up to one; its descriptor and length.
-
-        Runs in a thread of its own while lines are appended.
-        """
-        header, before = encode_header(BUILD, replaced)
-        snapshot, _ = encode_group(body_of([encode_parts(parts)]), before)
-        lines = header + snapshot
-        fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            self._disk.write(fd, lines, 0)
-            self._disk.sync(fd)
-        except OSError:
-            os.close(fd)
-            self._new.unlink(missing_ok=True)
-            raise
-        return fd, len(lines)
-
-    def _switch(self, written: Future[tuple[int, int]]) -> None:
-        """Append the lines since the snapshot to the new file and rename it to the journal.
-
-        The newest line is in neither file yet; when this fails it is appended to the old journal.
-        """
-        tail, self._tail, self._compacting = self._tail, [], None
-        lines = b"".join(line.data for line in tail)
-        try:
-            fd, length = written.result()
-        except OSError as error:
-            self._stay(error, tail[-1])
+    def _settle(self, compacting: Future[int | None]) -> None:
+        """Note a compaction that has ended."""
+        self._compacting = None
+        length = compacting.result()
+        if length is None:  # the next try comes after as much again as a chunk of the file
+            self._compact_after_bytes = self._bytes + self._log.limits.snapshot_bytes // 2
             return
+        self._snapshot_seq, before = self._compact_from
+        self._snapshot_bytes, self._bytes = length, self._bytes - before
+        self._compact_after_bytes = 0
+        self._snapshot_s = self._now_s()
+        self._figures.compactions += 1
+
+    def _compact(
+        self,
+        parts: Iterable[Part],
+        mark: Mark,
+        seq: int,
+        fences: list[int],
+        written: Future[None],
+    ) -> int | None:
+        """Store the snapshot of a line, and trim what precedes the one before; its length."""
+        if written.exception() is not None:  # it ends the daemon
+            return None
+        data = with_fences(fences, encode_snapshot([encode_parts(parts)], mark))
         try:
-            self._disk.write(fd, lines, length)
-            self._disk.sync(fd)
-            self._keep_newer()
-            self._disk.replace(self._new, self.path)
-        except OSError as error:
-            os.close(fd)
-            self._new.unlink(missing_ok=True)
-            self._stay(error, tail[-1])
+            log = self._open()
+            try:
+                self._keep_newer(log)
+                log.put_snapshot(seq, data)
+                log.trim(self._snapshot_seq, fences)
+            finally:
+                log.close()
+        except (AppError, OSError) as error:
+            why = error.message if isinstance(error, AppError) else error.strerror
+            logger.error("the journal was not compacted: %s", why, extra={"event": "no_snapshot"})
+            return None
+        return len(data)
+
+    def _keep_newer(self, log: Log) -> None:
+        """Keep the contents where a newer version finds what this one cannot carry on."""
+        if not self._has_newer:
             return
-        self._disk.sync_folder(self.path.parent)  # a failure ends the daemon
-        self._mark_synced(tail[-1].mark)
-        os.close(self._fd)
-        self._fd, self._end, self._snapshot_bytes = fd, length + len(lines), length
-        self._allocated = self._end
-        self.figures.compactions += 1
-        self._reserve(0)
+        kept = keep_copy(log, self.settings.state, "newer")
+        self._has_newer = False
+        text = "the journal that a newer version wrote is kept as %s"
+        logger.warning(text, kept, extra={"event": "newer_version"})
 
-    def _keep_newer(self) -> None:
-        """Keep the old file where a newer version finds in it what this one cannot carry on."""
-        if self._has_newer:
-            kept = free_name(self.path, "newer")
-            os.link(self.path, kept)
-            self._has_newer = False
-            text = "the journal that a newer version wrote is kept as %s"
-            logger.warning(text, kept, extra={"event": "newer_version"})
+    def upkeep(self) -> None:
+        """Housekeeping, to be called about once a second."""
+        if self._local is not None:
+            self._thread.submit(self._local.upkeep)
 
-    def _stay(self, error: OSError, line: Line) -> None:
-        logger.error("the journal was not compacted: %s", error.strerror)
-        # next try after the journal has grown by a chunk
-        self._snapshot_bytes = (self._end + CHUNK_BYTES) // COMPACT_RATIO
-        self._append(line)
-
-
-#: Errors that free space remedies.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def _unwritten(path: Path, error: OSError) -> AppError:
-    """The error that ends the daemon: its next run recovers what is durable."""
-    code = ErrorCode.EXHAUSTED if error.errno in _FULL else ErrorCode.INTERNAL
-    text = f"the journal {path} cannot be written: {error.strerror or error}. {_remedy(error)}"
-    return AppError(code, text)
-
-
-def _remedy(error: OSError) -> str:
-    """The advice to an operator about an error of the disk."""
-    match error.errno:
-        case errno.ENOSPC:
-            return "Free some space on its disk"
-        case errno.EDQUOT:
-            return "Free some space, or raise the quota of ssgmd's user"
-        case errno.EFBIG:
-            return "Raise the limit on the size of ssgmd's files (ulimit -f)"
-        case errno.EROFS:
-            return "Its file system is read-only: see the kernel's log, and remount it"
-        case errno.EIO:
-            return "Its disk fails: see the kernel's log, and move the state folder"
-        case _:
-            return "See the kernel's log, and check the disk of the state folder"
-
-
-def remedy_of(path: Path) -> str:
-    """The command that repairs a journal file."""
-    return f"ssgmd --state {path.parent} journal repair"
-
-
-def log_remedy_of(address: str) -> str:
-    """The command that repairs a journal in a log."""
-    return f"ssgmd --log '{address}' journal repair"
-
-
-def free_name(path: Path, word: str) -> Path:
-    """The first unused name beside the journal: `journal.WORD-1`, …"""
-    number = 1
-    while (kept := path.with_name(f"{path.name}.{word}-{number}")).exists():
-        number += 1
-    return kept
-
-
-def lock_folder(folder: Path) -> int:
-    """Lock a state folder until the descriptor is closed. Raises CONFLICT while a daemon runs."""
-    path = folder / LOCK_NAME
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        text = f"another ssgmd runs on {folder}; stop it, or give this one another --state"
-        raise AppError(ErrorCode.CONFLICT, text) from None
-    return fd
+    def close(self) -> None:
+        """Wait for the last append; idempotent."""
+        self._thread.shutdown(wait=True)
+        self._compactor.shutdown(wait=True)
+        self._log.close()

@@ -1,24 +1,27 @@
-"""Check and repair of a damaged journal, by an operator.
+"""Check and repair of a damaged journal, by an operator; the same in every engine.
 
-A torn tail is not damage: the daemon drops it, nothing in it was ever answered. A synced line that
-is missing, does not check or does not follow from those before it is damage: nothing may be granted
-on a guess, so the daemon refuses to start. `repair` keeps everything before the damage, ends the
+A torn tail is not damage: the daemon drops it, nothing in it was ever answered. An item that is
+missing, does not check or does not follow from those before it is damage: nothing may be granted on
+a guess, so the daemon refuses to start. `repair` keeps everything before the damage, ends the
 leases that live there (their later history is lost), and sets epoch and fence above all that was
 lost, so that no host accepts an older state and no fence is given twice.
+
+A check only reads. A repair first claims the number behind the last item there is: a daemon that
+still writes loses its next number by that. Then it stores a snapshot of what is sound, and of its
+own changes, in the place of everything up to there; what was there is kept in the state folder.
 
 Entries of a newer version are not damage either, and `repair` leaves such a journal unchanged.
 """
 
 from __future__ import annotations
 
-import os
 import re
+import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from corekit.aio.files import sync_folder, write_new
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId, SessionId
@@ -26,23 +29,19 @@ from corekit.values import Value, replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.build import BUILD
+from gpu_scheduler.daemon.journal.copies import items_from, keep_copy
+from gpu_scheduler.daemon.journal.entries import Entries
 from gpu_scheduler.daemon.journal.format import (
-    JournalDamage,
-    Scanned,
-    body_of,
+    Mark,
+    encode_group,
+    encode_header,
+    encode_snapshot,
     no_journal,
-    whole_lines,
+    split_group,
 )
-from gpu_scheduler.daemon.journal.journal import (
-    NAME,
-    free_name,
-    lock_folder,
-    log_remedy_of,
-    remedy_of,
-)
-from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
-from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
-from gpu_scheduler.daemon.journal.sync_marker import write_marker
+from gpu_scheduler.daemon.journal.reader import LogLine, LogReader, with_fences
+from gpu_scheduler.daemon.log.item import RUN_LENGTH, decode_item, encode_items
+from gpu_scheduler.daemon.log.port import LocalLog, Log, LogDamage, remedy_of
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.changes import Entry, EpochStarted, encode_entry
@@ -68,11 +67,10 @@ class Checked(Value):
     leases: int  #: live after them
     records: int  #: job records after them
     torn_bytes: int  #: of a last entry that was never answered; dropped at the next start
-    items: int | None = None  #: items behind the newest snapshot of a log; None: a file
+    items: int  #: behind the newest snapshot
     damage: str | None = None
     damaged_bytes: int = 0  #: from the damage to the end
-    lost_lines: int | None = 0  #: synced lines from the damage on; None = unknown
-    whole_after: int = 0  #: of them, lines that check but do not follow from the undamaged ones
+    lost_lines: int | None = 0  #: items from the damage on; None = unknown
     named_there: tuple[str, ...] = ()  #: readable names of leases and jobs in the damaged part
     live: tuple[str, ...] = ()  #: leases live before the damage; `repair` ends them
     ignored: tuple[str, ...] = ()  #: keys and changes of a newer version
@@ -80,8 +78,7 @@ class Checked(Value):
 
     @property
     def remedy(self) -> str:
-        in_log = "://" in self.journal
-        return log_remedy_of(self.journal) if in_log else remedy_of(Path(self.journal))
+        return remedy_of(self.journal)
 
     @property
     def sentence(self) -> str:
@@ -104,65 +101,65 @@ class Checked(Value):
         if self.lost_lines is None:
             return "the number of entries missing behind them is unknown"
         lost = f"{self.lost_lines} synced groups of entries are lost"
-        if self.whole_after:
-            lost += f", {self.whole_after} of them whole, but not the ones before"
         return f"{lost} (in them: {', '.join(self.named_there)})" if self.named_there else lost
 
 
 @dataclass(slots=True)
-class Read:
+class _Read:
     """A journal, read up to the damage."""
 
     checked: Checked
     machine: SchedulerMachine
-    sound: tuple[bytes, ...]  #: its groups
-    lost_bytes: int
-    lost_lines: int | None
+    entries: list[bytes]  #: JSON texts of the sound ones
+    damage: LogDamage | None
+    fences: list[int]  #: first items of all runs, also behind the damage
+    end: int  #: the last item there is
 
 
-def check(folder: Path) -> Checked:
-    """Read the whole journal without changing it.
+def check(log: Log, where: str) -> Checked:
+    """Read a whole journal. Raises NOT_FOUND without one, INVALID for another version's."""
+    return _read(log, where).checked
 
-    Raises NOT_FOUND without a journal, CONFLICT while a daemon runs on it, INVALID for another
-    version's.
+
+def repair(log: Log, where: str, state: Path) -> Checked:
+    """Keep everything before the damage, and a copy in the state folder. A sound one is unchanged.
+
+    Raises as `check`; CONFLICT when a daemon appended meanwhile, EXHAUSTED without room.
     """
-    fd = lock_folder(_existing(folder).parent)
+    read = _read(log, where)
+    if read.damage is None:
+        return read.checked
     try:
-        return _read(folder / NAME).checked
-    finally:
-        os.close(fd)
-
-
-def repair(folder: Path) -> Checked:
-    """Keep everything before the damage, and the old file. An undamaged journal is unchanged.
-
-    Raises as `check`; EXHAUSTED when the new file cannot be written.
-    """
-    path = _existing(folder)
-    fd = lock_folder(folder)
-    try:
-        read = _read(path)
-        if read.checked.damage is None:
-            return read.checked
-        kept = _replace(path, [*read.sound, *continuation(read)])
-        return replace(read.checked, kept_as=kept)
+        kept = keep_copy(log, state, "damaged", read.damage.lost)
     except OSError as error:
-        text = f"the repaired journal cannot be written beside {path}: {error.strerror}"
+        text = f"the items cannot be copied to {state}: {error.strerror}; give another --state"
         raise AppError(ErrorCode.EXHAUSTED, text) from None
-    finally:
-        os.close(fd)
+    seq = read.end + 1
+    line, mark = encode_group(b"[]", Mark(0, encode_header(BUILD)[1].crc))
+    claim(log, where, seq, line, "stop it, then repair again")
+    texts = [*read.entries, *map(encode_entry, _continuation(read))]
+    log.put_snapshot(seq, with_fences([*read.fences, seq], encode_snapshot(texts, mark)))
+    return replace(read.checked, kept_as=str(kept))
 
 
-def apply_all(machine: SchedulerMachine, entries: Iterable[Entry], name: str, remedy: str) -> None:
-    """Replay a journal; `remedy` is the command that repairs it.
+def claim(log: Log, where: str, seq: int, line: bytes, advice: str) -> None:
+    """Put a line of one item, so that a daemon that writes there ends. Raises CONFLICT."""
+    run = secrets.token_hex(RUN_LENGTH // 2)
+    (item,) = encode_items(line, run, log.limits.item_bytes_max)
+    if not log.put_if_absent(seq, item):
+        raise AppError(ErrorCode.CONFLICT, f"a daemon appends to {where}: {advice}")
+
+
+def apply_all(machine: SchedulerMachine, entries: Iterable[Entry], where: str) -> None:
+    """Replay a journal.
 
     Raises INTERNAL for an entry that contradicts those before it.
     """
     for number, entry in enumerate(entries, 1):
         why = misfit_of(machine, entry)
         if why is not None:
-            text = f"{name} is damaged: entry {number} does not follow from those before it "
-            text += f"({why}); run: {remedy}"
+            text = f"{where} is damaged: entry {number} does not follow from those before it "
+            text += f"({why}); run: {remedy_of(where)}"
             raise AppError(ErrorCode.INTERNAL, text)
 
 
@@ -174,96 +171,107 @@ def misfit_of(machine: SchedulerMachine, entry: Entry) -> str | None:
     return None
 
 
-def _existing(folder: Path) -> Path:
-    path = folder / NAME
-    if not path.exists() and not path.with_name(MARKER_NAME).exists():
-        raise no_journal(folder)
-    return path
-
-
-def _read(path: Path) -> Read:
+def _read(log: Log, where: str) -> _Read:
     """Raises INVALID, INTERNAL for another version's."""
-    data = path.read_bytes() if path.exists() else b""
-    synced: int | None = 0
-    damage: str | None = None
+    reader, machine, decoder = LogReader(log, where), empty_machine(), Entries(where, "")
+    sound: list[LogLine] = []
+    count, damage = 0, None
     try:
-        scanned = read_journal(path)
-    except JournalDamage as found:
-        scanned, synced = found.sound, found.synced
-        damage = f"{found.why} (byte {scanned.end})"
-    machine, decoder = empty_machine(), Entries(str(path), scanned.wrote)
-    entries, sound, end = 0, len(scanned.groups), scanned.end
-    for number, group in enumerate(scanned.groups):
-        parsed = decoder.of(group)
-        why = next((w for entry in parsed if (w := misfit_of(machine, entry))), None)
-        if why is not None:
-            sound, end = number, scanned.lines[number]
-            damage = f"the line at byte {end} does not follow from those before it ({why})"
-            machine = replayed(scanned.groups[:number], str(path))  # half a line may not count
-            break
-        entries += len(parsed)
-    lost = data[end:].rstrip(b"\0") if damage else b""
-    lines = _lost_lines(scanned, sound, synced, lost) if damage else 0
+        for line in reader.lines():
+            decoder.build = decoder.build or reader.wrote
+            parsed = decoder.of(line.group)
+            why = next((w for entry in parsed if (w := misfit_of(machine, entry))), None)
+            if why is not None:
+                machine = _replayed(sound, where)  # half a line may not count
+                text = f"its line does not follow from those before it ({why})"
+                raise LogDamage(where, line.seq, text)
+            sound.append(line)
+            count += len(parsed)
+    except LogDamage as error:
+        damage = error
+    if damage is None and reader.seq == 0:
+        raise no_journal(where)
+    state = machine.state
     checked = Checked(
-        journal=str(path),
-        entries=entries,
-        leases=len(machine.state.leases),
-        records=len(machine.state.records),
-        torn_bytes=0 if damage else scanned.torn,
-        damage=damage,
-        damaged_bytes=len(lost),
-        named_there=names_in(lost),
-        lost_lines=lines,
-        whole_after=len(whole_lines(lost)),
-        live=tuple(machine.state.leases)[:NAMES_MAX],
-        ignored=(*decoder.ignored, *machine.state.ignored),
+        journal=where,
+        entries=count,
+        leases=len(state.leases),
+        records=len(state.records),
+        torn_bytes=log.torn_bytes if isinstance(log, LocalLog) else 0,
+        items=reader.seq - reader.snapshot_seq,
+        live=tuple(state.leases)[:NAMES_MAX],
+        ignored=(*decoder.ignored, *state.ignored),
     )
-    return Read(checked, machine, scanned.groups[:sound], len(lost), lines)
+    texts = [bytes(text) for line in sound for text in split_group(line.group)]
+    read = _Read(checked, machine, texts, damage, reader.fences, reader.seq)
+    if damage is not None:
+        # a snapshot stands for any number of lines, and a file may have lost it
+        is_from_one = log.newest_snapshot_seq() == 0 and damage.lost is None
+        _judge(read, damage, log, is_counted=damage.is_counted and (bool(sound) or is_from_one))
+    return read
 
 
-def _lost_lines(scanned: Scanned, sound: int, synced: int | None, lost: bytes) -> int | None:
-    """Number of synced lines that are not among the undamaged ones; None = unknown."""
-    if synced is None:
-        return None
-    last = sound  # without the first line nothing is sound: a snapshot stands for all before it
-    if sound and scanned.last is not None:
-        last = scanned.last.number - (len(scanned.groups) - sound)
-    newest = max(synced, *whole_lines(lost), last)
-    return max(newest - last, lost.count(b"\n"))
+def _judge(read: _Read, damage: LogDamage, log: Log, *, is_counted: bool) -> None:
+    """Note what is lost from the damage on."""
+    items = [] if damage.lost is not None else list(items_from(log, damage.seq))
+    lost = b"".join(data for _, data in items) if damage.lost is None else damage.lost
+    read.end = max(log.last_seq(0), damage.seq)
+    read.fences = [*read.fences, *_first_items(items)]
+    lines = read.end - damage.seq + 1 if damage.lost is not None else max(len(items), 1)
+    read.checked = replace(
+        read.checked,
+        torn_bytes=0,
+        damage=f"{damage.why} (item {damage.seq})",
+        damaged_bytes=len(lost),
+        lost_lines=lines if is_counted else None,
+        named_there=_names_in(lost),
+    )
+
+
+def _first_items(items: list[tuple[int, bytes]]) -> list[int]:
+    """First items of the runs among them; one that cannot be read counts as a run."""
+    first: list[int] = []
+    run: str | None = None
+    for seq, data in items:
+        item = decode_item(data)
+        if item is None or item.run != run:
+            first.append(seq)
+        run = None if item is None else item.run
+    return first
 
 
 def empty_machine() -> SchedulerMachine:
     return SchedulerMachine(Budget(), IdSource("repair"))
 
 
-def replayed(groups: Iterable[bytes], name: str) -> SchedulerMachine:
+def _replayed(lines: Iterable[LogLine], where: str) -> SchedulerMachine:
     machine = empty_machine()
-    for entry in Entries(name, "").all_of(groups):
+    for entry in Entries(where, "").all_of(line.group for line in lines):
         machine.apply(entry)
     return machine
 
 
-def names_in(lost: bytes) -> tuple[str, ...]:
+def _names_in(lost: bytes) -> tuple[str, ...]:
     names = dict.fromkeys(_LEASE_OR_JOB.findall(lost))
     return tuple(name.decode(errors="replace") for name in list(names)[:NAMES_MAX])
 
 
-def continuation(read: Read) -> Iterable[bytes]:
-    """Groups to append: epoch and fence above all that was lost, then the ends of live leases."""
-    machine = read.machine
-    lines = UNKNOWN_LINES if read.lost_lines is None else read.lost_lines
-    parts = UNKNOWN_LINES if read.lost_lines is None else read.lost_lines * LINE_PARTS_MAX
-    epoch = machine.state.epoch + max(lines, read.lost_bytes // EPOCH_BYTES_MIN) + 1
-    position = machine.state.position + max(parts, read.lost_bytes) + 1
+def _continuation(read: _Read) -> Iterable[Entry]:
+    """Entries to append: epoch and fence above all that was lost, then the ends of live leases."""
+    machine, checked = read.machine, read.checked
+    is_known = checked.lost_lines is not None
+    lines = checked.lost_lines if checked.lost_lines is not None else UNKNOWN_LINES
+    parts = lines * LINE_PARTS_MAX if is_known else UNKNOWN_LINES
+    epoch = machine.state.epoch + max(lines, checked.damaged_bytes // EPOCH_BYTES_MIN) + 1
+    position = machine.state.position + max(parts, checked.damaged_bytes) + 1
     jump = Entry(parts=(EpochStarted(epoch=epoch, position=position, build=BUILD),))
     machine.apply(jump)
-    yield _group(jump)
+    yield jump
     wall_s = time.time()
     happened: list[on.Event] = [on.EpochBegan(run="", build=BUILD, at_s=0.0, wall_s=wall_s)]
     happened += [_revoked(lease, wall_s) for lease in machine.state.leases]
     for event in happened:
-        for entry in machine.handle(event).changes:
-            yield _group(entry)
+        yield from machine.handle(event).changes
 
 
 def _revoked(lease: LeaseId, wall_s: float) -> on.Event:
@@ -275,21 +283,3 @@ def _revoked(lease: LeaseId, wall_s: float) -> on.Event:
         at_s=0.0,
         wall_s=wall_s,
     )
-
-
-def _group(entry: Entry) -> bytes:
-    return body_of([encode_entry(entry)])
-
-
-def _replace(path: Path, groups: Iterable[bytes]) -> str:
-    """Write a new journal of these groups in the place of the old one, which is kept; its path."""
-    data, mark = rewritten(groups)
-    new = path.with_suffix(".new")
-    write_new(new, data)
-    kept = free_name(path, "damaged")
-    if path.exists():
-        os.link(path, kept)  # both names stand for the old one until the next line but one
-    write_marker(path.parent, mark)
-    new.replace(path)
-    sync_folder(path.parent)
-    return str(kept)

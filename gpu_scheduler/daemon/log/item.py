@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.daemon.log.port import LogDamage
 
 #: Characters of a run's id.
 RUN_LENGTH = 16
@@ -28,19 +28,11 @@ class Item(NamedTuple):
     body: bytes
 
 
-class LogDamage(AppError):
-    """A log that cannot be trusted from some item on."""
-
-    def __init__(self, where: str, seq: int, why: str) -> None:
-        text = f"{where} is damaged at item {seq}: {why}. Copy the log, then keep what is sound: "
-        super().__init__(ErrorCode.INTERNAL, text + "ssgmd journal repair", seq=seq)
-        self.seq = seq
-        self.why = why
-
-
 def encode_items(line: bytes, run: str, item_bytes_max: int) -> list[bytes]:
     """The items of one line."""
     step = item_bytes_max - _HEAD_BYTES_MAX
+    if len(line) <= step:
+        return [b"%s 0 %s" % (run.encode(), line)]
     starts = range(0, len(line), step)
     return [
         b"%s %d %s" % (run.encode(), len(starts) - 1 - number, line[start : start + step])

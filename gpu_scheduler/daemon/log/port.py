@@ -22,7 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from corekit.errors import AppError, ErrorCode
+
+#: Scheme of a journal in the state folder.
+FILE = "file"
 
 
 class Snapshot(NamedTuple):
@@ -41,6 +47,26 @@ class LogLimits:
     snapshot_bytes: int = 8 * 2**20  #: bytes after which it does; read back in about a second
 
 
+class LogDamage(AppError):
+    """A log that cannot be trusted from some item on: what is wrong, and the way out."""
+
+    def __init__(
+        self, where: str, seq: int, why: str, *, lost: bytes | None = None, is_counted: bool = True
+    ) -> None:
+        text = f"{where} is damaged at item {seq}: {why}. Restore it from a copy, or keep what is "
+        super().__init__(ErrorCode.INTERNAL, f"{text}sound: {remedy_of(where)}", seq=seq)
+        self.seq = seq
+        self.why = why
+        self.lost = lost  #: what is stored there instead; None: what items there are
+        self.is_counted = is_counted  #: whether `Log.last_seq` is known to be the last one
+
+
+def remedy_of(where: str) -> str:
+    """The command that repairs a journal: of the path of a file, or of an address."""
+    place = f"--log '{where}'" if "://" in where else f"--state {Path(where).parent}"
+    return f"ssgmd {place} journal repair"
+
+
 @runtime_checkable
 class Log(Protocol):
     """One open log. Numbers begin with 1."""
@@ -49,11 +75,17 @@ class Log(Protocol):
     def limits(self) -> LogLimits: ...
 
     def put_if_absent(self, seq: int, data: bytes) -> bool:
-        """Store an item durably; False when the number is taken, whatever it holds."""
+        """Store an item durably; False when the number is taken, whatever it holds.
+
+        Numbers up to that of the newest snapshot may count as taken.
+        """
         ...
 
     def read(self, from_seq: int) -> Iterator[tuple[int, bytes]]:
-        """Whole items from a number on, without a gap; ends before the first absent one."""
+        """Whole items from a number on, without a gap; ends before the first absent one.
+
+        Raises LogDamage where an engine has a checksum of its own that does not hold.
+        """
         ...
 
     def last_seq(self, after: int) -> int:
@@ -68,7 +100,10 @@ class Log(Protocol):
         ...
 
     def put_snapshot(self, seq: int, data: bytes) -> None:
-        """Store a snapshot of any size. It becomes visible as a whole, or not at all."""
+        """Store a snapshot of any size. It becomes visible as a whole, or not at all.
+
+        It may replace all items up to its number at once, and every older snapshot.
+        """
         ...
 
     def newest_snapshot(self) -> Snapshot | None:
@@ -85,6 +120,25 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Release connections; idempotent."""
+        ...
+
+
+@runtime_checkable
+class LocalLog(Log, Protocol):
+    """A log on this machine's own disk: one run at a time, and its puts are usually prompt."""
+
+    @property
+    def has_room(self) -> bool:
+        """False while no space can be allocated ahead: grants must be refused."""
+        ...
+
+    @property
+    def torn_bytes(self) -> int:
+        """Of an item whose put a crash interrupted; the next put drops it."""
+        ...
+
+    def upkeep(self) -> None:
+        """Housekeeping that may wait for the disk, due about once a second."""
         ...
 
 

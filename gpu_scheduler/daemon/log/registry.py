@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.plugins import find_plugins
 from corekit.suggest import one_of_known
-from gpu_scheduler.daemon.log.port import Log, LogAddress, LogEngine
+from gpu_scheduler.daemon.log.port import FILE, Log, LogAddress, LogEngine
 
 GROUP = "orchgpu.logs"
 _PLUGINS = (GROUP, "gpu_scheduler.daemon.log.engines", "ENGINE")
 #: Other names of the same engine.
 _ALIASES = {"postgresql": "postgres"}
-#: Of the journal in the state folder, which has no engine.
-FILE = "file"
 
 
 def installed_engines() -> tuple[str, ...]:
@@ -50,6 +49,12 @@ def parse_log_address(text: str) -> LogAddress:
     )
 
 
+def file_address(folder: Path) -> LogAddress:
+    """The address of the journal in a state folder."""
+    path = str(folder.absolute())
+    return LogAddress(scheme=FILE, text=f"{path}/journal", host="", path=path, user="", options={})
+
+
 def open_log(address: LogAddress, call_s: float) -> Log:
     """Open a log. Raises INVALID for an unknown scheme or option, and the engine's errors."""
     return _engine(address).open(address, call_s)
@@ -59,7 +64,7 @@ def _engine(address: LogAddress) -> LogEngine:
     points = find_plugins(*_PLUGINS)
     point = points.get(address.scheme)
     if point is None:
-        known = [FILE, *sorted(points)]
+        known = sorted(points)
         text = f"--log: there is no engine for {address.scheme}://"
         raise invalid(text + one_of_known(address.scheme, known))
     try:

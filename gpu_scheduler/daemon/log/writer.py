@@ -102,11 +102,12 @@ class LogWriter:
     def repeated(self, work: Callable[[], T]) -> T:
         """The value of calls to the log, repeated within the limits. Raises the log's error."""
         until_s = self._now_s() + self._limits.within_s
-        backoff = Backoff(self._limits.first_s, self._limits.most_s)
+        backoff: Backoff | None = None  # making one takes longer than a put into a file
         while True:
             try:
                 return work()
             except AppError as error:
+                backoff = backoff or Backoff(self._limits.first_s, self._limits.most_s)
                 pause_s = backoff.next_s()
                 if not error.retryable or self._now_s() + pause_s > until_s:
                     raise

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from corekit.budget import Budget
 from corekit.errors import AppError
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.protocol import changes as to
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class BeatingJournal:
 
     def __init__(
         self,
-        journal: SchedulerJournal,
+        journal: Journal,
         budget: Budget,
         now_s: Callable[[], float],
         is_alone: Callable[[], bool],
@@ -67,7 +67,7 @@ class BeatingJournal:
 class Handover:
     """The end of an epoch in order: its last entry lets a standby take over at once."""
 
-    def __init__(self, journal: SchedulerJournal, within_s: float) -> None:
+    def __init__(self, journal: Journal, within_s: float) -> None:
         self._journal = journal
         self._within_s = within_s
         self.epoch: int | None = None  #: None: there is nothing to hand over

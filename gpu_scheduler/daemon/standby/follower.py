@@ -17,9 +17,9 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.daemon.journal.log_journal import LogJournal
-from gpu_scheduler.daemon.journal.log_reader import LogLine
-from gpu_scheduler.daemon.journal.reader import Entries
+from gpu_scheduler.daemon.journal.entries import Entries
+from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.daemon.journal.reader import LogLine
 from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.standby.silence import Silence
 
@@ -42,7 +42,7 @@ class Follower:
 
     def __init__(
         self,
-        journal: LogJournal,
+        journal: Journal,
         machine: SchedulerMachine,
         budget: Budget,
         clock: Clock,
@@ -105,8 +105,7 @@ class Follower:
             self._entries = Entries(self._journal.name, self._reader.wrote)
         entries, known = self._entries, len(self._entries.ignored)
         for number, line in enumerate(lines):
-            name, remedy = self._journal.name, self._journal.remedy
-            apply_all(self._machine, entries.of(line.group), name, remedy)
+            apply_all(self._machine, entries.of(line.group), self._journal.name)
             if number % 100 == 99:
                 await asyncio.sleep(0)
         warn_ignored(logger, dict.fromkeys(list(entries.ignored)[known:]))

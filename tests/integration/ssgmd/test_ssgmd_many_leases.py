@@ -20,7 +20,6 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.secret import Secrets
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
-from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request, Resident
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import host as host_ops
@@ -31,6 +30,7 @@ from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 from tests.integration.test_ssgmd_process import Host
 from tests.scheduler_events import event_of
+from tests.unit.gpu_scheduler_daemon.journals import opened
 
 DEVICES = 16
 NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
@@ -98,7 +98,7 @@ def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
 
 def journalled(folder: Path, entries: list[Entry]) -> None:
     Secrets.open(folder)
-    journal, _ = Journal.open(folder)
+    journal, _ = opened(folder)
 
     async def append() -> None:
         for start in range(0, len(entries), 500):

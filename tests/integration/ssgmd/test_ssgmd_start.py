@@ -13,9 +13,10 @@ import aiohttp
 import pytest
 
 from gpu_scheduler.daemon.app import running_daemon
-from gpu_scheduler.daemon.journal.journal import RealDisk
+from gpu_scheduler.daemon.log.engines.file import RealDisk
 from gpu_scheduler.daemon.settings import DaemonSettings
 from tests.integration.ssgmd.conftest import BUDGET
+from tests.unit.gpu_scheduler_daemon.journals import disk_opener
 
 
 class HeldDisk(RealDisk):
@@ -53,7 +54,7 @@ async def test_it_is_not_ready_before_its_journal_is_read(
     caplog.set_level(logging.INFO)
 
     async def serve(stop: asyncio.Event, ready: asyncio.Event) -> None:
-        async with running_daemon(DaemonSettings(state=tmp_path, budget=BUDGET), disk):
+        async with running_daemon(DaemonSettings(state=tmp_path, budget=BUDGET), disk_opener(disk)):
             ready.set()
             await stop.wait()
 

@@ -13,7 +13,7 @@ from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
 from gpu_scheduler.protocol.changes import Entry, EpochEnded, Part, RecordForgotten
 
@@ -50,7 +50,7 @@ class Written:
         loop = asyncio.get_running_loop()
         self.began_s = loop.time()
         journal = BeatingJournal(
-            cast("SchedulerJournal", self),
+            cast("Journal", self),
             Budget(),
             loop.time,
             lambda: alone[0] <= loop.time() - self.began_s < alone[1],
@@ -104,7 +104,7 @@ def exit_of(error: BaseException | None, epoch: int | None) -> Written:
 
     async def stopped() -> None:
         written.began_s = 0.0
-        handover = Handover(cast("SchedulerJournal", written), 1.0)
+        handover = Handover(cast("Journal", written), 1.0)
         handover.epoch = epoch
         await handover.at_exit(None if error is None else type(error), error, None)
 

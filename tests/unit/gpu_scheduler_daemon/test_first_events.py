@@ -22,7 +22,7 @@ from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
 from gpu_scheduler.daemon.app import begin_epoch
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.performer import Performer
 from gpu_scheduler.model import Device, DeviceKind, HostState
@@ -68,7 +68,7 @@ def test_a_deadline_that_passes_while_the_first_events_are_written_is_kept(tmp_p
         machine = SchedulerMachine(BUDGET, IdSource("test"), Parameters(), installed_policies())
         known = HostRegistered(host=GPU, incarnation="one", gateway=None, devices=(device(0),))
         machine.apply(Entry(parts=(known,)))
-        acting, journal = performer(tmp_path), cast("SchedulerJournal", SlowLog())
+        acting, journal = performer(tmp_path), cast("Journal", SlowLog())
         clock = LoopClock()
         at_s, wall_s = clock.monotonic_s(), clock.wall_s()
         first = on.EpochBegan(run="run", build="test", at_s=at_s, wall_s=wall_s)
@@ -106,7 +106,7 @@ class CountedTicks:
 def test_a_tick_for_which_the_queue_had_no_room_is_repeated(tmp_path: Path) -> None:
     async def main() -> int:
         core, acting, clock = CountedTicks(), performer(tmp_path), LoopClock()
-        journal = cast("SchedulerJournal", SlowLog())
+        journal = cast("Journal", SlowLog())
         async with Nursery("test") as nursery:
             driver: Driver[on.Event, Entry, do.Action] = Driver(
                 core, journal, acting.perform, nursery, queue_max=1

@@ -8,29 +8,26 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, IdSource
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state.state import UNKNOWN_MAX
-from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
-from gpu_scheduler.daemon.journal.journal import NAME, Journal, RealDisk
-from gpu_scheduler.daemon.journal.reader import rewritten
-from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
-from gpu_scheduler.daemon.journal.sync_marker import (
-    SYNC_LAG_S,
-    SyncMarker,
-    read_marker,
-    write_marker,
-)
+from gpu_scheduler.daemon.journal.format import body_of
+from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.daemon.log.engines.file import NAME, RealDisk
 from gpu_scheduler.protocol.changes import (
     Entry,
     HostDrained,
 )
-from tests.unit.gpu_scheduler_daemon.journals import compact, first_line
+from tests.unit.gpu_scheduler_daemon.journals import (
+    compact,
+    lines_of,
+    opened,
+    reset_marker,
+    written_as,
+)
 
 
 def entry(name: str) -> Entry:
@@ -38,7 +35,7 @@ def entry(name: str) -> Entry:
 
 
 def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> None:
-    journal, _ = Journal.open(folder, disk)
+    journal, _ = opened(folder, disk)
 
     async def append() -> None:
         for group in groups:
@@ -50,14 +47,8 @@ def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> N
         journal.close()
 
 
-def reset_marker(folder: Path) -> None:
-    """As after a power failure that left the marker behind: no line is known to be synced."""
-    header = (folder / NAME).read_bytes()[:8]
-    write_marker(folder, Mark(0, header))
-
-
 def read(folder: Path) -> list[str]:
-    journal, entries = Journal.open(folder)
+    journal, entries = opened(folder)
     journal.close()
     return [str(part.host) for e in entries for part in e.parts if isinstance(part, HostDrained)]
 
@@ -71,7 +62,7 @@ def test_entries_come_back_in_their_order(tmp_path: Path) -> None:
 def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> None:
     written(tmp_path, ["a", "b"], ["c"], ["d"])
     whole = (tmp_path / NAME).read_bytes()
-    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
+    ends = [sum(map(len, lines_of(whole)[:count])) for count in range(1, 5)]
     groups = [["a", "b"], ["c"], ["d"]]
     for cut in range(len(whole) + 1):
         (tmp_path / NAME).write_bytes(whole)
@@ -93,28 +84,11 @@ def test_a_torn_tail_is_overwritten_by_the_next_append(tmp_path: Path) -> None:
 def test_blocks_that_never_reached_the_disk_are_a_torn_tail(tmp_path: Path) -> None:
     written(tmp_path, ["a"], ["b"])
     data = (tmp_path / NAME).read_bytes()
-    start = data.rstrip(b"\n").rfind(b"\n") + 1
+    start = len(data) - len(lines_of(data)[-1])
     holed = data[: start + 12] + bytes(10) + data[start + 22 :] + bytes(4096)
     reset_marker(tmp_path)
     (tmp_path / NAME).write_bytes(holed)
     assert read(tmp_path) == ["a"]
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_a_flipped_byte_in_a_synced_line_refuses_to_start(data: st.DataObject) -> None:
-    whole, mark = encode_header("1.0")
-    for n in range(4):
-        line, mark = encode_group(b'[{"n":%d}]' % n, mark)
-        whole += line
-    at = data.draw(st.integers(0, len(whole) - 1))
-    value = data.draw(st.integers(1, 255))  # 0 would be a hole
-    damaged = whole[:at] + bytes([value]) + whole[at + 1 :]
-    if damaged == whole:
-        assert len(scan(damaged, "j").groups) == 4
-        return
-    with pytest.raises(AppError, match=r"damaged at byte|not a journal of this version"):
-        scan(damaged, "j")
 
 
 def test_corruption_names_the_file_the_byte_and_the_way_out(tmp_path: Path) -> None:
@@ -122,11 +96,11 @@ def test_corruption_names_the_file_the_byte_and_the_way_out(tmp_path: Path) -> N
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes().replace(b'"a"', b'"x"'))
     with pytest.raises(AppError) as caught:
-        Journal.open(tmp_path)
+        opened(tmp_path)
     assert caught.value.code is ErrorCode.INTERNAL
     assert str(path) in caught.value.message
     assert "journal repair" in caught.value.message
-    assert path.read_bytes().count(b"\n") == 3, "nothing was changed"
+    assert len(lines_of(path.read_bytes())) == 3, "nothing was changed"
 
 
 def test_the_last_line_damaged_but_whole_is_corruption_too(tmp_path: Path) -> None:
@@ -134,44 +108,15 @@ def test_the_last_line_damaged_but_whole_is_corruption_too(tmp_path: Path) -> No
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes().replace(b'"b"', b'"x"'))
     with pytest.raises(AppError, match="damaged"):
-        Journal.open(tmp_path)
-
-
-def test_another_version_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(first_line(b'{"journal":"ssgmd","version":99,"wrote":"9.9"}'))
-    with pytest.raises(AppError, match=r"not a journal of this version.*wrote it \(9\.9\)"):
-        Journal.open(tmp_path)
+        opened(tmp_path)
 
 
 def test_a_line_that_checks_but_is_of_another_version_is_refused(tmp_path: Path) -> None:
     for body in (b"{}", b"7", b'[[["Nonsense",{}]]]'):
-        data, mark = rewritten([body])
-        (tmp_path / NAME).write_bytes(data)
-        write_marker(tmp_path, mark)
+        written_as(tmp_path / body.hex(), body)
         with pytest.raises(AppError, match="that this version cannot read") as caught:
-            Journal.open(tmp_path)
+            opened(tmp_path / body.hex())
         assert caught.value.code is ErrorCode.INTERNAL
-
-
-def test_a_marker_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:
-    write_marker(tmp_path, Mark(0, b"00000000"))
-    note = SyncMarker.open(tmp_path)
-    assert not note.is_due, "nothing was written"
-    for number in range(1, 4):
-        note.write(Mark(number, b"%08x" % number))
-        assert read_marker(tmp_path).mark == Mark(number, b"%08x" % number)
-    note.close()
-    (tmp_path / MARKER_NAME).write_bytes(b"short")
-    assert read_marker(tmp_path).mark is None
-
-
-def test_a_folder_has_one_writer(tmp_path: Path) -> None:
-    journal, _ = Journal.open(tmp_path)
-    with pytest.raises(AppError, match="another ssgmd runs") as caught:
-        Journal.open(tmp_path)
-    assert caught.value.code is ErrorCode.CONFLICT
-    journal.close()
-    Journal.open(tmp_path)[0].close()
 
 
 class HeldDisk(RealDisk):
@@ -216,7 +161,7 @@ async def compacted(journal: Journal, disk: HeldDisk) -> list[str]:
 
 def test_appends_go_on_while_a_snapshot_is_written_and_none_is_lost(tmp_path: Path) -> None:
     disk = HeldDisk()
-    journal, _ = Journal.open(tmp_path, disk)
+    journal, _ = opened(tmp_path, disk)
     before = asyncio.run(compacted(journal, disk))
     journal.close()
     assert read(tmp_path) == ["snapshot", *before[1:]], "n20 was part of the snapshot"
@@ -225,15 +170,15 @@ def test_appends_go_on_while_a_snapshot_is_written_and_none_is_lost(tmp_path: Pa
 
 def test_a_journal_that_cannot_be_compacted_goes_on_as_it_is(tmp_path: Path) -> None:
     disk = HeldDisk(fails=True)
-    journal, _ = Journal.open(tmp_path, disk)
+    journal, _ = opened(tmp_path, disk)
     names = asyncio.run(compacted(journal, disk))
     journal.close()
     assert read(tmp_path) == [*(f"n{n}" for n in range(20)), *names]
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_a_compaction_under_way_is_left_at_the_end(tmp_path: Path) -> None:
-    journal, _ = Journal.open(tmp_path)
+def test_a_compaction_under_way_is_finished_at_the_end(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
     journal.compact_bytes_min = 0
     journal.snapshot = lambda: entry("snapshot").parts
 
@@ -242,7 +187,7 @@ def test_a_compaction_under_way_is_left_at_the_end(tmp_path: Path) -> None:
 
     asyncio.run(append())
     journal.close()
-    assert read(tmp_path) == ["a"]
+    assert read(tmp_path) == ["snapshot"]
     assert not list(tmp_path.glob("*.new"))
 
 
@@ -265,7 +210,7 @@ class SmallDisk(RealDisk):
 
 def test_a_full_disk_is_noticed_while_the_reserve_is_left(tmp_path: Path) -> None:
     disk = SmallDisk(room=6 * 2**20)
-    journal, _ = Journal.open(tmp_path, disk)
+    journal, _ = opened(tmp_path, disk)
     assert journal.has_room
     disk.room = 4096
 
@@ -318,12 +263,10 @@ def test_an_error_of_the_disk_names_its_remedy(
 def test_a_compaction_keeps_the_file_whose_keys_it_would_lose(tmp_path: Path) -> None:
     """The snapshot has the keys of this version only; the old file is kept once."""
     text = b'[["host_drained",{"host":"a","drained":true,"since":7}]]'
-    data, mark = rewritten([body_of([text])])
-    (tmp_path / NAME).write_bytes(data)
-    write_marker(tmp_path, mark)
+    data = written_as(tmp_path, body_of([text])).read_bytes()
     for _ in range(2):
         disk = HeldDisk()
-        journal, _ = Journal.open(tmp_path, disk)
+        journal, _ = opened(tmp_path, disk)
         asyncio.run(compacted(journal, disk))
         journal.close()
     assert (tmp_path / f"{NAME}.newer-1").read_bytes().startswith(data)
@@ -332,11 +275,9 @@ def test_a_compaction_keeps_the_file_whose_keys_it_would_lose(tmp_path: Path) ->
 
 def recompacted_twice(folder: Path, text: bytes) -> list[str]:
     """Two runs of a daemon, each with a compaction; the files that are kept beside the journal."""
-    data, mark = rewritten([body_of([text])])
-    (folder / NAME).write_bytes(data)
-    write_marker(folder, mark)
+    written_as(folder, body_of([text]))
     for _ in range(2):
-        journal, entries = Journal.open(folder)
+        journal, entries = opened(folder)
         machine = SchedulerMachine(Budget(), IdSource("seed"))
         for one in entries:
             machine.apply(one)
@@ -356,17 +297,3 @@ def test_more_unknown_changes_than_are_kept_leave_one_copy_of_the_journal(tmp_pa
     text = b"[" + b",".join([change] * (UNKNOWN_MAX + 1)) + b"]"
     assert recompacted_twice(tmp_path, text) == [f"{NAME}.newer-1"]
     assert (tmp_path / NAME).read_bytes().count(b"LeasePainted") == UNKNOWN_MAX
-
-
-def test_the_marker_is_synced_while_nothing_is_written(tmp_path: Path) -> None:
-    journal, _ = Journal.open(tmp_path)
-    assert journal._marker is not None
-    journal._marker.close()
-    now_s = [0.0]
-    journal._marker = marker = SyncMarker.open(tmp_path, lambda: now_s[0])
-    marker.write(Mark(1, b"00000001"))
-    now_s[0] += SYNC_LAG_S
-    journal.upkeep()
-    journal._thread.submit(int).result(60)  # what was submitted before it is done
-    assert not marker.is_due
-    journal.close()

@@ -46,7 +46,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     ("text", "hint"),
     [
         ("dynamo://t/n", "dynamodb"),
-        ("redis://h/n", "known are file, dynamodb, postgres, s3"),
+        ("redis://h/n", "known are dynamodb, file, postgres, s3"),
         ("s3://bucket/name?reigon=x", "region"),
         ("s3://bucket", "s3://BUCKET/NAME"),
         ("dynamodb://table?region=eu-west-1", "dynamodb://TABLE/NAME"),

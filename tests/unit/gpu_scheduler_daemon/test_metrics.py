@@ -10,7 +10,6 @@ import pytest
 
 from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
 from gpu_scheduler.core.state.learned_times import WorkloadOn
-from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import (
     WORKLOADS_MAX,
     CoreCounts,
@@ -32,6 +31,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.warm import workload_key
+from tests.unit.gpu_scheduler_daemon.journals import opened
 
 SAMPLE = re.compile(r'([A-Za-z_]+)(?:\{((?:[a-zA-Z]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (\S+)')
 
@@ -92,7 +92,7 @@ def told(state: Path, host_state: HostState) -> str:
         shares=(share,),
         tenant="lab",
     )
-    journal, _ = Journal.open(state)
+    journal, _ = opened(state)
     counts = CoreCounts()
     counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 3.0, 1.0)
     counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 3.0, 0.0)
@@ -173,7 +173,7 @@ def test_warm_workers_are_exported(text: str) -> None:
 def test_workloads_have_their_names_where_no_keys_are_required(tmp_path: Path, names: bool) -> None:
     counts = CoreCounts()
     counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 1.0, 0.5)
-    journal, _ = Journal.open(tmp_path)
+    journal, _ = opened(tmp_path)
     journal.close()
     standing = Standing(hosts=(), leases=(), waiting=0, counts=counts, names_workloads=names)
     text = "\n".join(prometheus_lines(Metrics(), journal, standing))
@@ -186,7 +186,7 @@ def test_only_the_workloads_with_the_most_starts_have_counters(tmp_path: Path) -
     for number in range(WORKLOADS_MAX + 5):
         for _ in range(1 + (number >= 5)):
             counts.learned_times.learn(WorkloadOn("t", f"w{number}", "A"), 1.0, 0.5)
-    journal, _ = Journal.open(tmp_path)
+    journal, _ = opened(tmp_path)
     journal.close()
     standing = Standing(hosts=(), leases=(), waiting=0, counts=counts)
     lines = list(prometheus_lines(Metrics(), journal, standing))

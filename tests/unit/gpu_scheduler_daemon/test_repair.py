@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,10 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.replay.snapshot import snapshot
 from gpu_scheduler.daemon.journal.format import body_of
-from gpu_scheduler.daemon.journal.journal import NAME, Journal
-from gpu_scheduler.daemon.journal.reader import rewritten
-from gpu_scheduler.daemon.journal.repair import apply_all, check, repair
-from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
-from gpu_scheduler.daemon.journal.sync_marker import write_marker
+from gpu_scheduler.daemon.journal.repair import apply_all
+from gpu_scheduler.daemon.log.engines.file import NAME, FileLog
+from gpu_scheduler.daemon.log.item import RUN_LENGTH, encode_items
+from gpu_scheduler.daemon.log.sync_marker import NAME as MARKER_NAME
 from gpu_scheduler.model import LeaseState
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol.changes import (
@@ -31,12 +31,21 @@ from gpu_scheduler.protocol.changes import (
     decode_entry,
     encode_entry,
 )
-from tests.unit.gpu_scheduler_daemon.journals import NOW, compact, first_line, history
+from tests.unit.gpu_scheduler_daemon.journals import (
+    NOW,
+    check,
+    compact,
+    history,
+    lines_of,
+    opened,
+    repair,
+    written_as,
+)
 
 
 def written(folder: Path, entries: Sequence[Entry]) -> Path:
     """A journal with one line per entry."""
-    journal, _ = Journal.open(folder)
+    journal, _ = opened(folder)
 
     async def append() -> None:
         for entry in entries:
@@ -48,9 +57,9 @@ def written(folder: Path, entries: Sequence[Entry]) -> Path:
 
 
 def recovered(folder: Path) -> SchedulerMachine:
-    journal, entries = Journal.open(folder)
+    journal, entries = opened(folder)
     machine = SchedulerMachine(Budget(), IdSource("again"))
-    apply_all(machine, entries, journal.name, journal.remedy)
+    apply_all(machine, entries, journal.name)
     journal.close()
     return machine
 
@@ -62,7 +71,7 @@ def test_a_whole_journal_is_left_alone(tmp_path: Path) -> None:
     assert (checked.leases, checked.records, checked.damage) == (2, 1, None)
     assert repair(tmp_path) == checked
     assert path.read_bytes() == before
-    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, MARKER_NAME, "lock"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, MARKER_NAME]
 
 
 def test_a_torn_tail_is_not_damage(tmp_path: Path) -> None:
@@ -83,13 +92,13 @@ def test_a_repair_keeps_everything_before_the_damage_and_ends_its_leases(
     entries = history()
     whole = written(tmp_path / "whole", entries)
     fences = [lease.lease.fence for lease in recovered(tmp_path / "whole").state.leases.values()]
-    lines = whole.read_bytes().splitlines(keepends=True)
+    lines = lines_of(whole.read_bytes())
     damaged = tmp_path / "damaged"
     path = written(damaged, entries)
     lines[line] = lines[line][:20] + b"?" + lines[line][21:]
     path.write_bytes(b"".join(lines))
     with pytest.raises(AppError, match=f"ssgmd --state {damaged} journal repair"):
-        Journal.open(damaged)
+        opened(damaged)
     checked = check(damaged)
     assert checked.damage is not None
     assert checked.entries == max(0, line - 1)
@@ -108,7 +117,7 @@ def test_a_repair_keeps_everything_before_the_damage_and_ends_its_leases(
 def test_a_repair_never_sets_the_epoch_back(tmp_path: Path, compacted: bool) -> None:
     """A snapshot line stands for all lines before it, so its loss is the loss of all of them."""
     epochs = 300
-    journal, _ = Journal.open(tmp_path)
+    journal, _ = opened(tmp_path)
     machine = SchedulerMachine(Budget(), IdSource("seed"))
 
     async def run() -> None:
@@ -120,8 +129,9 @@ def test_a_repair_never_sets_the_epoch_back(tmp_path: Path, compacted: bool) -> 
     asyncio.run(run())
     assert journal.figures.compactions == compacted
     journal.close()
-    lines = (tmp_path / NAME).read_bytes().splitlines(keepends=True)
-    lines[1] = lines[1][:20] + b"?" + lines[1][21:]
+    lines = lines_of((tmp_path / NAME).read_bytes())
+    damaged = 0 if compacted else 1  # the snapshot, or the first epoch
+    lines[damaged] = lines[damaged][:20] + b"?" + lines[damaged][21:]
     (tmp_path / NAME).write_bytes(b"".join(lines))
     assert repair(tmp_path).entries == 0
     assert recovered(tmp_path).state.epoch > machine.state.epoch
@@ -129,7 +139,7 @@ def test_a_repair_never_sets_the_epoch_back(tmp_path: Path, compacted: bool) -> 
 
 def test_leases_and_jobs_in_the_damaged_part_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, history())
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = lines_of(path.read_bytes())
     path.write_bytes(b"".join([*lines[:3], b"garbage\n", *lines[3:]]))
     assert "job-1" in check(tmp_path).named_there
     assert "job-1" in repair(tmp_path).sentence
@@ -140,10 +150,10 @@ def test_a_line_that_does_not_follow_is_damage(tmp_path: Path) -> None:
     stray = Entry(parts=(LeaseChanged(lease=LeaseId("lease-x"), state=LeaseState.ENDING),))
     entries = history()
     path = written(tmp_path, [*entries[:2], stray, *entries[2:]])
-    journal, read = Journal.open(tmp_path)
+    journal, read = opened(tmp_path)
     journal.close()
     with pytest.raises(AppError, match="entry 3 does not follow from those before it") as caught:
-        apply_all(SchedulerMachine(Budget(), IdSource("x")), read, str(path), "a repair")
+        apply_all(SchedulerMachine(Budget(), IdSource("x")), read, str(path))
     assert caught.value.code is ErrorCode.INTERNAL
     repaired = repair(tmp_path)
     assert repaired.entries == 2
@@ -160,31 +170,30 @@ def test_each_repair_keeps_its_own_old_file(tmp_path: Path) -> None:
         assert repair(tmp_path).kept_as == f"{path}.damaged-{number}"
 
 
-def test_nothing_is_repaired_under_a_running_daemon_or_of_another_version(tmp_path: Path) -> None:
+def test_nothing_is_repaired_without_a_journal_or_of_another_version(tmp_path: Path) -> None:
     with pytest.raises(AppError, match="holds no journal") as caught:
         check(tmp_path)
     assert caught.value.code is ErrorCode.NOT_FOUND
-    journal, _ = Journal.open(tmp_path)
-    with pytest.raises(AppError, match="another ssgmd runs") as caught:
-        repair(tmp_path)
-    assert caught.value.code is ErrorCode.CONFLICT
-    journal.close()
-    (tmp_path / NAME).write_bytes(first_line(b'{"journal":"ssgmd","version":9}'))
+    newer = b'00000000 {"journal":"ssgmd","version":9}'
+    sealed = b"%08x %s\n" % (zlib.crc32(newer[9:]), newer[9:])
+    log = FileLog(tmp_path)
+    assert log.put_if_absent(1, encode_items(sealed, "0" * RUN_LENGTH, 2**20)[0])
+    log.close()
     with pytest.raises(AppError, match="version"):
         repair(tmp_path)
-    written_as(tmp_path, [[["New", {}]]])
+    written_as(tmp_path / "unreadable", b'[[["New",{}]]]')
     with pytest.raises(AppError, match="cannot read"):
-        repair(tmp_path)
+        repair(tmp_path / "unreadable")
 
 
 def test_a_missing_end_is_damage_and_counted_exactly(tmp_path: Path) -> None:
     """The disk gave an older file: no byte of it is wrong, but two groups are missing."""
     path = written(tmp_path, history())
     fences = [lease.lease.fence for lease in recovered(tmp_path).state.leases.values()]
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = lines_of(path.read_bytes())
     path.write_bytes(b"".join(lines[:-2]))
-    with pytest.raises(AppError, match=r"what lines 3 to 4 held, synced before, is missing"):
-        Journal.open(tmp_path)
+    with pytest.raises(AppError, match=r"items 4 to 5 are missing, synced before"):
+        opened(tmp_path)
     checked = check(tmp_path)
     assert (checked.entries, checked.lost_lines, checked.damaged_bytes) == (2, 2, 0)
     assert "2 synced groups of entries are lost" in checked.sentence
@@ -196,12 +205,12 @@ def test_a_missing_end_is_damage_and_counted_exactly(tmp_path: Path) -> None:
 
 def test_after_a_missing_line_the_whole_lines_are_counted(tmp_path: Path) -> None:
     path = written(tmp_path, history())
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = lines_of(path.read_bytes())
     path.write_bytes(b"".join([*lines[:3], *lines[4:]]))
     checked = check(tmp_path)
     assert checked.damage is not None
-    assert "line 4 stands where line 3 belongs" in checked.damage
-    assert (checked.entries, checked.lost_lines, checked.whole_after) == (2, 2, 1)
+    assert "item 4" in checked.damage
+    assert (checked.entries, checked.lost_lines) == (2, 1)
     assert "job-1" in checked.named_there
 
 
@@ -211,9 +220,9 @@ def test_an_empty_journal_is_damage_if_lines_were_synced(
 ) -> None:
     path = written(tmp_path, history())
     path.unlink() if left is None else path.write_bytes(left)
-    with pytest.raises(AppError, match="it is empty, but 4 lines were synced"):
-        Journal.open(tmp_path)
-    assert check(tmp_path).lost_lines == 4
+    with pytest.raises(AppError, match="it is empty, but 5 items were synced"):
+        opened(tmp_path)
+    assert check(tmp_path).lost_lines is None
     assert repair(tmp_path).damage is not None
     assert recovered(tmp_path).state.epoch > 4
 
@@ -262,7 +271,7 @@ def test_keys_and_changes_of_a_newer_version_are_ignored_and_named(tmp_path: Pat
     texts = [json.loads(encode_entry(entry)) for entry in history()]
     texts[2][0][1]["lease"]["mood"] = "good"
     texts[3].append(["LeasePainted", {"lease": "x", "ignorable": True}])
-    path = written_as(tmp_path, texts)
+    path = written_as(tmp_path, *map(group_of, texts))
     checked = check(tmp_path)
     assert (checked.damage, checked.leases) == (None, 2)
     assert set(checked.ignored) == {"lease_granted.lease.mood", "LeasePainted"}
@@ -282,9 +291,9 @@ def test_an_unreadable_entry_names_the_version_that_wrote_it(
 ) -> None:
     texts = [json.loads(encode_entry(entry)) for entry in history()]
     texts[0][0][1]["build"] = "7.7.7"
-    path = written_as(tmp_path, [*texts, [[name, fields]]])
+    path = written_as(tmp_path, *map(group_of, [*texts, [[name, fields]]]))
     before = path.read_bytes()
-    for act in (Journal.open, check, repair):
+    for act in (opened, check, repair):
         with pytest.raises(AppError, match=r"version 7\.7\.7 of ssgmd.*do not repair") as caught:
             act(tmp_path)
         assert "damaged" not in caught.value.message
@@ -297,17 +306,11 @@ def test_an_unreadable_entry_names_the_build_whose_run_began_in_its_group(tmp_pa
     texts[0][0][1]["build"] = "7.7.7"
     first = json.dumps(texts[0], separators=(",", ":")).encode()
     group = body_of([first, b'[["LeasePainted",{"lease":"x"}]]'])
-    data, mark = rewritten([group], wrote="6.6.6")
-    (tmp_path / NAME).write_bytes(data)
-    write_marker(tmp_path, mark)
+    written_as(tmp_path, group, wrote="6.6.6")
     with pytest.raises(AppError, match=r"version 7\.7\.7 of ssgmd"):
-        Journal.open(tmp_path)
+        opened(tmp_path)
 
 
-def written_as(folder: Path, texts: Sequence[Any]) -> Path:
-    """A journal of entries as some other build wrote them."""
-    groups = [body_of([json.dumps(text).encode()]) for text in texts]
-    data, mark = rewritten(groups)
-    (folder / NAME).write_bytes(data)
-    write_marker(folder, mark)
-    return folder / NAME
+def group_of(texts: Any) -> bytes:
+    """A group of one entry, as some other build wrote it."""
+    return body_of([json.dumps(texts, separators=(",", ":")).encode()])

@@ -10,7 +10,8 @@ from click.testing import CliRunner, Result
 
 from gpu_scheduler.daemon.access.keys import read_keys
 from gpu_scheduler.daemon.cli import main
-from gpu_scheduler.daemon.journal.journal import NAME, Journal
+from gpu_scheduler.daemon.log.engines.file import NAME
+from tests.unit.gpu_scheduler_daemon.journals import opened
 
 
 def ssgmd(*arguments: str, **environment: str) -> Result:
@@ -77,7 +78,7 @@ def test_a_wrong_name_of_a_key_is_refused(tmp_path: Path, name: str) -> None:
 def test_a_damaged_journal_is_checked_and_repaired(tmp_path: Path) -> None:
     state = ("--state", str(tmp_path))
     assert ssgmd(*state, "journal", "check").exit_code == 3
-    Journal.open(tmp_path)[0].close()
+    opened(tmp_path)[0].close()
     assert ssgmd(*state, "journal", "check").exit_code == 0
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes() + b"garbage that ends\n")

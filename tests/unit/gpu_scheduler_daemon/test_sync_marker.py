@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_scheduler.daemon.journal.format import Mark
-from gpu_scheduler.daemon.journal.sync_marker import SYNC_LAG_S, SyncMarker, write_marker
+from gpu_scheduler.daemon.log.sync_marker import SYNC_LAG_S, Mark, SyncMarker, write_marker
 
-MARK = Mark(1, b"00000001")
+MARK = Mark(0, 1, b"00000001")
 
 
 def is_due(marker: SyncMarker) -> bool:
@@ -20,9 +19,10 @@ def is_due(marker: SyncMarker) -> bool:
 
 
 def test_a_written_marker_is_due_after_the_lag(tmp_path: Path) -> None:
-    write_marker(tmp_path, Mark(0, b"00000000"))
+    write_marker(tmp_path, Mark(0, 0, b"00000000"))
     now_s = [100.0]
-    marker = SyncMarker.open(tmp_path, lambda: now_s[0])
+    file = os.open(tmp_path / "journal.synced", os.O_RDWR)
+    marker = SyncMarker(tmp_path, file, lambda: now_s[0])
     now_s[0] += 2 * SYNC_LAG_S
     assert not is_due(marker), "nothing was written"
     marker.write(MARK)

@@ -14,21 +14,25 @@ from corekit.errors import AppError
 from corekit.ids import IdSource
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.cli import main
-from gpu_scheduler.daemon.journal.journal import NAME, Journal
-from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
-from gpu_scheduler.daemon.journal.transfer import folder_contents
+from gpu_scheduler.daemon.journal.transfer import Contents, contents_of
+from gpu_scheduler.daemon.log.engines.file import NAME, FileLog
+from gpu_scheduler.daemon.log.sync_marker import NAME as MARKER_NAME
 from gpu_scheduler.protocol.changes import Entry
-from tests.unit.gpu_scheduler_daemon.journals import compact, history
+from tests.unit.gpu_scheduler_daemon.journals import compact, history, opened
 
 
 def ssgmd(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="ssgmd", catch_exceptions=False)
 
 
+def folder_contents(folder: Path) -> Contents:
+    return contents_of(FileLog(folder), str(folder / NAME))
+
+
 def test_a_backup_beside_a_running_daemon_holds_all_that_was_answered(tmp_path: Path) -> None:
     """Before and after a compaction, and with a line that is being written now."""
     state, machine = tmp_path / "state", SchedulerMachine(Budget(), IdSource("seed"))
-    journal, _ = Journal.open(state)
+    journal, _ = opened(state)
 
     async def append(entry: Entry) -> None:
         await journal.append([entry])
@@ -39,12 +43,12 @@ def test_a_backup_beside_a_running_daemon_holds_all_that_was_answered(tmp_path: 
             asyncio.run(append(entry))
             copy = tmp_path / str(number)
             assert ssgmd("--state", str(state), "journal", "backup", str(copy)).exit_code == 0
-            backup, entries = Journal.open(copy)
+            backup, entries = opened(copy)
             backup.close()
             assert entries == tuple(history()[: number + 1])
         asyncio.run(compact(journal, machine.parts))
         with (state / NAME).open("r+b") as file:
-            file.seek(journal.size)
+            file.seek(len((state / NAME).read_bytes().rstrip(b"\0")))
             file.write(b"0123456789abcdef half a line")
         done = ssgmd("--state", str(state), "journal", "backup", str(tmp_path / "c"), "--json")
         assert json.loads(done.stdout)["leases"] == 2
@@ -55,7 +59,7 @@ def test_a_backup_beside_a_running_daemon_holds_all_that_was_answered(tmp_path: 
 
 def test_a_copy_needs_a_whole_journal(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    Journal.open(state)[0].close()
+    opened(state)[0].close()
     marker = (state / MARKER_NAME).read_bytes()
     (state / MARKER_NAME).unlink()
     with pytest.raises(AppError, match="is missing"):
@@ -70,7 +74,7 @@ def test_a_copy_needs_a_whole_journal(tmp_path: Path) -> None:
 
 def test_a_journal_moves_to_another_folder(tmp_path: Path) -> None:
     state, target = tmp_path / "state", tmp_path / "target"
-    Journal.open(state)[0].close()
+    opened(state)[0].close()
     done = ssgmd("--state", str(state), "journal", "migrate", f"file://{target}", "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["target"] == str(target / NAME)

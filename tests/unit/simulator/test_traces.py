@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
 from simulator.workloads import traces
@@ -16,6 +15,7 @@ from simulator.workloads.experiments import simulate
 from simulator.workloads.replay import entries_of, hosts_of, replayed
 from simulator.workloads.run_file import load_run, parse_run
 from tests.pool import Pool
+from tests.unit.gpu_scheduler_daemon.journals import opened
 
 RUNS = Path(__file__).parents[3] / "simulator" / "runs"
 TEMPLATE = traces.template_of(loading_s=2.0, memory_mib=100, compute_pct=50)
@@ -91,7 +91,7 @@ def three_jobs() -> Pool:
 
 async def write_journal(folder: Path, pool: Pool) -> None:
     assert pool.entries is not None
-    journal, _ = Journal.open(folder)
+    journal, _ = opened(folder)
     await journal.append(pool.entries)
     journal.close()
 
