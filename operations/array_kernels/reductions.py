@@ -140,7 +140,6 @@ def _serial(call: Call, function: str, rows: _Rows, number: np.dtype[np.generic]
 
 
 def _tree(call: Call, function: str, rows: _Rows, number: np.dtype[np.generic]) -> DeviceMemory:
-    """Reduce rows to their parts, and the parts again, until one is left of each."""
     while True:
         parts = -(-rows.length // _PART)
         results = call.memory(rows.count * parts * number.itemsize)

@@ -94,7 +94,6 @@ class Batcher:
         return call.results, call.joined
 
     def _wait(self, key: Key, call: _Call) -> None:
-        """Wait for a change, and take the call out when its lease has ended."""
         self._changed.wait(None if call.caller is None else _LOOK_S)
         group = self._groups.get(key, [])
         if call in group and not call.leads and call.caller is not None and call.caller.gone():

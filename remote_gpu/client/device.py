@@ -261,7 +261,6 @@ class Lane(Device):
         return self._call
 
     def _share(self) -> None:
-        """Set up shared memory for large payloads, once, when the first one occurs."""
         from remote_gpu.client.transport.segment import SharedMemory
 
         self._may_share = False

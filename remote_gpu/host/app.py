@@ -37,7 +37,7 @@ from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.options import HostOptions
-from remote_gpu.host.parts import Outside, Parts, parts_of
+from remote_gpu.host.parts import Outside, Parts
 from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.metrics import host_lines
 from remote_gpu.host.sharing.turns import Turns
@@ -47,7 +47,7 @@ from remote_gpu.isolation.places import HostFiles
 from remote_gpu.isolation.policy import Policy
 from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
-from remote_gpu.middleware import VisibleDevices
+from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.wire.uses import DATA, PROGRAMS
 from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.programs.programs import Program
@@ -163,7 +163,7 @@ async def running_host(
             scheduler=scheduler,
             tracer=_tracer(stack),
         )
-        parts = parts_of(
+        parts = Parts(
             Leases(table, log),
             outside,
             settings.budget,

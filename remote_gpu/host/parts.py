@@ -45,64 +45,52 @@ class Outside:
     tracer: Tracer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The parts beside the table of leases; none of them holds another that holds it."""
 
-    leases: Leases
-    endings: Endings
-    warm: WarmWorkers
-    workers: LeaseWorkers
-    excess: MemoryExcess
-    gateway: Gateway
-    doors: Doors
-    sessions: SessionReports
-
-
-def parts_of(
-    leases: Leases,
-    outside: Outside,
-    budget: Budget,
-    nursery: Nursery,
-    *,
-    warm_workers: bool = True,
-    on_excess: OnExcess = OnExcess.END,
-) -> Parts:
-    """`warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory."""
-    relays, scheduler, cards = outside.relays, outside.scheduler, outside.cards
-    traces = HostTraces(outside.tracer, outside.endpoints.host)
-    endings = Endings(leases, outside.memory, budget)
-    changed = scheduler.report_soon
-    warm = WarmWorkers(leases, endings, changed, budget, nursery, enabled=warm_workers)
-    workers = LeaseWorkers(leases, outside.pool, warm, outside.turns, cards, budget, nursery)
-    sessions = SessionReports(scheduler, workers, warm, traces)
-    ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
-    lanes = Lanes(leases, workers, relays, traces)
-    gateway = Gateway(outside.endpoints, leases, lanes, traces, budget, nursery)
-    doors = Doors(outside.endpoints.ports, leases, gateway, relays, scheduler, nursery)
-    excess = MemoryExcess(leases.table, outside.memory, cards.context_bytes, on_excess)
-    on = leases.on
-    on(StepKind.PLACED, warm.placed, doors.placed)
-    on(StepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
-    on(StepKind.EVICT, warm.evict)
-    on(StepKind.OPENED, sessions.opened)
-    on(StepKind.RETURNED, sessions.returned)
-    on(StepKind.UNBOUND, gateway.session_ended, lambda step: relays.unbind(step.lease))
-    on(StepKind.UNBOUND, lambda step: ends.unbind(step.lease))
-    on(StepKind.CUT, lambda step: scheduler.link.cut(step.lease))
-    on(StepKind.CONFLICT, _log_conflict)
-    on(StepKind.CLOSED, doors.closed, gateway.session_ended, sessions.closed)
-    on(StepKind.CLOSED, lambda step: workers.forget(step.lease))
-    return Parts(
-        leases=leases,
-        endings=endings,
-        warm=warm,
-        workers=workers,
-        excess=excess,
-        gateway=gateway,
-        doors=doors,
-        sessions=sessions,
-    )
+    def __init__(
+        self,
+        leases: Leases,
+        outside: Outside,
+        budget: Budget,
+        nursery: Nursery,
+        *,
+        warm_workers: bool = True,
+        on_excess: OnExcess = OnExcess.END,
+    ) -> None:
+        """`warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory."""
+        self.leases = leases
+        relays, scheduler, cards = outside.relays, outside.scheduler, outside.cards
+        traces = HostTraces(outside.tracer, outside.endpoints.host)
+        endings = self.endings = Endings(leases, outside.memory, budget)
+        changed = scheduler.report_soon
+        warm = self.warm = WarmWorkers(
+            leases, endings, changed, budget, nursery, enabled=warm_workers
+        )
+        workers = self.workers = LeaseWorkers(
+            leases, outside.pool, warm, outside.turns, cards, budget, nursery
+        )
+        sessions = self.sessions = SessionReports(scheduler, workers, warm, traces)
+        ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
+        lanes = Lanes(leases, workers, relays, traces)
+        gateway = self.gateway = Gateway(outside.endpoints, leases, lanes, traces, budget, nursery)
+        doors = self.doors = Doors(
+            outside.endpoints.ports, leases, gateway, relays, scheduler, nursery
+        )
+        context_bytes = cards.context_bytes
+        self.excess = MemoryExcess(leases.table, outside.memory, context_bytes, on_excess)
+        on = leases.on
+        on(StepKind.PLACED, warm.placed, doors.placed)
+        on(StepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
+        on(StepKind.EVICT, warm.evict)
+        on(StepKind.OPENED, sessions.opened)
+        on(StepKind.RETURNED, sessions.returned)
+        on(StepKind.UNBOUND, gateway.session_ended, lambda step: relays.unbind(step.lease))
+        on(StepKind.UNBOUND, lambda step: ends.unbind(step.lease))
+        on(StepKind.CUT, lambda step: scheduler.link.cut(step.lease))
+        on(StepKind.CONFLICT, _log_conflict)
+        on(StepKind.CLOSED, doors.closed, gateway.session_ended, sessions.closed)
+        on(StepKind.CLOSED, lambda step: workers.forget(step.lease))
 
 
 def _log_conflict(step: Step) -> None:

@@ -4,23 +4,7 @@ Owns the environment rendered for the function and the server command for the ho
 starts nothing itself.
 """
 
-from remote_gpu.middleware.base import (
-    Middleware,
-    RpcProgram,
-    ServerCommand,
-    ServerLease,
-    VisibleDevices,
-)
 from remote_gpu.middleware.registry import find, names
 from remote_gpu.middleware.rendering import render
 
-__all__ = [
-    "Middleware",
-    "RpcProgram",
-    "ServerCommand",
-    "ServerLease",
-    "VisibleDevices",
-    "find",
-    "names",
-    "render",
-]
+__all__ = ["find", "names", "render"]

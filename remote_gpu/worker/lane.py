@@ -292,7 +292,6 @@ class LaneServer:
             self._channel.send_bytes(numbered(self._empty_answer(ran), header.call))
 
     def _share(self, header: Header) -> None:
-        """Set up shared memory for large payloads in both directions."""
         self._channel.discard(header.payload_bytes)
         if header.flags & NO_REPLY:
             return  # the answer would carry the memory

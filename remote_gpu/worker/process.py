@@ -237,7 +237,6 @@ class _Process:
             self._lanes.append((thread, activity))
 
     def _release(self, cap_s: float) -> None:
-        """Keep the models, and nothing else of the lease, once all lanes have ended."""
         _end_in(cap_s)
         await_lanes(self._lanes, partial(control.send, self._stream, {"busy": {}}))
         self._lanes.clear()

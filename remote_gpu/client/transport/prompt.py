@@ -3,7 +3,8 @@
 Waking up a thread on an idle core takes as long as a round trip on one machine (in a virtual
 machine 0.1 ms and more), and its caches are cold. Answers within a millisecond are polled for at
 once. Calls of one kind take about as long each time: for a longer one the socket sleeps until
-shortly before its answer is due, and polls from then on.
+shortly before its answer is due, and polls from then on. Without it an empty operation over
+loopback takes 1.5 times as long (`benchmarks.remote_gpu.transport`, paired, two cores).
 """
 
 from __future__ import annotations

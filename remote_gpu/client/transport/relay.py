@@ -83,7 +83,6 @@ class Relay:
 
 
 def _copy(source: End, sink: End) -> None:
-    """Copy to the end of the source's stream, then end the sink's."""
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     while count := source.recv_into(buffer):
         sink.sendall(buffer[:count])

@@ -124,7 +124,6 @@ class Departure:
             self._table.wake()
 
     async def _report(self, link: DrainLink) -> None:
-        """Report every change of the deciding notice, and again to a scheduler that came back."""
         while True:
             await self._changed.wait()
             self._changed.clear()

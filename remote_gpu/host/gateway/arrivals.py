@@ -9,11 +9,12 @@ its own kind.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from corekit.aio.admission import source_of
+from corekit.aio.admission import Admission, AdmissionLimits, source_of
 
 T = TypeVar("T")
 
@@ -82,3 +83,31 @@ class Arrivals(Generic[T]):
         self._proven[source] = now_s
         if len(self._proven) > PROVEN_MAX:
             del self._proven[next(iter(self._proven))]
+
+
+class Slots:
+    """At most `limit` connections at once, and at most `per_source` from one source."""
+
+    def __init__(self, limit: int, per_source: int) -> None:
+        limits = AdmissionLimits(
+            authenticated_max=0,
+            reserved_max=0,
+            unauthenticated_max=limit,
+            unauthenticated_per_source_max=per_source,
+        )
+        self._admission: Admission[object] = Admission(limits)
+        self._evict: dict[object, Callable[[], None]] = {}
+
+    @contextlib.contextmanager
+    def held(self, address: str, evict: Callable[[], None]) -> Iterator[None]:
+        """One slot for the length of a block; `evict` is called when a newer one takes it."""
+        token = object()
+        source = source_of(address) if ":" in address else address
+        self._evict[token] = evict
+        if (evicted := self._admission.connected(token, source)) is not None:
+            self._evict.pop(evicted)()
+        try:
+            yield
+        finally:
+            self._evict.pop(token, None)
+            self._admission.disconnected(token)

@@ -19,12 +19,11 @@ from corekit.ids import HostId, LeaseId
 from gpu_scheduler.model import EndReason
 from remote_gpu.client.transport.handshake import tune
 from remote_gpu.host.credentials.tls import HostTls
-from remote_gpu.host.gateway.arrivals import Arrivals
+from remote_gpu.host.gateway.arrivals import Arrivals, Slots
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.lanes import Lanes
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
-from remote_gpu.host.gateway.slots import Slots
 from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import Step

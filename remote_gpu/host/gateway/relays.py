@@ -23,10 +23,10 @@ from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.transport.relay import End, Relay
 from remote_gpu.client.transport.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
-from remote_gpu.host.servers.rpcbind import unregister
-from remote_gpu.host.servers.server import Server, free_port
+from remote_gpu.host.servers.server import Server, free_port, unregister
 from remote_gpu.isolation.sandboxes import Sandboxes
-from remote_gpu.middleware import ServerLease, VisibleDevices, find
+from remote_gpu.middleware import find
+from remote_gpu.middleware.base import ServerLease, VisibleDevices
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 
@@ -164,7 +164,6 @@ class Relays:
         return served
 
     async def _port(self, served: _Served) -> int:
-        """The port of the lease's server, which is started if it does not run."""
         task = served.port
         if task is None or (task.done() and not _serves(served, task.result())):
             if served.starts >= STARTS_MAX:

@@ -385,7 +385,6 @@ class LeaseTable:
         return steps
 
     def _place_one(self, entry: Entry) -> list[Step]:
-        """Place a lease that fits beside the others, or evict the warm workers that it awaits."""
         chosen = self.warm.candidate(entry.install, self._promised(entry))
         name = None if chosen is None else chosen.id
         room = self.warm.room(entry.install, self._left_mib(entry), name)

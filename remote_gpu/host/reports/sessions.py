@@ -68,7 +68,6 @@ class SessionReports:
             report()
 
     def _may_stay(self, step: Step) -> bool:
-        """Whether a lease that ends in this step may leave a warm worker."""
         worker = self._workers.started(step.lease)
         return step.leaves_worker and worker is not None and self._warm.may_keep(worker)
 

@@ -14,6 +14,7 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Sequence
@@ -21,10 +22,9 @@ from pathlib import Path
 
 from corekit.aio.process import guarded
 from remote_gpu.host.environment import INHERITED
-from remote_gpu.host.servers.rpcbind import unregister
 from remote_gpu.isolation.bind_mounts import closed_above
 from remote_gpu.isolation.sandboxes import HostSandbox
-from remote_gpu.middleware import ServerCommand
+from remote_gpu.middleware.base import RpcProgram, ServerCommand
 
 _LOOK_S = 0.02  #: between two checks of the ports it listens on, or of the processes left
 #: Ports below those of Linux' outgoing connections (ip_local_port_range): a free one stays free
@@ -235,3 +235,30 @@ def _sockets(pid: int) -> list[str]:
             with contextlib.suppress(OSError):
                 names.append(str(descriptor.readlink()))
     return [name[8:-1] for name in names if name.startswith("socket:[")]
+
+
+RPCBIND_SOCKET = Path("/run/rpcbind.sock")
+_ANSWER_S = 2.0
+_RPCBIND, _RPCBIND_VERSION, _UNSET = 100_000, 4, 2  #: RFC 1833
+_CALL, _RPC_VERSION, _AUTH_NONE = 0, 2, 0  #: RFC 5531
+_LAST_FRAGMENT = 1 << 31
+_NO_TEXT = 0  #: length of an empty string: any transport, any address, the caller's user
+
+
+def unregister(program: RpcProgram, path: Path | None = None) -> None:
+    """Remove a program from rpcbind, on all transports; idempotent. `path`: another socket.
+
+    Nothing happens where no rpcbind answers, or where it may not be removed: the server then
+    reports what it lacks. Blocks for `_ANSWER_S` at most.
+    """
+    call = struct.pack(">6I", 1, _CALL, _RPC_VERSION, _RPCBIND, _RPCBIND_VERSION, _UNSET)
+    call += struct.pack(">4I", _AUTH_NONE, 0, _AUTH_NONE, 0)
+    call += struct.pack(">5I", program.number, program.version, _NO_TEXT, _NO_TEXT, _NO_TEXT)
+    try:
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.settimeout(_ANSWER_S)
+            stream.connect(str(path or RPCBIND_SOCKET))
+            stream.sendall(struct.pack(">I", _LAST_FRAGMENT | len(call)) + call)
+            stream.recv(64)  # the answer: it is done
+    except OSError:
+        return

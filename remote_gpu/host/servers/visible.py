@@ -16,7 +16,8 @@ from corekit.ids import HostId
 from gpu_scheduler.model import Device
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
-from remote_gpu.middleware import VisibleDevices, find
+from remote_gpu.middleware import find
+from remote_gpu.middleware.base import VisibleDevices
 
 _ANSWER_S = 60.0  #: limit of a driver at the start; sleeping cards take seconds
 
@@ -45,7 +46,6 @@ def check_middlewares(names: Iterable[str], visible: VisibleDevices) -> None:
 
 
 def _nodes() -> int:
-    """The number of NVIDIA boards by their device files, for a machine without NVML."""
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 

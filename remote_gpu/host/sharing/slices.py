@@ -361,7 +361,6 @@ class TimeSlices:
                 yield lease, entry, min(ends_s)
 
     def _pause(self, now_s: float) -> list[Change]:
-        """Pause overdue holders, if their limit or another lease demands it."""
         changes: list[Change] = []
         if not self._interruptible:
             return changes

@@ -77,7 +77,6 @@ class LeaseEnds:
         await self._endings.end(self._endings.of_lease(lease), worker)
 
     async def _end(self, ending: _Ending) -> None:
-        """Kill the lease's processes or keep its worker warm, and free its shares."""
         lease = ending.step.lease
         ended = self._endings.of_lease(lease)
         if not ending.worker_is_left:

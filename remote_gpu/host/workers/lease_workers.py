@@ -177,7 +177,6 @@ class LeaseWorkers:
             self.batches.requested(install, worker, meta["join"])
 
     def _card_failed(self, lease: LeaseId, device: DeviceId, reason: str) -> None:
-        """End a lease whose worker reports a fault of its card, and check the card."""
         about = {"event": "card_failed", "lease": lease, "device": device, "why": reason}
         logger.error("a worker reports a fault of its card", extra=about)
         self._cards.reported(device, reason)
@@ -193,7 +192,6 @@ class LeaseWorkers:
         return left_s + self._budget.worker_slack_s
 
     def _first_message(self, install: Install, shares: tuple[Share, ...]) -> Start:
-        """The first message to a worker of a lease, or to its batch process, with these shares."""
         memory_mib, real = sum(share.memory_mib for share in shares), real_shares(shares)
         cards = [share for share in shares if is_card(share)]
         return Start(

@@ -251,7 +251,6 @@ class WorkerPool:
                     os.close(pidfd)
 
     async def _join_group(self, worker: Worker) -> None:
-        """Move it into a cgroup ahead of need, which takes the kernel some milliseconds."""
         if self._sandboxes is not None:
             with _killed_on_error(worker, "a worker cannot be moved into a cgroup"):
                 worker.group = await asyncio.to_thread(self._sandboxes.group, worker.pid)

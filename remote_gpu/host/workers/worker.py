@@ -286,7 +286,6 @@ class Worker:
         self._released.set_result(kept_bytes)
 
     def _answer_failed(self) -> None:
-        """End the wait for an answer that will not come, or not count."""
         if self._released is not None and not self._released.done():
             self._released.set_result(None)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
+import secrets
+import shutil
 from pathlib import Path
 from typing import cast
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.backends.base import Backend, HostBackend
-from remote_gpu.worker.backends.cache import trim
 from remote_gpu.worker.backends.drivers import missing_on_cpu, working_kinds
 from remote_gpu.worker.cards.card import Card
 
@@ -42,3 +44,28 @@ def open_backend(
     except ImportError as error:
         missing = f"install orchgpu[{_EXTRAS[kind]}] ({error})"
     raise OpFailed(OpCode.ENOTSUP, f"this device runs no kernels: {missing}")
+
+
+#: Of one tenant on one host: thousands of kernels, which compile again within seconds.
+COMPILED_BYTES_MAX = 512 << 20
+
+
+def trim(folder: Path, bytes_max: int = COMPILED_BYTES_MAX) -> None:
+    """Remove a folder of compiled kernels above its limit.
+
+    As a whole, because only compilers know which files belong to one kernel. A worker that uses the
+    folder meanwhile compiles again.
+    """
+    sizes = (
+        (Path(place) / name).lstat().st_size
+        for place, _, names in os.walk(folder)
+        for name in names
+    )
+    try:
+        if sum(sizes) <= bytes_max:
+            return
+        old = folder.with_name(f"old-{secrets.token_hex(8)}")
+        folder.rename(old)
+    except OSError:  # another worker of the tenant removes it
+        return
+    shutil.rmtree(old, ignore_errors=True)

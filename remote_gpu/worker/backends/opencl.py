@@ -196,7 +196,6 @@ def _devices(kind: str, name: str) -> Iterator[cl.Device]:
 
 
 def _compile_errors(log: str) -> str:
-    """The errors of a compiler's log that have a line, without file names of the host."""
     errors = re.findall(r"(?:\S*\.cl|<\w+>|\S+):(\d+):\d+: (?:error: )?(.*)", log)
     return "; ".join(f"line {line}: {text}" for line, text in errors) or log.strip()
 

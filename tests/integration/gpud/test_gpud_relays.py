@@ -28,7 +28,8 @@ from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
 from remote_gpu.host.environment import INHERITED
 from remote_gpu.host.servers.visible import visible_devices
-from remote_gpu.middleware import ServerLease, find, names, render
+from remote_gpu.middleware import find, names, render
+from remote_gpu.middleware.base import ServerLease
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.proof import Role
 from tests.drivers import needs_cpu_driver

@@ -21,8 +21,8 @@ from fdl.lint.lint import lint
 from fdl.parse import parse
 from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
 from orchgpu.deploy.files import known_middlewares
-from remote_gpu.middleware import ServerLease, find, names, render
-from remote_gpu.middleware.base import device_variables
+from remote_gpu.middleware import find, names, render
+from remote_gpu.middleware.base import ServerLease, device_variables
 from remote_gpu.middleware.registry import rules_table
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.variables import RULES, TABLE, client_file, filled_variables
@@ -216,7 +216,8 @@ from fdl.lint.lint import lint
 from fdl.parse import parse
 from orchgpu.deploy.files import known_middlewares
 from orchgpu.deploy.package import build
-from remote_gpu.middleware import ServerLease, find, names
+from remote_gpu.middleware import find, names
+from remote_gpu.middleware.base import ServerLease
 from remote_gpu.wire.variables import read_rules, check_variables
 
 assert "example" in names(), names()

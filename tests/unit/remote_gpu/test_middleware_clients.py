@@ -10,7 +10,8 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, GrantedLease, Share
-from remote_gpu.middleware import ServerLease, VisibleDevices, find, names, render
+from remote_gpu.middleware import find, names, render
+from remote_gpu.middleware.base import ServerLease, VisibleDevices
 from remote_gpu.wire.variables import filled_variables
 from tests.unit.remote_gpu.test_middleware import granted, share
 

@@ -22,11 +22,11 @@ from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
-from remote_gpu.host.parts import Outside, parts_of
+from remote_gpu.host.parts import Outside, Parts
 from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
-from remote_gpu.middleware import VisibleDevices
+from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.worker.settings import WorkerSettings
 
 D0 = DeviceId("d0")
@@ -140,7 +140,7 @@ def host_daemon(
             scheduler=scheduler,
             tracer=NoTracer(),
         )
-        parts = parts_of(leases, outside, budget, nursery)
+        parts = Parts(leases, outside, budget, nursery)
         yield HostDaemon(parts, outside, budget), reports
     finally:
         listeners.close()

@@ -18,7 +18,7 @@ from remote_gpu.client import Graph, Local, OpFailed
 from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.wire.graphs import Spec, content_id
 from remote_gpu.worker import graphs
-from remote_gpu.worker.backends.cache import trim
+from remote_gpu.worker.backends.choice import trim
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context, Outcome

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from remote_gpu.host.gateway.slots import Slots
+from remote_gpu.host.gateway.arrivals import Slots
 
 
 def test_a_source_above_its_limit_loses_its_oldest_connection() -> None:

@@ -18,9 +18,9 @@ from corekit.ids import LeaseId
 from gpu_scheduler.model import Door, LeaseLifetime, LeaseState
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.servers import rpcbind as module
-from remote_gpu.host.servers.rpcbind import unregister
-from remote_gpu.middleware import RpcProgram, VisibleDevices
+from remote_gpu.host.servers import server as module
+from remote_gpu.host.servers.server import unregister
+from remote_gpu.middleware.base import RpcProgram, VisibleDevices
 
 CRICKET = RpcProgram(number=99, version=41)
 OTHER = RpcProgram(number=99, version=42)
