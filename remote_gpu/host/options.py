@@ -184,5 +184,5 @@ class HostOptions(WorkerOptions, OwnOptions):
 
     @property
     def of_workers(self) -> WorkerOptions:
-        """What the workers get of them."""
+        """The options that the workers get."""
         return WorkerOptions(**{one.name: getattr(self, one.name) for one in fields(WorkerOptions)})

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """What reaches beyond the leases: processes, devices, sockets, the scheduler."""
+    """Everything beyond the leases: processes, devices, sockets, the scheduler."""
 
     pool: WorkerPool
     turns: Turns

@@ -269,7 +269,7 @@ def test_a_put_that_hangs_stops_grants_and_then_the_journal(
     parsed = parse_log_address(engine.fresh())
     hanging, now = Hangs(open_log(parsed, CALL_S)), [0.0]
     limits = RetryLimits(within_s=0.01, first_s=0.01, most_s=0.01)
-    settings = JournalSettings(address=parsed, state=tmp_path, call_s=0.01, retry=limits)
+    settings = JournalSettings(address=parsed, state=tmp_path, call_s=0.4, retry=limits)
     journal = Journal(settings, lambda where, call_s: hanging, lambda: now[0])
 
     async def hang() -> None:
