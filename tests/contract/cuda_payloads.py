@@ -61,8 +61,8 @@ def failing_pins() -> Iterator[None]:
 class OpenLane:
     """A lane to the stand-in card, served by a thread."""
 
-    def __init__(self, limit_bytes: int = 256 << 20) -> None:
-        self.card = Card(WorkerOptions(card_call_s=0.0, pinned_mib=limit_bytes >> 20))
+    def __init__(self, pinned_mib: int = 256) -> None:
+        self.card = Card(WorkerOptions(card_call_s=0.0, pinned_mib=pinned_mib))
         self.quota = Quota(1 << 30)
         self.context = Context(kind="cuda", quota=self.quota, card=self.card)
         client, server = socket.socketpair()
@@ -129,12 +129,12 @@ def check_operations() -> None:
 
 def check_limits() -> None:
     """Beyond the limit, and where nothing can be pinned, payloads go through two pages."""
-    for limit_bytes in (0, BYTES - 1):
-        lane = OpenLane(limit_bytes)
+    for pinned_mib in (0, BYTES >> 20):
+        lane = OpenLane(pinned_mib)
         assert lane.square() == ([], BYTES)
         assert lane.card.pinned.pinned_bytes == 0
         lane.close()
-    lane = OpenLane(BYTES + 4096)  # the input; no room for the result
+    lane = OpenLane((BYTES >> 20) + 1)  # the input; no room for the result
     assert lane.square() == ([f"up {BYTES}"], BYTES)
     lane.close()
     lane = OpenLane()

@@ -101,13 +101,13 @@ def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
                     '    "epoch_started": EpochStarted, "run_painted": RunPainted,',
                 ),
             ],
-            "gpu_scheduler/core/durable/apply.py": [
+            "gpu_scheduler/core/replay/apply.py": [
                 (
                     "    to.EpochStarted: _began,",
                     "    to.EpochStarted: _began, to.RunPainted: lambda state, part: None,",
                 ),
             ],
-            "gpu_scheduler/core/durable/recovery.py": [
+            "gpu_scheduler/core/handlers/recovery.py": [
                 (
                     "    tx.emit(began)\n",
                     "    tx.emit(began)\n    tx.emit(to.RunPainted())\n",

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +188,19 @@ class SchedulerSide:
         self._thread.join()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the newest lines of its gpud's log: why a lease or a worker ended."""
+    report = yield
+    if report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            if isinstance(value, Gpud):
+                report.sections.append(("log of gpud", value.newest_lines()))
+    return report
+
+
 class Gpud:
     """The process, and what a test needs to talk to it."""
 
@@ -317,6 +330,14 @@ class Gpud:
         """The lines of gpud's own log with that message."""
         lines = Path(self._log.name).read_text().splitlines()
         return [line for line in map(json.loads, lines) if line["message"] == message]
+
+    def newest_lines(self, count: int = 40) -> str:
+        """The end of gpud's own log and of its leases' log, for people."""
+        files = (Path(self._log.name), self.state / "leases.jsonl")
+        ends = [
+            "\n".join(file.read_text().splitlines()[-count:]) for file in files if file.exists()
+        ]
+        return "\n--\n".join(ends)
 
     def workers(self) -> list[int]:
         """All processes below gpud: the spawner and the workers."""
