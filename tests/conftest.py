@@ -75,6 +75,7 @@ def _module_leaves_nothing(
     with (
         leaks.nothing_left_in(temporary),
         leaks.module_mark(str(module)),
+        leaks.same_cores(),
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("TMPDIR", str(temporary))

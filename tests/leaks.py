@@ -87,6 +87,16 @@ def nothing_left_in(folder: Path) -> Iterator[None]:
     assert not left, f"temporary files left: {left}"
 
 
+@contextmanager
+def same_cores() -> Iterator[None]:
+    """The test runner may use the cores that it had: each program that it starts inherits them."""
+    before = os.sched_getaffinity(0)
+    yield
+    left = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before)
+    assert left == before, f"pinned to cores {left}"
+
+
 def _comes(holds: Callable[[], bool]) -> bool:
     deadline_s = time.monotonic() + END_WITHIN_S
     while not holds():

@@ -123,8 +123,9 @@ async def running_host(
 
     `registered` is called each time that the scheduler has registered this host.
     """
-    os.sched_setaffinity(0, settings.cpu.cpus)  # gpud, its spawner and all workers
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+        os.sched_setaffinity(0, settings.cpu.cpus)  # gpud, its spawner and all workers
         log = _log(settings.state)
         stack.callback(log.close)
         policy = find_policy(
