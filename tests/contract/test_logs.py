@@ -220,6 +220,19 @@ def test_a_reader_beside_writer_and_trim_sees_whole_items_without_gaps(
     assert seen[-1] == last
 
 
+def test_a_reader_sees_a_log_begin(engine: EngineUnderTest) -> None:
+    """A log that begins while it is read is empty or has its first item; it is not damaged."""
+    for _ in range(20):
+        address = engine.fresh()
+        writer, reader = engine.open(address), engine.open(address)
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(writer.put_if_absent, 1, b"first")
+            while not (seen := list(reader.read(1))):
+                pass
+            assert written.result()
+        assert seen == [(1, b"first")]
+
+
 class LosesAnswers(WrappedLog):
     """Its puts time out after, or before, they have happened."""
 

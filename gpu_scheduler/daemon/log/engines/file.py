@@ -147,11 +147,17 @@ class FileLog:
         """The contents now. The marker is read first: it names what the file holds then."""
         marker = read_marker(self._folder) if self._marker is None else self._marker.read()
         if self._contents is None or marker is None or marker != self._seen:
-            self._load(marker)
+            contents = self._load(marker)
+            # Another opening may write meanwhile, and what is read across its put does not check.
+            # A second reading begins after that put, so damage in the same place is real.
+            while (damage := contents.damage) is not None:
+                contents = self._load(read_marker(self._folder))
+                if contents.damage is not None and contents.damage.why == damage.why:
+                    break
         assert self._contents is not None, "loaded"
         return self._contents
 
-    def _load(self, marker: bytes | None) -> None:
+    def _load(self, marker: bytes | None) -> Contents:
         self._close_file()
         self._seen, data = marker, b""
         try:
@@ -160,8 +166,9 @@ class FileLog:
             self._fd = -1
         else:
             data = self._bytes(0, os.fstat(self._fd).st_size)
-        self._contents = scan(data, marker, str(self._path))
         self._allocated = 0
+        self._contents = scan(data, marker, str(self._path))
+        return self._contents
 
     # --- writing
 
