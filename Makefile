@@ -28,10 +28,15 @@ install: $(STAMP)  ## every package, into .venv: for the tests, and for function
 demo: $(DEMO)  ## the whole way on this machine: upload, lend, compute, result, clean-up
 	$(BIN)/orchgpu demo $(ARGS)
 
+# Tests that failed run once more, alone, as CPython's `regrtest --rerun` does: the tests of real processes
+# share two cores with three others. A test fails when it fails again; exit 1 of pytest: tests failed.
+AGAIN = test $$? -eq 1 && echo "the tests that failed run again, alone" && $(PYTEST) --last-failed --maxfail 3 \
+  && echo "they passed alone: each is a defect to report, of the test or of the product"
+PYTEST = $(BIN)/python -m pytest
 test: $(STAMP)  ## all checks and tests, as CI runs them
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
-	OCL_ICD_VENDORS=/nonexistent $(BIN)/python -m pytest -m "drivers and not soak" \
+	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) || { $(AGAIN); }
+	OCL_ICD_VENDORS=/nonexistent $(PYTEST) -m "drivers and not soak" \
 	  $$(grep -rl --include='test_*.py' 'mark\.drivers' tests)
 
 check: $(STAMP)  ## lint, types, import contracts
