@@ -1,4 +1,4 @@
-"""docs/scheduler.md is true: every command in it is run, its tables hold what the code holds.
+"""The pages about the scheduler are true: every command is run, tables hold what the code holds.
 
 After a change of what a command prints: `UPDATE_PAGE=1 pytest tests/integration/ssgm -k page`
 writes the new output into the page; read the difference before committing it.
@@ -31,7 +31,9 @@ from tests.integration.ssgm.conftest import Unhurried, run_ssgm
 from tests.integration.ssgm.played_host import PlayedHost
 from tests.integration.ssgm.transcript import Names, Step, steps_of, updated
 
-PAGE = Path(__file__).parents[3] / "docs" / "scheduler.md"
+DOCS = Path(__file__).parents[3] / "docs"
+#: In the order of their commands: the first key closes the daemon's endpoints.
+PAGES = [DOCS / f"{name}.md" for name in ("scheduling", "ssgm", "scheduler", "keys-and-tls")]
 #: The page's daemon, as a reader would run it; each is called otherwise here.
 SOCKET, HTTP, STATE, CONFIG = (
     "10.0.1.10:4700",
@@ -158,46 +160,50 @@ def _ssgmd(arguments: list[str]) -> str:
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     monkeypatch.setenv("SSGM_SCHEDULER", "")  # set when the daemon serves, undone at the end
     monkeypatch.setenv("ORCHGPU_TIME_SCALE", "1")
-    someone = Reader(tmp_path, PAGE.read_text())
+    someone = Reader(tmp_path, (DOCS / "scheduler.md").read_text())
     yield someone
     someone.close()
 
 
-def test_every_command_prints_what_the_page_shows(reader: Reader) -> None:
-    page, wrong = PAGE.read_text(), []
-    for step in steps_of(page):
-        wrong += [(which, told) for which, told in reader.run(step) if told is not None]
-    if os.environ.get("UPDATE_PAGE"):
-        for step, told in sorted(wrong, key=lambda one: -one[0].line):
-            page = updated(page, step, told.partition("\nand printed was\n")[2])
-        PAGE.write_text(page)
-    assert not wrong, "\n\n".join(f"{step}\n{told}" for step, told in wrong)
+def test_every_command_prints_what_the_pages_show(reader: Reader) -> None:
+    differences = []
+    for path in PAGES:
+        page, wrong = path.read_text(), []
+        for step in steps_of(page):
+            wrong += [(which, told) for which, told in reader.run(step) if told is not None]
+        if os.environ.get("UPDATE_PAGE"):
+            for step, told in sorted(wrong, key=lambda pair: -pair[0].line):
+                page = updated(page, step, told.partition("\nand printed was\n")[2])
+            path.write_text(page)
+        differences += [f"{path.name}, {step}\n{told}" for step, told in wrong]
+    assert not differences, "\n\n".join(differences)
 
 
 def _words_in(heading: str) -> set[str]:
-    """First cells of the tables below a heading, without code marks."""
-    text = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    """First cells of the tables below a heading of a page, without code marks."""
+    pages = "\n## \n".join(page.read_text() for page in PAGES)
+    text = pages.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert text, f"no heading {heading!r}"
     cells = re.findall(r"(?m)^\| (.+?) \|", text)
     return {cell.strip("`") for cell in cells}
 
 
-def test_the_page_knows_every_word() -> None:
+def test_the_pages_know_every_word() -> None:
     assert {f"{word.short}`, `{word.flag}".lstrip("`, ") for word in REQUEST_OPTIONS} <= _words_in(
         "The options of a request"
     )
     states = {*HostState, *LeaseState, *EndReason}
     assert {str(state) for state in states} <= _words_in("States")
     assert set(NAMES) <= _words_in("Rules and limits")
-    running = _words_in("Running it")
-    assert {role.value for role in Role} <= running
+    assert {role.value for role in Role} <= _words_in("Roles")
     assert {setting.name for setting in SETTINGS} <= {
-        name.strip("`") for cell in running for name in cell.split(", ")
+        name.strip("`") for cell in _words_in("Running it") for name in cell.split(", ")
     }
 
 
-def test_the_page_names_figures_that_exist() -> None:
-    figures = set(re.findall(r"\b(?:ssgmd|DCGM_FI)_\w+", PAGE.read_text()))
+def test_the_pages_name_metrics_that_exist() -> None:
+    pages = "".join(page.read_text() for page in PAGES)
+    figures = set(re.findall(r"\b(?:ssgmd|DCGM_FI)_\w+", pages))
     assert len(figures) > 8
     names = {name for metric in METRICS.values() for name in metric.series}
     assert sorted(name for name in figures if name not in names) == []
