@@ -36,9 +36,9 @@ ENDINGS = (
 #: scheduling, leasing, deployment or of a cloud belongs on the page, with its meaning.
 ORDINARY = """
 access amount asked attributes began broken buffer codec comment compose composed composer
-config crc digest document done drawing due duration element facts failure fault faulty flow
+config crc current digest document done drawing due duration element facts failure fault faulty flow
 happened init integer left mark missing noticed null parse parser pattern post render repeat
-reply row said schema sequence settings shapes split system table ticked told unknown vpc wake
+reply row said schema send sequence settings shapes split system table ticked told unknown vpc wake
 wanted wildcard writer yaml
 """
 
