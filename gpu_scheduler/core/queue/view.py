@@ -34,7 +34,7 @@ from gpu_scheduler.core.state.workload_group import (
     WorkloadIndex,
     WorkloadQueue,
 )
-from gpu_scheduler.model import Request, Resident
+from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import NO_QUOTA
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
@@ -46,13 +46,6 @@ _DRAW_BITS = 53  #: of a number of the stream: all that a float between 0 and 1 
 
 #: Parameters of a policy by name.
 Values = Mapping[str, str | float | bool]
-
-
-class Times(NamedTuple):
-    """Learned times of a workload on a device model."""
-
-    execution_s: float | None  #: None: not known yet
-    loading_s: float | None
 
 
 class PlacementKey(NamedTuple):
@@ -193,10 +186,6 @@ class View:
         """True when a request of this name is in the queue."""
         return attempt in self.state.queue.entries
 
-    def request(self, attempt: str) -> Waiting | None:
-        """The waiting request of this name."""
-        return self.state.queue.entries.get(attempt)
-
     def waits_s(self, waiting: Waiting) -> float:
         """The time for which a request has waited."""
         return max(0.0, self.wall_s - waiting.waiting_since_s)
@@ -320,19 +309,11 @@ class View:
         leases = self.state.leases
         return (leases[lease] for lease in self.state.inventory.devices[device].shares)
 
-    def ends_by_s(self, lease: LeaseEntry) -> float | None:
-        """The latest end of a lease (monotonic) by its stated length; None = not stated."""
-        return lengths.ends_by_s(lease, self.budget)
-
     def free_s(self, waiting: Waiting, device: DeviceId) -> float | None:
         """The time when the device fits the request (monotonic); 0 = now, None = unknown."""
         return lengths.free_for_s(self.state, self.budget, device, waiting.request)
 
     # ------------------------------------------------------------------ workloads
-
-    def residents(self, device: DeviceId) -> tuple[Resident, ...]:
-        """The warm workers of a device that no lease uses."""
-        return tuple(self.state.inventory.residents.of(device).values())
 
     def is_loaded(self, request: Request) -> bool:
         """True when any device has a warm worker of the workload of the request."""
@@ -359,17 +340,6 @@ class View:
         if not residents:
             return 0.0, 0, rank
         return taken(waiting.request, inventory, device).loading_s, len(residents), rank
-
-    def times(self, tenant: str, workload: str | None, model: str) -> Times | None:
-        """The learned times of a workload on a device model; None = never seen."""
-        found = self.state.learned_times.of(tenant, workload, model)
-        if found is None:
-            return None
-        return Times(found.execution_s(EXPECTED), found.loading_s(EXPECTED))
-
-    def model(self, device: DeviceId) -> str:
-        """The model of a known device."""
-        return self.state.inventory.devices[device].device.model
 
     def expected_s(self, request: Request) -> float | None:
         """The expected length of a lease; None = unknown.

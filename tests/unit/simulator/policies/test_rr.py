@@ -1,35 +1,13 @@
 """Policy `rr`: the devices in turn, with one blocking queue or one for each device."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import HeldBack
 from tests.scheduler_world import World, device
-from tests.unit.gpu_scheduler_core.policies.conftest import ARRIVALS
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
-ROWS = [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (19, "R", "G2")]
-
-
-@pytest.mark.parametrize("queues", ["one", "device"])
-def test_the_worked_example_of_the_thesis(example: Callable[..., Any], queues: str) -> None:
-    run = example("rr", queues=queues)
-    assert sorted(run.run()) == ROWS
-    assert (run.total_s, run.cold, sum(run.waits_s)) == (25, 3, 20)
-
-
-@pytest.mark.parametrize(
-    ("queues", "fifth"), [("one", (19, "R", "G1")), ("device", (8, "R", "G1"))]
-)
-def test_a_fifth_request_separates_the_two_forms(
-    example: Callable[..., Any], queues: str, fifth: tuple[int, str, str]
-) -> None:
-    rows = example("rr", queues=queues).run((*ARRIVALS, (4, "R")))
-    assert sorted(rows) == sorted([*ROWS, fifth])
 
 
 @pytest.fixture

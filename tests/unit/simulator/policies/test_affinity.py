@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.policies import LARGE, affinity
+from gpu_scheduler.api import LARGE
 from gpu_scheduler.model import DeviceResidents, Lease, Request, Resident, Sharing
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.warm import workload_key
+from simulator.policies import affinity
 from tests.scheduler_world import World, device
 
 POLICY = "affinity"
@@ -273,10 +274,3 @@ def test_more_clients_than_a_decision_compares_are_all_served() -> None:
         lease = next(one for one in world.leases if one.attempt == attempt)
         served.append(attempt)
     assert sorted(served, key=int) == [str(number) for number in range(waiting)]
-
-
-def test_the_worked_example_of_the_thesis(example: Callable[..., Any]) -> None:
-    """The rows of `exclusive`: each model stays on its device."""
-    run = example(POLICY)
-    assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
-    assert (run.total_s, run.cold) == (19, 2)

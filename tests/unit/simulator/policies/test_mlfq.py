@@ -1,8 +1,5 @@
 """Policy `mlfq`: buckets of expected time, drawn with equal chances."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from gpu_scheduler.model import Request, Sharing
@@ -48,8 +45,3 @@ def test_one_bucket_draws_no_numbers() -> None:
     world.host("h", device("d"))
     shares(world, rounds=5)
     assert world.machine.state.memory.draws == 0
-
-
-def test_a_single_bucket_serves_the_worked_example_as_balance(example: Callable[..., Any]) -> None:
-    run = example("mlfq", buckets=1.0)
-    assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]

@@ -10,9 +10,16 @@ or for most of one, waits while smaller requests use what becomes free.
 
 from __future__ import annotations
 
-from gpu_scheduler.core.policies import FIRST_FIT_COST, LARGE
-from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy
-from gpu_scheduler.core.queue.view import Values, View
+from gpu_scheduler.api import (
+    FIRST_FIT_COST,
+    LARGE,
+    Choice,
+    Declaration,
+    Pause,
+    Policy,
+    Values,
+    View,
+)
 
 _LAST = "last"  #: the device of the last grant
 

@@ -1,6 +1,5 @@
 """Policy `exclusive`: clients own devices, and steal them from each other."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,12 +42,6 @@ def two_and_two(world: World) -> list[Lease]:
 def queue(world: World, tenant: str, *lengths_s: float) -> None:
     for number, length_s in enumerate(lengths_s):
         world.reserve(f"{tenant}-waits-{number}", whole(tenant, length_s))
-
-
-def test_the_worked_example_of_the_thesis(example: Callable[..., Any]) -> None:
-    run = example("exclusive")
-    assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
-    assert (run.total_s, run.cold, sum(run.waits_s)) == (19, 2, 9)
 
 
 @pytest.mark.parametrize(("a_s", "stolen"), [(3.0, False), (3.1, True)])

@@ -1,8 +1,5 @@
 """Policy `srtf`: the shortest expected time first."""
 
-from collections.abc import Callable
-from typing import Any
-
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import HeldBack
@@ -11,20 +8,6 @@ from tests.scheduler_world import World, device
 
 def whole(lease_s: float | None) -> Request:
     return Request(sharing=Sharing.EXCLUSIVE, lease_s=lease_s)
-
-
-def test_without_strict_head_the_worked_example_is_that_of_balance(
-    example: Callable[..., Any],
-) -> None:
-    run = example("srtf")
-    assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
-    assert (run.total_s, run.cold, sum(run.waits_s)) == (19, 2, 9)
-
-
-def test_with_strict_head_it_is_the_print_of_the_thesis(example: Callable[..., Any]) -> None:
-    run = example("srtf", strict_head=True)
-    assert run.run() == [(0, "R", "G1"), (2, "R", "G2"), (6, "R", "G1"), (8, "B", "G2")]
-    assert (run.total_s, run.cold, sum(run.waits_s)) == (26, 3, 10)
 
 
 def test_the_shortest_request_is_first_and_unknown_times_are_last() -> None:

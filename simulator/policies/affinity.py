@@ -25,13 +25,25 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.policies import LARGE
-from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy
-from gpu_scheduler.core.queue.view import PlacementKey, Values, View
-from gpu_scheduler.core.queue.warm_start import WAIT_BOUND, Start, Starts
+from gpu_scheduler.api import (
+    LARGE,
+    Choice,
+    Declaration,
+    Pause,
+    Policy,
+    PolicyParameter,
+    Scalar,
+    Values,
+    View,
+    Waiting,
+)
+from gpu_scheduler.core.queue.view import PlacementKey
+from gpu_scheduler.core.queue.warm_start import (
+    WAIT_BOUND,
+    Start,
+    Starts,
+)
 from gpu_scheduler.model import Request
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 #: Requests of its own that a client is set back for a device without its contents.
 PENALTY_RUNS = 10

@@ -13,12 +13,19 @@ from __future__ import annotations
 
 import math
 
-from gpu_scheduler.core.policies import GROUPS_COST, LARGE
-from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy
-from gpu_scheduler.core.queue.view import Values, View
+from gpu_scheduler.api import (
+    GROUPS_COST,
+    LARGE,
+    Choice,
+    Declaration,
+    Pause,
+    Policy,
+    PolicyParameter,
+    Values,
+    View,
+    Waiting,
+)
 from gpu_scheduler.model import Request
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Waiting
 
 _LAST = "last"  #: the device of the last grant
 

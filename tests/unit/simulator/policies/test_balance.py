@@ -1,19 +1,10 @@
 """Policy `balance`: first come, first served on the next free device."""
 
-from collections.abc import Callable
-from typing import Any
-
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol import answers
 from tests.scheduler_world import World, device
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
-
-
-def test_the_worked_example_of_the_thesis(example: Callable[..., Any]) -> None:
-    run = example("balance")
-    assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
-    assert (run.total_s, run.cold, sum(run.waits_s)) == (19, 2, 9)
 
 
 def test_devices_take_turns() -> None:

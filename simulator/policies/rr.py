@@ -16,11 +16,19 @@ from collections.abc import Iterator
 from itertools import islice
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
-from gpu_scheduler.core.queue.view import Values, View
+from gpu_scheduler.api import (
+    Choice,
+    Declaration,
+    HeldReason,
+    Pause,
+    Policy,
+    PolicyParameter,
+    Scalar,
+    Values,
+    View,
+    Waiting,
+)
 from gpu_scheduler.model import Placement
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 #: Most waiting requests that have a place in the queue of a device; later ones get one as these go.
 ASSIGNED_MAX = 2_000

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.policies import warm_first
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.warm import workload_key
+from simulator.policies import warm_first
 from tests.scheduler_world import World, device
 
 SLOT_MIB = 500  #: half of a device

@@ -86,13 +86,52 @@ class WorkedExample:
             self.waits_s.append(self.now - arrived)
 
 
-@pytest.fixture
-def example() -> Any:
+#: Each model stays on its device.
+STAYS = [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
+#: The cycle waits for a busy device.
+TURNS = [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (19, "R", "G2")]
+#: As the thesis prints it.
+PRINTED = [(0, "R", "G1"), (2, "R", "G2"), (6, "R", "G1"), (8, "B", "G2")]
+
+
+def example(policy: str, **parameters: Any) -> WorkedExample:
     """The example under a policy, with parameters of the policy."""
+    given = {f"{policy}.{name}": value for name, value in parameters.items()}
+    world = World(policy=policy, policy_parameters=given)
+    return WorkedExample(world, (device("G1", index=0), device("G2", index=1)))
 
-    def make(policy: str, **parameters: Any) -> WorkedExample:
-        given = {f"{policy}.{name}": value for name, value in parameters.items()}
-        world = World(policy=policy, policy_parameters=given)
-        return WorkedExample(world, (device("G1", index=0), device("G2", index=1)))
 
-    return make
+@pytest.mark.parametrize(
+    ("policy", "parameters", "rows", "total_s", "cold", "waits_s"),
+    [
+        ("affinity", {}, STAYS, 19, 2, 9),
+        ("balance", {}, STAYS, 19, 2, 9),
+        ("exclusive", {}, STAYS, 19, 2, 9),
+        ("mlfq", {"buckets": 1.0}, STAYS, 19, 2, 9),
+        ("rr", {"queues": "one"}, TURNS, 25, 3, 20),
+        ("rr", {"queues": "device"}, TURNS, 25, 3, 20),
+        ("srtf", {}, STAYS, 19, 2, 9),
+        ("srtf", {"strict_head": True}, PRINTED, 26, 3, 10),
+    ],
+)
+def test_the_rows_of_each_policy(
+    policy: str,
+    parameters: dict[str, Any],
+    rows: list[tuple[int, str, str]],
+    total_s: int,
+    cold: int,
+    waits_s: int,
+) -> None:
+    run = example(policy, **parameters)
+    assert sorted(run.run()) == rows
+    assert (run.total_s, run.cold, sum(run.waits_s)) == (total_s, cold, waits_s)
+
+
+@pytest.mark.parametrize(
+    ("queues", "fifth"), [("one", (19, "R", "G1")), ("device", (8, "R", "G1"))]
+)
+def test_a_fifth_request_separates_the_two_forms_of_rr(
+    queues: str, fifth: tuple[int, str, str]
+) -> None:
+    rows = example("rr", queues=queues).run((*ARRIVALS, (4, "R")))
+    assert sorted(rows) == sorted([*TURNS, fifth])

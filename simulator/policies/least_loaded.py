@@ -15,13 +15,22 @@ from __future__ import annotations
 from itertools import islice
 
 from corekit.ids import DeviceId
+from gpu_scheduler.api import (
+    GROUPS_COST,
+    LARGE,
+    Choice,
+    Declaration,
+    HeldReason,
+    Pause,
+    Policy,
+    PolicyParameter,
+    Scalar,
+    Values,
+    View,
+    Waiting,
+)
 from gpu_scheduler.core.inventory.available import Rank
-from gpu_scheduler.core.policies import GROUPS_COST, LARGE
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
-from gpu_scheduler.core.queue.view import Values, View
 from gpu_scheduler.model import Sharing
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 #: Most fitting devices that are compared for one request.
 FITTING_MAX = 256

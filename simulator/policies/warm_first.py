@@ -24,9 +24,8 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.placement.eviction import resident_key
-from gpu_scheduler.core.policies import GROUPS_COST
-from gpu_scheduler.core.queue.policy import (
+from gpu_scheduler.api import (
+    GROUPS_COST,
     MEMORY_CHARS_MAX,
     MEMORY_MAX,
     Choice,
@@ -34,11 +33,15 @@ from gpu_scheduler.core.queue.policy import (
     HeldReason,
     Pause,
     Policy,
+    PolicyParameter,
+    Scalar,
+    Values,
+    View,
+    Waiting,
 )
-from gpu_scheduler.core.queue.view import SAMPLE_MAX, Values, View
+from gpu_scheduler.core.placement.eviction import resident_key
+from gpu_scheduler.core.queue.view import SAMPLE_MAX
 from gpu_scheduler.model import Request
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 #: Most devices that are compared to be kept for an overtaken request.
 KEPT_SAMPLE_MAX = 4096

@@ -16,11 +16,19 @@ import math
 from itertools import islice
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.policies import GROUPS_COST
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
-from gpu_scheduler.core.queue.view import Values, View
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Scalar, Waiting
+from gpu_scheduler.api import (
+    GROUPS_COST,
+    Choice,
+    Declaration,
+    HeldReason,
+    Pause,
+    Policy,
+    PolicyParameter,
+    Scalar,
+    Values,
+    View,
+    Waiting,
+)
 
 _LAST = "last"  #: the device of the last grant
 _SHORTEST = "shortest_s"  #: the shortest expected time of a grant

@@ -30,13 +30,22 @@ from itertools import islice
 from operator import attrgetter
 
 from corekit.ids import DeviceId
+from gpu_scheduler.api import (
+    Choice,
+    Declaration,
+    HeldReason,
+    Pause,
+    Policy,
+    PolicyParameter,
+    Scalar,
+    Values,
+    View,
+    Waiting,
+)
 from gpu_scheduler.core.inventory.available import Rank
-from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
-from gpu_scheduler.core.queue.view import PlacementKey, Values, View
+from gpu_scheduler.core.queue.view import PlacementKey
 from gpu_scheduler.core.state.workload_group import WorkloadGroup
 from gpu_scheduler.model import Placement, Request
-from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 #: Most free devices that are compared for a request of a client without any, or for several.
 FREE_MAX = 1_024
