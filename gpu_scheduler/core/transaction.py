@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.budget import Budget
-from corekit.errors import ErrorCode
 from corekit.ids import HostId, IdSource, JobId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.admission.limits import Refusal
 from gpu_scheduler.core.replay.apply import apply_part
 from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.core.state.timers import TimerKind
@@ -58,25 +56,6 @@ class Transaction:
 
     def reply(self, reply_to: str, answer: Value) -> None:
         self.actions.append(do.Reply(reply_to=reply_to, answer=answer))
-
-    def refuse(
-        self,
-        reply_to: str,
-        code: ErrorCode,
-        message: str,
-        details: Mapping[str, object] | None = None,
-    ) -> None:
-        self.actions.append(
-            do.ReplyError(reply_to=reply_to, code=code, message=message, details=details or {})
-        )
-
-    def exhausted(self, reply_to: str, refusal: Refusal) -> None:
-        """Refuse for now: a limit is reached."""
-        self.refuse(reply_to, ErrorCode.EXHAUSTED, refusal.message, refusal.details)
-
-    def conflict(self, reply_to: str, record: Record | None, message: str) -> None:
-        """Refuse with CONFLICT and the current record."""
-        self.refuse(reply_to, ErrorCode.CONFLICT, message, {"record": record})
 
     def push(self, session: str | None, push: answers.Push) -> None:
         if session is not None:

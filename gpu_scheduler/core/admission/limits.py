@@ -7,9 +7,10 @@ alive, or that continues or ends one, is never refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from corekit.values import Value
 from gpu_scheduler.core.admission.rates import Rates
@@ -52,11 +53,12 @@ class Refusal(NamedTuple):
     retry_in_s: float | None = None
 
     @property
-    def details(self) -> Mapping[str, object]:
+    def error(self) -> AppError:
+        """EXHAUSTED, with the limit and its figures."""
         details: dict[str, object] = {"limit": self.limit.value, "most": self.most}
         if self.retry_in_s is not None:
             details["retry_in_s"] = self.retry_in_s
-        return details
+        return AppError(ErrorCode.EXHAUSTED, self.message, **details)
 
 
 class Accounts(Protocol):
@@ -70,15 +72,13 @@ class Accounts(Protocol):
     def usage_counts(self) -> UsageCounts: ...
 
 
-def rate_refusal(
-    accounts: Accounts, session: str, op: ops.Op[Value], at_s: float
-) -> Refusal | None:
-    """The refusal of a request above the rate of its sender; None when it may be handled."""
+def check_rate(accounts: Accounts, session: str, op: ops.Op[Value], at_s: float) -> None:
+    """Raise EXHAUSTED for a request above the rate of its sender."""
     if type(op) not in _CHARGED:
-        return None
+        return
     held, key = accounts.parameters, key_of(session)
     if not key and held.rate_per_s is None:
-        return None
+        return
     asked = getattr(op, "request", None)
     scopes: dict[str, tuple[Limit, str, float | None]] = {
         "all": (Limit.RATE_PER_S, "all keys together send", held.rate_per_s)
@@ -89,12 +89,11 @@ def rate_refusal(
         what = f"tenant {asked.tenant!r} sends"
         scopes[f"tenant/{asked.tenant}"] = Limit.TENANT_RATE_PER_S, what, held.tenant_rate_per_s
     empty = accounts.rates.take([(name, scope[2]) for name, scope in scopes.items()], at_s)
-    if empty is None:
-        return None
-    limit, what, rate = scopes[empty.scope]
-    text = f"{what} more than {rate:g} requests a second (parameter {limit.lower()}); "
-    text += f"retry in {empty.in_s:.3f} s"
-    return Refusal(limit, text, rate or 0.0, empty.in_s)
+    if empty is not None:
+        limit, what, rate = scopes[empty.scope]
+        text = f"{what} more than {rate:g} requests a second (parameter {limit.lower()}); "
+        text += f"retry in {empty.in_s:.3f} s"
+        raise Refusal(limit, text, rate or 0.0, empty.in_s).error
 
 
 def waiting_refusal(accounts: Accounts, key: str, tenant: str) -> Refusal | None:

@@ -23,8 +23,9 @@ from gpu_scheduler.core.inventory.devices import (
 )
 from gpu_scheduler.core.inventory.index import Devices, Index
 from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.data_names import Offered
+from gpu_scheduler.data_names import Offered, offered_of
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
+from gpu_scheduler.protocol.changes import HostRegistered
 from gpu_scheduler.versions import parse_version
 
 T = TypeVar("T")
@@ -86,6 +87,19 @@ class HostEntry:
     lost_s: float = 0.0  #: monotonic: the time at which it became LOST
     devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
     leases: dict[LeaseId, None] = field(default_factory=dict)
+
+    def registration(self, devices: tuple[Device, ...] = ()) -> HostRegistered:
+        """The part that registers this host, with these devices."""
+        return HostRegistered(
+            host=self.host,
+            incarnation=self.incarnation,
+            gateway=self.gateway,
+            devices=devices,
+            middlewares=self.middlewares,
+            ephemeral=self.ephemeral,
+            data=dict(self.data),
+            programs=dict(self.programs),
+        )
 
     @property
     def shown_state(self) -> HostState:
@@ -167,34 +181,23 @@ class Inventory:
 
     # ------------------------------------------------------------------ hosts
 
-    def register(
-        self,
-        host: HostId,
-        incarnation: str,
-        gateway: str | None,
-        devices: Iterable[Device],
-        middlewares: tuple[str, ...] = (),
-        *,
-        ephemeral: bool = False,
-        data: Offered = (),
-        programs: Offered = (),
-    ) -> None:
+    def register(self, part: HostRegistered) -> None:
         """Add or update a host; allocations on its devices stay.
 
         Its own drain is over when its program was started again.
         """
-        entry = self.hosts.get(host)
+        entry = self.hosts.get(part.host)
         if entry is None:
-            entry = self.hosts[host] = HostEntry(host, incarnation, gateway)
-        if entry.incarnation != incarnation:
+            entry = self.hosts[part.host] = HostEntry(part.host, part.incarnation, part.gateway)
+        if entry.incarnation != part.incarnation:
             entry.own_drain = None
-        entry.incarnation, entry.gateway = incarnation, gateway
-        entry.middlewares, entry.ephemeral = middlewares, ephemeral
-        entry.data, entry.programs = data, programs
-        for device in devices:
+        entry.incarnation, entry.gateway = part.incarnation, part.gateway
+        entry.middlewares, entry.ephemeral = part.middlewares, part.ephemeral
+        entry.data, entry.programs = offered_of(part.data), offered_of(part.programs)
+        for device in part.devices:
             known = entry.devices.get(device.id)
             if known is None:
-                known = DeviceEntry(device, host)
+                known = DeviceEntry(device, part.host)
                 entry.devices[device.id] = self.devices[device.id] = known
             known.device = replace(device, resident=()) if device.resident else device
         self._reindex_host(entry)

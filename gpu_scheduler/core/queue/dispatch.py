@@ -54,14 +54,6 @@ class Evaluation(NamedTuple):
     full: Refusal | None = None  #: it would wait, but the limit of waiting requests is reached
 
 
-class Admission(NamedTuple):
-    """The result of a new request."""
-
-    outcome: answers.Outcome
-    entry: LeaseEntry | None = None  #: granted
-    full: Refusal | None = None  #: refused: it would wait, but a limit is reached
-
-
 def evaluate(tx: QueueTransaction, waiting: to.Waiting) -> Evaluation:
     """Evaluate a request without changes: granted, impossible, busy, or waiting.
 
@@ -82,21 +74,26 @@ def evaluate(tx: QueueTransaction, waiting: to.Waiting) -> Evaluation:
     return Evaluation(outcome, searched=not held, full=full)
 
 
-def admit(tx: QueueTransaction, waiting: to.Waiting, *, wait: bool) -> Admission:
-    """Evaluate a new request, and grant it, queue it or refuse it."""
+def admit(
+    tx: QueueTransaction, waiting: to.Waiting, *, wait: bool
+) -> tuple[answers.Outcome, LeaseEntry | None]:
+    """Evaluate a new request, and grant it, queue it or refuse it: the outcome, and the lease.
+
+    Raises EXHAUSTED when it would wait, but a limit is reached: the sender repeats the request.
+    """
     evaluation = evaluate(tx, waiting)
     if evaluation.choice is not None:
         if tx.state.queue.entries:
             overtaking.count(tx, waiting, evaluation.choice.devices)
-        return Admission(evaluation.outcome, commit(tx, waiting, evaluation.choice, accepted=True))
+        return evaluation.outcome, commit(tx, waiting, evaluation.choice, accepted=True)
     if evaluation.full is not None and wait:
-        return Admission(evaluation.outcome, full=evaluation.full)
+        raise evaluation.full.error
     if evaluation.outcome is answers.Outcome.WAITING and wait:
         enqueue(tx, waiting, searched=evaluation.searched)
-        return Admission(evaluation.outcome)
+        return evaluation.outcome, None
     tx.state.remember_refused(waiting)
-    busy = evaluation.outcome is answers.Outcome.WAITING
-    return Admission(answers.Outcome.BUSY if busy else evaluation.outcome)
+    waits = evaluation.outcome is answers.Outcome.WAITING
+    return answers.Outcome.BUSY if waits else evaluation.outcome, None
 
 
 def _late(tx: QueueTransaction, waiting: to.Waiting) -> bool:

@@ -18,7 +18,6 @@ from gpu_scheduler.core.admission.tenants import (
 from gpu_scheduler.core.inventory.inventory import Inventory, OwnDrain
 from gpu_scheduler.core.state.learned_times import COMPLETE, Times, WorkloadOn
 from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, Leader, LeaseEntry, State
-from gpu_scheduler.data_names import offered_of
 from gpu_scheduler.model import LeaseLifetime, LeaseState
 from gpu_scheduler.protocol import changes as to
 
@@ -71,16 +70,7 @@ def _known(
             inventory.declared = part.devices
         case to.HostRegistered():
             before = _capacity(inventory, part.host)
-            inventory.register(
-                part.host,
-                part.incarnation,
-                part.gateway,
-                part.devices,
-                part.middlewares,
-                ephemeral=part.ephemeral,
-                data=offered_of(part.data),
-                programs=offered_of(part.programs),
-            )
+            inventory.register(part)
             state.tenants.resize(before, _capacity(inventory, part.host))
         case to.HostDrained():
             inventory.set_drained(part.host, part.drained)

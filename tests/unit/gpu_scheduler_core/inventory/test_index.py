@@ -33,6 +33,7 @@ from gpu_scheduler.model import (
     Resident,
     Sharing,
 )
+from gpu_scheduler.protocol.changes import HostRegistered
 from gpu_scheduler.verdicts import NoFit
 from gpu_scheduler.warm import workload_key
 from tests.property.inputs import sized_request
@@ -103,6 +104,18 @@ days = st.lists(
 mixed = st.lists(st.lists(devices, min_size=0, max_size=5), min_size=1, max_size=3)
 
 
+def registered(
+    host: HostId, gateway: str | None, devices: list[Device], middlewares: tuple[str, ...]
+) -> HostRegistered:
+    return HostRegistered(
+        host=host,
+        incarnation="one",
+        gateway=gateway,
+        devices=tuple(devices),
+        middlewares=middlewares,
+    )
+
+
 class Known:
     """An inventory after some changes, with the results of a search of all devices."""
 
@@ -117,7 +130,7 @@ class Known:
             ]
             gateway = None if number == 2 else f"{host}:1"
             offered = ("rcuda",) if number == 0 else ()
-            self.inventory.register(host, "one", gateway, named, offered)
+            self.inventory.register(registered(host, gateway, named, offered))
             self.inventory.set_state(self.inventory.hosts[host], HostState.UP)
             self.inventory.observe(self.inventory.hosts[host], named, ())
         self.entries = list(self.inventory.devices.values())
@@ -254,7 +267,7 @@ def emptied(inventory: Inventory, more: list[Device], on: HostId) -> Inventory:
         here = [*(entry.device for entry in known), *(more if host == on and gateway else ())]
         offered = inventory.hosts[host].middlewares if host in hosts else ("rcuda",)
         best = [replace(d, health=Health.OK) for d in here]
-        empty.register(host, "one", gateway, best, offered)
+        empty.register(registered(host, gateway, best, offered))
         empty.set_state(empty.hosts[host], HostState.UP)
     return empty
 
