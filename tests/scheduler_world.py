@@ -255,7 +255,7 @@ def device(
 def idle_state(of: Device) -> DeviceState:
     """The state of this device without leases, on a host that is up."""
     return DeviceState(
-        *device_class_of(of, gateway=True),
+        device_class_of(of, gateway=True),
         host_state=HostState.UP,
         health=Health.OK,
         free_mib=of.memory_mib,

@@ -260,7 +260,7 @@ class Index:
     def move(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
         """Move a device to another state; its class rarely changes."""
         group = self._group_of[device]
-        if not old.same_class_as(new):
+        if old.device_class != new.device_class:
             self.remove(device, old)
             self.add(device, new, loaded=group.loaded)
             return
@@ -299,7 +299,7 @@ class Index:
         return tuple(tuple(sorted(ranks[rank], key=attrgetter("loaded"))) for rank in sorted(ranks))
 
 
-def preference(request: Request, made: DeviceClass | DeviceState) -> tuple[int, int]:
+def preference(request: Request, made: DeviceClass) -> tuple[int, int]:
     """The rank of a device's kind and model in the request's lists; lower is better."""
     kind = request.kinds.index(made.kind) if request.kinds else 0
     model = request.models.index(made.model) if request.models else 0

@@ -14,19 +14,16 @@ from typing import TypeVar
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core.inventory.devices import (
-    ALLOCATION_AT,
     COMPUTE_PERMILLE_MAX,
     DeviceClass,
     DeviceState,
     device_class_of,
-    versions_of,
 )
 from gpu_scheduler.core.inventory.index import Devices, Index
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.data_names import Offered, offered_of
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
 from gpu_scheduler.protocol.changes import HostRegistered
-from gpu_scheduler.versions import parse_version
 
 T = TypeVar("T")
 
@@ -305,7 +302,7 @@ class Inventory:
         """Update the state of a device of which only the allocation changed."""
         old = entry.device_state
         assert old is not None, "an allocated device is indexed"
-        new = allocated_state(entry, old)
+        new = current_state(entry, self.hosts[entry.host], old.device_class)
         if new == old:
             return False
         entry.device_state = new
@@ -321,7 +318,8 @@ class Inventory:
         if new == old:
             return
         entry.device_state = new
-        if old is None or not old.same_class_as(new):
+        new_class = old is None or old.device_class != new.device_class
+        if new_class:
             self._remove_load(entry, old)
             entry.by_lease_count = self._by_lease_count.setdefault(new.device_class, {})
             entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
@@ -333,7 +331,7 @@ class Inventory:
                 index.move(entry.device.id, old, new)
         if old is not None and self.residents.of(entry.device.id):
             self.residents.move(entry.device.id, old, new)
-        if old is None or not old.same_class_as(new):
+        if new_class:
             self._classes_changed()
         if old is None or not old.equal_but_allocation(new):
             self._availability_changed()
@@ -420,43 +418,32 @@ def is_reduction(old: DeviceState, new: DeviceState) -> bool:
     )
 
 
-def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
-    """The input of `fits` for a device now."""
-    device, state = entry.device, host.shown_state
-    if entry.drained and state is HostState.UP:
-        state = HostState.DRAINED
+def current_state(
+    entry: DeviceEntry, host: HostEntry, device_class: DeviceClass | None = None
+) -> DeviceState:
+    """The input of `fits` for a device now; `device_class`: it is known and has not changed."""
+    if device_class is None:
+        device_class = device_class_of(
+            entry.device,
+            gateway=host.gateway is not None,
+            middlewares=host.middlewares,
+            data=host.data,
+            programs=host.programs,
+        )
+    host_state = host.shown_state
+    if entry.drained and host_state is HostState.UP:
+        host_state = HostState.DRAINED
+    exclusive = entry.exclusive is not None
     return DeviceState(
-        kind=device.kind,
-        model=device.model,
-        memory_mib=device.memory_mib,
-        gateway=host.gateway is not None,
-        middlewares=host.middlewares,
-        host_state=state,
-        health=device.health,
-        driver=parse_version(device.driver),
-        runtime=parse_version(device.runtime),
-        libraries=versions_of(device),
-        data=host.data,
-        programs=host.programs,
-        free_mib=device.memory_mib - entry.allocated_mib,
+        device_class,
+        host_state,
+        entry.device.health,
+        free_mib=device_class.memory_mib - entry.allocated_mib,
         free_permille=COMPUTE_PERMILLE_MAX - entry.allocated_permille,
-        exclusive=entry.exclusive is not None,
-        shared=bool(entry.shares) and entry.exclusive is None,
+        exclusive=exclusive,
+        shared=bool(entry.shares) and not exclusive,
         reserved_for=entry.reserved_for,
     )
-
-
-def allocated_state(entry: DeviceEntry, before: DeviceState) -> DeviceState:
-    """`current_state` of a device that differs from `before` only in its allocation."""
-    exclusive = entry.exclusive is not None
-    allocation = (
-        before.memory_mib - entry.allocated_mib,
-        COMPUTE_PERMILLE_MAX - entry.allocated_permille,
-        exclusive,
-        not exclusive and bool(entry.shares),
-        before.reserved_for,
-    )
-    return tuple.__new__(DeviceState, before[:ALLOCATION_AT] + allocation)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:

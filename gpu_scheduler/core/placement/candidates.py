@@ -55,7 +55,7 @@ def score(request: Request, inventory: Inventory, device: DeviceId, *, warm: boo
     device_state, takes = inventory.state_of(device), taken(request, inventory, device)
     cold = 0 if takes.used is not None else 2 - warm
     cost = eviction_cost(request, inventory, device, takes)
-    return (*preference(request, device_state), cold, *cost)
+    return (*preference(request, device_state.device_class), cold, *cost)
 
 
 def eviction_cost(

@@ -108,7 +108,7 @@ def _up_by_host(request: Request, inventory: Inventory) -> Iterator[list[int]]:
             yield [
                 s.memory_mib
                 for s in device_states
-                if unavailable_reason(s) is None and is_feasible(request, s)
+                if unavailable_reason(s) is None and is_feasible(request, s.device_class)
             ]
 
 

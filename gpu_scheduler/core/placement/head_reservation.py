@@ -53,7 +53,8 @@ def _usable(
 ) -> Iterator[tuple[tuple[bool, int, int], DeviceId]]:
     for device in host.devices:
         device_state = inventory.state_of(device)
-        if unavailable_reason(device_state) is None and is_feasible(request, device_state):
+        available = unavailable_reason(device_state) is None
+        if available and is_feasible(request, device_state.device_class):
             yield _distance(device_state), device
 
 

@@ -30,7 +30,10 @@ def missing_names(request: Request, inventory: Inventory, what: NoFit) -> Shorta
     hosts = [
         _named_host(request, host)
         for host in inventory.hosts.values()
-        if any(permanent_mismatch(request, inventory.state_of(d)) is what for d in host.devices)
+        if any(
+            permanent_mismatch(request, inventory.state_of(device).device_class) is what
+            for device in host.devices
+        )
     ]
     hosts.sort(key=lambda one: (len(one.lacks), one.host.host))
     named = "; ".join(_text(one) for one in hosts[:_HOSTS_MAX])

@@ -271,14 +271,14 @@ class View:
 
     def preference(self, waiting: Waiting, device: DeviceId) -> tuple[int, int]:
         """The rank of a device in the preferences of a request; lower is better."""
-        return preference(waiting.request, self.state.inventory.state_of(device))
+        return preference(waiting.request, self.state.inventory.state_of(device).device_class)
 
     def serves(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when this device, free, would fit: it is available and as the request asks."""
         asked = self.clamped(waiting)
         device_state = self.state.inventory.state_of(device)
         available = unavailable_reason(device_state) is None
-        return available and is_feasible(asked, device_state)
+        return available and is_feasible(asked, device_state.device_class)
 
     def is_known(self, device: str) -> bool:
         """True while the device is in the inventory."""
