@@ -64,6 +64,11 @@ class Transaction:
     def push_to_host(self, host: HostId, push: host_ops.HostPush) -> None:
         self.actions.append(do.PushToHost(host=host, push=push))
 
+    def push_to_hosts(self, entry: LeaseEntry, push: host_ops.HostPush) -> None:
+        """Push to all hosts of a lease."""
+        for host in self.hosts_of(entry):
+            self.push_to_host(host, push)
+
     # ------------------------------------------------------------------ records
 
     def write(self, record: Record, step: Step | None = None, **changed: Any) -> Record:
@@ -134,8 +139,10 @@ class Transaction:
             connect_by_s=left_s if waits else None,
         )
 
-    def install_push(self, entry: LeaseEntry, host: HostId) -> host_ops.InstallPush:
-        return host_ops.InstallPush(install=self.install(entry, host))
+    def push_installs(self, entry: LeaseEntry) -> None:
+        """Install a lease on its hosts, or change it there."""
+        for host in self.hosts_of(entry):
+            self.push_to_host(host, host_ops.InstallPush(install=self.install(entry, host)))
 
     def hosts_of(self, entry: LeaseEntry) -> list[HostId]:
         """The hosts of a lease in the order of its shares; its session is on the first."""
@@ -148,10 +155,21 @@ class Transaction:
         record = self.record_of(entry.lease.holder)
         return entry.session if record is None else record.owner
 
+    def push_granted(self, entry: LeaseEntry) -> None:
+        """Push a granted lease to its owner."""
+        holder, attempt = entry.lease.holder, entry.lease.attempt
+        push = answers.GrantedPush(holder=holder, attempt=attempt, granted=self.granted(entry))
+        self.push(self.owner_of(entry), push)
+
     def deadline_in_s(self, waiting: to.Waiting) -> float | None:
         """Seconds until the deadline of the request, negative afterwards; None = no deadline."""
         deadline_s = waiting.request.deadline_s
         return None if deadline_s is None else waiting.waiting_since_s + deadline_s - self.wall_s
+
+    def late_s(self, waiting: to.Waiting) -> float | None:
+        """Seconds since the deadline of the request passed; None when it has not."""
+        left_s = self.deadline_in_s(waiting)
+        return None if left_s is None or left_s > 0 else abs(left_s)
 
     def start_wait_timer(self, waiting: to.Waiting) -> None:
         """Arm the timer of a waiting request: the earlier of `max_wait_s` and its deadline.

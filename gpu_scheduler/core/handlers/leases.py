@@ -72,8 +72,7 @@ def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
     elapsed_s = _elapsed_s(tx, entry)
     tx.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=elapsed_s + lease_s))
     tx.set_deadline(entry, lease_s)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, tx.install_push(entry, host))
+    tx.push_installs(entry)
 
 
 def _elapsed_s(tx: Transaction, entry: LeaseEntry) -> float:
@@ -110,8 +109,7 @@ def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) ->
         step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
         return tx.write(record, step, ended_owners=())
     tx.set_deadline(entry, op.connect_by_s)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
+    tx.push_to_hosts(entry, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
     return tx.write(record, Step.STAGED, ended_owners=())
 
 
@@ -136,8 +134,7 @@ def resize(tx: Transaction, event: on.Asked[ops.Resize]) -> answers.LeaseAnswer:
         )
     if limit_pct != request.compute_limit_pct:
         tx.emit(to.LeaseResized(lease=op.lease, compute_limit_pct=limit_pct))
-        for host in tx.hosts_of(entry):
-            tx.push_to_host(host, host_ops.Resize(lease=op.lease, compute_limit_pct=limit_pct))
+        tx.push_to_hosts(entry, host_ops.Resize(lease=op.lease, compute_limit_pct=limit_pct))
     return answers.LeaseAnswer(lease=entry.lease)
 
 
@@ -218,7 +215,9 @@ def _opened(tx: Transaction, entry: LeaseEntry) -> None:
         return
     tx.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=tx.wall_s))
     tx.set_deadline(entry, entry.lease_s)
-    _running(tx, entry)
+    record = tx.record_of(entry.lease.holder)
+    if record is not None and record.lease == entry.lease.id:
+        tx.write(with_lease(record, entry, tx), Step.RUNNING)
     notify(tx, entry, tx.owner_of(entry))
 
 
@@ -233,18 +232,8 @@ def door_opened(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> an
         raise invalid(f"lease {op.lease} has no port on host {event.host}")
     elif entry.lease.doors.get(event.host) != op.address:
         tx.emit(to.LeaseDoorOpened(lease=op.lease, host=event.host, address=op.address))
-        granted = tx.granted(entry)
-        push = answers.GrantedPush(
-            holder=entry.lease.holder, attempt=entry.lease.attempt, granted=granted
-        )
-        tx.push(tx.owner_of(entry), push)
+        tx.push_granted(entry)
     return answers.Done()
-
-
-def _running(tx: Transaction, entry: LeaseEntry) -> None:
-    record = tx.record_of(entry.lease.holder)
-    if record is not None and record.lease == entry.lease.id:
-        tx.write(with_lease(record, entry, tx), Step.RUNNING)
 
 
 def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:

@@ -15,7 +15,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.handlers.records import abandon, absolve
 from gpu_scheduler.core.inventory.devices import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases.leases import accept, end
-from gpu_scheduler.core.leases.lengths import check_length, requested_length_s
+from gpu_scheduler.core.leases.lengths import check_length
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import LeaseEntry
@@ -53,7 +53,7 @@ def hello(tx: QueueTransaction, event: on.Asked[ops.Hello]) -> None:
     for entry in state.leases.values():
         if not entry.accepted and tx.owner_of(entry) == event.session:
             tx.set_deadline(entry, tx.budget.accept_s)
-            dispatch.push_granted(tx, entry)
+            tx.push_granted(entry)
 
 
 def check_silence(tx: QueueTransaction, session: SessionId) -> None:
@@ -100,7 +100,7 @@ def reserve(tx: QueueTransaction, event: on.Asked[ops.Reserve]) -> answers.Attem
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
     op = event.op
     entry, queued = _existing(tx, op.attempt)
-    length_s = requested_length_s(op.request, op.lease_s)
+    length_s = op.request.lease_s if op.lease_s is None else op.lease_s
     check_length(tx.state.parameters, op.hold, length_s)
     standing = entry or queued
     if standing is not None:

@@ -23,11 +23,6 @@ from gpu_scheduler.parameters import Parameters
 DEVICES_MAX = 512
 
 
-def requested_length_s(request: Request, lease_s: float | None) -> float | None:
-    """The length of the lease for a request; None = not known."""
-    return request.lease_s if lease_s is None else lease_s
-
-
 def check_length(
     parameters: Parameters, hold: LeaseLifetime, length_s: float | None, elapsed_s: float = 0.0
 ) -> None:

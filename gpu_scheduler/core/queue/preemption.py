@@ -191,8 +191,7 @@ def preempt(tx: Transaction, entry: LeaseEntry, attempt: AttemptId, grace_s: flo
         return
     if entry.deadline_s is None or entry.deadline_s > tx.at_s + grace_s:
         tx.set_deadline(entry, grace_s)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, host_ops.Preempt(lease=entry.lease.id, grace_s=grace_s))
+    tx.push_to_hosts(entry, host_ops.Preempt(lease=entry.lease.id, grace_s=grace_s))
 
 
 def _reserve(

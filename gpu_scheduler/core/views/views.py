@@ -16,7 +16,7 @@ from gpu_scheduler.core.handlers import departures
 from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.core.leases.lengths import check_length, expected, requested_length_s
+from gpu_scheduler.core.leases.lengths import check_length, expected
 from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
 from gpu_scheduler.core.placement.explain import with_verdicts
@@ -199,7 +199,7 @@ def _newcomer(
         session=event.session,
         waiting_since_s=tx.wall_s,
         hold=op.hold,
-        lease_s=requested_length_s(request, op.lease_s),
+        lease_s=request.lease_s if op.lease_s is None else op.lease_s,
     )
 
 
