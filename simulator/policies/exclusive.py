@@ -44,7 +44,7 @@ from gpu_scheduler.api import (
 )
 from gpu_scheduler.core.inventory.available import Rank
 from gpu_scheduler.core.queue.view import PlacementKey
-from gpu_scheduler.core.state.workload_group import WorkloadGroup
+from gpu_scheduler.core.state.request_group import RequestGroup
 from gpu_scheduler.model import Placement, Request
 
 #: Most free devices that are compared for a request of a client without any, or for several.
@@ -235,7 +235,7 @@ class _Room:
             self.by_owner.setdefault(owners.of(device), []).append(device)
         self._best: dict[tuple[PlacementKey, str | None], DeviceId | None] = {}
 
-    def candidates(self) -> Iterable[WorkloadGroup]:
+    def candidates(self) -> Iterable[RequestGroup]:
         """The groups of clients that may use a device with room, the oldest group first."""
         waiting, counts = self.owners.waiting, self.owners.counts
         if self.by_owner and (None in self.by_owner or any(one not in counts for one in waiting)):

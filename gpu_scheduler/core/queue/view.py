@@ -27,13 +27,9 @@ from gpu_scheduler.core.placement.eviction import resident_key, taken, usable
 from gpu_scheduler.core.placement.placement import fitting, place
 from gpu_scheduler.core.state.policy_memory import MemoryKind
 from gpu_scheduler.core.state.request_class import QueueKey, RequestClass
+from gpu_scheduler.core.state.request_group import RequestGroup, WorkloadIndex, WorkloadQueue
 from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.core.state.waiting_queue import WaitingQueue
-from gpu_scheduler.core.state.workload_group import (
-    WorkloadGroup,
-    WorkloadIndex,
-    WorkloadQueue,
-)
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import NO_QUOTA
 from gpu_scheduler.protocol.changes import Scalar, Waiting
@@ -76,7 +72,7 @@ class View:
         """The requests that no quota holds back, in the order of the queue."""
         return (one for one in self.state.queue.servable() if self.is_allowed(one))
 
-    def groups(self) -> Iterator[WorkloadGroup]:
+    def groups(self) -> Iterator[RequestGroup]:
         """The same by tenant, workload, requirements and memory: the oldest group first."""
         index = self.state.queue.by_workload()
         groups = (index.by_first[key[3]] for key in index.order)
@@ -87,7 +83,7 @@ class View:
         queues = self.state.queue.by_workload().queues
         return (name for name, queue in queues.items() if any(self._allowed_groups(name, queue)))
 
-    def groups_of(self, tenant: str, workload: str | None) -> Iterator[WorkloadGroup]:
+    def groups_of(self, tenant: str, workload: str | None) -> Iterator[RequestGroup]:
         """The groups of a tenant and workload that no quota holds back."""
         name = (tenant, workload)
         queue = self.state.queue.by_workload().queues.get(name)
@@ -95,12 +91,12 @@ class View:
 
     def _allowed_groups(
         self, name: tuple[str, str | None], queue: WorkloadQueue
-    ) -> Iterator[WorkloadGroup]:
+    ) -> Iterator[RequestGroup]:
         if self.state.parameters.quota(name[0]) is NO_QUOTA:
             return iter(queue.groups)
         return (group for group in queue.groups if self.is_allowed(self.first(group)))
 
-    def exceptional_groups(self) -> Iterator[WorkloadGroup]:
+    def exceptional_groups(self) -> Iterator[RequestGroup]:
         """The groups for several devices, and those whose first request has devices reserved."""
         index = self.state.queue.by_workload()
         for request_class, of_class in index.by_class.items():
@@ -127,12 +123,12 @@ class View:
             known = queue.expected = facts, sum(self._expected_s(one, unknown_s) for one in groups)
         return known[1]
 
-    def _expected_s(self, group: WorkloadGroup, unknown_s: float) -> float:
+    def _expected_s(self, group: RequestGroup, unknown_s: float) -> float:
         """The sum of the expected times of a group: that of its first request for each."""
         expected_s = self.expected_s(self.first(group).request)
         return (unknown_s if expected_s is None else expected_s) * len(group.keys)
 
-    def fitting_groups(self) -> Iterator[WorkloadGroup]:
+    def fitting_groups(self) -> Iterator[RequestGroup]:
         """The groups whose first request fits now, the oldest group first.
 
         Groups that fit no device cost nothing: of the sizes of one class, the first that does not
@@ -178,7 +174,7 @@ class View:
         firsts = (self.state.queue.entries[key[3]] for key in late)
         return next((one for one in firsts if self.is_allowed(one)), None)
 
-    def first(self, group: WorkloadGroup) -> Waiting:
+    def first(self, group: RequestGroup) -> Waiting:
         """The first request of a group."""
         return self.state.queue.entries[group.first[3]]
 

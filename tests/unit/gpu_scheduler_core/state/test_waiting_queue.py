@@ -130,7 +130,7 @@ def _agrees_by_workload(queue: WaitingQueue, served: Iterable[Waiting]) -> None:
     index = queue.by_workload()
     assert index.order == sorted(keys[0] for keys in groups.values())
     assert [index.by_first[key[3]].keys for key in index.order] == sorted(groups.values())
-    assert len(index.by_first) == len(index.groups) == len(groups)
+    assert len(index.by_first) == len(groups)
     by_size = {
         memory_mib: sorted(keys[0] for (_, size), keys in groups.items() if size == memory_mib)
         for memory_mib in sorted({memory_mib for _, memory_mib in groups})

@@ -1,7 +1,6 @@
-"""The waiting requests by workload, for policies that decide.
+"""Groups of equal waiting requests, and their index by workload, for policies that decide.
 
-A request class ignores the workload: it does not decide where a request fits. A `WorkloadGroup`
-holds the requests of one tenant, one class, one memory size and one workload, so that a policy
+A request class ignores the workload: it does not decide where a request fits. A policy that decides
 compares a few groups instead of all waiting requests.
 """
 
@@ -11,23 +10,27 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 from gpu_scheduler.core.state.request_class import QueueKey, RequestClass
-from gpu_scheduler.protocol.changes import Waiting
+from gpu_scheduler.model import Request
 
 GroupName = tuple[str, str | None, RequestClass, int]
 
 
 @dataclass(eq=False, slots=True)
-class WorkloadGroup:
-    """Servable requests of one tenant, class, memory size and workload, in order of service."""
+class RequestGroup:
+    """Requests of one tenant, workload, class and memory size, in order of service."""
 
     tenant: str
     workload: str | None
     request_class: RequestClass
     memory_mib: int
-    keys: list[QueueKey] = field(default_factory=list)  #: never empty
+    request: Request  #: one of these requests
+    keys: list[QueueKey] = field(default_factory=list)  #: keys of servable requests
+    members: int = 0  #: number of requests, including ineligible ones
+    suspended: bool = False  #: see `WaitingQueue.suspend`
 
     @property
     def first(self) -> QueueKey:
+        """The first servable request; there is one in every group of an index."""
         return self.keys[0]
 
 
@@ -35,13 +38,13 @@ class WorkloadGroup:
 class WorkloadQueue:
     """The groups of one tenant and workload, and the time that they are expected to take."""
 
-    groups: dict[WorkloadGroup, None] = field(default_factory=dict)
+    groups: dict[RequestGroup, None] = field(default_factory=dict)
     #: The sum of expected times, and the facts on which it depends; None after a change.
     expected: tuple[tuple[object, ...], float] | None = None
 
 
 class FirstsOfClass:
-    """The first requests of the workload groups of one request class, by memory."""
+    """The first requests of the groups of one request class, by memory."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []  #: of memory, ascending
@@ -65,46 +68,31 @@ class FirstsOfClass:
 
 
 class WorkloadIndex:
-    """All workload groups, with their first requests in order of service."""
+    """All groups with a servable request, and these first requests in order of service."""
 
     def __init__(self) -> None:
-        self.groups: dict[GroupName, WorkloadGroup] = {}
         self.order: list[QueueKey] = []  #: first requests of all groups
         self.by_class: dict[RequestClass, FirstsOfClass] = {}
-        self.by_first: dict[str, WorkloadGroup] = {}  #: attempt of the first request → group
+        self.by_first: dict[str, RequestGroup] = {}  #: attempt of the first request → group
         self.queues: dict[tuple[str, str | None], WorkloadQueue] = {}  #: by tenant and workload
 
-    def add(self, waiting: Waiting, request_class: RequestClass, key: QueueKey) -> None:
-        """Add a servable request."""
-        name = _name(waiting, request_class)
-        group = self.groups.get(name)
-        if group is None:
-            group = self.groups[name] = WorkloadGroup(*name)
-        old = group.keys[0] if group.keys else None
-        insort(group.keys, key)
-        queue = self.queues.setdefault(name[:2], WorkloadQueue())
-        queue.groups[group], queue.expected = None, None
-        self._replace_first(group, old, group.keys[0])
-
-    def remove(self, waiting: Waiting, request_class: RequestClass, key: QueueKey) -> None:
-        """Remove a request that was added."""
-        name = _name(waiting, request_class)
-        group = self.groups[name]
-        old = group.keys[0]
-        del group.keys[bisect_left(group.keys, key)]
-        self._replace_first(group, old, group.keys[0] if group.keys else None)
-        queue = self.queues[name[:2]]
+    def change(self, group: RequestGroup, old: QueueKey | None, new: QueueKey | None) -> None:
+        """Follow a group that got or lost a request; `old` and `new` are its first one."""
+        name = group.tenant, group.workload
+        queue = self.queues.setdefault(name, WorkloadQueue())
         queue.expected = None
-        if not group.keys:
-            del self.groups[name], queue.groups[group]
+        if new is not None:
+            queue.groups[group] = None
+        else:
+            del queue.groups[group]
             if not queue.groups:
-                del self.queues[name[:2]]
+                del self.queues[name]
+        if old != new:
+            self._replace_first(group, old, new)
 
     def _replace_first(
-        self, group: WorkloadGroup, old: QueueKey | None, new: QueueKey | None
+        self, group: RequestGroup, old: QueueKey | None, new: QueueKey | None
     ) -> None:
-        if old == new:
-            return
         of_class = self.by_class.get(group.request_class)
         if of_class is None:
             of_class = self.by_class[group.request_class] = FirstsOfClass()
@@ -118,8 +106,3 @@ class WorkloadIndex:
             of_class.add(group.memory_mib, new)
         if not of_class.sizes:
             del self.by_class[group.request_class]
-
-
-def _name(waiting: Waiting, request_class: RequestClass) -> GroupName:
-    request = waiting.request
-    return request.tenant, request.workload, request_class, request.memory_mib
