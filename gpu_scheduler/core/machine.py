@@ -23,11 +23,11 @@ stall proves nothing: every silence timer is restarted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, assert_never
+from typing import Any
 
 from corekit.budget import Budget
 from corekit.errors import AppError
-from corekit.ids import AttemptId, DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
+from corekit.ids import IdSource
 from corekit.machine import Decision
 from corekit.values import Value
 from gpu_scheduler.core import actions as do
@@ -135,7 +135,8 @@ class SchedulerMachine:
         if next_s is not None and tx.at_s - next_s > self._budget.client_beat_s:
             recovery.after_stall(tx)
         while (key := timers.pop_due(tx.at_s)) is not None:
-            _timer_fired(tx, *key)
+            kind, name = key
+            TIMERS[kind](tx, name)
 
     def _ask_for_tick(self, tx: QueueTransaction) -> None:
         next_s = self.state.timers.next_s()
@@ -171,28 +172,8 @@ def _answer(tx: QueueTransaction, event: on.Asked[Any] | on.HostAsked[Any], op: 
         tx.reply(event.reply_to, answer)
 
 
-def _timer_fired(tx: QueueTransaction, kind: TimerKind, name: str) -> None:
-    match kind:
-        case TimerKind.HOST:
-            hosts.check_silence(tx, HostId(name))
-        case TimerKind.DRAIN:
-            departures.limit_near(tx, HostId(name))
-        case TimerKind.FORGET:
-            departures.forget_due(tx, HostId(name))
-        case TimerKind.SESSION:
-            sessions.check_silence(tx, SessionId(name))
-        case TimerKind.LEASE:
-            leases.deadline_passed(tx, LeaseId(name))
-        case TimerKind.WAIT:
-            dispatch.wait_timed_out(tx, AttemptId(name))
-        case TimerKind.DEVICE:
-            health.clean_long_enough(tx, DeviceId(name))
-        case TimerKind.POLICY:
-            tx.capacity_freed = True  # `serve` asks the policy again
-        case TimerKind.RECORD:
-            records.forget(tx, JobId(name))
-        case _:
-            assert_never(kind)
+def _pause_over(tx: QueueTransaction, name: str) -> None:  # noqa: ARG001 - there is one pause
+    tx.capacity_freed = True  # `serve` asks the policy again
 
 
 def _done(
@@ -216,6 +197,19 @@ _PROOFS_OF_LIFE = (
     host_ops.Cut,
     host_ops.Draining,
 )
+
+#: Handler of each timer, by the name that it was armed with.
+TIMERS: Mapping[TimerKind, Callable[[QueueTransaction, Any], None]] = {
+    TimerKind.HOST: hosts.check_silence,
+    TimerKind.DRAIN: departures.limit_near,
+    TimerKind.FORGET: departures.forget_due,
+    TimerKind.SESSION: sessions.check_silence,
+    TimerKind.LEASE: leases.deadline_passed,
+    TimerKind.WAIT: dispatch.wait_timed_out,
+    TimerKind.DEVICE: health.clean_long_enough,
+    TimerKind.POLICY: _pause_over,
+    TimerKind.RECORD: records.forget,
+}
 
 #: Handler of each event without an op; the machine handles `Ticked` itself.
 EVENTS: Mapping[type[on.Event], Callable[[QueueTransaction, Any], None]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,21 +17,11 @@ from gpu_scheduler.model import (
     LeaseLifetime,
     LeaseState,
     Record,
-    Share,
     Step,
 )
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
-
-
-def _resident_ids(
-    entry: LeaseEntry, shares: Iterable[Share]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ids of the residents that a lease uses on these shares, and of those that it evicts."""
-    takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
-    used = tuple(one.used.id for one in takes if one.used is not None)
-    return used, tuple(resident.id for one in takes for resident in one.evicted)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,7 +108,7 @@ class Transaction:
         )
         waits = lease.state is LeaseState.RESERVED and entry.connect_by_s is not None
         shares = tuple(share for share in lease.shares if share.host == host)
-        used, evicted = _resident_ids(entry, shares) if entry.taken else ((), ())
+        takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
         return host_ops.Install(
             lease=lease.id,
             fence=lease.fence,
@@ -133,8 +122,8 @@ class Transaction:
             middleware=entry.request.middleware,
             workload=entry.request.workload,
             batch=entry.request.batch,
-            residents=used,
-            evict=evicted,
+            residents=tuple(take.used.id for take in takes if take.used is not None),
+            evict=tuple(resident.id for take in takes for resident in take.evicted),
             cap_s=cap_s,
             connect_by_s=left_s if waits else None,
         )

@@ -43,6 +43,7 @@ from gpu_scheduler.api import (
     Waiting,
 )
 from gpu_scheduler.core.inventory.available import Rank
+from gpu_scheduler.core.inventory.index import preference
 from gpu_scheduler.core.queue.view import PlacementKey
 from gpu_scheduler.core.state.request_group import RequestGroup
 from gpu_scheduler.model import Placement, Request
@@ -149,7 +150,9 @@ class _Owners:
         self._stolen: dict[DeviceId, str] = {}
         #: Clients with requests → their tenants and workloads.
         self.waiting: dict[str, list[tuple[str, str | None]]] = {}
-        for name in view.workloads():
+        for name in view.state.queue.by_workload().queues:
+            if not any(view.groups_of(*name)):  # a quota holds its requests back
+                continue
             self.waiting.setdefault(_client(view, *name), []).append(name)
         by_client = self._remembered.names
         self.lost = dict.fromkeys(view.unknown_devices(_OWNER))  #: remembered, without an owner now
@@ -231,7 +234,7 @@ class _Room:
     def __init__(self, view: View, owners: _Owners) -> None:
         self.view, self.owners = view, owners
         self.by_owner: dict[str | None, list[DeviceId]] = {}
-        for device in view.open_devices():
+        for device in _open_devices(view):
             self.by_owner.setdefault(owners.of(device), []).append(device)
         self._best: dict[tuple[PlacementKey, str | None], DeviceId | None] = {}
 
@@ -240,7 +243,7 @@ class _Room:
         waiting, counts = self.owners.waiting, self.owners.counts
         if self.by_owner and (None in self.by_owner or any(one not in counts for one in waiting)):
             return self.view.fitting_groups()  # one of the first is likely to have a device
-        found = dict.fromkeys(self.view.exceptional_groups())
+        found = dict.fromkeys(_exceptional_groups(self.view))
         for client in (one for one in self.by_owner if one in waiting):
             for name in waiting[client]:
                 found |= dict.fromkeys(self.view.groups_of(*name))
@@ -270,7 +273,7 @@ class _Room:
         if (key, owner) not in self._best:
             view, devices = self.view, self.by_owner.get(owner, ())
             fitting = [device for device in devices if view.fits(waiting, device)]
-            ranked = ((view.preference(waiting, one), view.rank(one), one) for one in fitting)
+            ranked = ((_preference(view, waiting, one), view.rank(one), one) for one in fitting)
             self._best[key, owner] = min(ranked, default=(None, None, None))[2]
         return self._best[key, owner]
 
@@ -300,6 +303,34 @@ class _Room:
         serving = (device for device in view.after(None) if view.serves(waiting, device))
         needed = (count + 1) / part if part else math.inf  # devices, of which one more is its part
         return part > 0 and sum(1 for _ in islice(serving, math.ceil(needed))) >= needed
+
+
+def _exceptional_groups(view: View) -> Iterator[RequestGroup]:
+    """The groups for several devices, and those whose first request has devices reserved."""
+    index = view.state.queue.by_workload()
+    for request_class, of_class in index.by_class.items():
+        if request_class.request.count > 1:
+            firsts = (key for keys in of_class.firsts.values() for key in keys)
+            yield from (index.by_first[key[3]] for key in firsts)
+    preempting = (index.by_first.get(attempt) for attempt in view.state.preemptions)
+    yield from (group for group in preempting if group is not None)
+
+
+def _open_devices(view: View) -> Iterator[DeviceId]:
+    """The devices that have the compute which a waiting request asks for at least.
+
+    Every request for one device without devices reserved for it fits only some of these.
+    """
+    classes = view.state.queue.by_workload().by_class
+    least = min((one.request.compute_guarantee_permille for one in classes), default=0)
+    for group in view.state.inventory.index.groups.values():
+        for _, row in group.rows_up_from(least):
+            yield from row.freest(0)
+
+
+def _preference(view: View, waiting: Waiting, device: DeviceId) -> tuple[int, int]:
+    """The rank of a device in the preferences of a request; lower is better."""
+    return preference(waiting.request, view.state.inventory.state_of(device).device_class)
 
 
 # ---------------------------------------------------------------------- stealing
@@ -337,11 +368,11 @@ def _theft(view: View, owners: _Owners, ratio: float) -> tuple[str, str, DeviceI
     if thief == victim or fullness[thief] <= ratio * fullness[victim]:
         return None
 
-    def preference(device: DeviceId) -> tuple[bool, bool, Rank]:
+    def order(device: DeviceId) -> tuple[bool, bool, Rank]:
         other = view.recalled(_BEFORE + device) != thief
         return other, any(view.leases(device)), view.rank(device)
 
-    return thief, victim, min(owners.devices(victim), key=preference)
+    return thief, victim, min(owners.devices(victim), key=order)
 
 
 def _fullness(view: View, owners: _Owners, client: str) -> float:

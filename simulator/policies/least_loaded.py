@@ -145,7 +145,9 @@ def _load_pct(view: View, device: DeviceId) -> float:
     """The reported utilisation, and what young leases are expected to add."""
     settle_s = view.number("settle_s")
     young = sum(view.wall_s - lease.granted_s < settle_s for lease in view.leases(device))
-    return (view.utilisation_pct(device) or 0) + young * view.number("lease_pct")
+    usage = view.state.inventory.devices[device].usage
+    reported_pct = 0 if usage is None else usage.utilisation_pct
+    return reported_pct + young * view.number("lease_pct")
 
 
 def _is_busy(view: View, device: DeviceId) -> bool:

@@ -39,6 +39,7 @@ from gpu_scheduler.api import (
     View,
     Waiting,
 )
+from gpu_scheduler.core.leases.lengths import free_for_s
 from gpu_scheduler.core.placement.eviction import resident_key
 from gpu_scheduler.core.queue.view import SAMPLE_MAX
 from gpu_scheduler.model import Request
@@ -124,7 +125,7 @@ def _kept(view: View, head: Waiting) -> tuple[DeviceId, ...]:
     serving = (device for device in view.after(None) if view.serves(head, device))
 
     def nearness(device: DeviceId) -> tuple[float, tuple[str, int, str]]:
-        free_s = view.free_s(head, device)
+        free_s = free_for_s(view.state, view.budget, device, head.request)
         return (math.inf if free_s is None else free_s, view.rank(device))
 
     return tuple(sorted(islice(serving, KEPT_SAMPLE_MAX), key=nearness)[: head.request.count])

@@ -55,6 +55,7 @@ class DeviceEntry:
     device_state: DeviceState | None = None  #: the state under which it is indexed
     #: Devices of its class by number of leases.
     by_lease_count: dict[int, Devices] = field(default_factory=dict)
+    load: int = 0  #: the number of leases by which it is indexed there; `_WHOLE`: exclusively
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +261,11 @@ class Inventory:
 
     def allocate(self, lease: LeaseId, share: Share) -> None:
         entry = self.devices[share.device]
-        before = _load(entry)
         entry.shares[lease] = share
         entry.allocated_mib += share.memory_mib
         entry.allocated_permille += share.compute_guarantee_permille
         if share.exclusive:
             entry.exclusive = lease
-        _move_load(entry, before)
         self._update_allocation(entry)
 
     def deallocate(self, lease: LeaseId, share: Share) -> None:
@@ -274,13 +273,11 @@ class Inventory:
         entry = self.devices.get(share.device)
         if entry is None or lease not in entry.shares:
             return
-        before = _load(entry)
         del entry.shares[lease]
         entry.allocated_mib -= share.memory_mib
         entry.allocated_permille -= share.compute_guarantee_permille
         if entry.exclusive == lease:
             entry.exclusive = None
-        _move_load(entry, before)
         if self._update_allocation(entry):
             self._mark_freed(entry)
 
@@ -300,6 +297,8 @@ class Inventory:
 
     def _update_allocation(self, entry: DeviceEntry) -> bool:
         """Update the state of a device of which only the allocation changed."""
+        _take_out(entry)
+        _put_in(entry)
         old = entry.device_state
         assert old is not None, "an allocated device is indexed"
         new = current_state(entry, self.hosts[entry.host], old.device_class)
@@ -322,7 +321,7 @@ class Inventory:
         if new_class:
             self._remove_load(entry, old)
             entry.by_lease_count = self._by_lease_count.setdefault(new.device_class, {})
-            entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
+            _put_in(entry)
         indexes = [self.index, *(self._warm[key] for key in entry.resident)]
         for index in indexes:
             if old is None:
@@ -365,7 +364,7 @@ class Inventory:
     def _remove_load(self, entry: DeviceEntry, device_state: DeviceState | None) -> None:
         if device_state is None:
             return
-        _discard(entry.by_lease_count, _load(entry), entry.device.id)
+        _take_out(entry)
         if not entry.by_lease_count:
             del self._by_lease_count[device_state.device_class]
 
@@ -390,20 +389,17 @@ class Inventory:
 _WHOLE = -1  #: load of a device that is allocated exclusively
 
 
-def _load(entry: DeviceEntry) -> int:
-    return len(entry.shares) if entry.exclusive is None else _WHOLE
+def _put_in(entry: DeviceEntry) -> None:
+    """Index a device by the number of its leases now."""
+    entry.load = len(entry.shares) if entry.exclusive is None else _WHOLE
+    entry.by_lease_count.setdefault(entry.load, {})[entry.device.id] = None
 
 
-def _move_load(entry: DeviceEntry, before: int) -> None:
-    """Move a device from its previous load to its current load."""
-    _discard(entry.by_lease_count, before, entry.device.id)
-    entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
-
-
-def _discard(by_lease_count: dict[int, Devices], leases: int, device: DeviceId) -> None:
-    del by_lease_count[leases][device]
-    if not by_lease_count[leases]:
-        del by_lease_count[leases]
+def _take_out(entry: DeviceEntry) -> None:
+    devices = entry.by_lease_count[entry.load]
+    del devices[entry.device.id]
+    if not devices:
+        del entry.by_lease_count[entry.load]
 
 
 def is_reduction(old: DeviceState, new: DeviceState) -> bool:

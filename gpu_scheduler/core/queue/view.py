@@ -21,13 +21,11 @@ from corekit.ids import AttemptId, DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.inventory.available import Rank, rank_of
 from gpu_scheduler.core.inventory.devices import fits, is_feasible, unavailable_reason
-from gpu_scheduler.core.inventory.index import preference
-from gpu_scheduler.core.leases import lengths
 from gpu_scheduler.core.placement.eviction import resident_key, taken, usable
 from gpu_scheduler.core.placement.placement import fitting, place
 from gpu_scheduler.core.state.policy_memory import MemoryKind
 from gpu_scheduler.core.state.request_class import QueueKey, RequestClass
-from gpu_scheduler.core.state.request_group import RequestGroup, WorkloadIndex, WorkloadQueue
+from gpu_scheduler.core.state.request_group import RequestGroup, WorkloadIndex
 from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.core.state.waiting_queue import WaitingQueue
 from gpu_scheduler.model import Request
@@ -78,33 +76,13 @@ class View:
         groups = (index.by_first[key[3]] for key in index.order)
         return (group for group in groups if self.is_allowed(self.first(group)))
 
-    def workloads(self) -> Iterator[tuple[str, str | None]]:
-        """The tenants and workloads with a request that no quota holds back."""
-        queues = self.state.queue.by_workload().queues
-        return (name for name, queue in queues.items() if any(self._allowed_groups(name, queue)))
-
     def groups_of(self, tenant: str, workload: str | None) -> Iterator[RequestGroup]:
         """The groups of a tenant and workload that no quota holds back."""
-        name = (tenant, workload)
-        queue = self.state.queue.by_workload().queues.get(name)
-        return iter(()) if queue is None else self._allowed_groups(name, queue)
-
-    def _allowed_groups(
-        self, name: tuple[str, str | None], queue: WorkloadQueue
-    ) -> Iterator[RequestGroup]:
-        if self.state.parameters.quota(name[0]) is NO_QUOTA:
-            return iter(queue.groups)
-        return (group for group in queue.groups if self.is_allowed(self.first(group)))
-
-    def exceptional_groups(self) -> Iterator[RequestGroup]:
-        """The groups for several devices, and those whose first request has devices reserved."""
-        index = self.state.queue.by_workload()
-        for request_class, of_class in index.by_class.items():
-            if request_class.request.count > 1:
-                firsts = (key for keys in of_class.firsts.values() for key in keys)
-                yield from (index.by_first[key[3]] for key in firsts)
-        preempting = (index.by_first.get(attempt) for attempt in self.state.preemptions)
-        yield from (group for group in preempting if group is not None)
+        queue = self.state.queue.by_workload().queues.get((tenant, workload))
+        groups = () if queue is None else queue.groups
+        if self.state.parameters.quota(tenant) is NO_QUOTA:
+            return iter(groups)
+        return (group for group in groups if self.is_allowed(self.first(group)))
 
     def queued_s(self, tenant: str, workload: str | None, unknown_s: float) -> float:
         """The sum of the expected times of the requests of a tenant and workload.
@@ -249,25 +227,10 @@ class View:
         ranks = map(self.rank, self.sample(waiting))
         return DeviceId(min(ranks, key=lambda rank: (rank <= after, rank))[2])
 
-    def open_devices(self) -> Iterator[DeviceId]:
-        """The devices that have the compute which a waiting request asks for at least.
-
-        Every request for one device without devices reserved for it fits only some of these.
-        """
-        classes = self.state.queue.by_workload().by_class
-        least = min((one.request.compute_guarantee_permille for one in classes), default=0)
-        for group in self.state.inventory.index.groups.values():
-            for _, row in group.rows_up_from(least):
-                yield from row.freest(0)
-
     def fits(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when one device of the request fits this device now."""
         asked, state_of = self.clamped(waiting), self.state.inventory
         return fits(asked, state_of.state_of(device), waiting.attempt) is None
-
-    def preference(self, waiting: Waiting, device: DeviceId) -> tuple[int, int]:
-        """The rank of a device in the preferences of a request; lower is better."""
-        return preference(waiting.request, self.state.inventory.state_of(device).device_class)
 
     def serves(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when this device, free, would fit: it is available and as the request asks."""
@@ -293,21 +256,12 @@ class View:
         entry = self.state.inventory.devices[device]
         return f"{entry.host}/{entry.device.index}"
 
-    def utilisation_pct(self, device: DeviceId) -> int | None:
-        """The last reported utilisation; None = its host reports none."""
-        usage = self.state.inventory.devices[device].usage
-        return None if usage is None else usage.utilisation_pct
-
     # ------------------------------------------------------------------ leases
 
     def leases(self, device: DeviceId) -> Iterator[LeaseEntry]:
         """The live leases that hold a share of a device."""
         leases = self.state.leases
         return (leases[lease] for lease in self.state.inventory.devices[device].shares)
-
-    def free_s(self, waiting: Waiting, device: DeviceId) -> float | None:
-        """The time when the device fits the request (monotonic); 0 = now, None = unknown."""
-        return lengths.free_for_s(self.state, self.budget, device, waiting.request)
 
     # ------------------------------------------------------------------ workloads
 

@@ -103,8 +103,7 @@ def test_the_star_applies_to_tenants_without_values() -> None:
 
 
 def set_(world: World, name: str, value: str | int) -> Any:
-    world.ask(ops.SetParameter, name=name, value=value)
-    return world.answer()
+    return world.ask(ops.SetParameter, name=name, value=value)
 
 
 def test_setting_is_journalled_idempotent_and_removable(world: World) -> None:
@@ -113,8 +112,7 @@ def test_setting_is_journalled_idempotent_and_removable(world: World) -> None:
     assert set_(world, "bypass_max", "3").overridden == ("bypass_max",)
     assert len(world.journal) == entries
     world.start()
-    world.ask(ops.ParametersOf)
-    policies = world.answer().policies
+    policies = world.ask(ops.ParametersOf).policies
     assert world.answer() == answers.ParametersAnswer(
         parameters=Parameters(bypass_max=3), overridden=("bypass_max",), policies=policies
     )
@@ -135,8 +133,7 @@ def test_unknown_overrides_are_kept_out_of_force_and_removable(world: World) -> 
     newer = to.Entry(parts=tuple(to.ParameterSet(name=n, value=v) for n, v in given.items()))
     world.machine.apply(newer)
     world.journal.append(newer)
-    world.ask(ops.ParametersOf)
-    assert world.answer().overridden == ("bypass_max",)
+    assert world.ask(ops.ParametersOf).overridden == ("bypass_max",)
     assert state.overrides == given
     assert set_(world, "colour", "red").code is ErrorCode.INVALID, "nobody sets what is not known"
     set_(world, "colour", DEFAULT)

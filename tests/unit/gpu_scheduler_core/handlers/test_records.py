@@ -175,8 +175,7 @@ def test_a_gone_owner_leaves_orphans(one: World) -> None:
     finish(one, holder="other")
     die(one)
     assert [p.holder for p in one.pushes(answers.DisownedPush, "s1")] == ["job"]
-    one.ask(ops.Orphans, "s2", limit=10)
-    [orphan] = one.answer().records
+    [orphan] = one.ask(ops.Orphans, "s2", limit=10).records
     assert (orphan.holder, orphan.owner) == ("job", None)
 
 
@@ -319,8 +318,7 @@ def test_handing_back_a_running_job_only_changes_the_owner(one: World) -> None:
 def test_handing_back_a_job_of_another_session_conflicts(one: World) -> None:
     one.attempt()
     assert hand_back(one, 1, session="s2").code is ErrorCode.CONFLICT
-    one.ask(ops.HandBack, holder="nobody", revision=1)
-    assert one.answer().code is ErrorCode.NOT_FOUND
+    assert one.ask(ops.HandBack, holder="nobody", revision=1).code is ErrorCode.NOT_FOUND
     assert hand_back(one, 4).code is ErrorCode.CONFLICT
 
 
@@ -372,8 +370,7 @@ def test_ended_records_are_kept_for_a_while(one: World) -> None:
 def test_reopening_a_failed_job(one: World) -> None:
     one.attempt()
     ended = finish(one, outcome="FAILED")
-    one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9")
-    reopened = one.answer().record
+    reopened = one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9").record
     assert (reopened.step, reopened.owner, reopened.outcome) == (Step.RECEIVED, "s2", None)
     assert reopened.revision == ended.revision + 1
     one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision - 1, handle="h9")
@@ -404,8 +401,7 @@ def test_the_newest_handle_is_kept_and_pushed(one: World) -> None:
     assert (one.record().handle, one.record().revision) == ("newer", record.revision)
     one.ask(ops.Handle, "s2", holder="job", handle="newer")
     assert one.pushes(answers.HandlePush) == []
-    one.ask(ops.Handle, "s2", holder="nobody", handle="x")
-    assert one.answer() == answers.Done()
+    assert one.ask(ops.Handle, "s2", holder="nobody", handle="x") == answers.Done()
 
 
 def test_pages_are_newest_first(one: World) -> None:
@@ -415,8 +411,7 @@ def test_pages_are_newest_first(one: World) -> None:
     assert [r.holder for r in one.answer().records] == ["j4", "j3"]
     one.ask(ops.Records, limit=9, after="j3")
     assert [r.holder for r in one.answer().records] == ["j2", "j1", "j0"]
-    one.ask(ops.RecordOf, holder="j2")
-    assert one.answer().record.holder == "j2"
+    assert one.ask(ops.RecordOf, holder="j2").record.holder == "j2"
 
 
 def test_a_record_has_the_time_of_each_step(one: World) -> None:

@@ -19,13 +19,11 @@ def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one: Wo
         "received_ago_s": 2.0,
         "committed_ago_s": 0.5,
     }
-    one.ask(ops.Finish, "s1", **gone)
-    record = one.answer().record
+    record = one.ask(ops.Finish, "s1", **gone).record
     assert (record.step, record.outcome, record.owner) == (Step.ENDED, "INPUT_GONE", None)
     assert (record.revision, record.attempt, record.block) == (1, 0, {"function": "f"})
     assert record.times["ENDED"] - record.times["RECEIVED"] == 2.0
-    one.ask(ops.Finish, "s2", **gone)
-    assert one.answer().record == record
+    assert one.ask(ops.Finish, "s2", **gone).record == record
     one.advance(one.budget.record_forget_s)
     assert "gone" not in one.machine.state.records
 

@@ -324,8 +324,7 @@ def test_a_drain_evicts_the_warm_workers_of_its_host_or_device(two: World) -> No
     [("warm_workers_max", 65), ("warm_idle_s_max", -1), ("warm_memory_pct_max", 101)],
 )
 def test_a_limit_has_a_range(world: World, name: str, value: int) -> None:
-    world.ask(ops.SetParameter, name=name, value=value)
-    assert world.answer().code is ErrorCode.INVALID
+    assert world.ask(ops.SetParameter, name=name, value=value).code is ErrorCode.INVALID
     assert name in world.answer().message
 
 

@@ -22,8 +22,7 @@ def test_eight_eighths_share_a_device_and_the_ninth_waits(memory_mib: int) -> No
     assert [lease.shares[0].memory_mib for lease in leases] == [memory_mib // 8] * 8
     assert [lease.shares[0].compute_guarantee_pct for lease in leases] == [12.5] * 8
     assert world.reserve("ninth", EIGHTH).outcome is answers.Outcome.WAITING
-    world.ask(ops.Explain, attempt="ninth")
-    assert world.answer().explanation.counts == {
+    assert world.ask(ops.Explain, attempt="ninth").explanation.counts == {
         NoFit.COMPUTE if memory_mib < 8 else NoFit.MEMORY: 1
     }
     world.release(leases[3])
@@ -70,8 +69,7 @@ def test_a_request_for_a_part_is_no_best_effort() -> None:
     world.host("h", device("a", 1000), device("b", 1000, index=1))
     world.granted("1", Request(memory_pct=50))
     world.granted("2", Request(memory_pct=25))
-    world.ask(ops.Inventory)
-    (host,) = world.answer().hosts
+    (host,) = world.ask(ops.Inventory).hosts
     assert sorted(view.memory_free_mib for view in host.devices) == [250, 1000]
 
 

@@ -111,8 +111,7 @@ def test_explain_names_the_constraint_and_the_versions() -> None:
     assert short.most == "onnxruntime 1.12.1/unknown"
     assert answer.explanation.counts == {NoFit.VERSION: 2}
     assert answer.explanation.largest.requires == ()
-    world.ask(ops.Explain, request=request)
-    sentence = world.answer().explanation.sentence
+    sentence = world.ask(ops.Explain, request=request).explanation.sentence
     assert "1 × device with onnxruntime>=1.13: such devices have onnxruntime 1.12.1/unk" in sentence
     assert "2 with another version of a library, driver or runtime" in sentence
 

@@ -36,8 +36,7 @@ def test_as_many_shares_as_fit_are_granted_and_one_more_waits(percent: float, co
 
 
 def free_pct(world: World) -> Any:
-    world.ask(ops.Inventory)
-    return world.answer().hosts[0].devices[0].compute_free_pct
+    return world.ask(ops.Inventory).hosts[0].devices[0].compute_free_pct
 
 
 @given(st.permutations(range(10)), st.lists(st.integers(1, 100), min_size=10, max_size=10))

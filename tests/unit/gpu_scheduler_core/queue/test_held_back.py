@@ -96,7 +96,6 @@ def test_the_rule_that_holds_back_a_request_is_reported(
     why = answer.explanation
     assert why.held_back is held_back
     assert says in why.sentence
-    world.ask(ops.Explain, attempt="b")
-    told = world.answer().explanation
+    told = world.ask(ops.Explain, attempt="b").explanation
     assert (told.held_back, told.position) == (held_back, 1)
     assert says in told.sentence

@@ -181,10 +181,8 @@ def test_forgetting_a_host_refuses_infeasible_requests(world: World) -> None:
     world.attempt("other", request=Request(memory_mib=500))
     world.reserve("more", Request(memory_mib=500))
     world.hosts.pop("big")
-    world.ask(ops.Forget, host="big")
-    assert world.answer().code is ErrorCode.CONFLICT  # still up
-    world.ask(ops.Forget, host="nowhere")
-    assert world.answer().code is ErrorCode.NOT_FOUND
+    assert world.ask(ops.Forget, host="big").code is ErrorCode.CONFLICT  # still up
+    assert world.ask(ops.Forget, host="nowhere").code is ErrorCode.NOT_FOUND
     world.advance(world.budget.host_stale_s)
     world.ask(ops.Forget, host="big")
     [push] = world.pushes(answers.ImpossiblePush, "s1")

@@ -155,8 +155,7 @@ def test_a_new_smaller_device_serves_when_all_others_are_too_large() -> None:
 def test_verdicts_of_an_infeasible_request_agree_with_its_counts() -> None:
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("d0"), device("d1", memory_mib=2000, index=1))
-    world.ask(ops.Explain, request=whole(tenant="t", count=3))
-    told = world.answer().explanation
+    told = world.ask(ops.Explain, request=whole(tenant="t", count=3)).explanation
     assert told.devices_fitting == sum(one.reason is None for one in told.devices) == 2
 
 
@@ -192,8 +191,7 @@ def test_the_rest_of_a_quota_is_reported(
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
     world.granted("held", part("t", memory_mib=400, models=("L",)))
-    world.ask(ops.Explain, request=whole(tenant="t", **fields))
-    told = world.answer()
+    told = world.ask(ops.Explain, request=whole(tenant="t", **fields))
     assert told.outcome == outcome
     assert said in told.explanation.sentence
     assert "of at most" not in told.explanation.sentence
@@ -222,8 +220,7 @@ def test_a_dry_run_knows_the_quota() -> None:
     world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     world.granted("a", part())
-    world.ask(ops.Explain, request=part())
-    assert world.answer().outcome is answers.Outcome.WAITING
+    assert world.ask(ops.Explain, request=part()).outcome is answers.Outcome.WAITING
     assert "quota" in world.answer().explanation.sentence
     assert world.machine.state.queue.entries == {}
 

@@ -17,8 +17,7 @@ def test_a_withdrawn_request_unblocks_the_next(whole: Request) -> None:
     held = world.reserve("a", whole).granted.lease
     assert world.reserve("b", whole, session="s2", wait=True).outcome is answers.Outcome.WAITING
     assert world.reserve("c", whole, session="s3", wait=True).outcome is answers.Outcome.WAITING
-    world.ask(ops.Withdraw, session="s2", attempt="b")
-    assert world.answer() == answers.Done()
+    assert world.ask(ops.Withdraw, session="s2", attempt="b") == answers.Done()
     assert list(world.machine.state.queue.entries) == ["c"]
     world.release(held)
     assert [lease.attempt for lease in world.leases] == ["c"]
@@ -32,8 +31,7 @@ def test_withdrawing_ends_a_lease_granted_meanwhile(whole: Request) -> None:
     world = World()
     world.host("h", device("a"))
     lease = world.reserve("a", whole).granted.lease
-    world.ask(ops.Withdraw, attempt="a")
-    assert world.answer() == answers.Done()
+    assert world.ask(ops.Withdraw, attempt="a") == answers.Done()
     assert not world.leases
     pushed = [a.push for a in world.actions if isinstance(a, do.PushToSession)]
     ended = [p for p in pushed if isinstance(p, answers.LeasePush) and p.lease == lease.id]

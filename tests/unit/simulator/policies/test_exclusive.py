@@ -147,8 +147,7 @@ def test_explain_names_the_devices_of_the_client(world: World) -> None:
     leases = two_and_two(world)
     world.release(leases[3])
     queue(world, "a", 1.0)
-    world.ask(ops.Explain, attempt="a-waits-0")
-    explanation = world.answer().explanation
+    explanation = world.ask(ops.Explain, attempt="a-waits-0").explanation
     assert explanation.held_back is HeldBack.POLICY
     reason = "policy exclusive: client a/ owns h/0, h/1, and steals no other yet"
     assert explanation.sentence.endswith(reason)
@@ -165,8 +164,7 @@ def test_a_host_that_is_forgotten_takes_its_devices_out_of_the_memory(world: Wor
     world.ask(ops.Forget, host="other")
     queue(world, "a", 1.0)
     assert "far" not in owners(world)
-    world.ask(ops.Explain, attempt="a-waits-0")
-    assert world.answer().explanation.held_back is not HeldBack.POLICY
+    assert world.ask(ops.Explain, attempt="a-waits-0").explanation.held_back is not HeldBack.POLICY
 
 
 @pytest.mark.parametrize(("take_max_pct", "owned"), [("50", 2), ("100", 4), ("25", 1), ("0", 1)])

@@ -72,8 +72,7 @@ def test_a_busy_device_stays_busy_until_it_is_idle_enough(two: Measured) -> None
 def test_a_share_waits_for_a_device_that_is_not_busy_but_not_for_long(two: Measured) -> None:
     two.at(85, 95)
     two.world.reserve("a", SHARE)
-    two.world.ask(ops.Explain, attempt="a")
-    explanation = two.world.answer().explanation
+    explanation = two.world.ask(ops.Explain, attempt="a").explanation
     assert explanation.held_back is HeldBack.POLICY
     assert explanation.expected_s == pytest.approx(5.0)
     assert "every device that fits is busy, h/0 the least (85 %)" in explanation.sentence

@@ -49,8 +49,7 @@ def test_explain_has_the_turn(world: World) -> None:
     world.reserve("e", WHOLE)
     texts = {}
     for attempt in "de":
-        world.ask(ops.Explain, attempt=attempt)
-        explanation = world.answer().explanation
+        explanation = world.ask(ops.Explain, attempt=attempt).explanation
         assert explanation.held_back is HeldBack.POLICY
         texts[attempt] = explanation.sentence.partition("policy rr: ")[2]
     assert texts == {"d": "its turn is on h/0", "e": "d is next, on h/0"}
@@ -63,8 +62,7 @@ def test_the_queue_of_a_device_survives_a_restart_and_forgets_requests_that_are_
     leases = [world.granted(attempt, WHOLE) for attempt in "abc"]
     for attempt in "defg":
         world.reserve(attempt, WHOLE)
-    world.ask(ops.Explain, attempt="e")
-    assert world.answer().explanation.sentence.endswith(
+    assert world.ask(ops.Explain, attempt="e").explanation.sentence.endswith(
         "policy rr: it waits in the queue of h/1; when it can be served is unknown: "
         "3 of 3 feasible devices have leases without a stated length"
     )

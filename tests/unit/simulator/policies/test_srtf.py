@@ -37,8 +37,7 @@ def test_explain_has_the_reason_of_strict_head() -> None:
     world.host("h", device("d0", index=0), device("d1", index=1))
     world.granted("short", whole(1.0))
     world.reserve("long", whole(60.0))
-    world.ask(ops.Explain, attempt="long")
-    explanation = world.answer().explanation
+    explanation = world.ask(ops.Explain, attempt="long").explanation
     assert explanation.held_back is HeldBack.POLICY
     assert explanation.sentence.endswith(
         "policy srtf: it takes 60 s, a request of 1 s is the shortest known: "

@@ -185,8 +185,7 @@ def test_devices_are_kept_for_an_overdue_request_that_does_not_fit(
     world.renew(overtaker)
     world.release(second)
     assert world.grants() == [], "kept for the oldest"
-    world.ask(ops.Explain, attempt="2a")
-    sentence = world.answer().explanation.sentence
+    sentence = world.ask(ops.Explain, attempt="2a").explanation.sentence
     assert "the free devices are kept for 0whole, which 1 later ones overtook" in sentence
     world.release(overtaker)
     assert world.grants() == ["0whole"]
