@@ -241,6 +241,13 @@ class World:
         return [entry.lease for entry in self.machine.state.leases.values()]
 
 
+def world_with(*devices: Device, **parameters: Any) -> World:
+    """A core with these parameters, and a host `h` with these devices."""
+    world = World(**parameters)
+    world.host("h", *devices)
+    return world
+
+
 def device(
     id_: str, memory_mib: int = 1000, kind: DeviceKind = DeviceKind.CUDA, **fields: Any
 ) -> Device:

@@ -15,7 +15,7 @@ from gpu_scheduler.parameters import NAMES
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.verdicts import Limit
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -34,8 +34,7 @@ def is_refused(answer: Any, limit: Limit) -> Any:
 
 def full_world(**parameters: Any) -> Any:
     """One device, allocated to another session."""
-    world = World(**parameters)
-    world.host("h", device("d"))
+    world = world_with(device("d"), **parameters)
     world.granted("taken", WHOLE, session="else/s")
     return world
 

@@ -20,15 +20,14 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 SMALL = Request(memory_mib=100)
 
 
 @pytest.fixture
 def one() -> World:
-    world = World()
-    world.host("h", device("d"))
+    world = world_with(device("d"))
     world.alive["s1"] = None
     return world
 

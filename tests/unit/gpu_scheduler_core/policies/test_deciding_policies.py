@@ -26,7 +26,7 @@ from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import PolicyRemembered, Waiting
 from gpu_scheduler.verdicts import HeldBack
 from simulator.invariants import check
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -72,8 +72,7 @@ POLICIES = {"delayed": Delayed()}
 @pytest.fixture
 def world() -> Any:
     """A core under the example, with one device."""
-    made = World(policy="delayed", policies=POLICIES)
-    made.host("h", device("d"))
+    made = world_with(device("d"), policy="delayed", policies=POLICIES)
     made.alive["s1"] = None
     return made
 
@@ -238,8 +237,7 @@ def test_an_answer_that_breaks_the_interface_fails_the_event(
         def decide(self, view: View) -> Choice | Pause:
             return answer if view.is_waiting("a") else Pause()
 
-    world = World(policy="wrong", policies={"wrong": Wrong()})
-    world.host("h", device("d"))
+    world = world_with(device("d"), policy="wrong", policies={"wrong": Wrong()})
     with pytest.raises(AssertionError, match=text):
         world.reserve("a", WHOLE)
 

@@ -2,14 +2,13 @@
 
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol import answers
-from tests.scheduler_world import World, device
+from tests.scheduler_world import device, world_with
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 
 def test_devices_take_turns() -> None:
-    world = World(policy="balance")
-    world.host("h", *(device(f"d{n}", index=n) for n in range(3)))
+    world = world_with(*(device(f"d{n}", index=n) for n in range(3)), policy="balance")
     used = []
     for turn in range(5):
         lease = world.granted(f"a{turn}", WHOLE)
@@ -19,8 +18,7 @@ def test_devices_take_turns() -> None:
 
 
 def test_the_turn_survives_a_restart() -> None:
-    world = World(policy="balance")
-    world.host("h", device("d0", index=0), device("d1", index=1))
+    world = world_with(device("d0", index=0), device("d1", index=1), policy="balance")
     world.release(world.granted("a", WHOLE))
     world.start()
     world.host("h", device("d0", index=0), device("d1", index=1))
@@ -28,8 +26,7 @@ def test_the_turn_survives_a_restart() -> None:
 
 
 def test_a_small_request_overtakes_one_that_does_not_fit() -> None:
-    world = World(policy="balance")
-    world.host("h", device("d0", index=0), device("d1", index=1))
+    world = world_with(device("d0", index=0), device("d1", index=1), policy="balance")
     first = world.granted("first", Request(memory_mib=600))
     world.granted("second", Request(memory_mib=600))
     assert world.reserve("pair", Request(count=2, sharing=Sharing.EXCLUSIVE)).granted is None

@@ -7,7 +7,7 @@ import pytest
 from gpu_scheduler.model import Request, Sharing, Usage
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import HeldBack
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 SHARE = Request(memory_mib=100)
 
@@ -96,8 +96,7 @@ def test_a_request_for_a_whole_device_does_not_wait(two: Measured) -> None:
 
 
 def test_devices_without_a_report_count_as_idle() -> None:
-    world = World(policy="least_loaded")
-    world.host("h", device("d"))
+    world = world_with(device("d"), policy="least_loaded")
     assert world.granted("a", SHARE).shares[0].device == "d"
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_scheduler.model import Request, Sharing
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 
 def shares(world: World, rounds: int) -> dict[str, float]:
@@ -32,8 +32,7 @@ def shares(world: World, rounds: int) -> dict[str, float]:
 
 
 def test_each_bucket_gets_half_and_clients_of_one_bucket_share_it() -> None:
-    world = World(policy="mlfq")
-    world.host("h", device("d"))
+    world = world_with(device("d"), policy="mlfq")
     parts = shares(world, rounds=4_000)
     assert parts["b"] == pytest.approx(0.50, abs=0.02)
     assert parts["a1"] == pytest.approx(0.25, abs=0.02)
@@ -41,7 +40,6 @@ def test_each_bucket_gets_half_and_clients_of_one_bucket_share_it() -> None:
 
 
 def test_one_bucket_draws_no_numbers() -> None:
-    world = World(policy="mlfq", policy_parameters={"mlfq.buckets": 1.0})
-    world.host("h", device("d"))
+    world = world_with(device("d"), policy="mlfq", policy_parameters={"mlfq.buckets": 1.0})
     shares(world, rounds=5)
     assert world.machine.state.memory.draws == 0

@@ -3,7 +3,7 @@
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import HeldBack
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 
 def whole(lease_s: float | None) -> Request:
@@ -11,8 +11,7 @@ def whole(lease_s: float | None) -> Request:
 
 
 def test_the_shortest_request_is_first_and_unknown_times_are_last() -> None:
-    world = World(policy="srtf")
-    world.host("h", device("d"))
+    world = world_with(device("d"), policy="srtf")
     lease = world.granted("now", whole(None))
     for attempt, lease_s in (("unknown", None), ("long", 90.0), ("short", 2.0), ("middle", 20.0)):
         world.reserve(attempt, whole(lease_s))
@@ -26,8 +25,7 @@ def test_the_shortest_request_is_first_and_unknown_times_are_last() -> None:
 
 
 def test_under_strict_head_a_single_device_serves_long_requests_too() -> None:
-    world = World(policy="srtf", policy_parameters={"srtf.strict_head": True})
-    world.host("h", device("d"))
+    world = world_with(device("d"), policy="srtf", policy_parameters={"srtf.strict_head": True})
     world.release(world.granted("short", whole(1.0)))
     assert world.granted("long", whole(60.0))
 

@@ -14,7 +14,7 @@ from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.warm import workload_key
 from simulator.policies import warm_first
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 SLOT_MIB = 500  #: half of a device
 
@@ -29,9 +29,7 @@ def two_slots() -> Callable[..., Any]:
 
     def make(**parameters: Any) -> Any:
         given = {f"warm_first.{name}": value for name, value in parameters.items()}
-        world = World(policy="warm_first", policy_parameters=given)
-        world.host("h", device("d"))
-        return world
+        return world_with(device("d"), policy="warm_first", policy_parameters=given)
 
     return make
 
@@ -93,8 +91,7 @@ def test_the_slots_of_a_device_that_is_gone_are_forgotten() -> None:
 
 def test_the_remembered_devices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_first, "DEVICES_MAX", 2)
-    world = World(policy="warm_first")
-    world.host("h", *(device(f"d{n}", SLOT_MIB, index=n) for n in range(4)))
+    world = world_with(*(device(f"d{n}", SLOT_MIB, index=n) for n in range(4)), policy="warm_first")
     world.granted("a", slot("a"))
     pair = world.granted("b", slot("b", count=2))
     world.granted("c", slot("c"))
@@ -109,8 +106,7 @@ def test_the_remembered_devices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_published_warm_worker_is_used_before_older_requests_start() -> None:
-    world = World(policy="warm_first")
-    world.host("h", device("d1"), device("d2", index=1))
+    world = world_with(device("d1"), device("d2", index=1), policy="warm_first")
     held = [world.granted(f"held{n}", Request(sharing=Sharing.EXCLUSIVE)) for n in range(2)]
     published = DeviceResidents(device=DeviceId("d2"), added=(resident("w1", "b"),))
     world.handle(host_ops.Report, host="h", reply_to="h", residents=(published,))
@@ -210,8 +206,7 @@ def runs_of(world: Any, count: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("policy", "expected"), [("warm_first", 2), ("fifo", 39)])
 def test_workloads_in_turn_keep_their_slots(policy: str, expected: int) -> None:
     """Three slots: in the order of arrival each changes its workload at every lease."""
-    world = World(policy=policy)
-    world.host("h", *(device(f"d{n}", SLOT_MIB, index=n) for n in range(3)))
+    world = world_with(*(device(f"d{n}", SLOT_MIB, index=n) for n in range(3)), policy=policy)
     runs = runs_of(world, 42)
     assert len(runs) == 42
     changes = 0
