@@ -18,8 +18,7 @@ from corekit.units import (
 )
 from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, kind_of
-from gpu_scheduler.constraints import parse_constraint
-from gpu_scheduler.versions import is_version
+from gpu_scheduler.constraints import is_version, parse_constraint
 
 #: No service here accepts a longer name, path or description.
 TEXT_CHARACTERS_MAX = 4096

@@ -14,14 +14,16 @@ from gpu_scheduler.constraints import (
     DRIVER,
     RUNTIME,
     Constraint,
+    Version,
     Versions,
     canonical,
+    dotted,
     first_unmet,
+    parse_version,
 )
 from gpu_scheduler.data_names import Offered, first_missing
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request, Share, Sharing
 from gpu_scheduler.verdicts import NoFit
-from gpu_scheduler.versions import Version, dotted, parse_version
 
 COMPUTE_PCT_MAX = 100  #: of one device: the maximum sum of its guarantees
 COMPUTE_PERMILLE_MAX = WHOLE_PERMILLE

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from corekit.decode import encode
 from corekit.values import Value
-from gpu_scheduler.parameter_meanings import meaning_of
+from gpu_scheduler.parameters import meaning_of
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
 

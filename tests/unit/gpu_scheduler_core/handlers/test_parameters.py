@@ -1,5 +1,7 @@
 """Parameters: changed by name, validated, journalled, removed."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +11,14 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
     DEFAULT,
+    MEANINGS,
     NAMES,
     Parameters,
     Quota,
     changed,
     in_force,
     known_name,
+    meaning_of,
     overridden,
 )
 from gpu_scheduler.policy_parameters import Given
@@ -23,6 +27,8 @@ from gpu_scheduler.protocol import changes as to
 from tests.scheduler_world import World
 
 POLICIES = ("fifo", "backfill", "fair")
+PAGE = Path(__file__).resolve().parents[4] / "docs/scheduler.md"
+OF_POLICIES = "policy.POLICY.PARAMETER"
 
 
 @pytest.mark.parametrize(
@@ -175,3 +181,23 @@ def test_the_answer_describes_the_installed_policies(world: World) -> None:
     assert described["srtf"].values == {"strict_head": True}
     assert not described["srtf"].work_conserving
     assert described["srtf"].starves == "long requests, while shorter ones keep coming"
+
+
+def test_every_parameter_has_one_and_the_page_has_the_same() -> None:
+    assert sorted(MEANINGS) == sorted(set(NAMES) - {OF_POLICIES})
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \| [^|]+ \|$", PAGE.read_text(), re.MULTILINE))
+    missing = {name: text for name, text in MEANINGS.items() if text not in rows.get(name, "")}
+    assert missing.keys() <= {"policy"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("weight.lab", MEANINGS["weight.TENANT"]),
+        ("quota.lab.of.a.name.devices", MEANINGS["quota.TENANT.devices"]),
+        ("quota.*.newer", ""),
+        ("newer_s", ""),
+    ],
+)
+def test_parameters_of_tenants_share_theirs(name: str, text: str) -> None:
+    assert meaning_of(name) == text

@@ -1,5 +1,7 @@
 """Job records: compare-and-set, idempotent repetition, adoption, strikes, endings."""
 
+from typing import Any
+
 import pytest
 
 from corekit.decode import decode
@@ -108,13 +110,22 @@ def test_refused_attempts_leave_an_owned_record(
     assert finish(one, outcome="REJECTED").outcome == "REJECTED"
 
 
-def test_the_size_of_a_block_is_limited() -> None:
-    fields = {"holder": "job", "n": 1, "revision": 0, "request": {}}
+@pytest.mark.parametrize(
+    ("op", "fields"),
+    [
+        (ops.Attempt, {"n": 1, "revision": 0, "request": {}}),
+        (ops.Finish, {"outcome": "INPUT_GONE", "reason": "INPUT_DELETED"}),
+    ],
+)
+def test_the_size_of_a_block_is_limited(op: type[Any], fields: dict[str, Any]) -> None:
     with pytest.raises(AppError, match="block has 5008 bytes; at most 4096"):
-        decode(ops.Attempt, {**fields, "block": {"x": "y" * 5000}})
-    decode(ops.Attempt, {**fields, "block": {"x": "y" * 4000}})
+        decode(op, {"holder": "job", **fields, "block": {"x": "y" * 5000}})
+    decode(op, {"holder": "job", **fields, "block": {"x": "y" * 4000}})
+
+
+def test_attempts_are_numbered_from_one() -> None:
     with pytest.raises(AppError, match="n 0 must lie in 1"):
-        decode(ops.Attempt, {**fields, "n": 0})
+        decode(ops.Attempt, {"holder": "job", "n": 0, "revision": 0, "request": {}})
 
 
 # ---------------------------------------------------------------------- failing and retrying
@@ -389,6 +400,25 @@ def test_reopening_a_failed_job(one: World) -> None:
     assert one.answer().code is ErrorCode.CONFLICT
     one.ask(ops.Reopen, "s3", holder="nobody", revision=1, handle="h")
     assert one.answer().code is ErrorCode.NOT_FOUND
+
+
+def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one: World) -> None:
+    gone = {
+        "holder": "gone",
+        "outcome": "INPUT_GONE",
+        "reason": "INPUT_DELETED",
+        "detail": "",
+        "block": {"function": "f"},
+        "received_ago_s": 2.0,
+        "committed_ago_s": 0.5,
+    }
+    record = one.ask(ops.Finish, "s1", **gone).record
+    assert (record.step, record.outcome, record.owner) == (Step.ENDED, "INPUT_GONE", None)
+    assert (record.revision, record.attempt, record.block) == (1, 0, {"function": "f"})
+    assert record.times["ENDED"] - record.times["RECEIVED"] == 2.0
+    assert one.ask(ops.Finish, "s2", **gone).record == record
+    one.advance(one.budget.record_forget_s)
+    assert "gone" not in one.machine.state.records
 
 
 # ---------------------------------------------------------------------- handles, reading
