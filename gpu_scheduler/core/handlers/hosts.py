@@ -177,7 +177,6 @@ def _register(
 def _known_classes(
     inventory: Inventory, devices: tuple[Device, ...]
 ) -> dict[DeviceId, DeviceClass]:
-    """The known classes of these devices, by registration or by declaration."""
     declared = {d.id: device_class_of(d, gateway=True) for d in inventory.declared}
     classes = {d.id: declared[d.id] for d in devices if d.id in declared}
     known = (d.id for d in devices if d.id in inventory.devices)
@@ -186,7 +185,6 @@ def _known_classes(
 
 
 def _leases_on(tx: QueueTransaction, devices: Iterable[DeviceId]) -> list[LeaseId]:
-    """Live leases that hold a share of these devices."""
     leases: dict[LeaseId, None] = {}
     for device in devices:
         leases.update(dict.fromkeys(tx.state.inventory.devices[device].shares))

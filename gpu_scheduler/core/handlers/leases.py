@@ -161,7 +161,6 @@ def transfer(tx: Transaction, event: on.Asked[ops.Transfer]) -> answers.LeaseAns
 
 
 def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> LeaseEntry:
-    """The lease of an op while it has its shares."""
     op = event.op
     entry = tx.state.leases.get(op.lease)
     if entry is None or entry.lease.state is LeaseState.ENDING:

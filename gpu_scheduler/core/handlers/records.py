@@ -89,7 +89,6 @@ def _stands(tx: QueueTransaction, record: Record) -> bool:
 
 
 def _standing(tx: QueueTransaction, record: Record) -> answers.AttemptAnswer:
-    """The answer to an attempt that stands: opened, granted or waiting."""
     if not record.with_device:
         return answers.AttemptAnswer(outcome=answers.Outcome.OPENED, record=record)
     entry = tx.state.live_lease(record)
@@ -137,7 +136,6 @@ def _opened_record(
 
 
 def _received(tx: QueueTransaction, holder: JobId, ago_s: float, by: SessionId) -> Record:
-    """The first record of a job, not yet written."""
     key, slash, _ = by.partition("/")
     return Record(
         holder=holder,
@@ -199,7 +197,6 @@ _Named = ops.Adopt | ops.HandBack | ops.FailAttempt | ops.Reopen
 
 
 def _existing(tx: QueueTransaction, event: on.Asked[_Named]) -> Record:
-    """The record that an op names."""
     record = tx.state.records.get(event.op.holder)
     if record is None:
         raise AppError(ErrorCode.NOT_FOUND, f"no record of {event.op.holder}")
@@ -403,7 +400,6 @@ def finish(tx: QueueTransaction, event: on.Asked[ops.Finish]) -> answers.RecordA
 
 
 def _conclude(tx: QueueTransaction, event: on.Asked[ops.Finish], record: Record) -> Record:
-    """Record the end of a job whose leases have ended."""
     op = event.op
     owner = record.owner
     if op.committed_ago_s is not None:

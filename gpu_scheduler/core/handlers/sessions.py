@@ -175,7 +175,6 @@ def _check_owner(
     entry: LeaseEntry | None,
     waiting: to.Waiting | None,
 ) -> None:
-    """Refuse an attempt of another session."""
     taken = (entry is not None and entry.session != event.session) or (
         waiting is not None and (waiting.holder is not None or waiting.session != event.session)
     )

@@ -99,7 +99,6 @@ def _takes(
 
 
 def _take_residents(tx: Transaction, entry: LeaseEntry, takes: Mapping[DeviceId, Taken]) -> None:
-    """Take the residents that a lease uses or evicts out of the books."""
     entry.taken = takes
     for device, one in takes.items():
         gone = (*one.evicted, *(() if one.used is None else (one.used,)))

@@ -156,7 +156,6 @@ def by_load(
 
 
 def _few_by_load(inventory: Inventory, devices: Devices) -> Iterator[tuple[int, Devices]]:
-    """A few devices by number of leases."""
     by_lease_count: dict[int, Devices] = {}
     for device in devices:
         by_lease_count.setdefault(len(inventory.devices[device].shares), {})[device] = None

@@ -186,7 +186,6 @@ def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
 
 
 def _most(request: Request, sizes: list[int]) -> tuple[int, int]:
-    """The count and the memory of the largest fit on these devices."""
     sizes = sizes[: request.count]
     enough = sum(size >= request.memory_mib for size in sizes)
     if enough:

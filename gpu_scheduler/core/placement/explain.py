@@ -67,7 +67,6 @@ def out_of_service(request: Request, inventory: Inventory, explanation: Explanat
 
 
 def _out_of_service_names(request: Request, inventory: Inventory) -> Iterator[str]:
-    """Hosts and devices that are feasible for the request, but unavailable now."""
     hosts: dict[str, None] = {}
     for groups in inventory.index.ranked(request):
         for device in (device for group in groups for device in group.devices):

@@ -173,7 +173,6 @@ def _on_hosts(
 def _on_any_host(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> tuple[DeviceId, ...] | None:
-    """Devices of the first host that has enough, with the sample of any gang."""
     hosts: dict[HostId, list[DeviceId]] = {}
     look = GANG_SAMPLE * request.count
     for devices in fitting_by_preference(request, inventory, attempt):

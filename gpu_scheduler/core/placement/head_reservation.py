@@ -59,5 +59,4 @@ def _usable(
 
 
 def _distance(device_state: DeviceState) -> tuple[bool, int, int]:
-    """The distance of a device from being free; lower is nearer."""
     return (device_state.exclusive, -device_state.free_mib, -device_state.free_permille)

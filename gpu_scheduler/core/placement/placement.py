@@ -152,7 +152,6 @@ def _best(
 def _best_guaranteed(
     request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
 ) -> _Best | None:
-    """The best fit of a request that is not best effort."""
     found: _Best | None = None
     asked_permille = request.compute_guarantee_permille
     for group in groups:
@@ -175,7 +174,6 @@ def _least_loaded(
     within: Devices | None,
     attempt: str | None,
 ) -> _Best | None:
-    """The device with the fewest leases, then the smallest allocations."""
     for leases, devices in by_load(request, inventory, device_class, within, attempt):
         device_states = ((device, inventory.state_of(device)) for device in devices)
         ranked = (
@@ -203,7 +201,6 @@ def _best_empty(request: Request, group: DeviceGroup) -> _Best | None:
 def _emptiest(
     request: Request, group: DeviceGroup, asked_permille: int, other: _Best | None
 ) -> _Best | None:
-    """The better of `other` and the emptiest device."""
     memory_mib = group.device_class.memory_mib
     asked_mib = request.memory_on_mib(memory_mib)
     room = (memory_mib - asked_mib) / max(1, memory_mib)

@@ -125,7 +125,6 @@ def _for_head(view: View) -> Choice | None:
 
 
 def _first(view: View, first_by_class: FirstByClass, until_s: float | None) -> _Servable | None:
-    """The first request of these groups that can be served."""
     best: _Servable | None = None
     for request_class, max_mib, reservation in _candidates(view, first_by_class, until_s):
         by_memory = first_by_class.get(request_class)

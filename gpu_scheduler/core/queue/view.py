@@ -123,7 +123,6 @@ class View:
                 yield index.by_first[key[3]]
 
     def _fitting_firsts(self, index: WorkloadIndex) -> Iterator[list[QueueKey]]:
-        """The first requests of the sizes that fit, without regard to quotas."""
         for request_class, of_class in index.by_class.items():
             for memory_mib in of_class.sizes:
                 firsts = of_class.firsts[memory_mib]

@@ -182,7 +182,6 @@ def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
 
 
 def _count_shares(state: State, entry: LeaseEntry, sign: int) -> None:
-    """Count the shares of a lease for its workload, or no longer."""
     workload = entry.request.workload
     if workload is None:
         return

@@ -162,7 +162,6 @@ class FirstByMemory:
                 key = self._least_child(node, level)
 
     def _least_child(self, parent: int, level: int) -> QueueKey | None:
-        """The minimum of the children of a node, which are at `level`."""
         least, best = self._minima, None
         first = parent << _DIGIT_BITS
         for child in range(first, first + (1 << _DIGIT_BITS)):

@@ -74,13 +74,6 @@ class HeadReservation:
     devices: tuple[DeviceId, ...] = ()
 
 
-@dataclass(slots=True)
-class Preemption:
-    """The devices on which leases end for a waiting request, and which are reserved for it."""
-
-    devices: tuple[DeviceId, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Leader:
     """The addresses that the ssgmd of an epoch advertises; "" = none."""
@@ -129,7 +122,8 @@ class State(Accounts):
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
     record_watchers: dict[SessionId, None] = field(default_factory=dict)
     head_reservation: HeadReservation = field(default_factory=HeadReservation)
-    preemptions: dict[AttemptId, Preemption] = field(default_factory=dict)  #: by waiting request
+    #: By waiting request: the devices on which leases end for it, and which are reserved for it.
+    preemptions: dict[AttemptId, tuple[DeviceId, ...]] = field(default_factory=dict)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
     freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     device_order: DeviceOrder = field(default_factory=DeviceOrder)

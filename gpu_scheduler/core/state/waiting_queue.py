@@ -338,7 +338,6 @@ class WaitingQueue:
     def _update_index(
         self, group: RequestGroup, old: QueueKey | None, new: QueueKey | None
     ) -> None:
-        """Update both indexes after the first request of a group changed."""
         if old == new:
             return
         self._head = None

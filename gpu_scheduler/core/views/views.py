@@ -241,7 +241,6 @@ def _in_full(
     outcome: answers.Outcome,
     choice: Choice | None = None,
 ) -> Explanation:
-    """The explanation with the result of each device, and the expected times."""
     explanation = _with_capacity(tx, waiting, outcome)
     if explanation.short is not None:
         return explanation

@@ -45,7 +45,6 @@ def _view(state: State, key: WorkloadOn, times: Times) -> answers.WorkloadView:
 
 
 def _residents_of(state: State, key: WorkloadOn) -> int:
-    """The number of residents of a workload on the devices of one model."""
     residents = state.inventory.residents
     published = workload_key(key.tenant, key.workload)
     index = residents.with_workload(published)
