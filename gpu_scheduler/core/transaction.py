@@ -108,7 +108,12 @@ class Transaction:
         )
         waits = lease.state is LeaseState.RESERVED and entry.connect_by_s is not None
         shares = tuple(share for share in lease.shares if share.host == host)
-        takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
+        used: tuple[str, ...] = ()
+        evicted: tuple[str, ...] = ()
+        if entry.taken:  # rarely
+            takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
+            used = tuple(take.used.id for take in takes if take.used is not None)
+            evicted = tuple(resident.id for take in takes for resident in take.evicted)
         return host_ops.Install(
             lease=lease.id,
             fence=lease.fence,
@@ -122,8 +127,8 @@ class Transaction:
             middleware=entry.request.middleware,
             workload=entry.request.workload,
             batch=entry.request.batch,
-            residents=tuple(take.used.id for take in takes if take.used is not None),
-            evict=tuple(resident.id for take in takes for resident in take.evicted),
+            residents=used,
+            evict=evicted,
             cap_s=cap_s,
             connect_by_s=left_s if waits else None,
         )

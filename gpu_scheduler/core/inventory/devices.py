@@ -63,11 +63,11 @@ class DeviceState(NamedTuple):
 
     def equal_but_allocation(self, other: DeviceState) -> bool:
         """True when both differ at most in allocations and reservations."""
-        return self[:_ALLOCATION_AT] == other[:_ALLOCATION_AT]
+        return self[:ALLOCATION_AT] == other[:ALLOCATION_AT]
 
 
 #: Position of the first field of `DeviceState` that allocations change: `free_mib`.
-_ALLOCATION_AT: Final = 3
+ALLOCATION_AT: Final = 3
 
 
 def device_class_of(

@@ -28,6 +28,7 @@ K = TypeVar("K")
 
 #: Devices of one cell, in insertion order.
 Devices = dict[DeviceId, None]
+_NONE: Devices = {}
 
 
 @dataclass(slots=True)
@@ -160,6 +161,10 @@ class DeviceGroup:
             len(self._free_permille) - 1, bisect_left(self._free_permille, compute_permille) - 1, -1
         ):
             yield self._free_permille[at], self.rows[self._free_permille[at]]
+
+    def reserved_for(self, attempt: str | None) -> Devices:
+        """Devices that are reserved for this request."""
+        return _NONE if attempt is None else self.reserved.get(attempt, _NONE)
 
     def reserved_devices(self) -> Iterator[DeviceId]:
         """Devices that are reserved for the head of the queue."""

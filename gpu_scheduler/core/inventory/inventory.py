@@ -14,6 +14,7 @@ from typing import TypeVar
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core.inventory.devices import (
+    ALLOCATION_AT,
     COMPUTE_PERMILLE_MAX,
     DeviceClass,
     DeviceState,
@@ -301,7 +302,7 @@ class Inventory:
         _put_in(entry)
         old = entry.device_state
         assert old is not None, "an allocated device is indexed"
-        new = current_state(entry, self.hosts[entry.host], old.device_class)
+        new = DeviceState._make(old[:ALLOCATION_AT] + _allocation(entry))
         if new == old:
             return False
         entry.device_state = new
@@ -414,31 +415,30 @@ def is_reduction(old: DeviceState, new: DeviceState) -> bool:
     )
 
 
-def current_state(
-    entry: DeviceEntry, host: HostEntry, device_class: DeviceClass | None = None
-) -> DeviceState:
-    """The input of `fits` for a device now; `device_class`: it is known and has not changed."""
-    if device_class is None:
-        device_class = device_class_of(
-            entry.device,
-            gateway=host.gateway is not None,
-            middlewares=host.middlewares,
-            data=host.data,
-            programs=host.programs,
-        )
-    host_state = host.shown_state
+def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
+    """The input of `fits` for a device now."""
+    device, host_state = entry.device, host.shown_state
     if entry.drained and host_state is HostState.UP:
         host_state = HostState.DRAINED
+    device_class = device_class_of(
+        device,
+        gateway=host.gateway is not None,
+        middlewares=host.middlewares,
+        data=host.data,
+        programs=host.programs,
+    )
+    return DeviceState(device_class, host_state, device.health, *_allocation(entry))
+
+
+def _allocation(entry: DeviceEntry) -> tuple[int, int, bool, bool, str | None]:
+    """The fields of the state of a device that allocations and reservations change."""
     exclusive = entry.exclusive is not None
-    return DeviceState(
-        device_class,
-        host_state,
-        entry.device.health,
-        free_mib=device_class.memory_mib - entry.allocated_mib,
-        free_permille=COMPUTE_PERMILLE_MAX - entry.allocated_permille,
-        exclusive=exclusive,
-        shared=bool(entry.shares) and not exclusive,
-        reserved_for=entry.reserved_for,
+    return (
+        entry.device.memory_mib - entry.allocated_mib,
+        COMPUTE_PERMILLE_MAX - entry.allocated_permille,
+        exclusive,
+        not exclusive and bool(entry.shares),
+        entry.reserved_for,
     )
 
 

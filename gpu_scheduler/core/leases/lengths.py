@@ -151,7 +151,7 @@ def usable(request: Request, inventory: Inventory, attempt: str | None) -> Itera
         for group in groups:
             for row in group.rows.values():
                 yield from row.freest(0)
-            yield from group.reserved.get(attempt, ()) if attempt is not None else ()
+            yield from group.reserved_for(attempt)
             yield from group.exclusive
 
 
