@@ -215,7 +215,7 @@ def _count(counts: dict[NoFit | None, int], why: NoFit | None, devices: int) -> 
         counts[why] = counts.get(why, 0) + devices
 
 
-#: The most cached results; a system has a few dozen kinds of requests.
+#: The most entries of each cache; a system has a few dozen kinds of requests.
 CACHE_MAX = 1024
 
 

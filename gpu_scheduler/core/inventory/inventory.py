@@ -20,7 +20,7 @@ from gpu_scheduler.core.inventory.devices import (
     DeviceState,
     device_class_of,
 )
-from gpu_scheduler.core.inventory.index import Devices, Index
+from gpu_scheduler.core.inventory.index import CACHE_MAX, Devices, Index
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.data_names import Offered, offered_of
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
@@ -30,9 +30,6 @@ T = TypeVar("T")
 
 #: The most warm keys of one device, the last used first. Each costs a step at every change.
 WARM_KEYS_MAX = 32
-
-#: The most entries of each cache; a system has a few dozen kinds of requests.
-CACHE_MAX = 1024
 
 CacheKey = tuple[object, ...]
 

@@ -213,11 +213,15 @@ def _sentence(request: Request, inventory: Inventory, explanation: Explanation) 
         return f"{infeasible}: {short}, the largest fit is {explanation.largest_fit} ({seen})"
     if explanation.devices_fitting >= request.count and NoFit.SAME_HOST not in explanation.counts:
         return f"{request_text(request)} fits now"
-    place_ = (
-        f"number {explanation.position} in the queue: " if explanation.position is not None else ""
-    )
     fitting = f"{explanation.devices_fitting} of {request.count} fit now"
-    return f"{place_}{request_text(request)} must wait, {fitting} ({seen})"
+    return (
+        f"{queue_place(explanation.position)}{request_text(request)} must wait, {fitting} ({seen})"
+    )
+
+
+def queue_place(position: int | None) -> str:
+    """The beginning of the sentence about a queued request."""
+    return "" if position is None else f"number {position} in the queue: "
 
 
 def _inventory_text(inventory: Inventory, explanation: Explanation) -> str:

@@ -23,7 +23,7 @@ from gpu_scheduler.core.admission.quotas import (
 from gpu_scheduler.core.admission.tenants import least_amount
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.placement.capacity import is_infeasible
-from gpu_scheduler.core.placement.explain import explain, out_of_service
+from gpu_scheduler.core.placement.explain import explain, out_of_service, queue_place
 from gpu_scheduler.core.queue import overtaking, preemption
 from gpu_scheduler.core.queue.decide import (
     QueueTransaction,
@@ -198,11 +198,10 @@ def explanation_of(
             return explanation
         left = f"tenant {request.tenant} has {remaining_text(tx.state, request)} left of its quota"
         return replace(explanation, sentence=f"{explanation.sentence}; {left}")
-    queue_place = f"number {position} in the queue: " if position is not None else ""
     why = refusal or (rule.text if rule is not None else "")
     return replace(
         explanation,
-        sentence=f"{queue_place}{request_text(request)}: {why}",
+        sentence=f"{queue_place(position)}{request_text(request)}: {why}",
         late=tx.late_s(waiting) is not None,
         held_back=None if refusal or rule is None else rule.what,
     )
@@ -219,10 +218,8 @@ def _held_by_policy(
     request, counts = waiting.request, explanation.counts
     if explanation.devices_fitting < request.count or NoFit.SAME_HOST.value in counts:
         return replace(explanation, sentence=f"{explanation.sentence}; {text}")
-    position = explanation.position
-    queue_place = f"number {position} in the queue: " if position is not None else ""
-    sentence = f"{queue_place}{request_text(request)} fits, but must wait; {text}"
-    return replace(explanation, held_back=HeldBack.POLICY, sentence=sentence)
+    sentence = f"{queue_place(explanation.position)}{request_text(request)} fits, but must wait"
+    return replace(explanation, held_back=HeldBack.POLICY, sentence=f"{sentence}; {text}")
 
 
 def serve(tx: QueueTransaction) -> None:

@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 
 from corekit.values import replace
 from gpu_scheduler.core.inventory.devices import DeviceState, fits
-from gpu_scheduler.model import LeaseLifetime, Request, Sharing
+from gpu_scheduler.model import MEMORY_MIB_MAX, LeaseLifetime, Request, Sharing
 from gpu_scheduler.protocol.changes import Waiting
 
 #: The order of service: rank, waiting since, number of its arrival, attempt. A lower one is first.
@@ -38,7 +38,6 @@ _requirements = attrgetter(*(n for n in Request.__struct_fields__ if n not in _N
 #: Lengths are rounded up to steps of a quarter of an octave: by at most 19 %.
 _STEPS_PER_OCTAVE = 4
 
-MEMORY_MIB_MAX = 2**31 - 1  #: the most memory of a request
 _DIGIT_BITS = 2  #: bits per level; wider digits mean fewer nodes with more children each
 _LEVELS = 16  #: levels that cover all memory sizes
 _FEW = 16  #: sizes up to which a linear search is faster than a tree

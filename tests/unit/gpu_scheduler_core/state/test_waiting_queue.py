@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from corekit.ids import AttemptId, SessionId
 from gpu_scheduler.core.state.request_class import (
-    MEMORY_MIB_MAX,
     FirstByMemory,
     QueueKey,
     class_key,
     rounded_length_s,
 )
 from gpu_scheduler.core.state.waiting_queue import WaitingQueue
-from gpu_scheduler.model import LeaseLifetime, Request
+from gpu_scheduler.model import MEMORY_MIB_MAX, LeaseLifetime, Request
 from gpu_scheduler.protocol.changes import Waiting
 
 MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
