@@ -101,15 +101,21 @@ class LogWriter:
 
     def repeated(self, work: Callable[[], T]) -> T:
         """The value of calls to the log, repeated within the limits. Raises the log's error."""
+        try:
+            return work()
+        except AppError as error:  # the rest takes longer than a put into a file
+            return self._repeated(work, error)
+
+    def _repeated(self, work: Callable[[], T], error: AppError) -> T:
         until_s = self._now_s() + self._limits.within_s
-        backoff: Backoff | None = None  # making one takes longer than a put into a file
+        backoff = Backoff(self._limits.first_s, self._limits.most_s)
         while True:
-            try:
-                return work()
-            except AppError as error:
-                backoff = backoff or Backoff(self._limits.first_s, self._limits.most_s)
-                pause_s = backoff.next_s()
-                if not error.retryable or self._now_s() + pause_s > until_s:
-                    raise
+            pause_s = backoff.next_s()
+            if not error.retryable or self._now_s() + pause_s > until_s:
+                raise error
             self.figures.retries += 1
             self._sleep(pause_s)
+            try:
+                return work()
+            except AppError as again:
+                error = again
