@@ -13,7 +13,6 @@ import logging
 import random
 import secrets
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 
 from corekit.aio.backoff import Backoff
 from corekit.aio.newer import known
@@ -119,19 +118,14 @@ class HostLink:
 
     async def __aenter__(self) -> HostLink:
         await self._watch.poll()
-        await self._channel.__aenter__()
+        await self._channel.open()
         self._channel.nursery.start_loop(self._polls, "polls")
         self._channel.nursery.start_loop(self._reports, "reports")
         self._channel.nursery.start_loop(self._reconcile, "reconcile")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._channel.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
 
     @property
     def connected(self) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Request, Step
+from gpu_scheduler.protocol import ops
 from local_cloud.server.context import Context
 from orchgpu.cli import completing
 from orchgpu.cli.main import cli
@@ -124,7 +125,15 @@ def recorded(programs: Any, s3: Any, monkeypatch: pytest.MonkeyPatch) -> str:
         for job, outcome in ((ONE, "SUCCEEDED"), (TWO, "FAILED")):
             reason = "NONE" if outcome == "SUCCEEDED" else "EXIT_NONZERO"
             await client.finish(job, outcome, reason, block={"function": "f"})
-        await client.attempt(OTHER, 1, 0, Request(count=1), block={"function": "f"})
+        await client.ask(
+            ops.Attempt(
+                holder=JobId(OTHER),
+                n=1,
+                revision=0,
+                request=Request(count=1),
+                block={"function": "f"},
+            )
+        )
 
     ask(address, record)
     return address

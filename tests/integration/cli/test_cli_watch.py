@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
+from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
+from gpu_scheduler.protocol import ops
 from orchgpu.cli.commands.jobs.jobs import jobs_watched
 from orchgpu.cli.live.feed import Feed
 from orchgpu.cli.live.job_changes import Entry, watch_jobs
@@ -56,9 +58,13 @@ async def watched(address: str) -> Shown:
     watching = asyncio.create_task(watch_jobs(Feed(address), jobs_watched(10, JobFilter), shown))
     async with SchedulerClient(address) as client:
         whole = Request(memory_mib=1000)
-        await client.attempt("j1", 1, 0, whole, block={"function": "f"})
+        await client.ask(
+            ops.Attempt(holder=JobId("j1"), n=1, revision=0, request=whole, block={"function": "f"})
+        )
         await shown.until("j1", "RESERVED")
-        await client.attempt("j2", 1, 0, whole, block={"function": "f"})
+        await client.ask(
+            ops.Attempt(holder=JobId("j2"), n=1, revision=0, request=whole, block={"function": "f"})
+        )
         await shown.until("j2", "WAITING")
         await client.finish("j1", "CANCELLED", "CANCELLED_BY_USER")
         await shown.until("j1", "CANCELLED")

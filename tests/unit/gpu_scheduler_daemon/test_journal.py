@@ -53,12 +53,6 @@ def read(folder: Path) -> list[str]:
     return [str(part.host) for e in entries for part in e.parts if isinstance(part, HostDrained)]
 
 
-def test_entries_come_back_in_their_order(tmp_path: Path) -> None:
-    written(tmp_path, ["a", "b"], ["c"])
-    written(tmp_path, ["d"])
-    assert read(tmp_path) == ["a", "b", "c", "d"]
-
-
 def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> None:
     written(tmp_path, ["a", "b"], ["c"], ["d"])
     whole = (tmp_path / NAME).read_bytes()

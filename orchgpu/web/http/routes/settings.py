@@ -7,6 +7,7 @@ from aiohttp import web
 from corekit.errors import invalid
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.parameters import given_of
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import ParametersAnswer
 from orchgpu.jobs.rights import Role
 from orchgpu.web.console import CONSOLE
@@ -23,7 +24,7 @@ async def read(request: web.Request) -> web.Response:
     session, console = await session_of(request), request.app[CONSOLE]
 
     async def question(client: SchedulerClient) -> ParametersAnswer:
-        return await client.parameters()
+        return await client.ask(ops.ParametersOf())
 
     found = await console.scheduler.ask(session.key, question)
     shown = settings_json(found, may_change=session.viewer.role is Role.OPERATOR)
