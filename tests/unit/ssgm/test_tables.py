@@ -20,11 +20,11 @@ from gpu_scheduler.model import (
     LeaseState,
     Request,
     Resident,
-    Share,
     Usage,
 )
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.verdicts import DeviceVerdict, ExpectedRun, Explanation, NoFit
+from tests.shares import share_of
 
 
 def device(index: int, **fields: Any) -> Device:
@@ -131,17 +131,7 @@ def test_an_invalid_port_is_refused(port: str) -> None:
 
 
 def test_leases_end_at_a_time_or_with_their_session(capsys: pytest.CaptureFixture[str]) -> None:
-    share = Share(
-        host=HostId("h"),
-        device=DeviceId("d"),
-        index=0,
-        kind=DeviceKind.CUDA,
-        model="T4",
-        memory_mib=512,
-        compute_guarantee_pct=25,
-        compute_limit_pct=50,
-        exclusive=False,
-    )
+    share = share_of(model="T4", memory_mib=512, compute_guarantee_pct=25, compute_limit_pct=50)
     leases = tuple(
         Lease(
             id=LeaseId(f"l{n}"),
