@@ -24,7 +24,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.ids import DeviceId, JobId, LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import running_daemon
-from gpu_scheduler.daemon.log.engines.file import RealDisk, lock_folder
+from gpu_scheduler.daemon.log.engines.file import Disk, lock_folder
 from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Resident, Usage
 from gpu_scheduler.monitor.link import HostLink
@@ -440,7 +440,7 @@ async def test_two_daemons_on_copies_of_one_folder_do_not_both_get_a_host(
 
 @pytest.mark.asyncio
 async def test_a_disk_without_any_room_ends_the_start_with_its_reason(tmp_path: Path) -> None:
-    class FullDisk(RealDisk):
+    class FullDisk(Disk):
         def write(self, fd: int, data: bytes, offset: int) -> None:
             raise OSError(28, "No space left on device")
 

@@ -20,7 +20,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from corekit.aio.files import sync_folder
 from corekit.errors import AppError, ErrorCode, invalid
@@ -48,23 +47,11 @@ LIMITS = LogLimits(item_bytes_max=4 * 2**20, snapshot_after=2**62)
 WINDOW_BYTES = 2**20
 #: Shortest time between two tries to allocate space on a full disk.
 FULL_RETRY_S = 1.0
-
-
 LOCK_NAME = "lock"
 
 
-class Disk(Protocol):
-    """The operating system's calls that fail on a full or broken disk."""
-
-    def allocate(self, fd: int, offset: int, length: int) -> None: ...
-    def write(self, fd: int, data: bytes, offset: int) -> None: ...
-    def sync(self, fd: int) -> None: ...
-    def replace(self, source: Path, target: Path) -> None: ...
-    def sync_folder(self, folder: Path) -> None: ...
-
-
-class RealDisk:
-    """The operating system's calls; each raises OSError."""
+class Disk:
+    """The operating system's calls that fail on a full or broken disk; each raises OSError."""
 
     def allocate(self, fd: int, offset: int, length: int) -> None:
         os.posix_fallocate(fd, offset, length)
@@ -93,7 +80,7 @@ class FileLog:
     def __init__(self, folder: Path, disk: Disk | None = None) -> None:
         self._folder = folder
         self._path = folder / NAME
-        self._disk = disk or RealDisk()
+        self._disk = disk or Disk()
         self._fd = -1  #: of the file that was read; -1: there is none
         self._folder_fd = -1  #: from the first put on
         self._marker: SyncMarker | None = None  #: likewise
