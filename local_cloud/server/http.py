@@ -12,15 +12,15 @@ from functools import partial
 from aiohttp import web
 
 from corekit.decode import encode
-from local_cloud.server import iam
 from local_cloud.server.context import Context
-from local_cloud.server.functions import service as functions
-from local_cloud.server.json_protocol import JsonService
+from local_cloud.server.functions.service import LAMBDA
+from local_cloud.server.iam import IAM_AND_STS
 from local_cloud.server.logs import LOGS
 from local_cloud.server.requests import page_refusal
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
 from local_cloud.server.secrets import PARAMETERS, SECRETS
+from local_cloud.server.services import JsonService
 from local_cloud.server.sqs import SQS
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ JSON_SERVICES: dict[str, JsonService] = {
     "secretsmanager": SECRETS,
 }
 _SERVICES = ("s3", "sqs", "lambda", "iam", "sts", "logs", "ssm", "secretsmanager")
+_LAMBDA_PATH = re.compile(r"/20\d\d-\d\d-\d\d/(functions|tags|account-settings)\b")
 _OWN = "/_local_cloud/"  #: paths of no AWS service
 _ZIP = re.compile(r"code/(?P<digest>[0-9a-f]{64})\.zip")
 
@@ -65,18 +66,18 @@ class Router:
 
     def _handler(self, request: web.BaseRequest) -> Handler:
         context, path = self._context, request.path
-        service, _, operation = request.headers.get("X-Amz-Target", "").partition(".")
+        service = request.headers.get("X-Amz-Target", "").partition(".")[0]
         if service in JSON_SERVICES:
-            return partial(JSON_SERVICES[service].answer, context, operation)
+            return partial(JSON_SERVICES[service].answer, context)
         region = context.cloud.account.region
         bucket = bucket_of_host(request, region, context.allowed_hosts)
-        if not bucket and functions.is_for_lambda(request):
-            return partial(functions.answer, context)
+        if not bucket and _is_for_lambda(request):
+            return partial(LAMBDA.answer, context)
         if not bucket and path == "/" and request.method == "POST":
-            return partial(iam.answer, context)
+            return partial(IAM_AND_STS.answer, context)
         if not bucket and path.startswith(_OWN):
             return self._own
-        return partial(_s3, context, bucket)
+        return partial(s3.handle, context, host_bucket=bucket)
 
     async def _own(self, request: web.BaseRequest) -> web.StreamResponse:
         name = request.path.removeprefix(_OWN)
@@ -101,8 +102,12 @@ class Router:
         }
 
 
-async def _s3(context: Context, bucket: str, request: web.BaseRequest) -> web.StreamResponse:
-    return await s3.handle(context, request, bucket)
+def _is_for_lambda(request: web.BaseRequest) -> bool:
+    """By the credential scope; unsigned requests by their path."""
+    authorization = request.headers.get("Authorization", "")
+    if authorization:
+        return "/lambda/aws4_request" in authorization
+    return _LAMBDA_PATH.match(request.path) is not None
 
 
 def unexpected(error: Exception) -> web.Response:

@@ -17,6 +17,7 @@ from local_cloud.model.functions.function import DestinationRecord, Invocation, 
 from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.process import CloudClock
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
+from local_cloud.sandbox.image_package import RUNNER_HANDLER
 from local_cloud.sandbox.runtime import RunSpec, log_group
 from local_cloud.sandbox.runtime_api import error_payload
 from local_cloud.sandbox.sandbox import Sandbox
@@ -106,7 +107,7 @@ class Runner:
             name=function.name,
             arn=function.arn,
             revision=now.revision,
-            handler=settings.handler,
+            handler=settings.handler or RUNNER_HANDLER,
             code=code,
             timeout_s=settings.timeout_s,
             memory_mib=settings.memory_mib,
