@@ -103,7 +103,6 @@ HEADERS = st.dictionaries(
             "x-amz-content-sha256",
             "x-amz-checksum-crc32",
             "x-amz-decoded-content-length",
-            "x-amz-tagging",
             "Content-MD5",
             "x-amz-copy-source-range",
             "If-Modified-Since",
