@@ -61,9 +61,9 @@ async def _serve(moto: Moto, state: Path, ready_file: Path | None, concurrency: 
     )
     try:
         async with sandbox, Nursery("bridge") as nursery:
-            bridge = Bridge(moto, sandbox, state, nursery, CloudClock(SystemClock()))
+            clock = CloudClock(SystemClock())
+            bridge = await Bridge.start(moto, sandbox, state, nursery, clock)
             bridges.append(bridge)
-            await bridge.start()
             write_ready(ready_file, {"endpoint": moto.endpoint})
             try:
                 await until_stopped(stop, nursery)

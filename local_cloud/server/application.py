@@ -21,11 +21,11 @@ from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.model.weather import NO_WEATHER, Weather
 from local_cloud.process import SILENT_HTTP, CloudClock
 from local_cloud.sandbox.log_store import LogStore
+from local_cloud.sandbox.runner import CodeStore, Runner
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
-from local_cloud.server.functions.runner import CodeStore, Runner
 from local_cloud.server.http import Router
 from local_cloud.server.polling import Pollers
 from local_cloud.server.restore import restore
@@ -80,7 +80,6 @@ async def running(options: Options) -> AsyncIterator[Context]:
         code = CodeStore(options.state / "code")
         context.runner = Runner(context.cloud, context.clock, sandbox, code, context.nursery)
         stack.callback(context.runner.close)
-        context.cloud.on_invocation = context.runner.pump
         front.open()
         stack.callback(context.pollers.close)
         yield context

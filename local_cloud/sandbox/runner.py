@@ -1,4 +1,4 @@
-"""Connects the control plane with the sandbox: the code of functions, and what runs when."""
+"""Connects the model of Lambda with the sandbox: the code of functions, and what runs when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_cloud.model.errors import refused
 from local_cloud.model.functions.function import DestinationRecord, Invocation, Outcome
 from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.process import CloudClock
-from local_cloud.sandbox.dispatcher import Dispatcher, Target
+from local_cloud.sandbox.dispatcher import Deliver, Dispatcher, Target
 from local_cloud.sandbox.image_package import RUNNER_HANDLER
 from local_cloud.sandbox.runtime import RunSpec, log_group
 from local_cloud.sandbox.runtime_api import error_payload
@@ -68,15 +68,25 @@ class Runner:
     """Runs the functions of one cloud."""
 
     def __init__(
-        self, cloud: Cloud, clock: CloudClock, sandbox: Sandbox, code: CodeStore, nursery: Nursery
+        self,
+        cloud: Cloud,
+        clock: CloudClock,
+        sandbox: Sandbox,
+        code: CodeStore,
+        nursery: Nursery,
+        deliver: Deliver | None = None,
     ) -> None:
+        """`deliver`: sends the records of destinations; None = the cloud itself does."""
         self.sandbox = sandbox
         self.code = code
         self._cloud = cloud
         self._clock = clock
-        self._dispatcher = Dispatcher(nursery, clock.now_s, self._run_event, self._deliver)
+        self._dispatcher = Dispatcher(
+            nursery, clock.now_s, self._run_event, deliver or self._deliver
+        )
         sandbox.on_free = self._dispatcher.slot_free
         cloud.functions.note = self._note
+        cloud.on_invocation = self.pump
         for function in cloud.functions.all():
             self.settings_changed(function)
 
