@@ -70,7 +70,8 @@ class Live:
         self.home.create()
         cores = tuple(sorted(os.sched_getaffinity(0)))
         weather = chosen() if self.weather is None else self.weather
-        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=self.data, weather=weather)
+        data = {name: str(path) for name, path in self.data.items()}
+        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=data, weather=weather)
         outer = {**os.environ, "ORCHGPU_TIME_SCALE": SCALE}
         environment = base_environment(outer, self.home, ROOT)
         self._programs = Programs(settings, self.home, environment)
