@@ -1,18 +1,12 @@
-"""Plumbing of both programs of this package: the model's clock, signals, a silent log."""
+"""Plumbing of both programs of this package: the model's clock, signals."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery, until_first
 from corekit.errors import AppError, ErrorCode
-
-#: For servers that log their own faults. What aiohttp would log here, with a trace each, are faults
-#: of peers: connections that break off, and bytes that are not HTTP.
-SILENT_HTTP = logging.getLogger("local_cloud.no_http")
-SILENT_HTTP.setLevel(logging.CRITICAL)
 
 
 async def until_stopped(stop: asyncio.Event, nursery: Nursery) -> None:

@@ -143,10 +143,6 @@ def _wanted(root: xml.Element, algorithm: str) -> list[WantedPart]:
 def _check_whole(made: Assembled, request: web.BaseRequest) -> None:
     """Compare with the request's headers about the whole object. Raises BadDigest, …"""
     headers = request.headers
-    size = str(made.content.size)
-    if headers.get("x-amz-mp-object-size", size) != size:
-        message = "The provided 'x-amz-mp-object-size' header value does not match what was"
-        raise refused("InvalidRequest", f"{message} computed: {size}")
     for algorithm, value in made.attributes.checksums.items():
         given = headers.get(f"x-amz-checksum-{algorithm}", value)
         if given != value.partition("-")[0]:  # a composite one without its number of parts

@@ -14,7 +14,7 @@ import pytest
 
 from corekit.aio.vloop import run_virtual
 from corekit.errors import AppError
-from local_cloud.model.s3.policy import Access, allows
+from local_cloud.model.policies import Access, allows
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
 from local_cloud.server import state_log as state_module

@@ -1,14 +1,13 @@
-"""Evaluation of resource policies for event delivery: may S3 call this resource?
+"""Evaluation of policies, as far as anything here asks one: may this call be made?
 
-For a service principal: Allow statements with matching principal, action, resource and conditions
-on aws:SourceArn and aws:SourceAccount; an explicit Deny wins. An unknown condition is false, so a
-policy that this module cannot evaluate grants nothing.
+An explicit Deny wins. An unknown condition is false, so a policy that this module cannot evaluate
+grants nothing; other text than a policy's has no statements.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from corekit.values import Value
 from local_cloud.model.json_text import read_json
@@ -18,28 +17,35 @@ _EQUAL = frozenset({"stringequals"})
 
 
 class Access(Value):
-    """A service's call to a resource."""
+    """A call to a resource."""
 
-    service: str  #: principal, `s3.amazonaws.com`
     action: str  #: `sqs:SendMessage`
     resource: str  #: ARN
-    source_arn: str
-    source_account: str
+    service: str = ""  #: principal, `s3.amazonaws.com`; empty: the policy is the caller's own
+    source_arn: str = ""
+    source_account: str = ""
 
 
 def allows(policy: str, access: Access) -> bool:
     """Whether the policy (JSON text, empty = none) lets `access` through."""
-    try:
-        statements = _many(read_json(policy)["Statement"]) if policy else []
-    except (ValueError, KeyError, TypeError):
-        return False
-    verdicts = {s.get("Effect") for s in statements if isinstance(s, dict) and _applies(s, access)}
+    verdicts = {s.get("Effect") for s in statements(policy) if _applies(s, access)}
     return "Allow" in verdicts and "Deny" not in verdicts
 
 
+def statements(policy: str) -> Iterator[Mapping[str, object]]:
+    """The statements of a policy's JSON text."""
+    try:
+        document = read_json(policy)
+    except ValueError:
+        return
+    for statement in many(document.get("Statement", [])) if isinstance(document, dict) else ():
+        if isinstance(statement, dict):
+            yield statement
+
+
 def _applies(statement: Mapping[str, object], access: Access) -> bool:
-    actions = [str(a).lower() for a in _many(statement.get("Action", []))]
-    resources = [str(r) for r in _many(statement.get("Resource", []))]
+    actions = [str(a).lower() for a in many(statement.get("Action", []))]
+    resources = [str(r) for r in many(statement.get("Resource", []))]
     return (
         _principal_matches(statement.get("Principal"), access.service)
         and any(fnmatch.fnmatchcase(access.action.lower(), a) for a in actions)
@@ -49,11 +55,11 @@ def _applies(statement: Mapping[str, object], access: Access) -> bool:
 
 
 def _principal_matches(principal: object, service: str) -> bool:
-    if principal == "*":
+    if not service or principal == "*":
         return True
     if not isinstance(principal, dict):
         return False
-    return service in _many(principal.get("Service", [])) or "*" in _many(principal.get("AWS", []))
+    return service in many(principal.get("Service", [])) or "*" in many(principal.get("AWS", []))
 
 
 def _conditions_hold(conditions: object, access: Access) -> bool:
@@ -65,7 +71,7 @@ def _conditions_hold(conditions: object, access: Access) -> bool:
             return False
         for name, wanted in tests.items():
             actual = values.get(str(name).lower())
-            if actual is None or not _holds(str(operator).lower(), actual, _many(wanted)):
+            if actual is None or not _holds(str(operator).lower(), actual, many(wanted)):
                 return False
     return True
 
@@ -76,5 +82,6 @@ def _holds(operator: str, actual: str, wanted: Iterable[object]) -> bool:
     return operator in _EQUAL and any(actual == str(w) for w in wanted)
 
 
-def _many(value: object) -> list[object]:
+def many(value: object) -> list[object]:
+    """The values of an element, which may be one alone."""
     return value if isinstance(value, list) else [value]
