@@ -1,18 +1,31 @@
-"""Plumbing of both programs of this package: the model's clock, signals."""
+"""Plumbing of both programs of this package: their options, the model's clock."""
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 from corekit.aio.clock import Clock
-from corekit.aio.supervise import Nursery, until_first
+from corekit.aio.supervise import Nursery
+from corekit.cli.settings import Option
 from corekit.errors import AppError, ErrorCode
 
 
-async def until_stopped(stop: asyncio.Event, nursery: Nursery) -> None:
-    """Wait for the signal. Raises INTERNAL when a task of the nursery failed before."""
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """The options of both."""
+
+    state: Annotated[Path, Option("Folder for state, code and scratch files.")]
+    ready_file: Annotated[Path | None, Option("JSON file, written when it is ready.")] = None
+    region: Annotated[str, Option("Region of ARNs.")] = "us-east-1"
+    concurrency: Annotated[int, Option("Limit of concurrent runs.")] = 64
+
+
+async def until_failed(nursery: Nursery) -> None:
+    """The main wait of a program. Raises INTERNAL when a task of the nursery failed."""
     try:
-        await until_first(stop.wait(), nursery.failed())
+        await nursery.failed()
     except Exception as error:
         text = "a background task failed; see the log"
         raise AppError(ErrorCode.INTERNAL, text) from error
