@@ -6,17 +6,17 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from aiohttp import web
 
 from corekit.decode import encode
+from corekit.net.browsers import foreign_part
 from local_cloud.server.context import Context
 from local_cloud.server.functions.service import LAMBDA
 from local_cloud.server.iam import IAM_AND_STS
 from local_cloud.server.logs import LOGS
-from local_cloud.server.requests import page_refusal
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
 from local_cloud.server.secrets import PARAMETERS, SECRETS
@@ -55,7 +55,7 @@ class Router:
         """Answer one request; what it changed is on disk before the answer leaves."""
         await self._opened.wait()
         try:
-            refusal = page_refusal(request, self._context.allowed_hosts)
+            refusal = _page_refusal(request, self._context.allowed_hosts)
             return refusal or await self._handler(request)(request)
         except (ConnectionError, asyncio.IncompleteReadError):
             raise  # the client left
@@ -108,6 +108,25 @@ def _is_for_lambda(request: web.BaseRequest) -> bool:
     if authorization:
         return "/lambda/aws4_request" in authorization
     return _LAMBDA_PATH.match(request.path) is not None
+
+
+def _page_refusal(request: web.BaseRequest, allowed: Collection[str]) -> web.Response | None:
+    """The refusal of a page of another site, since this port runs code; None: it is none."""
+    transport = request.transport
+    # the local IP address of the connection, empty once it is closed
+    name = transport.get_extra_info("sockname") if transport is not None else None
+    reached = str(name[0]) if name else ""
+    page = foreign_part(request.method, request.headers, reached, allowed)
+    if page is None:
+        return None
+    answer = web.Response(
+        status=403,
+        text=json.dumps({"__type": "AccessDenied", "message": page.refusal()}),
+        content_type="application/json",
+        headers={"x-amzn-ErrorType": "AccessDenied"},
+    )
+    answer.force_close()  # its body is not worth reading
+    return answer
 
 
 def unexpected(error: Exception) -> web.Response:

@@ -22,7 +22,6 @@ from aiohttp import web
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.json_text import read_json
 from local_cloud.server.context import Context
-from local_cloud.server.requests import JSON_BYTES_MAX, read_signed
 from local_cloud.server.s3.xml import elements
 
 #: The fields of a request by their names in the model; an absent one and a null are not in it.
@@ -32,6 +31,9 @@ Answer: TypeAlias = Mapping[str, object]
 Operation: TypeAlias = Callable[
     [Context, Body], Answer | web.Response | Awaitable[Answer | web.Response] | None
 ]
+
+
+JSON_BYTES_MAX = 8 * 2**20  #: of a request: a batch of 1 MiB, escaped
 
 
 class BadField(Exception):
@@ -54,7 +56,7 @@ class Service:
     async def answer(self, context: Context, request: web.BaseRequest) -> web.Response:
         """The answer to one call, a refusal too."""
         try:
-            data = await read_signed(context, request, *self.names, bytes_max=self.bytes_max)
+            data = await _read_signed(context, request, self.names, self.bytes_max)
             name, fields = self.read(request, data)
             run = self.operations.get(name)
             if run is None:
@@ -99,6 +101,26 @@ class Service:
     def refusal(self, error: CloudError) -> web.Response:
         """A refusal, in the protocol's form."""
         raise NotImplementedError
+
+
+async def _read_signed(
+    context: Context, request: web.BaseRequest, services: tuple[str, ...], bytes_max: int
+) -> bytes:
+    """The body of a request with a valid signature for one of `services`.
+
+    Raises RequestEntityTooLargeException (413) above `bytes_max`, and as `Verifier.check`.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.content.iter_any():
+        size += len(piece)
+        if size > bytes_max:
+            message = f"Request must be smaller than {bytes_max} bytes."
+            raise refused("RequestEntityTooLargeException", message, 413)
+        pieces.append(piece)
+    data = b"".join(pieces)
+    context.verifier.check(request, services, data)
+    return data
 
 
 def _read_json(data: bytes, code: str) -> object:
