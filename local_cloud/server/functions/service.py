@@ -226,6 +226,11 @@ def _put_concurrency(context: Context, body: Body) -> Answer:
     return {"ReservedConcurrentExecutions": reserved}
 
 
+def _get_concurrency(context: Context, body: Body) -> Answer:
+    reserved = _function(context, body).reserved
+    return {} if reserved is None else {"ReservedConcurrentExecutions": reserved}
+
+
 def _delete_concurrency(context: Context, body: Body) -> None:
     _set_concurrency(context, body, None)
 
@@ -341,6 +346,7 @@ LAMBDA = RestService(
         "DeleteFunctionEventInvokeConfig": _delete_invoke_config,
         "GetAccountSettings": _account_settings,
         "GetFunction": _get,
+        "GetFunctionConcurrency": _get_concurrency,
         "GetFunctionConfiguration": _get_configuration,
         "GetFunctionEventInvokeConfig": _get_invoke_config,
         "GetPolicy": _get_policy,
