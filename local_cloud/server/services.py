@@ -267,7 +267,7 @@ def _of_form(form: Mapping[str, str], shape: Any, path: str = "") -> object:
 
 
 def _typed(text: str, shape: Any) -> object:
-    """A text of a path, header or form; what is no number stays a text, and is refused."""
+    """The value of a text in a path, header or form; a wrong text stays as it is, to be refused."""
     if shape.type_name in ("integer", "long") and re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
         return int(text)
     if shape.type_name == "boolean" and text in ("true", "false"):

@@ -360,7 +360,7 @@ class Functions:
 
 
 def _check(settings: FunctionSettings) -> None:
-    """What AWS's model of the calls does not say itself."""
+    """The limits that are missing in AWS's model of the calls."""
     if function_name(settings.name) != settings.name:
         raise refused("ValidationException", f"{settings.name!r} is not a function's name")
     if not 1 <= settings.timeout_s <= 900:
