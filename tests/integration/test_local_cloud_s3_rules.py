@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
@@ -48,18 +47,8 @@ def test_every_answer_has_request_ids(cloud: Address) -> None:
 def test_names_that_s3_has_not_are_refused(cloud: Address) -> None:
     ends = ("bucket-s3alias", "bucket--ol-s3", "abc--x-s3", "abc.mrap", "abc-", "abc.")
     begins = ("xn--bucket", "sthree-abc", "-abc", ".abc")
-    for name in (
-        *ends,
-        *begins,
-        "192.168.1.1",
-        "a.-b",
-        "a-.b",
-        "a..b",
-        "ab",
-        "Abc",
-        "a_b",
-        "a" * 64,
-    ):
+    inside = ("a.-b", "a-.b", "a..b", "Abc", "a_b")
+    for name in (*ends, *begins, *inside, "192.168.1.1", "ab", "a" * 64):
         answer = cloud.ask("PUT", f"/{name}")
         assert (answer.status, answer.code) == (400, "InvalidBucketName")
     for name in ("192.168.1.1a", "a.b", "1.2.3", "x-n--b", "a--b", "a" * 63):
@@ -175,14 +164,7 @@ def test_a_document_that_is_not_plain_xml_is_refused(cloud: Address) -> None:
 
 @pytest.mark.parametrize("text", ["\0", "a\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
 def test_characters_that_xml_has_not_are_no_message(cloud: Address, text: str) -> None:
-    sqs = boto3.client(
-        "sqs",
-        endpoint_url=f"http://{cloud.netloc}",
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    with closing(sqs):
+    with client_of(cloud, "sqs") as sqs:
         url = sqs.create_queue(QueueName="q")["QueueUrl"]
         attribute = {"a": {"DataType": "String", "StringValue": text}}
         for arguments in (
