@@ -10,7 +10,7 @@ from typing import Protocol
 from contract.states import JobState
 from corekit.aio.output import pause
 from corekit.cli.live import LiveScreen
-from corekit.cli.screen import Coloured, Line, echo, echo_json, redrawable_output
+from corekit.cli.screen import Coloured, Line, echo, echo_json, redrawable
 from corekit.cli.text import padded, printable
 from corekit.cli.times import shown_time
 from corekit.errors import AppError
@@ -105,7 +105,7 @@ def display(
     table: Callable[[Sequence[Entry]], Sequence[Line]], stack: ExitStack, *, as_json: bool
 ) -> Display:
     """The form for this output."""
-    if as_json or not redrawable_output():
+    if as_json or not redrawable():
         return ChangedLines(as_json=as_json)
     return LiveTable(stack.enter_context(LiveScreen()), table)
 
