@@ -56,9 +56,9 @@ from orchgpu.history.consumer import BATCH_MAX
 from orchgpu.history.store import Batch, Store
 from orchgpu.web.app import running
 from orchgpu.web.console import Console
-from orchgpu.web.feed import PAGE, Feed
+from orchgpu.web.doors import SchedulerDoor
 from orchgpu.web.model.picture import Picture
-from orchgpu.web.scheduler import SchedulerDoor
+from orchgpu.web.reader import PAGE, PictureReader
 from orchgpu.web.settings import ConsoleSettings
 
 STARTED_WITHIN_S = 300.0
@@ -171,7 +171,7 @@ async def whole(console: Console, system: GeneratedSystem) -> None:
 def events(system: GeneratedSystem, rounds: int) -> report.Figure:
     """Changes that the console takes in; each round changes every record."""
     picture = Picture("benchmark")
-    feed = Feed(picture, SystemClock())
+    reader = PictureReader(picture, SystemClock())
     records = list(islice(values.ended_records(system), EVENTS))
     ours_s = bare_s = 0.0
     for number in range(rounds):
@@ -179,7 +179,7 @@ def events(system: GeneratedSystem, rounds: int) -> report.Figure:
         lines = [encode_json(RecordPush(holder=one.holder, record=one)) for one in changed]
         began_s = time.perf_counter()
         for line in lines:
-            feed.on_push(Body(line).read_known(RecordPush)[0])
+            reader.take(Body(line).read_known(RecordPush)[0])
         picture.batches.close()
         between_s = time.perf_counter()
         for line in lines:

@@ -36,7 +36,7 @@ from orchgpu.history.rows import attempt_rows, job_row, lease_rows, share_rows
 from orchgpu.history.store import Batch, Presence, Store
 from orchgpu.report.cost import Prices
 from orchgpu.report.summary import report_of
-from orchgpu.web.work.activity import DEVICES_MAX, POINTS
+from orchgpu.web.shared_answers import DEVICES_MAX, POINTS
 
 TABLES = ("jobs", "leases", "shares", "attempts")
 HOUR_S = 3600.0
@@ -78,13 +78,13 @@ class Bare:
 def rows_of(records: Sequence[Record]) -> dict[str, Rows]:
     """The rows that the store writes of these records."""
     made = (
-        [job_row(one) for one in records],
-        [row for one in records for row in lease_rows(one)],
-        [row for one in records for row in share_rows(one)],
-        [row for one in records for row in attempt_rows(one)],
+        [msgspec.structs.astuple(job_row(one)) for one in records],
+        *(
+            [tuple(row.values()) for one in records for row in rows(one)]
+            for rows in (lease_rows, share_rows, attempt_rows)
+        ),
     )
-    tuples = ([msgspec.structs.astuple(row) for row in rows] for rows in made)
-    return dict(zip(TABLES, tuples, strict=True))
+    return dict(zip(TABLES, made, strict=True))
 
 
 def inventory(system: GeneratedSystem) -> Batch:

@@ -39,12 +39,12 @@ from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.protocol.answers import RecordPush
 from gpu_scheduler.protocol.codec import Body
-from orchgpu.cli.live.feed import JOBS_MAX
-from orchgpu.cli.live.records import LiveRecords
 from orchgpu.cli.top.app import TopApp
+from orchgpu.cli.top.rows import ViewName
 from orchgpu.cli.top.snapshot import Snapshot
-from orchgpu.cli.top.state import ViewName
 from orchgpu.cli.top.table import RowTable
+from orchgpu.jobs.live.feed import JOBS_MAX
+from orchgpu.jobs.live.records import LiveRecords
 from orchgpu.jobs.records import newest_records
 
 COLUMNS, ROWS = 120, 40

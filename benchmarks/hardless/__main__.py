@@ -35,7 +35,8 @@ from benchmarks.hardless.devices import GPU_SLOTS, GPUS, TestSystem
 from benchmarks.hardless.phases import LEASES, Job, Phase, run_phases
 from benchmarks.hardless.plots import moments_s, write_plots
 from benchmarks.hardless.switches import WORKLOADS, Run, run_switches, switches
-from orchgpu.jobs.measures import RFAST_WINDOW_S, latencies, out_of_order, rfast_curve, rfast_max
+from orchgpu.jobs.measures import RFAST_WINDOW_S, latencies
+from simulator.workloads.rates import out_of_order, rfast_curve, rfast_max
 
 #: Least part of the ceiling that the mean of RFast must reach.
 CEILING_PART = 0.98

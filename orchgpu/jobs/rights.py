@@ -7,25 +7,14 @@ refuse the rest.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.model import Record
 from gpu_scheduler.protocol.answers import SessionWelcome
-from gpu_scheduler.protocol.keys import key_of
+from gpu_scheduler.protocol.keys import Role, key_of
 from orchgpu.core.function import Function
 
-
-class Role(StrEnum):
-    """The role of a key, in ascending order of rights; `host` keys have no right on jobs."""
-
-    READER = "reader"
-    REQUESTER = "requester"
-    OPERATOR = "operator"
-
-
-_RANK = {role: rank for rank, role in enumerate(Role)}
+_RANK = {role: rank for rank, role in enumerate((Role.READER, Role.REQUESTER, Role.OPERATOR))}
 
 
 class KeyRights(Value):
@@ -72,10 +61,8 @@ def rights_of(session: str, welcome: SessionWelcome | None) -> KeyRights | None:
     """
     if welcome is None or not welcome.role:
         return None
-    try:
-        role = Role(welcome.role)
-    except ValueError:  # a host's key, or a newer role: the least rights
-        role = Role.READER
+    known = {role.value: role for role in _RANK}
+    role = known.get(welcome.role, Role.READER)  # a host's key, or a newer role: the least rights
     return KeyRights(name=key_of(session), role=role, tenant=welcome.tenant)
 
 

@@ -10,19 +10,16 @@ from aiohttp import web
 from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
 from gpu_scheduler.core.admission.rates import Rates
-from orchgpu.web.feed import Feed
+from orchgpu.jobs.live.feed import Feed
+from orchgpu.jobs.waiting import Explanations
+from orchgpu.web.doors import CloudDoor, SchedulerDoor
 from orchgpu.web.http.assets import Asset
 from orchgpu.web.http.live import LiveChanges
-from orchgpu.web.http.sessions import Sessions
-from orchgpu.web.http.streams import Streams
+from orchgpu.web.http.sessions import Sessions, Streams
 from orchgpu.web.metrics import ConsoleMetrics
 from orchgpu.web.model.picture import Picture
-from orchgpu.web.scheduler import SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
-from orchgpu.web.work.activity import ActivityReader
-from orchgpu.web.work.door import CloudDoor
-from orchgpu.web.work.explanations import Explanations
-from orchgpu.web.work.workloads import Workloads
+from orchgpu.web.shared_answers import ActivityReader, Workloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from corekit.metrics import family, single
-from orchgpu.web.http.sessions import Sessions
-from orchgpu.web.http.streams import Streams
+from orchgpu.web.http.sessions import Sessions, Streams
 from orchgpu.web.model.picture import Picture
 
 
@@ -22,7 +21,6 @@ class ConsoleMetrics:
     requests: Counter[int] = field(default_factory=Counter)  #: by status
 
     def lines(self) -> Iterator[str]:
-        """All lines of a scrape."""
         self.sessions.drop_ended()
         yield from single("orchgpu_console_sessions", len(self.sessions))
         yield from single("orchgpu_console_streams", len(self.streams))

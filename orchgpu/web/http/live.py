@@ -16,10 +16,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from corekit.decode import encode_json
-from orchgpu.web.http.sessions import Session, Sessions
-from orchgpu.web.http.streams import Streams
+from orchgpu.jobs.summary import JobSummary
+from orchgpu.web.http.sessions import Session, Sessions, Streams
 from orchgpu.web.model.batches import Batch, Change
-from orchgpu.web.model.jobs import JobSummary
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.model.viewers import Viewer
 
@@ -52,7 +51,6 @@ class LiveChanges:
         self._queues: dict[asyncio.Queue[Batch | None], None] = {}
 
     async def run(self) -> None:
-        """Publish until cancelled."""
         while True:
             await asyncio.sleep(BATCH_EVERY_S)
             batch = self._picture.batches.close()
@@ -70,7 +68,6 @@ class LiveChanges:
                 queue.put_nowait(batch)
 
     def end_all(self) -> None:
-        """End all streams, because the server stops."""
         for queue in self._queues:
             queue.put_nowait(None)
 

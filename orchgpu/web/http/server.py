@@ -8,17 +8,25 @@ from aiohttp import web
 
 from corekit.aio.http_server import listening
 from orchgpu.web.console import CONSOLE, Console
-from orchgpu.web.http import access, security
+from orchgpu.web.http import security
 from orchgpu.web.http.assets import INDEX, asset_answer
-from orchgpu.web.http.routes import activity, functions, jobs, queue, session, settings, views
+from orchgpu.web.routes import (
+    activity,
+    functions,
+    jobs,
+    letters,
+    queue,
+    session,
+    settings,
+    views,
+)
 
 #: The routes of the API, by subject.
-MODULES = (session, views, queue, jobs, functions, activity, settings)
+MODULES = (session, views, queue, jobs, letters, functions, activity, settings)
 
 
 def application(console: Console) -> web.Application:
-    """The routes of a console."""
-    app = web.Application(middlewares=[security.errors, access.sites])
+    app = web.Application(middlewares=[security.errors, security.sites])
     app[CONSOLE] = console
     app.on_response_prepare.append(security.protection(over_tls=console.settings.tls is not None))
     app.router.add_get("/", _page)

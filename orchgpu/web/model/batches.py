@@ -36,12 +36,10 @@ class Batches:
 
     @property
     def number(self) -> int:
-        """Of the newest batch."""
         return self._number
 
     @property
     def pending(self) -> bool:
-        """Whether there are changes that are in no batch yet."""
         return bool(self._open) or self._overflow
 
     def note(self, kind: str, name: str, change: Change) -> None:

@@ -8,9 +8,10 @@ from corekit.ids import LeaseId
 from corekit.values import Value
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol.answers import HostView, QueueAnswer, QueuedView
+from orchgpu.jobs.summary import summary_of
 from orchgpu.web.model.batches import Batches
 from orchgpu.web.model.fleet import Fleet
-from orchgpu.web.model.jobs import Jobs, summary_of
+from orchgpu.web.model.jobs import Jobs
 
 
 class Overview(Value):
@@ -51,20 +52,17 @@ class Picture:
     # ------------------------------------------------------------------ changes
 
     def set_connected(self, connected: bool) -> None:
-        """The scheduler answers, or no longer."""
         if connected != self.connected:
             self.connected = connected
             self.batches.note("scheduler", "", {"connected": connected})
 
     def put_hosts(self, views: Sequence[HostView], now_s: float) -> None:
-        """Hosts as they are now."""
         for view in views:
             for device in self.fleet.put_host(view, now_s):
                 self.batches.note("device", device, {"host": view.host, "device": device})
             self.as_of_s = now_s
 
     def forget_host(self, host: str) -> None:
-        """A host left the inventory."""
         if self.fleet.forget_host(host):
             self.batches.note("host", host, {"host": host, "state": None})
 
@@ -78,7 +76,6 @@ class Picture:
                 self._lease_changed(lease, lease.state.value)
 
     def end_lease(self, lease: str) -> None:
-        """A lease ended."""
         old = self.fleet.end_lease(lease)
         if old is not None:
             self._lease_changed(old, "ENDED")
@@ -91,7 +88,6 @@ class Picture:
             self.batches.note("device", share.device, change)
 
     def put_record(self, record: Record) -> None:
-        """A job's record as it is now."""
         if self.jobs.put(summary_of(record)):
             self.batches.note("job", record.holder, {"job": record.holder})
 
@@ -101,20 +97,17 @@ class Picture:
             self.batches.note("job", job, {"job": job, "state": None})
 
     def put_queue(self, found: QueueAnswer) -> None:
-        """The waiting requests in the order of service."""
         if (found.queue, found.left_out) != (tuple(self.queue), self.left_out):
             self.queue, self.left_out = found.queue, found.left_out
             self.batches.note("queue", "", {"waiting": self.waiting})
 
     def parameter_changed(self, name: str, value: object) -> None:
-        """An operator changed a rule or a limit."""
         kind = "policy" if name == "policy" else "parameters"
         self.batches.note(kind, name, {"name": name, "value": value})
 
     # ------------------------------------------------------------------ views
 
     def overview(self) -> Overview:
-        """The counters now."""
         fleet = self.fleet.counts()
         devices, measured = fleet.get("devices", 0), fleet.get("measured", 0)
         compute = fleet.get("compute_used_permille", 0) / 1000

@@ -7,8 +7,9 @@ scheduler knows more than the console (keys that were revoked), the console allo
 
 from __future__ import annotations
 
-from orchgpu.jobs.rights import KeyRights, Role
-from orchgpu.web.model.jobs import JobSummary
+from gpu_scheduler.protocol.keys import Role
+from orchgpu.jobs.rights import KeyRights
+from orchgpu.jobs.summary import JobSummary
 
 
 class Viewer(KeyRights):
@@ -21,7 +22,6 @@ class Viewer(KeyRights):
         return self.tenant is not None and self.tenant == job.tenant
 
     def shown(self, job: JobSummary) -> JobSummary:
-        """The job as the viewer may read it."""
         return job if self.sees(job) else job.redacted()
 
     def may_change(self, job: JobSummary) -> bool:

@@ -13,8 +13,8 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from orchgpu.core.function import Function, Output
 from orchgpu.jobs.following import Followed
-from orchgpu.jobs.output_folder import OutputFolder
 from orchgpu.jobs.outputs import JobOutput
+from orchgpu.jobs.transfers import OutputFolder
 from tests.commandline import run
 from tests.integration.cli.deployed import deploy, finished
 from tests.unit.cli.test_cli_report import ended

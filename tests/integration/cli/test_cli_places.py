@@ -17,7 +17,7 @@ from local_cloud.server.context import Context
 from orchgpu.cli import completing
 from orchgpu.cli.main import cli
 from orchgpu.core.function import Output
-from orchgpu.jobs import inputs, scheduler
+from orchgpu.jobs import places, scheduler
 from orchgpu.jobs.records import JobFilter, newest_records
 from orchgpu.jobs.scheduler import ask
 from tests.commandline import run
@@ -296,7 +296,7 @@ def test_an_impossible_input_is_refused_before_any_upload(
 def test_too_many_files_are_refused(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(inputs, "FILES_MAX", 2)
+    monkeypatch.setattr(places, "FILES_MAX", 2)
     (tmp_path / "in").mkdir()
     for number in range(3):
         (tmp_path / "in" / str(number)).touch()

@@ -222,7 +222,7 @@ async def test_without_colours(address: str, patient: Any, monkeypatch: pytest.M
 async def test_a_scheduler_that_is_down_ends_the_screen(
     patient: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr("orchgpu.jobs.live.feed.ANSWER_WITHIN_S", 0.05)
     app = TopApp("127.0.0.1:1", BLOCKS)
     async with app.run_test() as pilot:
         await until(pilot, "the end", lambda: app.failed is not None)

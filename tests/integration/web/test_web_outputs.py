@@ -77,7 +77,7 @@ async def test_a_result_reaches_no_object_but_the_outputs_of_its_job(site: Site)
 async def test_an_output_is_as_large_as_it_is_and_not_as_its_result_says(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchgpu.web.http.routes.jobs.BYTES_MAX", 99)
+    monkeypatch.setattr("orchgpu.web.routes.jobs.BYTES_MAX", 99)
     async with site.browser("lab") as browser, site.orchestrator() as peer:
         job = await site.begun(peer, "large")
         await put(site, "outputs", "hits/large.txt", b"x" * 100, job)

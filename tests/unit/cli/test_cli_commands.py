@@ -353,7 +353,7 @@ def test_a_job_is_described_by_its_record() -> None:
 
 
 def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
-    from orchgpu.jobs.records import reason_of
+    from orchgpu.jobs.summary import reason_of
 
     assert reason_of(record(reason="DONE")) == "NONE"
     assert reason_of(record(reason="POISON")) == "POISON"

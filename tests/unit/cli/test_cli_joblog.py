@@ -11,9 +11,17 @@ import pytest
 
 from orchgpu.adapters.aws.commands import AwsServices
 from orchgpu.cloud_services import Address, LogEvent
-from orchgpu.jobs import functionlog
-from orchgpu.jobs.functionlog import LATE_S, FunctionLog, JobsByRequest, invocation
-from orchgpu.jobs.joblog import Line, Programs, Stream, read_line
+from orchgpu.jobs import joblog
+from orchgpu.jobs.joblog import (
+    LATE_S,
+    FunctionLog,
+    JobsByRequest,
+    Line,
+    Programs,
+    Stream,
+    invocation,
+    read_line,
+)
 
 
 def line(at_s: float, text: str) -> Line:
@@ -201,8 +209,8 @@ def test_only_the_runners_line_names_the_job_of_a_request() -> None:
 
 
 def test_the_memory_of_a_long_log_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functionlog, "REQUESTS_MAX", 3)
-    monkeypatch.setattr(functionlog, "STARTS_MAX", 2)
+    monkeypatch.setattr(joblog, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(joblog, "STARTS_MAX", 2)
     owners = JobsByRequest()
     for number in range(10):
         request = f"{number:036d}"

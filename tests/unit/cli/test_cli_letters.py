@@ -17,8 +17,14 @@ from orchgpu.core.ending import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
 from orchgpu.jobs.known import Known, Scheduled
-from orchgpu.jobs.letters import Letter, newest_of, read_failure, read_letter
-from orchgpu.jobs.retrying import failed_function, letter_body
+from orchgpu.jobs.letters import (
+    Letter,
+    failed_function,
+    letter_body,
+    newest_of,
+    read_failure,
+    read_letter,
+)
 from orchgpu.ports import Message
 
 FUNCTION = Function(

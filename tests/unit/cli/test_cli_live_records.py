@@ -13,7 +13,7 @@ from corekit.ids import JobId
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import RecordPush
-from orchgpu.cli.live.records import LiveRecords
+from orchgpu.jobs.live.records import LiveRecords
 
 JOBS = st.sampled_from("abcdef")
 STEPS = st.sampled_from([Step.RECEIVED, Step.WAITING, Step.RUNNING, Step.ENDED])

@@ -26,7 +26,7 @@ from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.measures import MOMENTS
-from orchgpu.jobs.output_folder import OutputFolder
+from orchgpu.jobs.transfers import OutputFolder
 
 FUNCTION = Function(
     name="f",

@@ -27,10 +27,19 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol.answers import DeviceView, HostView, QueueAnswer, QueuedView
 from gpu_scheduler.verdicts import Explanation, HeldBack
-from orchgpu.cli.top.commands import Target, drain_question
-from orchgpu.cli.top.rows import TableRow, fleet_rows, job_rows, queue_rows
+from orchgpu.cli.top.dialogs import drain_question
+from orchgpu.cli.top.rows import (
+    COLUMNS,
+    TableRow,
+    TableState,
+    Typed,
+    ViewName,
+    fleet_rows,
+    job_rows,
+    queue_rows,
+    typed,
+)
 from orchgpu.cli.top.snapshot import Snapshot, Story
-from orchgpu.cli.top.state import COLUMNS, TableState, Typed, ViewName, typed
 from orchgpu.cli.top.story import story_lines
 from orchgpu.jobs.joblog import Line as LogLine
 from orchgpu.jobs.known import Known, Scheduled
@@ -145,7 +154,7 @@ SNAPSHOT = Snapshot(
         ),
         left_out=3,
     ),
-    waits={"j2:1": explanation(expected_s=12.0)},
+    waits={AttemptId("j2:1"): explanation(expected_s=12.0)},
     records=(
         record("j3", Step.ENDED, outcome="FAILED", reason="KILLED", updated_s=99.0),
         record("j2", Step.WAITING, waiting_since_s=40.0),
@@ -200,7 +209,7 @@ def test_equal_requests_behind_have_the_rules_reason_and_others_their_place() ->
     behind = replace(first, attempt=AttemptId("j4:1"), position=2)
     other = replace(behind, attempt=AttemptId("j5:1"), request=Request(memory_mib=9))
     queue = QueueAnswer(queue=(first, behind, other), left_out=0)
-    rows = queue_rows(replace(SNAPSHOT, queue=queue, waits={"j2:1": quota}), now_s=100.0)
+    rows = queue_rows(replace(SNAPSHOT, queue=queue, waits={AttemptId("j2:1"): quota}), now_s=100.0)
     assert column(rows, ViewName.QUEUE, "REASON") == ["QUOTA", "QUOTA", "QUEUED_BEHIND"]
 
 
@@ -311,9 +320,9 @@ def test_the_overview_counts_what_was_read() -> None:
 
 def test_a_question_names_the_place() -> None:
     first, second, _ = fleet_rows(SNAPSHOT, BLOCKS)
-    assert drain_question(Target(row=first)).startswith("Drain gpu-a/0?")
-    assert drain_question(Target(row=first, whole_host=True)).startswith("Drain gpu-a?")
-    assert drain_question(Target(row=second)) == "Grant leases on gpu-a/1 again?"
+    assert drain_question(first, whole_host=False).startswith("Drain gpu-a/0?")
+    assert drain_question(first, whole_host=True).startswith("Drain gpu-a?")
+    assert drain_question(second, whole_host=False) == "Grant leases on gpu-a/1 again?"
 
 
 # ---------------------------------------------------------------------- one job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
@@ -18,6 +19,7 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.protocol.answers import DeviceView, HostView
+from orchgpu.web.model.fleet import Fleet
 
 
 def device_view(
@@ -107,3 +109,11 @@ def record(
         updated_s=updated_s,
         times={"RECEIVED": received_s},
     )
+
+
+def recounted(fleet: Fleet) -> dict[str, int]:
+    """`Fleet.counts`, computed again from all hosts."""
+    total: Counter[str] = Counter()
+    for view in fleet._hosts.values():
+        total.update(fleet._figures(view, 1))
+    return {name: count for name, count in sorted(total.items()) if count}

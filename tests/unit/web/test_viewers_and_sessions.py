@@ -9,16 +9,16 @@ import pytest
 from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
+from gpu_scheduler.protocol.keys import Role
 from orchgpu.core.function import Function, Output
-from orchgpu.jobs.rights import Role
+from orchgpu.jobs.summary import summary_of
 from orchgpu.web.app import check_listen
 from orchgpu.web.http import sessions as module
 from orchgpu.web.http.sessions import Session, Sessions
-from orchgpu.web.model.jobs import summary_of
 from orchgpu.web.model.viewers import Viewer
+from orchgpu.web.routes.functions import Step, Upload, graph_around
 from orchgpu.web.settings import ConsoleSettings
-from orchgpu.web.work.functions import Step, Upload, graph_around
-from orchgpu.web.work.outputs import output_at, outputs_of
+from orchgpu.web.stories import output_at, outputs_of
 from tests.unit.web.console_things import record
 
 JOB = summary_of(record("j1", key="alice", owner="bob/s", tenant="lab"))

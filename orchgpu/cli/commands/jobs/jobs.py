@@ -34,19 +34,14 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.jobs.ended import ended_jobs
-from orchgpu.cli.live.feed import Feed
-from orchgpu.cli.live.job_changes import ReadJobs, display, watch_jobs
+from orchgpu.cli.jobs.lookup import ended_jobs
+from orchgpu.cli.jobs.watching import ReadJobs, display, watch_jobs
 from orchgpu.cli.scheduler import scheduler_http_option, scheduler_option
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.records import (
-    SCANNED_MAX,
-    JobFilter,
-    newest_records,
-    record_json,
-    shown_reason,
-)
+from orchgpu.jobs.live.feed import JobsFeed
+from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, events_of, scheduler_address
+from orchgpu.jobs.summary import shown_reason
 from orchgpu.jobs.waiting import (
     blocking_leases,
     pause_sentence,
@@ -141,7 +136,7 @@ def command(
 
     if watch:
         address, http = scheduler_address(scheduler), events_of(scheduler, scheduler_http)
-        feed = Feed(address, http, SCANNED_MAX if condition() else limit)
+        feed = JobsFeed(address, http, SCANNED_MAX if condition() else limit)
         _watch(feed, limit, condition, as_json=as_json)
         return 0
     wanted = condition()
@@ -233,7 +228,9 @@ def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
     return table_lines(JOBS, rows, empty)
 
 
-def _watch(feed: Feed, limit: int, condition: Callable[[], JobFilter], *, as_json: bool) -> None:
+def _watch(
+    feed: JobsFeed, limit: int, condition: Callable[[], JobFilter], *, as_json: bool
+) -> None:
     """Show the jobs and their changes until Ctrl-C."""
     empty = "no such jobs in the last hour"
     with ExitStack() as stack:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from contract.keys import JOB_ID
 from corekit.aio.output import pause
 from corekit.cli.screen import continued, echo, echo_json, echo_raw, json_option
 from corekit.cli.table import ID_CHARACTERS_MIN
@@ -19,11 +20,10 @@ from corekit.errors import AppError, ErrorCode
 from corekit.units import parse_duration_s
 from corekit.values import Value
 from orchgpu.cli.completing import job_function_or_program
-from orchgpu.cli.jobs.ids import is_prefix, whole_id
+from orchgpu.cli.jobs.lookup import is_prefix, whole_id
 from orchgpu.cli.jobs.sources import LogSources, sources_of_function, sources_of_job
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.id_form import JOB_ID
 from orchgpu.jobs.joblog import Line, Stream, read_line
 from orchgpu.local.home import default_home
 

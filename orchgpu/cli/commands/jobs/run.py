@@ -19,9 +19,15 @@ from orchgpu.cli.jobs.report import NOT_SUCCEEDED_STATUS, echo_outcomes, job_jso
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
-from orchgpu.jobs.output_folder import FIELDS, OWN_FOLDERS, OutputFolder
 from orchgpu.jobs.scheduler import answering_scheduler
-from orchgpu.jobs.transfers import fetch_outputs, inputs_of, submit_all
+from orchgpu.jobs.transfers import (
+    FIELDS,
+    OWN_FOLDERS,
+    OutputFolder,
+    fetch_outputs,
+    inputs_of,
+    submit_all,
+)
 
 #: Objects listed in a message; JSON has all of them.
 OVERWRITTEN_NAMED_MAX = 3

@@ -15,8 +15,7 @@ from corekit.errors import invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import at_once_option, transfer
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud, check_file
-from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.cloud import DirectFunction, JobCloud, check_file
 from orchgpu.jobs.places import SCHEME, At, parse_url, refuse_same_names
 
 #: Objects that are listed; JSON has all of them.

@@ -9,22 +9,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from aiohttp import web
+
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.model import Request
+from gpu_scheduler.protocol.keys import Role
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.warm import workload_key
 from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import execute, prepare_rollback
 from orchgpu.deploy.revisions import Revision
-from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.cloud import DirectFunction, JobCloud
 from orchgpu.jobs.provider import provider
-from orchgpu.jobs.rights import Role
+from orchgpu.web.http.answers import answered, body_of
+from orchgpu.web.http.security import visit_of
 from orchgpu.web.model.viewers import Viewer
-from orchgpu.web.work.workloads import label_key
+from orchgpu.web.shared_answers import label_key
 
+ROUTES = web.RouteTableDef()
+
+#: The largest file that the page may upload; `orchgpu put` has the store's own limit.
+UPLOAD_BYTES_MAX = 512 * 2**20
+_NAME_BYTES_MAX = 255
+_PIECE_BYTES = 256 * 1024
 #: Bucket and prefix, which has no trailing slash.
 Place: TypeAlias = tuple[str, str]
 
@@ -61,16 +70,105 @@ class Step(Value):
     outputs: tuple[Place, ...]
 
 
-def functions_json(
-    cloud: JobCloud, viewer: Viewer, workloads: Mapping[str, str]
-) -> list[dict[str, object]]:
-    """All functions that the viewer sees, by name. `workloads`: see `Workloads.labels`."""
-    seen = [_summary(one, workloads) for one in cloud.functions() if viewer.sees_function(one)]
-    seen += [_plain_summary(cloud, one) for one in plain_functions(cloud, viewer)]
-    return sorted(seen, key=lambda one: str(one["name"]))
+class Upload:
+    """A file on its way from a browser to the input of a function."""
+
+    def __init__(self, name: str) -> None:
+        """Raises INVALID for a name that is not one of a file."""
+        is_path = name in ("", ".", "..") or "/" in name or "\\" in name
+        if is_path or not name.isprintable() or len(name.encode()) > _NAME_BYTES_MAX:
+            raise invalid(f"{name!r:.80} is not the name of a file")
+        self._folder = Path(tempfile.mkdtemp(prefix="orchgpu-upload-"))
+        self.file = self._folder / name
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def function_json(cloud: JobCloud, viewer: Viewer, name: str) -> dict[str, object]:
+@ROUTES.get("/api/functions")
+async def functions(request: web.Request) -> web.Response:
+    """All functions that the viewer sees, by name, with the numbers of their jobs."""
+    visit = await visit_of(request)
+    viewer, labels = visit.viewer, await visit.console.workloads.labels()
+
+    def seen(cloud: JobCloud) -> list[dict[str, object]]:
+        with_jobs = (one for one in cloud.functions() if viewer.sees_function(one))
+        plain = (_plain_summary(cloud, one) for one in plain_functions(cloud, viewer))
+        return [*(_summary(one, labels) for one in with_jobs), *plain]
+
+    found = sorted(await visit.ask_cloud(seen), key=lambda one: str(one["name"]))
+    jobs = visit.console.picture.jobs.functions()
+    return answered({"items": [{**one, "jobs": jobs.get(str(one["name"]), 0)} for one in found]})
+
+
+@ROUTES.get("/api/functions/{name}")
+async def function(request: web.Request) -> web.Response:
+    visit, name = await visit_of(request), request.match_info["name"]
+    return answered(await visit.ask_cloud(lambda cloud: _function(cloud, visit.viewer, name)))
+
+
+@ROUTES.post("/api/functions/{name}/rollback")
+async def roll_back(request: web.Request) -> web.Response:
+    """Restore a revision of a function, as `orchgpu rollback` does. For operators."""
+    visit, name = await visit_of(request), request.match_info["name"]
+    revision = (await body_of(request, {"revision": int}))["revision"]
+    assert isinstance(revision, int), "as `body_of` checked"
+
+    def restored(cloud: JobCloud) -> dict[str, object]:
+        visit.viewer.require(Role.OPERATOR, "a roll back")
+        cloud.function(name)
+        with provider().deploy_cloud(Address(), Address()) as target:
+            target.guard(True)  # the operator confirmed it in the page
+            prepared = prepare_rollback(name, revision, target.cloud)
+            execute(prepared, target.cloud, lambda _number, _count, _step: None)
+        return {"function": name, "note": prepared.note, "steps": len(prepared.plan.steps)}
+
+    return answered(await visit.ask_cloud(restored))
+
+
+@ROUTES.put("/api/functions/{name}/files/{file}")
+async def upload(request: web.Request) -> web.Response:
+    """Store a file as an input of a function, which starts a job."""
+    visit, name = await visit_of(request), request.match_info["name"]
+    if (request.content_length or 0) > UPLOAD_BYTES_MAX:
+        raise _too_large()
+
+    def uploadable(cloud: JobCloud) -> Function:
+        visit.viewer.require(Role.REQUESTER, "an upload")
+        found = cloud.function(name)
+        visit.viewer.require_function(found)
+        return found
+
+    target = await visit.ask_cloud(uploadable)
+    received = Upload(request.match_info["file"])
+    try:
+        await _receive(request, received.file)
+        stored = await visit.ask_cloud(
+            lambda cloud: cloud.submit(target, received.file, now_s=time.time())
+        )
+    finally:
+        received.remove()
+    job, bucket = stored.job_ids[0], target.input_bucket
+    done = {"job": job, "bucket": bucket, "key": stored.key, "function": name}
+    return answered(done, status=201)
+
+
+async def _receive(request: web.Request, to: Path) -> None:
+    size = 0
+    with to.open("wb") as file:
+        async for piece in request.content.iter_chunked(_PIECE_BYTES):
+            size += len(piece)
+            if size > UPLOAD_BYTES_MAX:
+                raise _too_large()
+            file.write(piece)
+
+
+def _too_large() -> AppError:
+    text = f"the file has more than {UPLOAD_BYTES_MAX} bytes; `orchgpu put` uploads larger ones"
+    return AppError(ErrorCode.IMPOSSIBLE, text)
+
+
+def _function(cloud: JobCloud, viewer: Viewer, name: str) -> dict[str, object]:
     """One function with its workflow and its revisions, newest first. Raises NOT_FOUND, DENIED."""
     plain = cloud.direct(name)
     if plain is None:
@@ -103,34 +201,35 @@ def _sees_plain(viewer: Viewer) -> bool:
 
 
 def _summary(function: Function, workloads: Mapping[str, str]) -> dict[str, object]:
-    step, request = _step(function), function.request
     return {
-        "name": function.name,
         "jobs_kept": True,
         "revision": function.revision[:8],
         "changed_s": function.deployed_at_s or None,
-        "gpu": step.device,
-        "tenant": request.tenant,
-        "inputs": [_text(one) for one in step.inputs],
+        "tenant": function.request.tenant,
         "suffixes": function.input_suffixes,
-        "outputs": [_text(one) for one in step.outputs],
-        "warm_keys": _warm_keys(request, workloads),
+        "warm_keys": _warm_keys(function.request, workloads),
+        **_shown(_step(function)),
     }
 
 
 def _plain_summary(cloud: JobCloud, function: DirectFunction) -> dict[str, object]:
-    step = _plain_step(cloud, function)
     return {
-        "name": function.name,
         "jobs_kept": False,  # its runs leave no records: its event alone starts them
         "revision": None,
         "changed_s": None,
-        "gpu": step.device,
         "tenant": None,
-        "inputs": [_text(one) for one in step.inputs],
         "suffixes": sorted({rule.suffix for rule in function.inputs if rule.suffix}),
-        "outputs": [_text(one) for one in step.outputs],
         "warm_keys": [],
+        **_shown(_plain_step(cloud, function)),
+    }
+
+
+def _shown(step: Step) -> dict[str, object]:
+    return {
+        "name": step.name,
+        "gpu": step.device,
+        "inputs": [_text(one) for one in step.inputs],
+        "outputs": [_text(one) for one in step.outputs],
     }
 
 
@@ -165,7 +264,6 @@ def _warm_keys(request: Request, workloads: Mapping[str, str]) -> list[str]:
 
 
 def revision_json(revision: Revision, current: bool) -> dict[str, object]:
-    """A revision as data."""
     return {
         "revision": revision.number,
         "changed_s": revision.deployed_at_s,
@@ -231,62 +329,3 @@ def _folder(prefix: str) -> str:
 def _text(place: Place) -> str:
     bucket, prefix = place
     return f"{bucket}/{prefix}" if prefix else bucket
-
-
-def roll_back(cloud: JobCloud, viewer: Viewer, name: str, revision: int) -> dict[str, object]:
-    """Restore a revision of a function, as `orchgpu rollback` does. For operators."""
-    viewer.require(Role.OPERATOR, "a roll back")
-    cloud.function(name)
-    with provider().deploy_cloud(Address(), Address()) as target:
-        target.guard(True)  # the operator confirmed it in the page
-        prepared = prepare_rollback(name, revision, target.cloud)
-        execute(prepared, target.cloud, lambda _number, _count, _step: None)
-    return {"function": name, "note": prepared.note, "steps": len(prepared.plan.steps)}
-
-
-# ---------------------------------------------------------------------- uploads
-
-#: The largest file that the page may upload; `orchgpu put` has the store's own limit.
-UPLOAD_BYTES_MAX = 512 * 2**20
-_NAME_BYTES_MAX = 255
-
-
-class Upload:
-    """A file on its way from a browser to the input of a function."""
-
-    def __init__(self, name: str) -> None:
-        """Raises INVALID for a name that is not one of a file."""
-        is_path = name in ("", ".", "..") or "/" in name or "\\" in name
-        if is_path or not name.isprintable() or len(name.encode()) > _NAME_BYTES_MAX:
-            raise invalid(f"{name!r:.80} is not the name of a file")
-        self._folder = Path(tempfile.mkdtemp(prefix="orchgpu-upload-"))
-        self.file = self._folder / name
-
-    def remove(self) -> None:
-        """Remove what was received."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def uploadable(cloud: JobCloud, viewer: Viewer, name: str) -> Function:
-    """The function, if the viewer may upload to it. Raises NOT_FOUND, DENIED."""
-    viewer.require(Role.REQUESTER, "an upload")
-    found = cloud.function(name)
-    viewer.require_function(found)
-    return found
-
-
-def submit(cloud: JobCloud, function: Function, upload: Upload) -> dict[str, object]:
-    """Store the file as an input, which starts a job."""
-    submitted = cloud.submit(function, upload.file, now_s=time.time())
-    return {
-        "job": submitted.job_ids[0],
-        "bucket": function.input_bucket,
-        "key": submitted.key,
-        "function": function.name,
-    }
-
-
-def too_large() -> AppError:
-    """The refusal of an upload."""
-    text = f"the file has more than {UPLOAD_BYTES_MAX} bytes; `orchgpu put` uploads larger ones"
-    return AppError(ErrorCode.IMPOSSIBLE, text)

@@ -7,103 +7,68 @@ in turn, which brings what is not pushed (use, warm workers) and corrects what w
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
-from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.client.pushes import Connected, Disconnected, PushWord
+from gpu_scheduler.client import Disconnected, SchedulerClient
 from gpu_scheduler.model import LeaseState, Record
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import LeasePush, RecordPush
+from orchgpu.jobs.live.feed import GATHER_S, Change, Feed
 from orchgpu.web.model.picture import Picture
 
 logger = logging.getLogger(__name__)
 
-#: The pause between rounds after a push, and without one.
-ROUND_S, IDLE_ROUND_S = 0.25, 1.0
+#: The next round begins so long after `GATHER_S`, if nothing changes before.
+IDLE_ROUND_S = 0.75
 #: Devices, and shares of leases, of one page of a round.
 PAGE = 250
 #: Waiting requests that the picture has.
 QUEUE_MAX = 1000
 
 
-class Feed:
-    """The one reader of a scheduler. `on_push` receives the words of its client."""
+class PictureReader:
+    """Keeps a picture current: `take` gets the changes of its feed, `run` reads the rest."""
 
     def __init__(self, picture: Picture, clock: Clock) -> None:
         self._picture = picture
         self._clock = clock
-        self._pushed = asyncio.Event()
         self._ended: dict[str, None] = {}  #: leases whose end was pushed
         self._fence = 0  #: of the newest known lease
-        self._fresh = True  #: a new connection: everything may have changed
         self._hosts = _Sweep()
         self._leases = _Sweep()
         self._records = _Sweep()
 
-    def on_push(self, word: PushWord) -> None:
-        """`gpu_scheduler.client.OnPush`."""
-        match word:
-            case Connected():
-                self._fresh = True
+    def take(self, change: Change) -> None:
+        match change:
             case Disconnected():
                 self._picture.set_connected(False)
-            case LeasePush():
-                self._lease(word)
-            case RecordPush():
-                self._record(word)
-            case _:
-                return
-        self._pushed.set()
+            case LeasePush(state=LeaseState.ENDED):
+                self._ended[change.lease] = None
+                self._picture.end_lease(change.lease)
+            case RecordPush(record=None):
+                self._picture.forget_job(change.holder)
+            case RecordPush(record=Record() as record):
+                self._put_records([record])
 
-    def _lease(self, push: LeasePush) -> None:
-        if push.state is LeaseState.ENDED:
-            self._ended[push.lease] = None
-            self._picture.end_lease(push.lease)
-
-    def _record(self, push: RecordPush) -> None:
-        if push.record is None:
-            self._picture.forget_job(push.holder)
-        else:
-            self._put_records([push.record])
-
-    def wake(self) -> None:
-        """Read again at once."""
-        self._pushed.set()
-
-    async def run(self, client: SchedulerClient) -> None:
-        """Read in rounds until cancelled."""
+    async def run(self, feed: Feed) -> None:
         while True:
             try:
-                if self._fresh:
-                    await self._begin(client)
-                await self._round(client)
+                if await feed.subscribe():
+                    await self._begin(feed.client)
+                await self._round(feed.client)
             except AppError as error:
                 if error.code is ErrorCode.DENIED:
                     raise
                 self._picture.set_connected(False)
                 logger.debug("the picture is old: %s", error.message)
-            pushed = await self._pause()
-            self._pushed.clear()
-            if pushed:
-                await asyncio.sleep(ROUND_S)
-
-    async def _pause(self) -> bool:
-        try:
-            async with asyncio.timeout(IDLE_ROUND_S):
-                await self._pushed.wait()
-        except TimeoutError:
-            return False
-        return True
+            await feed.changed(IDLE_ROUND_S, GATHER_S)
 
     async def _begin(self, client: SchedulerClient) -> None:
         """Read everything once, page by page, after a connection was made."""
-        self._fresh = False
-        await client.watch(records=True)
         self._hosts, self._leases, self._records = _Sweep(), _Sweep(), _Sweep()
         self._fence = 0
         for read in (self._leases_page, self._hosts_page, self._records_page):
@@ -123,7 +88,6 @@ class Feed:
     # ------------------------------------------------------------------ what is new
 
     async def _newest_leases(self, client: SchedulerClient) -> None:
-        """The leases granted since the last round."""
         more = True
         while more:
             found = await client.ask(ops.Leases(after=self._fence, limit=PAGE))

@@ -16,7 +16,7 @@ from corekit.cli.times import shown_time
 from corekit.errors import AppError
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record
-from orchgpu.cli.live.feed import Feed
+from orchgpu.jobs.live.feed import JobsFeed
 from orchgpu.jobs.scheduler import NO_ANSWER
 
 #: A job as JSON, in the form of `orchgpu jobs --json`.
@@ -110,7 +110,7 @@ def display(
     return LiveTable(stack.enter_context(LiveScreen()), table)
 
 
-async def watch_jobs(feed: Feed, read: ReadJobs, to: Display) -> None:
+async def watch_jobs(feed: JobsFeed, read: ReadJobs, to: Display) -> None:
     """Show the jobs and every change, without end. Raises the scheduler's error at the start.
 
     Later a scheduler that does not answer is asked again.

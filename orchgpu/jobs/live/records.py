@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from corekit.ids import JobId
 from gpu_scheduler.model import RETRY_AT, Record, Step
+from gpu_scheduler.protocol import watch as words
 from gpu_scheduler.protocol.answers import RecordPush
 
 #: Times of a record that are not moments of its writes.
@@ -50,8 +51,15 @@ class LiveRecords:
         for push in waiting:
             self.change(push)
 
+    def take(self, change: object) -> None:
+        """Take one change of any kind; those that concern no record are left out."""
+        match change:
+            case words.Started() | words.Reset():
+                self.expire()
+            case RecordPush():
+                self.change(change)
+
     def change(self, push: RecordPush) -> None:
-        """Take one change."""
         if not self._complete:
             self._waiting.pop(push.holder, None)
             self._waiting[push.holder] = push
@@ -64,7 +72,6 @@ class LiveRecords:
             self._put(push.record)
 
     def newest(self) -> list[Record]:
-        """The records, the newest first."""
         return list(reversed(self._records.values()))
 
     def _has_newer(self, record: Record) -> bool:

@@ -1,28 +1,63 @@
-"""Use of the devices and measures over time, out of the history; one reading for all browsers."""
+"""Answers of the scheduler and of the history that all browsers share, each kept for moments.
+
+Many browsers that look at the same page ask once.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
-from orchgpu.history.reader import DeviceSpans, HistoryReader, LeaseSpan, Series, Window
-from orchgpu.web.model.fleet import Fleet
-from orchgpu.web.model.viewers import Viewer
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.warm import workload_key, workload_label
+from orchgpu.history.reader import DeviceSpans, HistoryReader, Series, Window
+
+#: A workload is known once its first job has ended.
+LABELS_KEPT_S = 20.0
+
+
+class Workloads:
+    """The workloads whose times the scheduler has learned, with those of earlier revisions."""
+
+    def __init__(self, client: SchedulerClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._labels: Mapping[str, str] = {}
+        self._until_s = 0.0
+
+    async def labels(self) -> Mapping[str, str]:
+        """Published key → `label_key` of its workload; the last answer while none comes."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._until_s:
+            self._until_s = now_s + LABELS_KEPT_S
+            try:
+                found = (await self._client.workloads()).workloads
+            except AppError:
+                return self._labels
+            self._labels = {
+                workload_key(one.tenant, one.workload): label_key(one.tenant, one.workload)
+                for one in found
+            }
+        return self._labels
+
+
+def label_key(tenant: str, workload: str) -> str:
+    """The same for all revisions of a function of one tenant."""
+    return f"{tenant}/{workload_label(workload)}"
+
 
 #: The longest and the shortest interval, and the one without a condition.
 SINCE_S_MAX, SINCE_S_MIN, SINCE_S = 7 * 86_400.0, 60.0, 3600.0
 #: Devices of one answer: those that were used longest.
 DEVICES_MAX = 200
-#: Leases of one device in it: the newest.
-SPANS_MAX = 200
 #: Points of a series.
 POINTS = 240
 #: A reading serves all browsers for this long.
-KEPT_S = 5.0
+ACTIVITY_KEPT_S = 5.0
 
 
 class Activity(Value):
@@ -51,7 +86,8 @@ class ActivityReader:
             raise invalid(f"since_s must lie in {SINCE_S_MIN:g}…{SINCE_S_MAX:g}")
         async with self._reading:
             now_s = self._clock.monotonic_s()
-            self._kept = {of: one for of, one in self._kept.items() if now_s < one[0] + KEPT_S}
+            oldest_s = now_s - ACTIVITY_KEPT_S
+            self._kept = {of: one for of, one in self._kept.items() if oldest_s < one[0]}
             if since_s not in self._kept:
                 until_s = self._clock.wall_s()
                 window = Window(since_s=until_s - since_s, until_s=until_s)
@@ -67,34 +103,3 @@ class ActivityReader:
             series = reader.series(window, (window.until_s - window.since_s) / POINTS)
         ordered = sorted(devices, key=lambda one: one.device)
         return Activity(devices=ordered, devices_total=total, series=series)
-
-
-def activity_json(found: Activity, viewer: Viewer, fleet: Fleet) -> dict[str, object]:
-    """The activity as the viewer may read it; devices are named as the fleet names them."""
-    rows = [
-        {**_named(one, fleet), "spans": [_span(span, viewer) for span in one.spans[-SPANS_MAX:]]}
-        for one in found.devices
-    ]
-    return {"devices": rows, "devices_total": found.devices_total, "series": found.series}
-
-
-def _named(one: DeviceSpans, fleet: Fleet) -> dict[str, str]:
-    """Name and model of a device: of the fleet's, else, for one that left, of its last lease."""
-    present = fleet.device(one.host, one.device)
-    if present is not None:
-        return {"device": f"{one.host}/{present.index}", "model": present.model}
-    name, _, model = one.name.partition(" ")
-    return {"device": name or one.device, "model": model}
-
-
-def _span(span: LeaseSpan, viewer: Viewer) -> dict[str, object]:
-    theirs = viewer.sees_all or (viewer.tenant is not None and viewer.tenant == span.tenant)
-    return {
-        "start_s": span.start_s,
-        "end_s": span.end_s,
-        "job": span.job,
-        "function": span.function if theirs else None,
-        "tenant": span.tenant,
-        "cold": span.cold,
-        "reason": span.reason,
-    }

@@ -12,9 +12,8 @@ from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.jobs.waiting import reason_of_wait
 from orchgpu.web.console import CONSOLE, Console
-from orchgpu.web.http.access import session_of
-from orchgpu.web.http.answers import answered
-from orchgpu.web.http.routes.query import text_of
+from orchgpu.web.http.answers import answered, text_of
+from orchgpu.web.http.security import session_of
 from orchgpu.web.model.pages import Page, page_limit
 from orchgpu.web.model.viewers import Viewer
 
@@ -40,7 +39,6 @@ class QueueEntry(Value):
 
 @ROUTES.get("/api/queue")
 async def queue(request: web.Request) -> web.Response:
-    """A page of waiting requests."""
     session, console = await session_of(request), request.app[CONSOLE]
     limit, start = page_limit(request.query.get("limit")), _start(text_of(request, "after"))
     picture = console.picture

@@ -1,59 +1,119 @@
-"""One job for one viewer: its record by the scheduler, its objects by the cloud, its timeline."""
+"""One job for one viewer: its record by the scheduler, its objects by the cloud, its timeline.
+
+A browser shows only those outputs that cannot hold scripts; all others are downloads.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 
+from contract.keys import JOB_ID
+from contract.result import Result
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.client import SchedulerClient
-from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.id_form import JOB_ID
 from orchgpu.jobs.known import Known, Scheduled, intervals_of, latencies, look, moments, scheduled
+from orchgpu.jobs.summary import JobSummary, summary_of
 from orchgpu.jobs.waiting import pause_sentence
 from orchgpu.report.cost import Comparison
-from orchgpu.web.console import Console
-from orchgpu.web.http.sessions import Session
-from orchgpu.web.model.jobs import JobSummary, summary_of
+from orchgpu.web.http.security import Visit
 from orchgpu.web.model.viewers import Viewer
-from orchgpu.web.work.outputs import outputs_of
 
-#: Leases that a job waits for, of one answer: those that end soonest.
-BLOCKING_MAX = 8
+#: A larger file is a download; the whole is read into memory either way, a few at a time.
+PREVIEW_BYTES_MAX = 4 * 2**20
+#: The most bytes of an output over the console; `orchgpu get` fetches larger ones.
+BYTES_MAX = 256 * 2**20
+
+#: Endings of files that a browser shows as pictures. Not SVG: it may hold scripts.
+IMAGES: Mapping[str, str] = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+}
+#: Endings of files that it shows as text, whatever their content.
+TEXTS = frozenset(
+    {
+        *(".txt", ".csv", ".tsv", ".json", ".jsonl", ".log", ".md", ".yaml", ".yml", ".fasta"),
+        *(".fa", ".py", ".js", ".xml", ".html", ".htm", ".svg"),
+    }
+)
+_TEXT_TYPE = "text/plain; charset=utf-8"
+_OTHER_TYPE = "application/octet-stream"
 
 
-async def story_of(console: Console, session: Session, job: str) -> Known:
-    """All that the viewer may know of a job. Raises NOT_FOUND, DENIED."""
-    found = await scheduled_of(console, session, job)
-    return await console.cloud.ask(
-        session.party, lambda cloud: _looked(cloud, found, job, session.viewer)
+class OutputEntry(Value):
+    """One output file of a job."""
+
+    name: str
+    bucket: str
+    key: str
+    bytes: int
+    type: str
+    preview: str | None  #: `text` or `image`
+
+
+def outputs_of(result: Result | None) -> tuple[OutputEntry, ...]:
+    """The output files of a result, in its order; none without a result."""
+    files = [] if result is None else result.files
+    return tuple(_entry(one) for one in files)
+
+
+def _entry(file: Mapping[str, object]) -> OutputEntry:
+    key, size = str(file.get("key", "")), file.get("size")
+    count = size if isinstance(size, int) else 0
+    kind, preview = _kind_of(key)
+    return OutputEntry(
+        name=PurePosixPath(key).name,
+        bucket=str(file.get("bucket", "")),
+        key=key,
+        bytes=count,
+        type=kind,
+        preview=preview if count <= PREVIEW_BYTES_MAX else None,
     )
 
 
-async def scheduled_of(console: Console, session: Session, job: str) -> Scheduled | None:
-    """The scheduler's part, with the rights of the viewer's key; None: it has no record."""
-    check_id(job)
+def _kind_of(key: str) -> tuple[str, str | None]:
+    suffix = PurePosixPath(key).suffix.lower()
+    if suffix in IMAGES:
+        return IMAGES[suffix], "image"
+    return (_TEXT_TYPE, "text") if suffix in TEXTS else (_OTHER_TYPE, None)
+
+
+def output_at(outputs: tuple[OutputEntry, ...], number: str) -> OutputEntry:
+    """The output of that number, from 0. Raises NOT_FOUND."""
+    at = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
+    if not 0 <= at < len(outputs):
+        raise AppError(ErrorCode.NOT_FOUND, f"the job has no output {number!r:.20}")
+    return outputs[at]
+
+
+#: Leases that a job waits for, of one answer: those that end soonest.
+BLOCKING_MAX = 8
+#: The parts of reports and results that the page gets.
+_REPORT = ("reason", "detail", "exit_code", "log_tail")
+_RESULT = ("state", "attempt", "notes", "device", *_REPORT)
+
+
+async def story_of(visit: Visit, job: str) -> Known:
+    """All that the viewer may know of a job. Raises NOT_FOUND, DENIED."""
+    if not JOB_ID.fullmatch(job):
+        raise AppError(ErrorCode.NOT_FOUND, f"{job!r:.60} is not the id of a job")
 
     async def question(client: SchedulerClient) -> Scheduled | None:
         return await scheduled(client, job)
 
-    found = await console.scheduler.ask(session.key, question)
+    found = await visit.console.scheduler.ask(visit.session.key, question)
     if found is not None:
-        session.viewer.require_job(summary_of(found.record))
-    return found
-
-
-def check_id(job: str) -> None:
-    """Raise NOT_FOUND for a text that names no job."""
-    if not JOB_ID.fullmatch(job):
-        raise AppError(ErrorCode.NOT_FOUND, f"{job!r:.60} is not the id of a job")
-
-
-def _looked(cloud: JobCloud, found: Scheduled | None, job: str, viewer: Viewer) -> Known:
-    known = look(cloud, found, job)
+        visit.viewer.require_job(summary_of(found.record))
+    known = await visit.ask_cloud(lambda cloud: look(cloud, found, job))
     if known.function is not None:  # a record names whichever function its key wrote
-        viewer.require_function(known.function)
+        visit.viewer.require_function(known.function)
     return known
 
 
@@ -84,32 +144,6 @@ def _device_of(known: Known) -> str | None:
     return f"{device.get('host')} {device.get('model')}" if device else None
 
 
-class Attempt(Value):
-    """One attempt that failed, by its report."""
-
-    attempt: int
-    reason: str
-    detail: str
-    exit_code: int | None
-    log_tail: str
-    reported_s: float | None
-
-
-def attempts_of(known: Known) -> list[Attempt]:
-    """The attempts that left a report, by number."""
-    return [
-        Attempt(
-            attempt=number,
-            reason=report.reason,
-            detail=report.detail,
-            exit_code=report.exit_code,
-            log_tail=report.log_tail,
-            reported_s=known.reported_s.get(number),
-        )
-        for number, report in sorted(known.reports.items())
-    ]
-
-
 def explanation_of(known: Known) -> dict[str, object] | None:
     """The reason why the job waits now, with the expected start; None when it proceeds."""
     if known.scheduled is None:
@@ -134,21 +168,25 @@ def result_of(known: Known) -> dict[str, object] | None:
     if result is None:
         return None
     return {
-        "state": result.state,
-        "reason": result.reason,
-        "detail": result.detail,
-        "exit_code": result.exit_code,
-        "attempt": result.attempt,
-        "log_tail": result.log_tail,
-        "notes": result.notes,
-        "device": result.device,
+        **{name: getattr(result, name) for name in _RESULT},
         "ended_s": result.ended_at_s or result.times.get("committed"),
         "outputs": len(outputs_of(result)),
     }
 
 
+def attempts_of(known: Known) -> list[dict[str, object]]:
+    """The attempts that failed and left a report, by number."""
+    return [
+        {
+            "attempt": number,
+            **{name: getattr(report, name) for name in _REPORT},
+            "reported_s": known.reported_s.get(number),
+        }
+        for number, report in sorted(known.reports.items())
+    ]
+
+
 def story_json(known: Known, viewer: Viewer) -> dict[str, object]:
-    """The whole story."""
     summary, found = summary_of_known(known), moments(known)
     live = known.scheduled.lease if known.scheduled is not None else None
     return {

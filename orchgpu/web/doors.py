@@ -1,19 +1,69 @@
-"""The cloud, asked in threads: a few calls at once, fewer for each key; the others wait in line."""
+"""The scheduler, asked with the key of one browser, and the cloud, asked in threads.
+
+Few calls of the cloud run at once, fewer for each key; the others wait in line.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value, replace
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.client.access import Access
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.keys import Role, name_of
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.web.model.places import Places
+from orchgpu.jobs.rights import rights_of
+from orchgpu.jobs.scheduler import ANSWER_WITHIN_S
+from orchgpu.web.http.sessions import Places
+from orchgpu.web.model.viewers import Viewer
 
 T = TypeVar("T")
+
+
+class SchedulerDoor(Value):
+    """The way to the scheduler."""
+
+    address: str
+    access: Access  #: of the server itself: its CA also holds for browsers' keys
+    budget: Budget
+
+    @asynccontextmanager
+    async def client(self, key: str | None) -> AsyncIterator[SchedulerClient]:
+        """A client with a browser's key, for the length of the block."""
+        access = replace(self.access, key=key, source=None)
+        async with SchedulerClient(
+            self.address, budget=self.budget, deadline_s=ANSWER_WITHIN_S, access=access
+        ) as client:
+            yield client
+
+    async def ask(self, key: str | None, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
+        """One question. Raises the scheduler's error, or UNAVAILABLE."""
+        async with self.client(key) as client:
+            return await question(client)
+
+    async def viewer(self, key: str | None) -> Viewer:
+        """The rights of a key; None: without one. Raises DENIED for a wrong or missing key."""
+        if key is not None and name_of(key) is None:
+            text = "this is not a valid key; paste the one that `ssgmd keys add` printed"
+            raise AppError(ErrorCode.DENIED, text, needs="key")
+        async with self.client(key) as client:
+            await client.ask(ops.Beat())  # a refused hello fails it at once
+            welcome = client.welcome
+        if key is None:
+            return Viewer(name="", role=Role.OPERATOR)  # no keys: this machine is trusted
+        found = rights_of(client.session, welcome)
+        if found is None:  # an older scheduler: the least rights
+            return Viewer(name=name_of(key) or "", role=Role.READER)
+        return Viewer(name=found.name, role=found.role, tenant=found.tenant)
+
 
 #: Calls at once; each browser's request is one.
 AT_ONCE = 8
@@ -37,12 +87,7 @@ class CloudDoor:
     async def __aenter__(self) -> CloudDoor:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
         self._cloud.close()
 

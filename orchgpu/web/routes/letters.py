@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
+from aiohttp import web
+
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
+from gpu_scheduler.protocol.keys import Role
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.cloud import DirectFunction, JobCloud
 from orchgpu.jobs.letters import LETTERS_MAX, Letter, dead_letters
-from orchgpu.jobs.rights import Role
-from orchgpu.web.http.sessions import Session
+from orchgpu.web.http.answers import answered, body_of, text_of
+from orchgpu.web.http.security import visit_of
 from orchgpu.web.model.viewers import Viewer
-from orchgpu.web.work.door import CloudDoor
-from orchgpu.web.work.functions import plain_functions
+from orchgpu.web.routes.functions import plain_functions
 
+ROUTES = web.RouteTableDef()
 #: Letters of one function that one request reads.
 READ_MAX = 100
 #: Functions whose letters one request reads at once: each read ends with a long poll.
@@ -45,22 +47,35 @@ class LetterCount(Value):
     letters: int
 
 
-async def letters_json(
-    door: CloudDoor, session: Session, function: str | None
-) -> dict[str, object]:
-    """The letters of one function, or of all; the numbers of all. Raises NOT_FOUND."""
-    viewer, party = session.viewer, session.party
-    wanted, counts = await door.ask(party, lambda cloud: _filled(cloud, viewer, function))
+@ROUTES.get("/api/letters")
+async def letters(request: web.Request) -> web.Response:
+    """The letters of one function, or of all, and the numbers of all; they stay in their queues."""
+    visit, function = await visit_of(request), text_of(request, "function")
+    viewer = visit.viewer
+    wanted, counts = await visit.ask_cloud(lambda cloud: _filled(cloud, viewer, function))
     turns = asyncio.Semaphore(QUEUES_AT_ONCE)
 
     async def entries(of: AnyFunction) -> list[LetterEntry]:
         async with turns:
-            return await door.ask(party, lambda cloud: _entries(cloud, of, viewer))
+            return await visit.ask_cloud(lambda cloud: _entries(cloud, of, viewer))
 
     found = await asyncio.gather(*map(entries, wanted))
     items = [one for part in found for one in part]
     items.sort(key=lambda one: one.sent_s or 0.0, reverse=True)
-    return {"items": items, "counts": counts, "read_max": READ_MAX}
+    return answered({"items": items, "counts": counts, "read_max": READ_MAX})
+
+
+@ROUTES.post("/api/letters/{letter}/retry")
+async def retry_letter(request: web.Request) -> web.Response:
+    """Send one dead letter back to the queue of its function.
+
+    Without the `function` that has it, each that the viewer sees is searched.
+    """
+    visit, letter = await visit_of(request), request.match_info["letter"]
+    function = (await body_of(request, {}, {"function": str})).get("function")
+    name = function if isinstance(function, str) else None
+    await visit.ask_cloud(lambda cloud: _send_back(cloud, visit.viewer, letter, name))
+    return answered({"letter": letter, "retried": True})
 
 
 def _filled(
@@ -100,11 +115,8 @@ def _entry(letter: Letter, function: AnyFunction, viewer: Viewer) -> LetterEntry
     )
 
 
-def send_back(cloud: JobCloud, viewer: Viewer, letter: str, function: str | None) -> None:
-    """Send one letter back to the queue of its function. Raises NOT_FOUND, INVALID.
-
-    `function`: the one that has the letter; None: each that the viewer sees is searched.
-    """
+def _send_back(cloud: JobCloud, viewer: Viewer, letter: str, function: str | None) -> None:
+    """Raises NOT_FOUND, and INVALID for a letter that is not the event of an input."""
     viewer.require(Role.REQUESTER, "another run of a job")
     if function is not None and cloud.direct(function) is None:
         viewer.require_function(cloud.function(function))

@@ -7,8 +7,8 @@ from aiohttp import web
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.build import BUILD
 from orchgpu.web.console import CONSOLE, Console
-from orchgpu.web.http.access import COOKIE, session_of, set_cookie
 from orchgpu.web.http.answers import answered, body_of
+from orchgpu.web.http.security import COOKIE, session_of, set_cookie
 from orchgpu.web.http.sessions import Session
 
 ROUTES = web.RouteTableDef()
@@ -29,7 +29,6 @@ async def read(request: web.Request) -> web.Response:
 
 @ROUTES.post("/api/session")
 async def log_in(request: web.Request) -> web.Response:
-    """Begin a session with a key."""
     console = request.app[CONSOLE]
     given = await body_of(request, {"key": str})
     if not console.has_keys:
@@ -43,7 +42,6 @@ async def log_in(request: web.Request) -> web.Response:
 
 @ROUTES.delete("/api/session")
 async def log_out(request: web.Request) -> web.Response:
-    """End the session."""
     console = request.app[CONSOLE]
     console.sessions.close(await session_of(request))
     response = answered({})

@@ -1,35 +1,84 @@
-"""Overview, fleet, queue and jobs out of the shared picture; the stream of its changes."""
+"""Overview, fleet, jobs and their export out of the shared picture; the stream of its changes."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from aiohttp import web
 
+from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
+from orchgpu.jobs.summary import JobSummary
 from orchgpu.web.console import CONSOLE
-from orchgpu.web.http.access import check_key, session_of
-from orchgpu.web.http.answers import answered
-from orchgpu.web.http.routes.query import number_of, stream_response, text_of
+from orchgpu.web.http.answers import answered, number_of, stream_response, text_of
+from orchgpu.web.http.security import check_key, session_of
 from orchgpu.web.model.fleet import FleetQuery
 from orchgpu.web.model.jobs import JobQuery
 from orchgpu.web.model.pages import page_limit
-from orchgpu.web.work.export import csv_pieces, json_pieces
+
+#: Jobs of one piece; other requests are answered between two.
+PIECE = 500
+COLUMNS = (
+    *("job", "state", "reason", "function", "tenant", "bucket", "key", "attempt", "device"),
+    *("submitted_s", "received_s", "changed_s", "duration_s"),
+)
+#: The first characters by which a spreadsheet takes a cell for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_pieces(jobs: Iterable[JobSummary]) -> Iterator[bytes]:
+    """RFC 4180, with a line of names. A text that looks like a formula begins with `'`."""
+    yield _csv([COLUMNS])
+    for part in _parts(jobs):
+        yield _csv([[_cell(value) for value in _row(job).values()] for job in part])
+
+
+def json_pieces(jobs: Iterable[JobSummary]) -> Iterator[bytes]:
+    """`{"jobs": [...]}`, one job on each line."""
+    begin = b'{"jobs": [\n'
+    for part in _parts(jobs):
+        yield begin + b",\n".join(encode_json(_row(job)) for job in part)
+        begin = b",\n"
+    yield b"\n]}\n" if begin == b",\n" else begin + b"]}\n"
+
+
+def _parts(jobs: Iterable[JobSummary]) -> Iterator[list[JobSummary]]:
+    left = iter(jobs)
+    while part := list(islice(left, PIECE)):
+        yield part
+
+
+def _row(job: JobSummary) -> dict[str, object]:
+    row = {name: getattr(job, name) for name in COLUMNS}
+    return row | {"reason": None if job.reason == "NONE" else job.reason}
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _csv(rows: Iterable[Iterable[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode("utf-8", "replace")
+
 
 ROUTES = web.RouteTableDef()
 
 
 @ROUTES.get("/api/overview")
 async def overview(request: web.Request) -> web.Response:
-    """The counters."""
     await session_of(request)
     return answered(request.app[CONSOLE].picture.overview())
 
 
 @ROUTES.get("/api/fleet")
 async def fleet(request: web.Request) -> web.Response:
-    """A page of hosts with their devices."""
     await session_of(request)
     return answered(request.app[CONSOLE].picture.fleet.page(_fleet_query(request)))
 
@@ -89,7 +138,6 @@ async def export(request: web.Request) -> web.StreamResponse:
 
 @ROUTES.get("/api/events")
 async def events(request: web.Request) -> web.StreamResponse:
-    """The stream of changes."""
     session, console = await session_of(request), request.app[CONSOLE]
 
     def is_gone() -> bool:
