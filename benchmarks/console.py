@@ -55,11 +55,10 @@ from gpu_scheduler.protocol.codec import Body
 from orchgpu.history.consumer import BATCH_MAX
 from orchgpu.history.store import Batch, Store
 from orchgpu.web.app import running
-from orchgpu.web.console import Console
+from orchgpu.web.console import Console, ConsoleSettings
 from orchgpu.web.doors import SchedulerDoor
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.reader import PAGE, PictureReader
-from orchgpu.web.settings import ConsoleSettings
 
 STARTED_WITHIN_S = 300.0
 EVENTS = 5_000  #: changes that are taken in together

@@ -36,7 +36,7 @@ class JobRow(Value):
     changed_s: float
 
 
-#: One row of a table, by its columns.
+#: One row of a table, by its columns, in their order.
 Row: TypeAlias = dict[str, object]
 
 

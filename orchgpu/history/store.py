@@ -138,7 +138,7 @@ class Store:
 
     def _replace(self, table: str, rows: Iterable[Row]) -> None:
         for row in rows:
-            self._db.execute(_insertion(table, tuple(row)), tuple(row.values()))
+            self._db.execute(_insertion(table, len(row)), tuple(row.values()))
 
     def _presence(self, one: Presence) -> None:
         here = self._db.execute(
@@ -223,9 +223,8 @@ class Store:
 
 
 @cache
-def _insertion(table: str, columns: tuple[str, ...]) -> str:
-    marks = ", ".join("?" * len(columns))
-    return f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+def _insertion(table: str, columns: int) -> str:
+    return f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * columns)})"
 
 
 def _locked(path: Path) -> IO[str]:

@@ -2,7 +2,8 @@
 
 The scheduler decides on its own ops. A cancel and a retry begin in the cloud, with credentials of
 the cloud, so they are checked here first: else the cloud would be changed, and the scheduler would
-refuse the rest.
+refuse the rest. The console decides by them on its shared picture, too: where the scheduler knows
+more than the console (keys that were revoked), it allows less.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from gpu_scheduler.model import Record
 from gpu_scheduler.protocol.answers import SessionWelcome
 from gpu_scheduler.protocol.keys import Role, key_of
 from orchgpu.core.function import Function
+from orchgpu.jobs.summary import JobSummary
 
 _RANK = {role: rank for rank, role in enumerate((Role.READER, Role.REQUESTER, Role.OPERATOR))}
 
@@ -27,6 +29,24 @@ class KeyRights(Value):
     @property
     def sees_all(self) -> bool:
         return self.role is Role.OPERATOR
+
+    def sees(self, job: JobSummary) -> bool:
+        """Whether the viewer may read the names of the job's objects."""
+        if self.sees_all or self.name in (job.made_by, job.owned_by):
+            return True
+        return self.tenant is not None and self.tenant == job.tenant
+
+    def shown(self, job: JobSummary) -> JobSummary:
+        return job if self.sees(job) else job.redacted()
+
+    def may_change(self, job: JobSummary) -> bool:
+        """Whether the viewer may run the job again, or cancel it if the key may act for it."""
+        return self.role is not Role.READER and self.sees(job)
+
+    def require_job(self, job: JobSummary) -> None:
+        """Raise DENIED unless the viewer may read the objects of the job."""
+        if not self.sees(job):
+            raise self.denied(f"job {job.job} belongs to another key")
 
     def sees_function(self, function: Function) -> bool:
         """Whether the key may read the definition, the letters and the outputs of a function."""

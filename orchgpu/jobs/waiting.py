@@ -106,8 +106,8 @@ class Explanations:
         try:
             return (await self._client.explain(attempt=attempt)).explanation
         except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None  # granted or withdrawn by now
+            if error.code in (ErrorCode.NOT_FOUND, ErrorCode.DENIED):
+                return None  # granted or withdrawn by now, or not for this key
             raise
 
 

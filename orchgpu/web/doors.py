@@ -20,10 +20,9 @@ from gpu_scheduler.client.access import Access
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import Role, name_of
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.rights import rights_of
+from orchgpu.jobs.rights import KeyRights, rights_of
 from orchgpu.jobs.scheduler import ANSWER_WITHIN_S
 from orchgpu.web.http.sessions import Places
-from orchgpu.web.model.viewers import Viewer
 
 T = TypeVar("T")
 
@@ -49,7 +48,7 @@ class SchedulerDoor(Value):
         async with self.client(key) as client:
             return await question(client)
 
-    async def viewer(self, key: str | None) -> Viewer:
+    async def viewer(self, key: str | None) -> KeyRights:
         """The rights of a key; None: without one. Raises DENIED for a wrong or missing key."""
         if key is not None and name_of(key) is None:
             text = "this is not a valid key; paste the one that `ssgmd keys add` printed"
@@ -58,11 +57,9 @@ class SchedulerDoor(Value):
             await client.ask(ops.Beat())  # a refused hello fails it at once
             welcome = client.welcome
         if key is None:
-            return Viewer(name="", role=Role.OPERATOR)  # no keys: this machine is trusted
-        found = rights_of(client.session, welcome)
-        if found is None:  # an older scheduler: the least rights
-            return Viewer(name=name_of(key) or "", role=Role.READER)
-        return Viewer(name=found.name, role=found.role, tenant=found.tenant)
+            return KeyRights(name="", role=Role.OPERATOR)  # no keys: this machine is trusted
+        least = KeyRights(name=name_of(key) or "", role=Role.READER)
+        return rights_of(client.session, welcome) or least  # without a role: the least rights
 
 
 #: Calls at once; each browser's request is one.

@@ -16,11 +16,11 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.jobs.known import Known, Scheduled, intervals_of, latencies, look, moments, scheduled
+from orchgpu.jobs.rights import KeyRights
 from orchgpu.jobs.summary import JobSummary, summary_of
 from orchgpu.jobs.waiting import pause_sentence
 from orchgpu.report.cost import Comparison
 from orchgpu.web.http.security import Visit
-from orchgpu.web.model.viewers import Viewer
 
 #: A larger file is a download; the whole is read into memory either way, a few at a time.
 PREVIEW_BYTES_MAX = 4 * 2**20
@@ -186,7 +186,7 @@ def attempts_of(known: Known) -> list[dict[str, object]]:
     ]
 
 
-def story_json(known: Known, viewer: Viewer) -> dict[str, object]:
+def story_json(known: Known, viewer: KeyRights) -> dict[str, object]:
     summary, found = summary_of_known(known), moments(known)
     live = known.scheduled.lease if known.scheduled is not None else None
     return {

@@ -16,10 +16,10 @@ from aiohttp import web
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.browsers import foreign_part
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.rights import KeyRights
 from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http.answers import refused
 from orchgpu.web.http.sessions import LENGTH_S, Session
-from orchgpu.web.model.viewers import Viewer
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class Visit:
     session: Session
 
     @property
-    def viewer(self) -> Viewer:
+    def viewer(self) -> KeyRights:
         return self.session.viewer
 
     async def ask_cloud(self, question: Callable[[JobCloud], T]) -> T:

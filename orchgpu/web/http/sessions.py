@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
-from orchgpu.web.model.viewers import Viewer
+from orchgpu.jobs.rights import KeyRights
 
 T = TypeVar("T", bound=Hashable)
 
@@ -89,7 +89,7 @@ _TOKEN_BYTES = 32
 class Session:
     """One browser."""
 
-    viewer: Viewer
+    viewer: KeyRights
     key: str | None = field(repr=False)  #: None: the scheduler needs none
     csrf: str = field(repr=False)
     ends_s: float  #: monotonic, as all
@@ -129,7 +129,7 @@ class Sessions:
     def all(self) -> list[Session]:
         return list(self._open.values())
 
-    def open(self, viewer: Viewer, key: str | None) -> tuple[str, Session]:
+    def open(self, viewer: KeyRights, key: str | None) -> tuple[str, Session]:
         """A new session, and its token."""
         now_s, token = self._clock.monotonic_s(), secrets.token_urlsafe(_TOKEN_BYTES)
         session = Session(

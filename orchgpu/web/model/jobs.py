@@ -8,7 +8,7 @@ from itertools import islice
 from corekit.errors import invalid
 from corekit.values import Value, replace
 from orchgpu.jobs.summary import JobSummary, Key
-from orchgpu.web.model.pages import Page, SortedKeys, search
+from orchgpu.web.model.pages import Page, SortedKeys, search, sliced
 
 
 class JobQuery(Value):
@@ -121,14 +121,12 @@ class Jobs:
 
     def _sorted(self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]) -> Page:
         value = SORTS.get(query.sort or "")
-        start = query.after or "0"
-        if value is None or not start.isascii() or not start.isdigit() or len(start) > 9:
-            raise invalid(f"sort by {', '.join(SORTS)}, after a number: not {query.sort!r:.40}")
+        if value is None:
+            raise invalid(f"sort by {', '.join(SORTS)}: not {query.sort!r:.40}")
         found = list(islice(self.matching(query, shown), SORTED_MAX))
         found.sort(key=value, reverse=query.descending)  # stable: equal ones stay newest first
-        end = int(start) + query.limit
-        more = str(end) if end < len(found) else None
-        return Page(items=tuple(found[int(start) : end]), next=more, total=len(found))
+        items, more = sliced(found, query.after, query.limit)
+        return Page(items=tuple(items), next=more, total=len(found))
 
     def _narrowest(self, query: JobQuery) -> tuple[SortedKeys[Key], int | None]:
         """The shortest index that holds all matches, and their number if that is known."""

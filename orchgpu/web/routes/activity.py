@@ -5,11 +5,11 @@ from __future__ import annotations
 from aiohttp import web
 
 from orchgpu.history.reader import DeviceSpans, LeaseSpan
+from orchgpu.jobs.rights import KeyRights
 from orchgpu.web.console import CONSOLE
 from orchgpu.web.http.answers import answered, number_of
 from orchgpu.web.http.security import session_of
 from orchgpu.web.model.fleet import Fleet
-from orchgpu.web.model.viewers import Viewer
 from orchgpu.web.shared_answers import SINCE_S
 
 ROUTES = web.RouteTableDef()
@@ -44,7 +44,7 @@ def _named(one: DeviceSpans, fleet: Fleet) -> dict[str, str]:
     return {"device": name or one.device, "model": model}
 
 
-def _span(span: LeaseSpan, viewer: Viewer) -> dict[str, object]:
+def _span(span: LeaseSpan, viewer: KeyRights) -> dict[str, object]:
     theirs = viewer.sees_all or (viewer.tenant is not None and viewer.tenant == span.tenant)
     return {
         "start_s": span.start_s,

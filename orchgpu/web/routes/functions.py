@@ -23,9 +23,9 @@ from orchgpu.deploy.deployment import execute, prepare_rollback
 from orchgpu.deploy.revisions import Revision
 from orchgpu.jobs.cloud import DirectFunction, JobCloud
 from orchgpu.jobs.provider import provider
+from orchgpu.jobs.rights import KeyRights
 from orchgpu.web.http.answers import answered, body_of
 from orchgpu.web.http.security import visit_of
-from orchgpu.web.model.viewers import Viewer
 from orchgpu.web.shared_answers import label_key
 
 ROUTES = web.RouteTableDef()
@@ -168,7 +168,7 @@ def _too_large() -> AppError:
     return AppError(ErrorCode.IMPOSSIBLE, text)
 
 
-def _function(cloud: JobCloud, viewer: Viewer, name: str) -> dict[str, object]:
+def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object]:
     """One function with its workflow and its revisions, newest first. Raises NOT_FOUND, DENIED."""
     plain = cloud.direct(name)
     if plain is None:
@@ -190,12 +190,12 @@ def _function(cloud: JobCloud, viewer: Viewer, name: str) -> dict[str, object]:
     }
 
 
-def plain_functions(cloud: JobCloud, viewer: Viewer) -> list[DirectFunction]:
+def plain_functions(cloud: JobCloud, viewer: KeyRights) -> list[DirectFunction]:
     """The functions that objects start without a job, for those who may see them."""
     return cloud.direct_functions() if _sees_plain(viewer) else []
 
 
-def _sees_plain(viewer: Viewer) -> bool:
+def _sees_plain(viewer: KeyRights) -> bool:
     """True for a key of all tenants: a function without a job has none."""
     return viewer.sees_all or (viewer.tenant is None and viewer.role is Role.REQUESTER)
 

@@ -12,9 +12,9 @@ from gpu_scheduler.protocol.keys import Role
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import DirectFunction, JobCloud
 from orchgpu.jobs.letters import LETTERS_MAX, Letter, dead_letters
+from orchgpu.jobs.rights import KeyRights
 from orchgpu.web.http.answers import answered, body_of, text_of
 from orchgpu.web.http.security import visit_of
-from orchgpu.web.model.viewers import Viewer
 from orchgpu.web.routes.functions import plain_functions
 
 ROUTES = web.RouteTableDef()
@@ -79,7 +79,7 @@ async def retry_letter(request: web.Request) -> web.Response:
 
 
 def _filled(
-    cloud: JobCloud, viewer: Viewer, function: str | None
+    cloud: JobCloud, viewer: KeyRights, function: str | None
 ) -> tuple[list[AnyFunction], list[LetterCount]]:
     """The functions whose letters are read, and the numbers of all."""
     seen = _seen(cloud, viewer)
@@ -91,18 +91,18 @@ def _filled(
     return wanted, counts
 
 
-def _seen(cloud: JobCloud, viewer: Viewer) -> list[AnyFunction]:
+def _seen(cloud: JobCloud, viewer: KeyRights) -> list[AnyFunction]:
     """The functions with a queue of dead letters that the viewer sees."""
     seen: list[AnyFunction] = [one for one in cloud.functions() if viewer.sees_function(one)]
     return seen + [one for one in plain_functions(cloud, viewer) if one.dead_letters]
 
 
-def _entries(cloud: JobCloud, function: AnyFunction, viewer: Viewer) -> list[LetterEntry]:
+def _entries(cloud: JobCloud, function: AnyFunction, viewer: KeyRights) -> list[LetterEntry]:
     with dead_letters(cloud.services, function) as letters:
         return [_entry(one, function, viewer) for one in letters.read(READ_MAX)]
 
 
-def _entry(letter: Letter, function: AnyFunction, viewer: Viewer) -> LetterEntry:
+def _entry(letter: Letter, function: AnyFunction, viewer: KeyRights) -> LetterEntry:
     return LetterEntry(
         letter=letter.id,
         function=function.name,
@@ -115,7 +115,7 @@ def _entry(letter: Letter, function: AnyFunction, viewer: Viewer) -> LetterEntry
     )
 
 
-def _send_back(cloud: JobCloud, viewer: Viewer, letter: str, function: str | None) -> None:
+def _send_back(cloud: JobCloud, viewer: KeyRights, letter: str, function: str | None) -> None:
     """Raises NOT_FOUND, and INVALID for a letter that is not the event of an input."""
     viewer.require(Role.REQUESTER, "another run of a job")
     if function is not None and cloud.direct(function) is None:

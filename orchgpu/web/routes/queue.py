@@ -5,17 +5,16 @@ from __future__ import annotations
 from aiohttp import web
 
 from contract.states import Reason
-from corekit.errors import invalid
 from corekit.values import Value
 from gpu_scheduler.protocol.answers import QueuedView
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import Explanation
+from orchgpu.jobs.rights import KeyRights
 from orchgpu.jobs.waiting import reason_of_wait
 from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http.answers import answered, text_of
 from orchgpu.web.http.security import session_of
-from orchgpu.web.model.pages import Page, page_limit
-from orchgpu.web.model.viewers import Viewer
+from orchgpu.web.model.pages import Page, page_limit, sliced
 
 ROUTES = web.RouteTableDef()
 
@@ -40,26 +39,15 @@ class QueueEntry(Value):
 @ROUTES.get("/api/queue")
 async def queue(request: web.Request) -> web.Response:
     session, console = await session_of(request), request.app[CONSOLE]
-    limit, start = page_limit(request.query.get("limit")), _start(text_of(request, "after"))
-    picture = console.picture
-    views = picture.queue[start : start + limit]
+    limit, picture = page_limit(request.query.get("limit")), console.picture
+    views, more = sliced(picture.queue, text_of(request, "after"), limit)
     explained = await console.explanations.of([view.attempt for view in views])
     items = [_entry(console, session.viewer, one, explained.get(one.attempt)) for one in views]
-    end = start + len(views)
-    more = str(end) if end < len(picture.queue) else None
     return answered(Page(items=tuple(items), next=more, total=picture.waiting))
 
 
-def _start(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 9:
-        raise invalid(f"after {cursor!r:.40} is not a cursor of this list")
-    return int(cursor)
-
-
 def _entry(
-    console: Console, viewer: Viewer, view: QueuedView, why: Explanation | None
+    console: Console, viewer: KeyRights, view: QueuedView, why: Explanation | None
 ) -> QueueEntry:
     job = None if view.holder is None else console.picture.jobs.get(view.holder)
     shown = None if job is None else viewer.shown(job)

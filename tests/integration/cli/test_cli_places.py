@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Request, Step
 from local_cloud.server.context import Context
@@ -21,6 +20,7 @@ from orchgpu.jobs import places, scheduler
 from orchgpu.jobs.records import JobFilter, newest_records
 from orchgpu.jobs.scheduler import ask
 from tests.commandline import run
+from tests.history_records import job_record
 from tests.integration.cli.deployed import STATE, deploy, finished
 
 ONE, TWO, OTHER = "j" + "a" * 25, "jaaa" + "b" * 22, "jccc" + "d" * 22
@@ -195,18 +195,8 @@ def test_the_log_of_a_function_has_its_code_and_names_every_job(
 
 
 def job(name: str, step: Step, outcome: str | None, updated_s: float = 0.0) -> Record:
-    return Record(
-        holder=JobId(name),
-        revision=1,
-        owner=None,
-        attempt=1,
-        step=step,
-        waiting_since_s=None,
-        handle="",
-        outcome=outcome,
-        block={"function": "f"},
-        updated_s=updated_s,
-    )
+    block = {"function": "f"}
+    return job_record(name, step, outcome=outcome, block=block, updated_s=updated_s)
 
 
 # ---------------------------------------------------------------------- what `run` is given

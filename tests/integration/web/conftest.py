@@ -27,10 +27,9 @@ from orchgpu.core.function import Function, Output
 from orchgpu.jobs import cancelling
 from orchgpu.local.programs import cloud_environment
 from orchgpu.web.app import running
-from orchgpu.web.console import Console
+from orchgpu.web.console import Console, ConsoleSettings
 from orchgpu.web.doors import SchedulerDoor
 from orchgpu.web.routes import jobs as job_routes
-from orchgpu.web.settings import ConsoleSettings
 from tests.host_hello import DEVICE, host_hello
 from tests.integration.cli.conftest import cloud as cloud  # a fixture
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, Peer, serving

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contract.keys import job_id
-from contract.result import Result
+from tests.history_records import job_result
 from tests.integration.web.conftest import Site, asked, until
 from tests.integration.web.test_web_routes import ended, put
 
@@ -19,17 +19,8 @@ SECRET = b"another tenant's"
 def naming(job: str, *places: tuple[str, str]) -> bytes:
     """A result of the job, written by whoever can write into the function's bucket."""
     files = [{"bucket": bucket, "key": key, "size": 9, "sha256": ""} for bucket, key in places]
-    return Result(
-        job_id=job,
-        state="SUCCEEDED",
-        reason="NONE",
-        attempt=1,
-        nonce="n",
-        exit_code=0,
-        files=files,
-        times={"committed": 3.0},
-        log_tail="",
-    ).to_json()
+    result = job_result(job_id=job, attempt=1, files=files, times={"committed": 3.0})
+    return result.to_json()
 
 
 async def test_a_result_reaches_no_object_but_the_outputs_of_its_job(site: Site) -> None:

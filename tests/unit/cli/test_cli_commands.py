@@ -20,6 +20,7 @@ from orchgpu.cli.main import cli
 from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 from tests.commandline import run
+from tests.history_records import job_record
 
 
 @pytest.fixture(autouse=True)
@@ -327,17 +328,11 @@ def test_no_command_that_needs_no_cloud_imports_boto3() -> None:
 
 def record(**fields: Any) -> Record:
     given: dict[str, Any] = {
-        "holder": "j1",
-        "revision": 1,
-        "owner": None,
-        "attempt": 1,
-        "step": Step.RUNNING,
         "waiting_since_s": 5.0,
-        "handle": "",
         "updated_s": 7.0,
         "block": {"function": "f", "input": {"bucket": "b", "key": "k/x"}},
     }
-    return Record(**{**given, **fields})
+    return job_record(**{**given, **fields})
 
 
 def test_a_job_is_described_by_its_record() -> None:

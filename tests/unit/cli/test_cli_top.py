@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from contract.result import Result
 from corekit.cli.chart import ASCII, BLOCKS
 from corekit.cli.screen import Coloured, Line
 from corekit.cli.table import fitted
@@ -21,7 +20,6 @@ from gpu_scheduler.model import (
     LeaseState,
     Record,
     Request,
-    Share,
     Step,
     Usage,
 )
@@ -43,6 +41,7 @@ from orchgpu.cli.top.snapshot import Snapshot, Story
 from orchgpu.cli.top.story import story_lines
 from orchgpu.jobs.joblog import Line as LogLine
 from orchgpu.jobs.known import Known, Scheduled
+from tests.history_records import job_record, job_result, share
 
 
 def device(index: int, host: str = "gpu-a", **fields: Any) -> DeviceView:
@@ -69,40 +68,23 @@ def host(name: str, *devices: DeviceView, state: HostState = HostState.UP) -> Ho
 
 
 def lease(name: str, device_id: str, job: str | None) -> Lease:
-    share = Share(
-        host=HostId("gpu-a"),
-        device=DeviceId(device_id),
-        index=0,
-        kind=DeviceKind.CUDA,
-        model="",
-        memory_mib=1,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
     return Lease(
         id=LeaseId(name),
         attempt=AttemptId(f"{job or name}:1"),
         holder=None if job is None else JobId(job),
         fence=1,
         state=LeaseState.ACTIVE,
-        shares=(share,),
+        shares=(share(device_id, "gpu-a"),),
     )
 
 
 def record(job: str, step: Step = Step.RUNNING, **fields: Any) -> Record:
     given: dict[str, Any] = {
-        "holder": JobId(job),
-        "revision": 1,
         "owner": "o",
-        "attempt": 1,
-        "step": step,
-        "waiting_since_s": None,
-        "handle": "",
         "block": {"function": "read", "input": {"bucket": "in", "key": "a.png"}},
         "updated_s": 90.0,
     }
-    return Record(**{**given, **fields})
+    return job_record(job, step, **{**given, **fields})
 
 
 def explanation(**fields: Any) -> Explanation:
@@ -338,16 +320,12 @@ def texts(lines: list[Line]) -> list[str]:
 def story(**fields: Any) -> Story:
     times = {"RECEIVED": 50.0, "RESERVED": 51.0, "STAGED": 52.0, "RUNNING": 53.0, "ENDED": 60.0}
     ended = record("j1", Step.ENDED, outcome="FAILED", times=times)
-    result = Result(
-        job_id="j1",
+    result = job_result(
         state="FAILED",
         reason="EXIT_NONZERO",
         attempt=1,
-        nonce="",
         exit_code=3,
-        files=[],
         times={"EStart": 54.0, "EEnd": 58.0},
-        log_tail="",
         detail="the script exited with 3",
     )
     given: dict[str, Any] = {

@@ -20,6 +20,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.web.model.fleet import Fleet
+from tests.history_records import job_record
 
 
 def device_view(
@@ -94,13 +95,10 @@ def record(
         "function": function,
         "input": {"bucket": "in", "key": file},
     }
-    return Record(
-        holder=JobId(job),
-        revision=1,
+    return job_record(
+        job,
+        Step.ENDED if outcome else step,
         owner=owner,
-        attempt=1,
-        step=Step.ENDED if outcome else step,
-        waiting_since_s=None,
         handle="h",
         block=block,
         outcome=outcome,

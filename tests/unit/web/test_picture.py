@@ -12,7 +12,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import HostState, Step
 from orchgpu.jobs.summary import JobSummary, summary_of
-from orchgpu.web.model import batches
+from orchgpu.web.model import picture as batches
 from orchgpu.web.model.fleet import Fleet, FleetQuery
 from orchgpu.web.model.jobs import JobQuery, Jobs
 from orchgpu.web.model.pages import page_limit, search
@@ -153,9 +153,15 @@ def test_jobs_are_sorted_by_a_column(sort: str, descending: bool, expected: list
     assert found == expected
 
 
-@pytest.mark.parametrize("query", [JobQuery(sort="nothing"), JobQuery(sort="state", after="x")])
-def test_an_unknown_order_is_refused(query: JobQuery) -> None:
-    with pytest.raises(AppError, match="sort by state"):
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        (JobQuery(sort="nothing"), "sort by state"),
+        (JobQuery(sort="state", after="x"), "'x' is not a cursor"),
+    ],
+)
+def test_an_unknown_order_is_refused(query: JobQuery, why: str) -> None:
+    with pytest.raises(AppError, match=why):
         of_three().page(query, lambda one: one)
 
 

@@ -17,7 +17,7 @@ from orchgpu.cli.scheduler import (
 )
 from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.web.app import run
-from orchgpu.web.settings import ConsoleSettings, server_context
+from orchgpu.web.console import ConsoleSettings, server_context
 
 
 @click.command("web")

@@ -2,18 +2,17 @@
 // each host; the server adds them up, and a cell opens its host.
 import { mayOperate, session } from "../core/api.js";
 import { deployed } from "../core/deployed.js";
-import { capital, count, plural } from "../core/format.js";
+import { capital, count, percent, plural } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useAll, usePages } from "../core/resource.js";
 import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
-import { Confirm } from "../parts/dialog.js";
+import { Confirm, drainQuestion } from "../parts/dialog.js";
 import { Icon } from "../parts/icons.js";
 import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
-import { drainQuestion } from "./drain.js";
-import { FleetCells } from "./fleet_cells.js";
+import { toneOf } from "../parts/state.js";
+import { VirtualGrid } from "../parts/virtual.js";
 import { HostPanel } from "./fleet_host.js";
-import { Key } from "./fleet_key.js";
 
 const KINDS = ["device", "host", "lease"];
 const DEVICES_MAX = 200; // above it, cells of hosts instead of panels with every lease
@@ -70,3 +69,45 @@ function functionsByWarmKey(functions) {
   }
   return found;
 }
+
+// Cells of a large fleet: one for each host, with its devices in use and two ratios.
+const ORDERS = {
+  name: { label: "Name", compare: (a, b) => a.host.localeCompare(b.host, "en", { numeric: true }) },
+  busy: { label: "Busiest", compare: (a, b) => b.busy / b.devices - a.busy / a.devices },
+  memory: { label: "Memory", compare: (a, b) => b.memory_used_ratio - a.memory_used_ratio },
+};
+
+export function FleetCells({ hosts }) {
+  const [order, setOrder] = useState("name");
+  const sorted = useMemo(() => [...hosts].sort(ORDERS[order].compare), [hosts, order]);
+  const options = Object.entries(ORDERS).map(([name, { label }]) => [name, label]);
+  return html`
+    <div class="cells-head">
+      <${Choice} label="Order of hosts" value=${order} options=${options} onChoose=${setOrder} />
+      <p class="legend"><span><i class="swatch memory"></i>memory</span><span><i class="swatch compute"></i>compute</span></p>
+    </div>
+    <${VirtualGrid} label="Hosts" items=${sorted} keyOf=${(host) => host.host}
+      cell=${(host) => html`<${Cell} ...${host} />`} cellWidth=${132} cellHeight=${64} />
+  `;
+}
+
+function Cell({ host, state, devices, busy, memory_used_ratio: memory, compute_used_ratio: compute }) {
+  const text = `${host}, ${state}: ${busy} of ${devices} devices busy, memory ${percent(100 * memory)}, compute ${percent(100 * compute)}`;
+  return html`
+    <a class="cell tone-${toneOf(state)}" href=${href("fleet", null, { host })} title=${text} aria-label=${text}>
+      <span class="cell-name">${host}</span>
+      <span class="cell-count number">${busy}/${devices}</span>
+      <i class="cell-bar memory"><i style=${{ width: `${100 * memory}%` }}></i></i>
+      <i class="cell-bar compute"><i style=${{ width: `${100 * compute}%` }}></i></i>
+    </a>
+  `;
+}
+
+// The marks of the fleet's bars.
+export const Key = () => html`
+  <p class="legend">
+    <span><i class="mark lent"></i>lent, a colour for each tenant</span>
+    <span><i class="mark used"></i>in use, as its driver reports</span>
+    <span><${Icon} name="warm" size="12" />warm: the next job of that function starts without loading</span>
+  </p>
+`;

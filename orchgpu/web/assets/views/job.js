@@ -10,7 +10,6 @@ import { Confirm } from "../parts/dialog.js";
 import { Icon } from "../parts/icons.js";
 import { Empty, Facts, Page, Waiting } from "../parts/page.js";
 import { State, isEnded } from "../parts/state.js";
-import { Cost } from "./job_cost.js";
 import { Logs } from "./job_logs.js";
 import { Outputs } from "./job_outputs.js";
 import { Timeline } from "./job_timeline.js";
@@ -132,3 +131,23 @@ const Attempts = ({ job }) => html`
   ${(job.attempts ?? []).filter((one) => one.reason && one.reason !== "NONE").map((one) => html`
     <span class="attempt" title=${one.detail}> ${one.attempt}: ${words(one.reason)}</span>`)}
 `;
+
+// Cost of one job that succeeded, alone on its device and shared, by the prices that the server states.
+const money = (usd) => `${usd.toFixed(6)} USD`;
+
+export function Cost({ path, state }) {
+  const { data } = useResource(state === "SUCCEEDED" ? `${path}/cost` : null);
+  if (!data) return null;
+  const parts = [["Function", data.function_usd], ["Device", data.device_usd]];
+  return html`
+    <section class="panel cost" aria-label="Cost">
+      <header class="panel-head"><h2>Cost</h2><span class="number">${money(data.total_usd)}</span>
+        <span class="muted">${duration(data.ran_s)}, ${mebibytes(data.memory_mib)} of the function</span></header>
+      <table class="table plain"><tbody>
+        ${parts.map(([name, usd]) => html`<tr key=${name}><th scope="row">${name}</th><td class="end number">${money(usd)}</td></tr>`)}
+        ${data.sharers.filter((one) => one.sharers > 1).map((one) => html`
+          <tr key=${one.sharers}><th scope="row">In total, with ${one.sharers} jobs on the device</th><td class="end number">${money(one.total_usd)}</td></tr>`)}
+      </tbody></table>
+    </section>
+  `;
+}
