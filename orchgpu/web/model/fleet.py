@@ -60,7 +60,6 @@ class DeviceEntry(Value):
     memory_used_mib: int  #: lent
     compute_pct: int | float  #: of which leases may use parts
     compute_used_pct: int | float  #: lent
-    memory_measured_mib: int | None  #: in use, as its driver reports it
     utilisation_pct: int | None
     temperature_c: int | None
     power_w: int | None
@@ -286,7 +285,6 @@ class Fleet:
             memory_used_mib=_memory_mib(lent.values(), device.memory_mib),
             compute_pct=100,
             compute_used_pct=_compute_pct(lent.values()),
-            memory_measured_mib=None if usage is None else usage.memory_used_mib,
             utilisation_pct=None if usage is None else usage.utilisation_pct,
             temperature_c=None if usage is None else usage.temperature_c,
             power_w=None if usage is None else usage.power_w,

@@ -29,7 +29,6 @@ class SettingItem(Value):
     overridden: bool  #: an operator changed it
     meaning: str = ""
     choices: tuple[str, ...] = ()  #: () = free text
-    settable: bool = True
 
 
 def settings_json(found: ParametersAnswer, *, may_change: bool) -> dict[str, object]:

@@ -145,6 +145,13 @@ SNAPSHOT = Snapshot(
 )
 
 
+ROWS = {
+    ViewName.FLEET: fleet_rows(SNAPSHOT, BLOCKS),
+    ViewName.QUEUE: queue_rows(SNAPSHOT, 100.0),
+    ViewName.JOBS: job_rows(SNAPSHOT, 100.0),
+}
+
+
 def column(rows: list[TableRow], view: ViewName, name: str) -> list[str]:
     at = [one.name for one in COLUMNS[view]].index(name)
     return [row.cells[at] for row in rows]
@@ -206,11 +213,8 @@ def test_jobs_have_their_states_and_reasons() -> None:
 
 @pytest.mark.parametrize("view", COLUMNS)
 def test_every_row_has_a_text_and_an_order_for_each_column(view: ViewName) -> None:
-    rows = [*fleet_rows(SNAPSHOT, BLOCKS)] if view is ViewName.FLEET else []
-    rows += queue_rows(SNAPSHOT, 100.0) if view is ViewName.QUEUE else []
-    rows += job_rows(SNAPSHOT, 100.0) if view is ViewName.JOBS else []
+    rows, columns = ROWS[view], COLUMNS[view]
     assert rows
-    columns = COLUMNS[view]
     assert {(len(row.cells), len(row.order)) for row in rows} == {(len(columns), len(columns))}
     for at in range(len(columns)):
         assert len(TableState(column=at).shown(rows)) == len(rows)
@@ -219,12 +223,7 @@ def test_every_row_has_a_text_and_an_order_for_each_column(view: ViewName) -> No
 
 @pytest.mark.parametrize("view", COLUMNS)
 def test_a_table_has_its_most_important_columns_at_80(view: ViewName) -> None:
-    rows = {
-        ViewName.FLEET: fleet_rows(SNAPSHOT, BLOCKS),
-        ViewName.QUEUE: queue_rows(SNAPSHOT, 100.0),
-        ViewName.JOBS: job_rows(SNAPSHOT, 100.0),
-    }[view]
-    table = fitted(COLUMNS[view], [row.cells for row in rows], 80)
+    table = fitted(COLUMNS[view], [row.cells for row in ROWS[view]], 80)
     shown = {one.name for one in table.columns}
     assert sum(table.widths) + 2 * (len(table.widths) - 1) <= 80
     assert {

@@ -151,7 +151,7 @@ export function Setting({ item, writes, onDone }) {
     <li class="setting">
       <div><label for=${id} class="mono">${item.name}</label>${item.overridden && html` <span class="tag accent">changed</span>`}
         ${item.meaning && html`<p class="muted">${plain(item.meaning)}${lengthOf(item)}</p>`}</div>
-      ${writes && item.settable
+      ${writes
         ? html`
           <form onSubmit=${save}>
             ${item.overridden && edited === null && html`<button type="button" class="small quiet" onClick=${reset}>Default</button>`}
