@@ -2,7 +2,7 @@
 import { post } from "../core/api.js";
 import { html, useEffect, useRef } from "../core/html.js";
 import { attempt } from "../core/notices.js";
-import { Icon } from "./icons.js";
+import { Icon } from "./state.js";
 
 export function Dialog({ title, open, onClose, children }) {
   const ref = useRef(null);

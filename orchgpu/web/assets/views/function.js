@@ -6,7 +6,7 @@ import { attempt, notify } from "../core/notices.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
 import { Confirm } from "../parts/dialog.js";
-import { Icon } from "../parts/icons.js";
+import { Icon } from "../parts/state.js";
 import { Empty, Page, Waiting } from "../parts/page.js";
 
 export function FunctionView({ id: name }) {
