@@ -13,12 +13,26 @@ from collections.abc import Mapping, Sequence
 from contract.states import JobState
 from corekit.cli.gantt import Row
 from corekit.cli.screen import Coloured, continued, counted, echo, folded, packed
+from corekit.cli.table import Column
 from corekit.cli.text import cells, padded, printable
 from corekit.units import format_bytes
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.intervals import LANES, NAMES, Interval
 from orchgpu.jobs.measures import LATENCIES, MOMENTS, latencies, moments_of
 from orchgpu.jobs.transfers import OutputFolder
+
+
+def job_columns(when: Column) -> tuple[Column, ...]:
+    """The columns of a list of jobs; `when`: the one with a time."""
+    return (
+        Column(name="JOB", ids=True, shrink_order=2),
+        Column(name="FUNCTION", shrink_order=3, width_min=10, drop_order=3),
+        Column(name="STATE"),
+        Column(name="REASON", shrink_order=4, width_min=8, drop_order=4),
+        Column(name="ATTEMPT", drop_order=1),
+        when,
+        Column(name="INPUT", shrink_order=1, width_min=14, keep="end", drop_order=2),
+    )
 
 
 def gantt_rows(found: Sequence[Interval], now_s: float) -> list[Row]:

@@ -17,6 +17,7 @@ from gpu_scheduler.protocol.answers import DeviceView, HostView, QueuedView
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.operation.gpus import lent_shares, row_with_bars
+from orchgpu.cli.jobs.report import job_columns
 from orchgpu.cli.top.snapshot import Snapshot
 from orchgpu.jobs.summary import shown_reason, summary_of
 
@@ -48,15 +49,7 @@ QUEUE = (
     Column(name="EXPECTED", drop_order=4),
     Column(name="WANTS", shrink_order=1, width_min=12, drop_order=5),
 )
-JOBS = (
-    Column(name="JOB", ids=True, shrink_order=2),
-    Column(name="FUNCTION", shrink_order=3, width_min=10, drop_order=3),
-    Column(name="STATE"),
-    Column(name="REASON", shrink_order=4, width_min=8, drop_order=4),
-    Column(name="ATTEMPT", drop_order=1),
-    Column(name="CHANGED"),
-    Column(name="INPUT", shrink_order=1, width_min=14, keep="end", drop_order=2),
-)
+JOBS = job_columns(Column(name="CHANGED"))
 
 
 class TableRow(Value):

@@ -35,6 +35,7 @@ from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.lookup import ended_jobs
+from orchgpu.cli.jobs.report import job_columns
 from orchgpu.cli.jobs.watching import ReadJobs, display, watch_jobs
 from orchgpu.cli.scheduler import scheduler_http_option, scheduler_option
 from orchgpu.jobs.cloud import JobCloud
@@ -59,15 +60,7 @@ WATCHED_EXPLAINED_MAX = 10
 #: A job as JSON: its record, and the reason why it waits.
 Entry: TypeAlias = dict[str, object]
 
-JOBS = (
-    Column(name="JOB", ids=True, shrink_order=2),
-    Column(name="FUNCTION", shrink_order=3, width_min=10, drop_order=3),
-    Column(name="STATE"),
-    Column(name="REASON", shrink_order=4, width_min=8, drop_order=4),
-    Column(name="ATTEMPT", drop_order=1),
-    Column(name="SINCE", drop_order=5),
-    Column(name="INPUT", shrink_order=1, width_min=14, keep="end", drop_order=2),
-)
+JOBS = job_columns(Column(name="SINCE", drop_order=5))
 
 
 @click.command("jobs")
