@@ -278,6 +278,7 @@ def test_a_failure_becomes_a_line_and_a_status(
     def fails(**_: Any) -> None:
         raise raised
 
+    assert status_of("down", "--help") == 0  # commands are loaded when they are used
     monkeypatch.setattr(cli.commands["down"], "callback", fails)
     assert status_of("down") == status
     assert capsys.readouterr().err.endswith(said)
