@@ -40,8 +40,7 @@ from orchgpu.ports import (
     Registry,
     Scheduler,
 )
-from orchgpu.replica.actions.performer import Performer, Render
-from orchgpu.replica.actions.timers import Timers
+from orchgpu.replica.actions.performer import Performer, Render, Timers
 from orchgpu.replica.emf import EmbeddedMetrics
 from orchgpu.replica.metrics import OrchestratorMetrics
 from orchgpu.replica.observer import Observer, Performed, Progress, Windows

@@ -19,7 +19,7 @@ from fdl.parse import parse
 from fdl.plan.groups import deployed
 from fdl.plan.resources import DeployTarget
 from orchgpu.permissions.model import Scope, document
-from orchgpu.permissions.registry import role_kind
+from orchgpu.permissions.roles import role_kind
 from tests.e2e.live import ROOT, Live, live_system
 from tests.iam_policies import Policy, Request, allowed
 from tests.iam_requests import Account

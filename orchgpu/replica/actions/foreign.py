@@ -17,11 +17,9 @@ from datetime import datetime, timedelta
 from contract.keys import before_key
 from contract.result import Result
 from contract.states import JobState, Reason
-from corekit.errors import AppError, ErrorCode
 from orchgpu.core import actions as do
-from orchgpu.core.target import Target
-from orchgpu.ports import ObjectStore, StoredObject
-from orchgpu.replica.actions.results import put_once
+from orchgpu.ports import ObjectStore, StoredObject, if_present
+from orchgpu.replica.actions.objects import put_once
 
 BEFORE_BYTES_MAX = 64 * 1024
 #: Times of S3 are whole seconds, of several servers.
@@ -32,7 +30,7 @@ ABSENT = ""  #: the etag of an object that does not exist
 async def note_before(store: ObjectStore, action: do.StageEnvelope) -> None:
     """Keep the state of the target before the function may start. Idempotent."""
     assert action.target is not None, "only a foreign function's job has a target"
-    found = await _head(store, action.target)
+    found = await if_present(store.head(action.target.bucket, action.target.key))
     before = {"etag": ABSENT, "last_modified": ""}
     if found is not None:
         before = {"etag": found.etag, "last_modified": found.last_modified}
@@ -45,13 +43,10 @@ async def committed(store: ObjectStore, action: do.ReadResult, wall_s: float) ->
     """The result of a job whose target has changed; None before that."""
     assert action.target is not None, "only a foreign function's job has a target"
     key = before_key(action.job, action.attempt)
-    try:
-        noted = await store.get(action.bucket, key, bytes_max=BEFORE_BYTES_MAX)
-    except AppError as error:
-        if error.code is ErrorCode.NOT_FOUND:  # not staged yet
-            return None
-        raise
-    found = await _head(store, action.target)
+    noted = await if_present(store.get(action.bucket, key, bytes_max=BEFORE_BYTES_MAX))
+    if noted is None:  # not staged yet
+        return None
+    found = await if_present(store.head(action.target.bucket, action.target.key))
     if found is None or not _is_changed(noted, found):
         return None
     file = {"bucket": action.target.bucket, "key": action.target.key, "size": found.size}
@@ -78,12 +73,3 @@ def _is_changed(noted: StoredObject, found: StoredObject) -> bool:
         return False
     written, staged = (datetime.fromisoformat(one.last_modified) for one in (found, noted))
     return written >= staged - TIMES_DIFFER
-
-
-async def _head(store: ObjectStore, target: Target) -> StoredObject | None:
-    try:
-        return await store.head(target.bucket, target.key)
-    except AppError as error:
-        if error.code is ErrorCode.NOT_FOUND:
-            return None
-        raise

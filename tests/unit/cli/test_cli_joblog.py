@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.commands import AwsServices
 from orchgpu.cloud_services import Address, LogEvent
 from orchgpu.jobs import functionlog
@@ -122,6 +124,8 @@ def test_a_stream_is_read_no_further_than_the_end_of_the_request() -> None:
 class ManyPages:
     """Of CloudWatch's client, what reads a log: pages of one line each, the oldest first."""
 
+    meta = SimpleNamespace(method_to_api_mapping={})
+
     def __init__(self, count: int) -> None:
         self.count = count
         self.asked_from_ms: list[int] = []
@@ -137,7 +141,7 @@ class ManyPages:
 def test_the_newest_lines_of_a_long_log_are_kept_and_old_ones_read_once() -> None:
     pages = ManyPages(100)
     services = AwsServices(Address(), 1, None)
-    services._clients["logs"] = pages
+    services._client._made["logs"] = AwsClient(pages)
     services._groups["f"] = "/aws/lambda/f"
     log = FunctionLog(services, "f")
     lines = log.since(10.0)

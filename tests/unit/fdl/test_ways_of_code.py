@@ -12,7 +12,7 @@ from fdl.plan.resources import DeployTarget, FunctionResource, Package
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")
 SHA = "0" * 64
-STATE = "orchgpu-state-123456789012-eu-west-1"
+STATE = "orchgpu-state-123456789012-eu-west-1-an"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/blast:1"
 TEXT = "functions: {aws: [{lambda: {name: f, input: [{path: inn}], %s}}]}"
 

@@ -76,9 +76,10 @@ def _example(name: str, *, with_comments: bool = False) -> dict[str, str]:
 def _options(name: str, words: list[str]) -> tuple[click.Command, list[str]]:
     """The command that really runs (a group's subcommand), and what it is given."""
     command = COMMANDS[name]
-    if isinstance(command, click.Group) and words[0] in command.commands:
-        command = command.commands[words[0]]
-        words = words[1:]
+    if isinstance(command, click.Group):
+        inner = command.get_command(click.Context(command), words[0])
+        if inner is not None:
+            return inner, words[1:]
     return command, words
 
 

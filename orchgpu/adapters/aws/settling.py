@@ -17,7 +17,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from corekit.values import Value
-from orchgpu.adapters.aws.api import Client, Shape
+from orchgpu.adapters.aws.api import AwsClient, Client, Shape
 
 SETTLE_S_MAX = 120.0  #: for most answers; AWS's own limits are 60 s
 PENDING_S_MAX = 300.0  #: a function in a VPC is Pending for minutes
@@ -138,13 +138,13 @@ class Settling:
         self._sleep = sleep
         self._monotonic = monotonic
 
-    def client(self, client: Client) -> Client:
+    def client(self, client: Client) -> AwsClient:
         """The same client; its calls are repeated after the answers of `TRANSIENTS`.
 
-        A call raises any other ClientError at once, and the last of these after its limit.
+        A call fails with any other answer at once, and with the last of these after its limit.
         Paginators are left to botocore's own repetitions: they only read.
         """
-        return _SettledClient(client, self._sleep, self._monotonic)
+        return AwsClient(_SettledClient(client, self._sleep, self._monotonic))
 
 
 class _SettledClient:
