@@ -12,8 +12,8 @@ from aiobotocore.session import AioSession
 
 from contract.aws.clients import Client, expect_owner, patience, service_descriptions
 from fdl.plan.resources import DeployTarget
+from orchgpu.adapters.aws.api import translated
 from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of, resolve
-from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.ports import CloudPorts

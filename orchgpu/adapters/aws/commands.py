@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError
 from contract.aws.clients import expect_owner, patience
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
-from orchgpu.adapters.aws.api import found
+from orchgpu.adapters.aws.api import found, translated
 from orchgpu.adapters.aws.api import write_once as put_once
 from orchgpu.adapters.aws.endpoints import (
     Clients,
@@ -29,7 +29,6 @@ from orchgpu.adapters.aws.endpoints import (
     require_cloud,
     resolve,
 )
-from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.queue import read_message, trace_attributes
 from orchgpu.adapters.aws.secret_stores import AwsSecretStores
 from orchgpu.adapters.aws.settling import Settling

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from botocore import xform_name
 
 from corekit.errors import AppError, invalid
-from orchgpu.adapters.aws.api import Client
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, translated
 from orchgpu.inspection.model import Answer, Call, Read
 
 #: Beginnings of the names of operations that change nothing.

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.adapters.aws.api import Client, Shape
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, Shape, translated
 from orchgpu.ports import TRACEPARENT, Message, Tolerating
 
 BATCH_MAX = 10  #: entries of one SQS batch call (SQS quota)

@@ -15,7 +15,7 @@ from gpu_scheduler.protocol import ops
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import NOT_STARTED
-from orchgpu.core.window import Window
+from orchgpu.replica.observer import Window
 from tests.scheduler_events import event_of
 from tests.unit.orchgpu.jobs import JOB, NOW
 from tests.unit.orchgpu.jobs import Bench as MachineBench

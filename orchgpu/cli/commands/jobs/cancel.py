@@ -12,7 +12,7 @@ from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.completing import live_job
 from orchgpu.cli.jobs.ids import PREFIX_MIN, is_prefix, resolve_ids
 from orchgpu.cli.jobs.lookup import rights_on
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cancelling import commit_cancelled, delete_message, finish_cancelled
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.id_form import JOB_ID

@@ -13,7 +13,7 @@ from corekit.errors import invalid
 from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.ids import whole_id
 from orchgpu.cli.jobs.lookup import known_job
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.measured import measured_run
 from orchgpu.report.cost import Comparison, Prices

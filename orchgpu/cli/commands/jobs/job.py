@@ -28,7 +28,7 @@ from orchgpu.cli.jobs.gantt import gantt_rows
 from orchgpu.cli.jobs.ids import whole_id
 from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job
 from orchgpu.cli.jobs.provenance import echo_provenance, write_ro_crate
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments
 from orchgpu.jobs.records import record_json
 from orchgpu.jobs.waiting import in_lines, pause_sentence, reason_of_wait, wait_sentence

@@ -37,7 +37,7 @@ from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.ended import ended_jobs
 from orchgpu.cli.live.feed import Feed
 from orchgpu.cli.live.job_changes import ReadJobs, display, watch_jobs
-from orchgpu.cli.scheduler import scheduler_http_option, scheduler_option
+from orchgpu.cli.options import scheduler_http_option, scheduler_option
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.records import (
     SCANNED_MAX,

@@ -21,7 +21,7 @@ from corekit.values import Value
 from orchgpu.cli.completing import job_function_or_program
 from orchgpu.cli.jobs.ids import is_prefix, whole_id
 from orchgpu.cli.jobs.sources import LogSources, sources_of_function, sources_of_job
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.id_form import JOB_ID
 from orchgpu.jobs.joblog import Line, Stream, read_line

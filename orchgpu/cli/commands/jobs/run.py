@@ -16,7 +16,7 @@ from corekit.units import parse_duration_s
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import Progress, at_once_option
 from orchgpu.cli.jobs.report import NOT_SUCCEEDED_STATUS, echo_outcomes, job_json
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
 from orchgpu.jobs.output_folder import FIELDS, OWN_FOLDERS, OutputFolder

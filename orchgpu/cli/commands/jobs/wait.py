@@ -21,7 +21,7 @@ from orchgpu.cli.jobs.report import (
     echo_progress,
     job_json,
 )
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import follow

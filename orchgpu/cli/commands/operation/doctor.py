@@ -37,7 +37,7 @@ from orchgpu.cli.definition.target import open_target
 from orchgpu.cli.inspecting import Options, inspect
 from orchgpu.cli.jobs.report import echo_nothing, relative_times
 from orchgpu.cli.local.launching import START_AGAIN, has_weather
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.cli.secrets import secret_problems
 from orchgpu.cloud_services import Address
 from orchgpu.inspection.model import Verdict

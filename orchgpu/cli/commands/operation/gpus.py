@@ -19,7 +19,7 @@ from corekit.units import format_percent
 from gpu_scheduler.data_names import host_text
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import DeviceView, HostView
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.scheduler import ask, scheduler_address
 
 DEVICES = (
