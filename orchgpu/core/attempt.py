@@ -20,7 +20,6 @@ _NOT_COUNTED = UNCOUNTED | {Reason.PREEMPTED, Reason.NOT_ON_HOST, Reason.BUSY}
 
 
 def remember(job: Job, record: Record) -> None:
-    """Copy the record's state into the job."""
     job.revision = record.revision
     job.attempt, job.with_device = record.attempt, record.with_device
     job.strikes = record.strikes

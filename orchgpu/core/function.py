@@ -66,7 +66,6 @@ class Function(Value):
 
     @property
     def with_device(self) -> bool:
-        """False: its jobs need no device."""
         return self.request.count > 0
 
     def in_hand_max(self, without_device: int) -> int | None:
@@ -92,7 +91,6 @@ class Function(Value):
         )
 
     def takes_from(self, bucket: str, key: str) -> bool:
-        """Whether an object lies where the function's inputs are."""
         folder = f"{self.input_prefix}/" if self.input_prefix else ""
         return bucket == self.input_bucket and key.startswith(folder)
 

@@ -145,7 +145,6 @@ class Job:
 
     @property
     def request(self) -> Request:
-        """The request of the next attempt."""
         asked = with_lacked(self.function.request, self.lacked)
         return cpu_fallback(asked) if self.fell_back else asked
 

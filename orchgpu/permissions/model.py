@@ -31,7 +31,6 @@ class Statement(Value):
         return {key: value if isinstance(value, str) else value[0] for key, value in named.items()}
 
     def document(self) -> dict[str, object]:
-        """The statement as JSON."""
         condition = {"Condition": dict(self.condition)} if self.condition else {}
         return {
             "Sid": self.sid,
@@ -86,7 +85,6 @@ class Scope(Value):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Buckets of functions' zips."""
         return self._arns((self.place.state_bucket, *self._packages), "bucket", always=True)
 
     @property
@@ -96,7 +94,6 @@ class Scope(Value):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Buckets to which users upload."""
         named = (s.path.bucket for f in self.functions for s in f.user_input)
         return self._arns(named, "bucket")
 
@@ -163,7 +160,6 @@ class Scope(Value):
         return tuple(dict.fromkeys(named))
 
     def by(self, service: str) -> dict[str, Any]:
-        """The condition that a key is used through a service."""
         return {"StringEquals": {"kms:ViaService": f"{service}.{self.place.region}.amazonaws.com"}}
 
     @property
@@ -223,7 +219,6 @@ class RoleKind(Value):
 
 
 def document(statements: Iterable[Statement]) -> dict[str, object]:
-    """A policy."""
     return {"Version": LANGUAGE, "Statement": [one.document() for one in statements]}
 
 

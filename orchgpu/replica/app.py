@@ -37,7 +37,6 @@ def run(settings: OrchestratorSettings) -> None:
 
 
 async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
-    """The whole life of one replica."""
     stop = stop_signal()
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
@@ -80,7 +79,6 @@ def build(
     nursery: Nursery,
     tracer: Tracer,
 ) -> Replica:
-    """One replica over real adapters."""
     clock = SystemClock()
     ids = IdSource(scheduler.session)
     machine = OrchestratorMachine(budget=budget, session=scheduler.session, ids=ids)

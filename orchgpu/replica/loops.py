@@ -147,7 +147,6 @@ class Replica:
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Load the deployed functions and start every loop."""
         await self._load_functions()
         self._nursery.start_eternal(self._driver.run(), "driver")
         self._nursery.start_loop(self._pushes, "pushes")
@@ -169,7 +168,6 @@ class Replica:
             self._start_every(self._budget.emf_every_s, log, "emf")
 
     async def _measure(self) -> None:
-        """Read the length of every queue."""
         for name, function in list(self._functions.items()):
             for queue, url in (
                 ("jobs", function.queue_url),
@@ -243,7 +241,6 @@ class Replica:
                 ]
 
     async def _window_of(self, function: Function) -> int:
-        """The full size of the receive window."""
         if not function.with_device:
             return self._in_hand_max(function) or WINDOW_MAX
         devices = await self._scheduler.device_count(function.request)
@@ -276,7 +273,6 @@ class Replica:
             await asyncio.sleep(AFTER_EVENTS_S)
 
     def _room(self, function: Function) -> int:
-        """The number of jobs that may be received now."""
         room = self._windows.of[function.name].size - self._machine.waiting_count(function.name)
         in_hand_max = self._in_hand_max(function)
         if in_hand_max is None:

@@ -51,7 +51,6 @@ class OrchestratorMetrics(Observer):
         self.backlog = {key: size for key, size in self.backlog.items() if key[0] in functions}
 
     def performed(self, done: Performed) -> None:
-        """Count the effect of an action."""
         job, action, event, _ = done
         if isinstance(event, on.CallFailed):
             return
@@ -73,7 +72,6 @@ class OrchestratorMetrics(Observer):
                 self._failed(function, action.reason, action.detail)
 
     def own_time_of(self, function: str, own_s: float) -> None:
-        """Add the own time of a job that finished here."""
         series = self.own_time.get((function,))
         if series is None:
             series = self.own_time[(function,)] = Observations(_OWN_TIME_BOUNDS)
@@ -110,11 +108,9 @@ class OrchestratorMetrics(Observer):
         yield "orchgpu_scheduler_connected", [((), int(self.connected))]
 
     def histograms(self) -> Iterator[Histogram]:
-        """The distributions, with their series."""
         yield _OWN_TIME, sorted(self.own_time.items(), key=lambda one: one[0])
 
     def lines(self) -> Iterator[str]:
-        """All metrics in Prometheus' format."""
         for name, samples in self.families():
             yield from family(name, samples)
         for name, series in self.histograms():

@@ -58,7 +58,6 @@ class Window:
 
     @property
     def size(self) -> int:
-        """Jobs that may be in hand without a device."""
         return self._open
 
     def resize(self, full: int) -> None:
@@ -71,7 +70,6 @@ class Window:
         self._was_refused = False
 
     def refused(self) -> None:
-        """The scheduler refused an attempt at a limit."""
         self._open = max(1, self._open // 2)
         self._was_refused = True
 

@@ -92,7 +92,6 @@ class Reconciler:
         self._passes: dict[str, tuple[Function, Passes]] = {}
 
     def load(self, functions: Mapping[str, Function]) -> None:
-        """Take over the functions that are deployed now."""
         at_s, wall_s = self._clock.monotonic_s(), self._clock.wall_s()
         now: dict[str, tuple[Function, Passes]] = {}
         for name, function in functions.items():

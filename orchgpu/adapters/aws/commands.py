@@ -246,13 +246,11 @@ def log_pages(
 
 
 def connect(address: Address, *, connections: int, within_s: float | None) -> AwsServices:
-    """See `Provider`."""
     return AwsServices(address, connections, within_s)
 
 
 @contextmanager
 def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
-    """See `Provider`."""
     from orchgpu.adapters.aws.deploy.cloud import AwsCloud
     from orchgpu.adapters.aws.inspection import reader
 
@@ -286,7 +284,6 @@ def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
 
 
 def settings(address: Address) -> Iterator[Setting]:
-    """See `Provider`."""
     for service in SERVICES:
         yield _endpoint(service, address)
     for name, look in (("region", _region), ("credentials", _credentials)):

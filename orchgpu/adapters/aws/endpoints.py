@@ -168,7 +168,6 @@ class Clients:
         self._made: dict[str, AwsClient] = {}
 
     def __call__(self, service: str) -> AwsClient:
-        """The client of a service."""
         if service not in self._made:
             settings = self.settings(service)
             made = boto3_client(service, settings, session=self._session, **self._config)
@@ -186,7 +185,6 @@ class Clients:
 
 
 def place_of(clients: Clients) -> DeployTarget:
-    """Ask the cloud."""
     s3, local = clients("s3"), clients.settings("s3").local
     return DeployTarget(
         account=_account(clients("sts"), local=local),

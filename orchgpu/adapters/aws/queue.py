@@ -94,7 +94,6 @@ def trace_attributes(traceparent: str) -> Shape:
 
 
 def read_message(found: Shape) -> Message:
-    """A received message."""
     sent_ms = found.get("Attributes", {}).get("SentTimestamp", "")
     return Message(
         id=found["MessageId"],

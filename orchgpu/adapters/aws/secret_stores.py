@@ -24,12 +24,10 @@ class AwsSecretStores:
         self._client = client
 
     def exists(self, reference: SecretReference) -> bool:
-        """See `SecretStores`."""
         entry = self._described(reference)
         return entry is not None and _DELETED not in entry
 
     def put(self, reference: SecretReference, value: str) -> bool:
-        """See `SecretStores`."""
         if reference.key or reference.entry != reference.name:
             raise invalid(f"{reference}: a whole value is stored; name its entry alone")
         entry = self._described(reference)
@@ -67,7 +65,6 @@ class AwsSecretStores:
         return described
 
     def remove(self, reference: SecretReference) -> None:
-        """See `SecretStores`."""
         name = reference.entry
         if not self.exists(reference):
             raise AppError(ErrorCode.NOT_FOUND, f"{reference} does not exist here")

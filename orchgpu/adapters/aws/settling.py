@@ -161,7 +161,6 @@ class _SettledClient:
 
     @property
     def at_once(self) -> Client:
-        """The client that repeats nothing."""
         return self._client
 
     def __getattr__(self, name: str) -> Any:

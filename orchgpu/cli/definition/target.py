@@ -49,7 +49,6 @@ def cloud_options(command: Callable[..., int | None]) -> Callable[..., int | Non
 
 
 def outside_option(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """The option of commands that pack files."""
     return click.option(
         "--allow-outside", is_flag=True, help="Pack files from outside of FILE's folder too."
     )(command)
@@ -122,7 +121,6 @@ def execute_shown(
 
 
 def plan_json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, object]:
-    """A plan as data."""
     drift = [
         {
             "function": found.name,
@@ -146,7 +144,6 @@ def plan_json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, obj
 
 
 def note_json(note: Diagnostic) -> dict[str, object]:
-    """A finding as data."""
     return {
         "severity": note.severity.value,
         "path": note.path,
@@ -181,6 +178,5 @@ def echo_packed(prepared: Prepared) -> None:
 
 
 def echo_notices(prepared: Prepared) -> None:
-    """Remarks on the plan itself."""
     for notice in prepared.plan.notices:
         echo(f"note: {notice}")

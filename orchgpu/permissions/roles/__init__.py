@@ -15,7 +15,6 @@ GROUP = "orchgpu.roles"
 
 
 def role_names() -> list[str]:
-    """The names of roles, sorted."""
     return sorted(_found())
 
 

@@ -66,7 +66,6 @@ async def committed(store: ObjectStore, action: do.ReadResult, wall_s: float) ->
 
 
 def _is_changed(noted: StoredObject, found: StoredObject) -> bool:
-    """Whether the function wrote the target."""
     before = json.loads(noted.body or b"{}")
     same_time = before.get("last_modified") == found.last_modified
     if found.etag == before.get("etag") and same_time:

@@ -74,7 +74,6 @@ class FunctionFailures:
 
 
 async def record_of(scheduler: Scheduler, job: str) -> Record | None:
-    """The record of one job."""
     return (await scheduler.ask(ops.RecordOf(holder=JobId(job)))).record
 
 

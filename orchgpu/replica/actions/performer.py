@@ -58,7 +58,6 @@ class Timers:
         timers[name] = asyncio.get_running_loop().call_later(in_s, self._fire, job, name, due)
 
     def forget(self, job: str) -> None:
-        """Cancel every timer of a job."""
         for handle in self._jobs.pop(job, {}).values():
             handle.cancel()
 

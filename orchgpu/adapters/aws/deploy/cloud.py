@@ -75,7 +75,6 @@ class AwsCloud:
         return place
 
     def facts(self, functions: Sequence[Function]) -> Facts:
-        """See `ports.Cloud`."""
         self._foreign.update(
             {name: owner for one in functions for name, owner in owners_of(one).items()}
         )
@@ -84,14 +83,12 @@ class AwsCloud:
     def observe(
         self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False
     ) -> Observed:
-        """See `ports.Cloud`."""
         reading = _Reading(self._parts, self.place, self._foreign, count=count)
         return reading.observe(names, wanted)
 
     def apply(
         self, step: Step, packages: Mapping[str, bytes], notice: Callable[[str], None]
     ) -> None:
-        """See `ports.Cloud`."""
         if frees_interfaces(step):
             role = step.before or step.resource
             assert isinstance(role, kinds.Role)
@@ -102,27 +99,21 @@ class AwsCloud:
             self._put(step, packages)
 
     def warm(self, name: str) -> None:
-        """See `ports.Cloud`."""
         self._parts.functions.warm(name)
 
     def revisions(self, name: str) -> tuple[Revision, ...]:
-        """See `ports.Cloud`."""
         return self._parts.revisions.of(name)
 
     def kept_package(self, revision: Revision) -> bytes:
-        """See `ports.Cloud`."""
         return self._parts.revisions.package(revision)
 
     def keep(self, revision: Revision, data: bytes | None) -> Revision:
-        """See `ports.Cloud`."""
         return self._parts.revisions.write(revision, data)
 
     def forget_revisions(self, name: str) -> None:
-        """See `ports.Cloud`."""
         self._parts.revisions.forget(name)
 
     def close(self) -> None:
-        """Close the connections."""
         self.client.close()
 
     @cached_property

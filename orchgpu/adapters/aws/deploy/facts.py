@@ -42,7 +42,6 @@ class FactsReader:
         self._place = place
 
     def facts(self, functions: Sequence[Function]) -> Facts:
-        """See `ports.Cloud`."""
         if self._place.local:
             return Facts()
         made = [one for one in functions if one.iam.create]

@@ -25,12 +25,10 @@ class Queues:
         self._sqs = sqs
 
     def url(self, name: str) -> str | None:
-        """The url of a queue, or None."""
         answer = found(self._sqs.get_queue_url, QueueName=name)
         return None if answer is None else str(answer["QueueUrl"])
 
     def observe(self, name: str) -> tuple[QueueResource, str] | None:
-        """The queue and its url."""
         url = self.url(name)
         if url is None:
             return None

@@ -58,7 +58,6 @@ class Revisions:
         )
 
     def forget(self, name: str) -> None:
-        """Delete all revisions of a function."""
         for key in self._keys(name):
             self._delete(key)
 
@@ -144,7 +143,6 @@ class Locks:
         return True
 
     def _expired_etag(self, key: str) -> str | None:
-        """The etag of an expired lock."""
         read = found(self._s3.body, Bucket=self._bucket, Key=key)
         if read is None:
             return None

@@ -107,7 +107,6 @@ def command(
 
 
 def job_json(known: Known, found: list[Moment]) -> dict[str, object]:
-    """The job as data."""
     scheduled = known.scheduled
     why = scheduled.waits if scheduled else None
     return {
@@ -157,7 +156,6 @@ def echo_gantt(known: Known) -> None:
 
 
 def echo_end(known: Known) -> None:
-    """Print outputs and notes, and the reason and log of a failure."""
     result = known.standing
     if result is None:
         return

@@ -234,7 +234,6 @@ def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
 
 
 def _watch(feed: Feed, limit: int, condition: Callable[[], JobFilter], *, as_json: bool) -> None:
-    """Show the jobs and their changes until Ctrl-C."""
     empty = "no such jobs in the last hour"
     with ExitStack() as stack:
         to = display(lambda jobs: _table(jobs, empty), stack, as_json=as_json)
@@ -261,7 +260,6 @@ class Notes:
     limits: dict[str, int] = field(default_factory=dict)  #: jobs in hand at once, by function
 
     def of(self, entry: Entry) -> str | None:
-        """The note of a job."""
         return self.images.get(str(entry["function"]))
 
 

@@ -183,7 +183,6 @@ class LinePrinter(Value):
                 self._print(f"{at}  {line.where:<12}  {job if self.jobs else ''}", part)
 
     def program(self, name: str, line: str, width: int) -> None:
-        """Print a line of a program's log."""
         if self.as_json:
             echo_json({"program": name, "text": line}, indent=None)
         else:

@@ -126,7 +126,6 @@ def _follow(
 
 
 def _conflict(overwritten: list[str]) -> AppError | None:
-    """The error of outputs that another job overwrote."""
     if not overwritten:
         return None
     named = ", ".join(printable(place) for place in overwritten[:OVERWRITTEN_NAMED_MAX])

@@ -121,7 +121,6 @@ class _Demo:
         self._late_s = WEATHER_S if has_weather(system) else 0.0
 
     def run(self) -> Outcome:
-        """Deploy, upload, follow, count what is left."""
         _adopt_environment(environment_of(self._system))
         self._show_devices()
         examples = [example(name) for name in DEMO_EXAMPLES]
@@ -204,7 +203,6 @@ class _Demo:
 
 
 def _for_people(job: Followed) -> list[JobOutput]:
-    """The outputs, without those for programs."""
     return [one for one in job.outputs if not one.key.endswith(".json")]
 
 

@@ -77,14 +77,12 @@ def _echo_stored(
 
 
 def _queued(cloud: JobCloud, place: str) -> Function | None:
-    """The function of that name whose uploads become jobs."""
     if place.startswith(SCHEME) or cloud.direct(place) is not None:
         return None
     return cloud.function(place)
 
 
 def _local_files(given: tuple[str, ...]) -> tuple[Path, ...]:
-    """The local files. Raises INVALID for objects."""
     for one in given:
         if one.startswith(SCHEME):
             raise invalid(

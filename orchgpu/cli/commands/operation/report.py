@@ -100,7 +100,6 @@ def command(
 
 
 def report_json(report: Report) -> dict[str, object]:
-    """The figures as data."""
     figures: dict[str, object] = encode(report)
     return figures
 
