@@ -110,7 +110,7 @@ class AwsClient:
         return f"{self.inner.meta.service_model.service_name}:{operation} {resource}".rstrip()
 
 
-def found(call: Callable[..., Any], **parameters: Any) -> Any:
+def answer_or_none(call: Callable[..., Any], **parameters: Any) -> Any:
     """The answer of one call; None for NOT_FOUND."""
     with Tolerating(ErrorCode.NOT_FOUND):
         return call(**parameters)

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError
 from contract.aws.clients import expect_owner, patience
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
-from orchgpu.adapters.aws.api import found, translated
+from orchgpu.adapters.aws.api import answer_or_none, translated
 from orchgpu.adapters.aws.api import write_once as put_once
 from orchgpu.adapters.aws.endpoints import (
     Clients,
@@ -227,7 +227,7 @@ def log_pages(
     given = "nextForwardToken" if call == "get_log_events" else "nextToken"
     token: dict[str, str] = {}
     while True:
-        page = found(
+        page = answer_or_none(
             getattr(client, call),
             logGroupName=group,
             startTime=max(0, int(start_s * 1000)),

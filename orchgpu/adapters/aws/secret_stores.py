@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contract.secrets.reference import Scheme, SecretReference
 from contract.secrets.stores import description_of, key_of
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 
 _SECURE = "SecureString"
 _NEW = {"Type": _SECURE}
@@ -56,7 +56,7 @@ class AwsSecretStores:
     def _described(self, reference: SecretReference) -> Shape | None:
         """The description of an entry; None: there is none."""
         call = description_of(reference)
-        answer = found(getattr(self._client(call.service), call.method), **call.arguments)
+        answer = answer_or_none(getattr(self._client(call.service), call.method), **call.arguments)
         if answer is None or key_of(reference, answer) is None:
             return None
         described: Shape = answer

@@ -83,14 +83,6 @@ def test_an_adopter_asks_for_what_hosts_lacked(bench: Bench) -> None:
     assert bench.one(do.OpenAttempt).request.data == ("nr",)
 
 
-def test_an_adopter_does_not_count_an_attempt_on_a_host_that_lacked_data(bench: Bench) -> None:
-    block = Bench().read().one(do.OpenAttempt).payload
-    between = record(Step.RECEIVED, owner=None, block=block, reason="NOT_ON_HOST", lease=None)
-    bench.adopted(between)
-    bench.on(on.ResultRead, result=None)
-    assert bench.one(do.OpenAttempt).payload["first_attempt"] == 2
-
-
 @pytest.mark.parametrize(
     "lacks",
     [

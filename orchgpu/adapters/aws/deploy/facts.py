@@ -15,7 +15,7 @@ from fdl.plan.facts import Facts
 from fdl.plan.functions import is_image, owners_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import boundary_of
-from orchgpu.adapters.aws.api import Client, found
+from orchgpu.adapters.aws.api import Client, answer_or_none
 from orchgpu.adapters.aws.deploy.storage import Buckets
 
 #: REGISTRY.dkr.ecr.REGION.amazonaws.com/NAME[:TAG]; with a digest nothing is to be resolved.
@@ -59,7 +59,7 @@ class FactsReader:
     def _check_boundary(self, arn: str) -> None:
         """Raises NOT_FOUND, with the commands that make the policy."""
         name = arn.rpartition("/")[2]
-        if found(self._client("iam").get_policy, PolicyArn=arn) is None:
+        if answer_or_none(self._client("iam").get_policy, PolicyArn=arn) is None:
             make = (
                 f"orchgpu iam boundary FILE > boundary.json && aws iam create-policy --policy-name"
                 f" {name} --policy-document file://boundary.json"
@@ -85,7 +85,7 @@ class FactsReader:
     def _bucket_key(self, bucket: str) -> str:
         """Without a bucket, or its setting, there is no key."""
         try:
-            answer = found(self._client("s3").get_bucket_encryption, Bucket=bucket)
+            answer = answer_or_none(self._client("s3").get_bucket_encryption, Bucket=bucket)
         except AppError:
             self._buckets.observe(bucket)  # names the reason where the bucket is not ours
             raise
@@ -124,7 +124,7 @@ class FactsReader:
                 " Lambda takes images of its own region only",
             )
         tag = match["tag"] or "latest"
-        answer = found(
+        answer = answer_or_none(
             self._client("ecr").describe_images,
             registryId=match["registry"],
             repositoryName=match["name"],
@@ -151,7 +151,7 @@ def secret_keys(
         if elsewhere or not reference.stored:
             continue
         call = description_of(reference)
-        answer = found(getattr(client(call.service), call.method), **call.arguments)
+        answer = answer_or_none(getattr(client(call.service), call.method), **call.arguments)
         if answer is not None and (key := key_of(reference, answer)):
             keys[str(reference)] = key
     return keys

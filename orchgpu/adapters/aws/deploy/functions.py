@@ -16,7 +16,7 @@ from fdl.plan.resources import (
     Permission,
 )
 from fdl.plan.tags import DEPLOYED_TAG
-from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 from orchgpu.adapters.aws.deploy.roles import TRUST
 from orchgpu.adapters.aws.deploy.settings import configuration, emptied, resource_of
 from orchgpu.ports import Tolerating
@@ -38,7 +38,7 @@ class Functions:
         self._place = place
 
     def observe(self, name: str) -> FunctionResource | None:
-        answer = found(self._lambda.get_function, FunctionName=name)
+        answer = answer_or_none(self._lambda.get_function, FunctionName=name)
         if answer is None:
             return None
         return resource_of(answer, resolved=not self._place.local)
@@ -82,7 +82,7 @@ class Functions:
             self._retag(function, None)
 
     def delete(self, name: str) -> None:
-        found(self._lambda.delete_function, FunctionName=name)
+        answer_or_none(self._lambda.delete_function, FunctionName=name)
 
     def warm(self, name: str) -> None:
         """One synchronous call with S3's test event. Raises INVALID when the function fails."""
@@ -164,7 +164,7 @@ class InvokeConfigs:
         self._lambda = lambda_
 
     def observe(self, name: str) -> InvokeConfig | None:
-        answer = found(self._lambda.get_function_event_invoke_config, FunctionName=name)
+        answer = answer_or_none(self._lambda.get_function_event_invoke_config, FunctionName=name)
         if answer is None:
             return None
         destination = answer.get("DestinationConfig", {}).get("OnFailure", {})
@@ -184,7 +184,7 @@ class InvokeConfigs:
         )
 
     def delete(self, name: str) -> None:
-        found(self._lambda.delete_function_event_invoke_config, FunctionName=name)
+        answer_or_none(self._lambda.delete_function_event_invoke_config, FunctionName=name)
 
 
 class Permissions:
@@ -194,7 +194,7 @@ class Permissions:
         self._lambda = lambda_
 
     def observe(self, function: str, statement: str) -> Permission | None:
-        answer = found(self._lambda.get_policy, FunctionName=function)
+        answer = answer_or_none(self._lambda.get_policy, FunctionName=function)
         policy = json.loads(answer["Policy"]) if answer is not None else {}
         for item in policy.get("Statement", ()):
             if item.get("Sid") == statement:
@@ -215,7 +215,7 @@ class Permissions:
     def delete(self, permission: Permission) -> None:
         if self.observe(permission.function, permission.statement) is not None:
             names = {"FunctionName": permission.function, "StatementId": permission.statement}
-            found(self._lambda.remove_permission, **names)
+            answer_or_none(self._lambda.remove_permission, **names)
 
 
 class LogRetentions:

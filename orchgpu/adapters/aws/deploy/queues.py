@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fdl.plan.resources import QueueResource
 from fdl.plan.tags import own_tags
-from orchgpu.adapters.aws.api import Client, found
+from orchgpu.adapters.aws.api import Client, answer_or_none
 
 _COUNTS = (
     "ApproximateNumberOfMessages",
@@ -25,7 +25,7 @@ class Queues:
         self._sqs = sqs
 
     def url(self, name: str) -> str | None:
-        answer = found(self._sqs.get_queue_url, QueueName=name)
+        answer = answer_or_none(self._sqs.get_queue_url, QueueName=name)
         return None if answer is None else str(answer["QueueUrl"])
 
     def observe(self, name: str) -> tuple[QueueResource, str] | None:

@@ -12,7 +12,7 @@ from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.plan.resources import DeployTarget
-from orchgpu.adapters.aws.api import Client, all_keys, found, write_once
+from orchgpu.adapters.aws.api import Client, all_keys, answer_or_none, write_once
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision
 
 #: An older lock belongs to a deploy that died: the guarded change takes a second or two.
@@ -143,7 +143,7 @@ class Locks:
         return True
 
     def _expired_etag(self, key: str) -> str | None:
-        read = found(self._s3.body, Bucket=self._bucket, Key=key)
+        read = answer_or_none(self._s3.body, Bucket=self._bucket, Key=key)
         if read is None:
             return None
         body, answer = read

@@ -11,7 +11,7 @@ from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Role
 from fdl.plan.roles import function_of_role
 from fdl.plan.tags import own_tags
-from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 from orchgpu.ports import Tolerating
 
 #: Called with a sentence while a step waits.
@@ -44,11 +44,11 @@ class Roles:
 
     def observe(self, name: str) -> Role | None:
         iam = self._client()
-        answer = found(iam.get_role, RoleName=name)
+        answer = answer_or_none(iam.get_role, RoleName=name)
         if answer is None:
             return None
         role = answer["Role"]
-        policy = found(iam.get_role_policy, RoleName=name, PolicyName=_POLICY)
+        policy = answer_or_none(iam.get_role_policy, RoleName=name, PolicyName=_POLICY)
         return Role(
             name=name,
             policy={} if policy is None else _document(policy["PolicyDocument"]),
@@ -86,8 +86,8 @@ class Roles:
 
     def delete(self, name: str) -> None:
         iam = self._client()
-        found(iam.delete_role_policy, RoleName=name, PolicyName=_POLICY)
-        found(iam.delete_role, RoleName=name)
+        answer_or_none(iam.delete_role_policy, RoleName=name, PolicyName=_POLICY)
+        answer_or_none(iam.delete_role, RoleName=name)
 
 
 class Interfaces:

@@ -22,7 +22,7 @@ from fdl.plan.resources import (
     Record,
 )
 from fdl.plan.tags import own_tags
-from orchgpu.adapters.aws.api import Client, Shape, all_keys, found
+from orchgpu.adapters.aws.api import Client, Shape, all_keys, answer_or_none
 from orchgpu.adapters.registry import CHANGED_KEY
 from orchgpu.core.function import Function
 from orchgpu.ports import Tolerating
@@ -65,7 +65,7 @@ class Buckets:
         Raises DENIED for a bucket of another account.
         """
         try:
-            answer = found(self._s3.head_bucket, Bucket=name)
+            answer = answer_or_none(self._s3.head_bucket, Bucket=name)
         except AppError as error:
             if error.code is ErrorCode.DENIED:
                 raise AppError(ErrorCode.DENIED, self._not_ours(name, owner)) from error
@@ -93,7 +93,7 @@ class Buckets:
         )
 
     def _tags(self, name: str) -> dict[str, str]:
-        answer = found(self._s3.get_bucket_tagging, Bucket=name)
+        answer = answer_or_none(self._s3.get_bucket_tagging, Bucket=name)
         listed = answer["TagSet"] if answer is not None else ()
         return {str(tag["Key"]): str(tag["Value"]) for tag in listed}
 
@@ -126,7 +126,7 @@ class Buckets:
     def delete(self, name: str) -> None:
         """Raises CONFLICT when something was put into it since the plan was made."""
         try:
-            found(self._s3.delete_bucket, Bucket=name)
+            answer_or_none(self._s3.delete_bucket, Bucket=name)
         except AppError as error:
             if error.code is not ErrorCode.CONFLICT:
                 raise
@@ -311,7 +311,7 @@ class Expiries:
 
     def _get(self, bucket: str) -> Shape:
         # no bucket, or no rules
-        return found(self._s3.get_bucket_lifecycle_configuration, Bucket=bucket) or {}
+        return answer_or_none(self._s3.get_bucket_lifecycle_configuration, Bucket=bucket) or {}
 
     def _put(self, bucket: str, rules: list[Shape], settings: Shape) -> None:
         if rules:
@@ -361,7 +361,7 @@ class StateObjects:
     def package(self, bucket: str, sha256: str) -> Package | None:
         package = Package(bucket=bucket, sha256=sha256)
         key = package.object_key
-        head = found(self._s3.head_object, Bucket=bucket, Key=key)
+        head = answer_or_none(self._s3.head_object, Bucket=bucket, Key=key)
         return None if head is None else package
 
     def record(self, name: str) -> Record | None:
@@ -416,7 +416,7 @@ class StateObjects:
 
     def _read(self, key: str) -> object:
         bucket = self._place.state_bucket
-        read = found(self._s3.body, Bucket=bucket, Key=key)
+        read = answer_or_none(self._s3.body, Bucket=bucket, Key=key)
         if read is None:
             return None
         try:
