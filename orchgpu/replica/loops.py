@@ -22,10 +22,10 @@ from corekit.aio.driver import Driver, NoJournal
 from corekit.aio.supervise import Nursery, contained
 from corekit.budget import Budget
 from corekit.errors import AppError
-from corekit.ids import JobId, RandomStream
+from corekit.ids import JobId, RandomStream, split_attempt
 from corekit.tracing.span import Tracer
-from gpu_scheduler.client import Disconnected
-from gpu_scheduler.protocol import ops
+from gpu_scheduler.client import Connected, Disconnected, PushWord
+from gpu_scheduler.protocol import answers, ops
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.completion import read_completion
@@ -41,11 +41,9 @@ from orchgpu.ports import (
     Scheduler,
 )
 from orchgpu.replica.actions.performer import Performer, Render, Timers
-from orchgpu.replica.emf import EmbeddedMetrics
-from orchgpu.replica.metrics import OrchestratorMetrics
+from orchgpu.replica.metrics import EmbeddedMetrics, OrchestratorMetrics
 from orchgpu.replica.observer import Observer, Performed, Progress, Windows
 from orchgpu.replica.own_time import OwnTimes
-from orchgpu.replica.pushes import event_of_push
 from orchgpu.replica.reconciling import Reconciler, Search
 from orchgpu.replica.spans import JobSpans
 
@@ -411,6 +409,46 @@ class Replica:
         with contained(f"figures of {type(action).__name__}"):
             for observer in self._observers:
                 observer.performed(done)
+
+
+def event_of_push(push: PushWord, now: on.EventTimes) -> on.Event | None:
+    """The event of a push of the scheduler; None for one that changes no job."""
+    if isinstance(push, Connected):
+        return on.SchedulerReturned(**now)
+    if isinstance(push, Disconnected | answers.RecordPush) or push.holder is None:
+        return None
+    job = push.holder
+    match push:
+        case answers.HandlePush():
+            return on.ReceiptHandleRenewed(**now, job=job, receipt_handle=push.handle)
+        case answers.DisownedPush():
+            return on.Disowned(**now, job=job)
+        case answers.GrantedPush():
+            return on.AttemptGranted(
+                **now,
+                job=job,
+                attempt=split_attempt(push.attempt)[1],
+                granted=push.granted,
+                record=None,
+                pushed=True,
+            )
+        case answers.ImpossiblePush() | answers.BusyPush():
+            return on.AttemptImpossible(
+                **now,
+                job=job,
+                explanation=push.explanation,
+                busy=isinstance(push, answers.BusyPush),
+                attempt=split_attempt(push.attempt)[1],
+            )
+        case answers.LeasePush():
+            return on.LeaseChanged(
+                **now,
+                job=job,
+                attempt=split_attempt(push.attempt)[1],
+                state=push.state,
+                reason=push.reason,
+                detail=push.detail,
+            )
 
 
 async def tolerated(work: Awaitable[T], event: str = "call_failed") -> T | None:
