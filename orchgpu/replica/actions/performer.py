@@ -19,10 +19,11 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import FunctionStarter, JobQueue, ObjectStore, Scheduler, StoredObject
-from orchgpu.replica.actions import foreign
 from orchgpu.replica.actions.function_failures import FunctionFailures, record_of
 from orchgpu.replica.actions.objects import (
     close_claim,
+    committed_target,
+    note_target,
     put_envelope,
     read_claim,
     read_report,
@@ -235,7 +236,7 @@ class Performer:
         result, etag = await read_result(store, action.bucket, action.job, wall_s)
         absent = result is None or (etag and etag == action.replace_etag)
         if absent and action.target is not None and action.attempt:
-            made = await foreign.committed(store, action, wall_s)
+            made = await committed_target(store, action, wall_s)
             if made is not None:
                 result = await write_result(store, action.bucket, made, action.replace_etag, wall_s)
                 etag = ""
@@ -389,7 +390,7 @@ class Performer:
             except AppError as error:
                 return self._input_lost(action, error)
         if action.target is not None:
-            await foreign.note_before(self._store, action)
+            await note_target(self._store, action)
         body = await self._pack(action, stored)
         key = await put_envelope(self._store, action, body)
         await self._starts.start(action.function, key)
