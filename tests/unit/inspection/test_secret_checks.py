@@ -11,7 +11,7 @@ import pytest
 from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
-from orchgpu.cli.secrets import secret_problems
+from orchgpu.cli.commands.operation.doctor import secret_problems
 from orchgpu.core.function import Function as Served
 from orchgpu.inspection.model import Inspected, Verdict
 from orchgpu.inspection.subject import deployed
