@@ -53,7 +53,3 @@ def test_a_fresh_account_gets_a_name_that_nobody_else_can_take(aws: Any) -> None
 
 def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value or "")
