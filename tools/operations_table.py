@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from remote_gpu.worker.arguments import REQUIRED, Argument, Port
 from remote_gpu.worker.operation import Limits, Operation
 from remote_gpu.worker.registry import first_word, load_registry
+from tools.page_sections import DOCS, renew, with_section
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
-BEGIN, END = "<!-- operations -->\n", "<!-- end of operations -->"
+PAGE = DOCS / "operations.md"
 _KINDS = ("cpu", "opencl", "cuda")
 
 
@@ -26,9 +25,7 @@ def table() -> str:
 
 def renewed(page: str) -> str:
     """The page with the sections as they must be."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{table()}\n{END}{after}"
+    return with_section(page, "operations", table() + "\n")
 
 
 def _section(implementations: list[Operation]) -> Iterator[str]:
@@ -82,4 +79,4 @@ def _bytes(count: int) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    renew(PAGE, renewed)
