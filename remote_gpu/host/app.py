@@ -68,9 +68,10 @@ class HostSettings:
     options: HostOptions
     cpu: CpuSettings
     budget: Budget
-    listen_address: str = "127.0.0.1"
-    listen_port: int = 0  #: 0 = any free one
-    advertise_address: str = ""  #: address for clients; "" = the same
+    access: Access = field(default_factory=Access)  #: to the scheduler
+    listen: tuple[str, int] = ("127.0.0.1", 0)  #: port 0 = any free one
+    advertise: tuple[str, int] = ("127.0.0.1", 0)  #: for clients; port 0 = the one it got
+    drivers: Sequence[str] = ()  #: whose devices are lent beside the CPU; of `probes.PROBES`
     door_ports: range = range(1)  #: for leases with a port of their own; 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
@@ -95,16 +96,6 @@ class HostSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
-    """The scheduler of this host, and the data that this host reports to it."""
-
-    scheduler: str  #: "address:port", or several, separated by commas
-    access: Access
-    advertise: tuple[str, int]  #: the gateway as functions reach it; port 0 = the one it got
-    drivers: Sequence[str]  #: whose devices are listed beside the CPU; of `monitor.probes.PROBES`
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunningHost:
     """A running host, with its link to the scheduler."""
 
@@ -117,7 +108,7 @@ class RunningHost:
 
 @contextlib.asynccontextmanager
 async def running_host(
-    settings: HostSettings, upstream: Upstream, registered: Callable[[], None]
+    settings: HostSettings, registered: Callable[[], None]
 ) -> AsyncIterator[RunningHost]:
     """All parts of a host, open for the length of the block. Raises AppError.
 
@@ -147,7 +138,7 @@ async def running_host(
             {cpu.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
         )
         probes = [cpu, *_emulated_probes(settings, table, turns)]
-        probe = await _probe(probes, pool, settings, upstream)
+        probe = await _probe(probes, pool, settings)
         stack.push_async_callback(probe.close)
         scheduler = Scheduler()
         cards = CardChecks(settings.budget, nursery, scheduler.report_soon)
@@ -173,7 +164,7 @@ async def running_host(
             on_excess=settings.options.on_memory_excess,
         )
         daemon = HostDaemon(parts, outside, settings.budget, registered)
-        link = _link(settings, upstream, daemon, outside, probe)
+        link = _link(settings, daemon, outside, probe)
         scheduler.link = link
         _start(parts, pool, nursery)
         await stack.enter_async_context(link)
@@ -187,20 +178,16 @@ def _files(settings: HostSettings) -> HostFiles:
 
 
 def _link(
-    settings: HostSettings,
-    upstream: Upstream,
-    daemon: HostDaemon,
-    outside: Outside,
-    probe: HostProbe,
+    settings: HostSettings, daemon: HostDaemon, outside: Outside, probe: HostProbe
 ) -> HostLink:
     return HostLink(
-        upstream.scheduler,
+        settings.options.scheduler,
         host=settings.host,
         control=daemon,
         probe=probe,
-        gateway=advertised(upstream.advertise, outside.endpoints.listeners.address),
+        gateway=advertised(settings.advertise, outside.endpoints.listeners.address),
         budget=settings.budget,
-        access=upstream.access,
+        access=settings.access,
         middlewares=("builtin", *settings.middlewares),
         ephemeral=settings.options.ephemeral,
         digests=outside.pool.offered_digests,
@@ -268,8 +255,8 @@ def _relays(settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes) -> R
 
 def _endpoints(settings: HostSettings, listeners: Listeners) -> Endpoints:
     ports = PortSettings(
-        listen=settings.listen_address,
-        advertise=settings.advertise_address or settings.listen_address,
+        listen=settings.listen[0],
+        advertise=settings.advertise[0],
         ports=settings.door_ports,
     )
     return Endpoints(
@@ -306,10 +293,8 @@ def _emulated_probes(settings: HostSettings, table: LeaseTable, turns: Turns) ->
     return [EmulatedProbe(settings.emulated, load_of)]
 
 
-async def _probe(
-    probes: list[Probe], pool: WorkerPool, settings: HostSettings, upstream: Upstream
-) -> HostProbe:
-    for driver in upstream.drivers:
+async def _probe(probes: list[Probe], pool: WorkerPool, settings: HostSettings) -> HostProbe:
+    for driver in settings.drivers:
         probe = probe_of(driver, settings.host, settings.budget.probe_answer_s)
         try:
             await probe.devices()
@@ -349,9 +334,9 @@ def _log(folder: Path) -> LeaseLog:
 
 def _listeners(settings: HostSettings) -> Listeners:
     try:
-        listeners = Listeners(settings.listen_address, settings.listen_port)
+        listeners = Listeners(*settings.listen)
     except OSError as error:
-        where = f"{settings.listen_address}:{settings.listen_port}"
+        where = f"{settings.listen[0]}:{settings.listen[1]}"
         raise AppError(ErrorCode.UNAVAILABLE, f"cannot listen on {where}: {error}") from None
     try:
         listeners.add_local(settings.state.resolve() / SOCKET_NAME)

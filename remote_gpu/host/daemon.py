@@ -121,5 +121,5 @@ class HostDaemon:
         cut_s = self._budget.worker_cut_s  # processes that are left die with the spawner
         if not await self.leases.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})
-        self.parts.doors.close_all()
+        self.parts.ports.close_all()
         self._outside.scheduler.link = NoLink()

@@ -5,36 +5,22 @@ from __future__ import annotations
 from typing import Protocol
 
 from corekit.ids import LeaseId
-from gpu_scheduler.model import EndReason
-from gpu_scheduler.protocol.host import SessionState
+from gpu_scheduler.protocol.host import SessionChange
 
 
 class Link(Protocol):
     """Reports to the scheduler; the link repeats each until it is acknowledged."""
 
-    def session(
-        self,
-        lease: LeaseId,
-        state: SessionState,
-        nonce: str,
-        reason: EndReason | None = None,
-        detail: str = "",
-        loading_s: float | None = None,
-        loaded_mib: int | None = None,
-        succeeded: bool | None = None,
-    ) -> None: ...
-
+    def session(self, change: SessionChange) -> None: ...
     def report_soon(self) -> None: ...
-
     def door(self, lease: LeaseId, address: str) -> None: ...
-
     def cut(self, lease: LeaseId) -> None: ...
 
 
 class NoLink:
     """The link of a program that starts or stops: reports are dropped."""
 
-    def session(self, *_: object, **__: object) -> None:
+    def session(self, *_: object) -> None:
         """Drop the report."""
 
     door = cut = report_soon = session

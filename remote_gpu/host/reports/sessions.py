@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
-from gpu_scheduler.protocol.host import SessionState
+from gpu_scheduler.protocol.host import DETAIL_CHARACTERS_MAX, SessionChange, SessionState
 from remote_gpu.host.leases.steps import Step
 from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.warm.workers import WarmWorkers
-from remote_gpu.host.workers.lease_workers import LeaseWorkers
+from remote_gpu.host.workers.lease_workers import LeaseWorkers, Loading
 
 #: Longest delay of the report that shares are free, for the warm worker that the lease leaves.
 HELD_S_MAX = 1.0
@@ -31,13 +30,12 @@ class SessionReports:
         self._warm = warm
         self._traces = traces
         #: Reports of ends that wait until the lease's worker is warm or known not to be.
-        self._held: dict[LeaseId, list[Callable[[], None]]] = {}
+        self._held: dict[LeaseId, list[SessionChange]] = {}
         self.lease_ends: Counter[str] = Counter()  #: ended leases by reason
 
     def opened(self, step: Step) -> None:
         self._traces.opened(step.lease)
-        about = (step.nonce, step.reason, step.detail)
-        self._scheduler.link.session(step.lease, SessionState.OPENED, *about)
+        self._scheduler.link.session(_change(step, SessionState.OPENED))
 
     def returned(self, step: Step) -> None:
         self._over(step, SessionState.FREED)
@@ -51,21 +49,16 @@ class SessionReports:
 
     def _over(self, step: Step, state: SessionState) -> None:
         loading = self._workers.loading(step.lease)
-        figures = (None, None) if loading is None else (loading.seconds, loading.size_bytes >> 20)
-        self._traces.worker_over(step.lease, figures[0])
+        self._traces.worker_over(step.lease, None if loading is None else loading.seconds)
+        change = _change(step, state, loading)
         if step.lease not in self._held and self._may_stay(step):
             self._held[step.lease] = []
             loop = asyncio.get_running_loop()
             loop.call_later(HELD_S_MAX, self.send_held, step.lease)
-
-        def report() -> None:
-            about = (step.nonce, step.reason, step.detail, *figures, step.succeeded)
-            self._scheduler.link.session(step.lease, state, *about)
-
         if step.lease in self._held:
-            self._held[step.lease].append(report)
+            self._held[step.lease].append(change)
         else:
-            report()
+            self._scheduler.link.session(change)
 
     def _may_stay(self, step: Step) -> bool:
         worker = self._workers.started(step.lease)
@@ -73,5 +66,18 @@ class SessionReports:
 
     def send_held(self, lease: LeaseId) -> None:
         """Send the reports that waited for the warm worker of a lease."""
-        for report in self._held.pop(lease, ()):
-            report()
+        for change in self._held.pop(lease, ()):
+            self._scheduler.link.session(change)
+
+
+def _change(step: Step, state: SessionState, loading: Loading | None = None) -> SessionChange:
+    return SessionChange(
+        lease=step.lease,
+        state=state,
+        nonce=step.nonce,
+        reason=step.reason,
+        detail=step.detail[:DETAIL_CHARACTERS_MAX],
+        loading_s=None if loading is None else loading.seconds,
+        loaded_mib=None if loading is None else loading.size_bytes >> 20,
+        succeeded=step.succeeded,
+    )

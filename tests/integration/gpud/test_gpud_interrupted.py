@@ -12,11 +12,10 @@ import pytest
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.client.access import Access
 from gpu_scheduler.model import DeviceKind, Door, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Devices, Refused, Session, connect
-from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
+from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.devices.probe import CpuSettings
 from remote_gpu.host.options import HostOptions
 from tests.integration.gpud.conftest import SCALE, WAIT_S, SchedulerSide, until
@@ -109,10 +108,7 @@ async def gpud(folder: Path) -> AsyncIterator[tuple[RunningHost, Client]]:
             budget=Budget().scaled(SCALE),
             operations=("noop",),
         )
-        upstream = Upstream(
-            scheduler=scheduler.address, access=Access(), advertise=("127.0.0.1", 0), drivers=()
-        )
-        async with running_host(settings, upstream, lambda: None) as host:
+        async with running_host(settings, lambda: None) as host:
             await host.link.registered()
             yield host, Client(scheduler, host)
     finally:

@@ -12,7 +12,7 @@ from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.tracing.span import NoTracer
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.monitor.ports import DeviceProcess
-from gpu_scheduler.protocol.host import Install, SessionState
+from gpu_scheduler.protocol.host import Install, SessionChange
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
@@ -73,18 +73,8 @@ class Reports:
         self.cuts: list[LeaseId] = []
         self.urgent = 0
 
-    def session(
-        self,
-        lease: LeaseId,
-        state: SessionState,
-        nonce: str,
-        reason: EndReason | None = None,
-        detail: str = "",
-        loading_s: float | None = None,
-        loaded_mib: int | None = None,
-        succeeded: bool | None = None,
-    ) -> None:
-        self.sessions.append((lease, reason))
+    def session(self, change: SessionChange) -> None:
+        self.sessions.append((change.lease, change.reason))
 
     def report_soon(self) -> None:
         self.urgent += 1
