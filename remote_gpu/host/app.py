@@ -25,7 +25,7 @@ from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.devices.card_checks import CardChecks
-from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load
+from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
@@ -287,10 +287,10 @@ def _emulated_probes(settings: HostSettings, table: LeaseTable, turns: Turns) ->
         return []
     indices = _indices(settings)
 
-    def load_of(device: DeviceId) -> Load:
-        return Load(memory_mib=table.used_mib(device), running=turns.running(indices[device]))
+    def running(device: DeviceId) -> int:
+        return turns.running(indices[device])
 
-    return [EmulatedProbe(settings.emulated, load_of)]
+    return [EmulatedProbe(settings.emulated, table.used_mib, running)]
 
 
 async def _probe(probes: list[Probe], pool: WorkerPool, settings: HostSettings) -> HostProbe:

@@ -71,20 +71,19 @@ def _with_size(device: object, path: str) -> object:
         raise invalid(f"--emulate: {path}: memory_mib: {error.message}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """The present load of an emulated device."""
-
-    memory_mib: int  #: shares of the leases that use it
-    running: int  #: calls
-
-
 class EmulatedProbe:
     """Publishes emulated devices, each labelled in its model and detail."""
 
-    def __init__(self, devices: EmulatedDevices, load_of: Callable[[DeviceId], Load]) -> None:
+    def __init__(
+        self,
+        devices: EmulatedDevices,
+        used_mib: Callable[[DeviceId], int],
+        running: Callable[[DeviceId], int],
+    ) -> None:
+        """`used_mib`: shares of the leases that use a device; `running`: calls on it."""
         self._devices = devices
-        self._load_of = load_of
+        self._used_mib = used_mib
+        self._running = running
 
     async def devices(self) -> tuple[Device, ...]:
         """All of them; their indices come from `HostProbe`."""
@@ -112,11 +111,9 @@ class EmulatedProbe:
         """Memory of the leases' shares, and the part of the slots with a running call."""
         found = []
         for name, device in self._devices.by_id.items():
-            load = self._load_of(name)
-            busy_pct = min(100, round(100 * load.running / device.slots))
-            found.append(
-                Usage(device=name, memory_used_mib=load.memory_mib, utilisation_pct=busy_pct)
-            )
+            used_mib = self._used_mib(name)
+            busy_pct = min(100, round(100 * self._running(name) / device.slots))
+            found.append(Usage(device=name, memory_used_mib=used_mib, utilisation_pct=busy_pct))
         return tuple(found)
 
     async def close(self) -> None:

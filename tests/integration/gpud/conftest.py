@@ -23,12 +23,13 @@ from typing import Any
 import pytest
 
 from corekit.decode import encode
-from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from corekit.ids import HostId, LeaseId
+from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import End, Install, WarmLimits
 from remote_gpu.client import Devices, Session
 from remote_gpu.host.leases.lease_log import read_overlaps
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
+from tests.installs import install_of, share_of
 
 SCALE = 0.1  #: session beat 0.5 s, silence 3 s: loaded cores delay a beat by more than a second
 MEMORY_MIB = 1024
@@ -270,30 +271,17 @@ class Gpud:
     ) -> Install:
         """Grant and push a lease on part of the device."""
         self._fence += 1
-        share = Share(
+        share = share_of(
+            self.device["id"],
             host=HostId("gpu-a"),
-            device=DeviceId(self.device["id"]),
-            index=0,
-            kind=DeviceKind.CPU,
             model=self.device["model"],
             memory_mib=memory_mib,
             exclusive=exclusive,
             compute_guarantee_pct=guarantee_pct,
             compute_limit_pct=limit_pct,
         )
-        values: dict[str, Any] = {
-            "lease": LeaseId(f"lease-{self._fence}"),
-            "fence": self._fence,
-            "secret": secrets.token_hex(32),
-            "state": LeaseState.RESERVED,
-            "shares": (share,),
-            "tenant": "t",
-            "hold": LeaseLifetime.SESSION,
-            "door": Door.GATEWAY,
-            "cap_s": None,
-            "connect_by_s": None,
-        } | fields
-        install = Install(**values)
+        named = {"lease": LeaseId(f"lease-{self._fence}"), "secret": secrets.token_hex(32)}
+        install = install_of(self._fence, share, **{**named, **fields})
         self.scheduler.install(install)
         return install
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from corekit.ids import DeviceId, HostId
-from gpu_scheduler.model import DeviceKind, Share
+from corekit.ids import HostId
+from gpu_scheduler.model import DeviceKind
 from remote_gpu.client import Devices, Graph, OpFailed, Session, aio, connect
+from tests.installs import share_of
 from tests.integration.gpud.conftest import Gpud, until
 
 FILE = """
@@ -45,16 +46,13 @@ def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
 def opened(gpud: Gpud, *indices: int) -> Session:
     """A session of a lease with emulated devices."""
     shares = tuple(
-        Share(
+        share_of(
+            f"gpu-a/emulated{index - 1}",
             host=HostId("gpu-a"),
-            device=DeviceId(f"gpu-a/emulated{index - 1}"),
             index=index,
             kind=DeviceKind.VPU if index < 3 else DeviceKind.CUDA,
             model=f"emulated {'Movidius NCS' if index < 3 else 'Quadro K600'}",
             memory_mib=64,
-            exclusive=False,
-            compute_guarantee_pct=0,
-            compute_limit_pct=100,
         )
         for index in indices
     )

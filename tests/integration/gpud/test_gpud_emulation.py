@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from corekit.ids import DeviceId, HostId
+from corekit.ids import HostId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Graph, OpFailed, Session, connect
+from tests.installs import share_of
 from tests.integration.gpud.conftest import Gpud, until
 
 FILE = """
@@ -43,16 +44,13 @@ def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
 
 
 def share(index: int, kind: DeviceKind, memory_mib: int = 128) -> Share:
-    return Share(
+    return share_of(
+        f"gpu-a/emulated{index - 1}",
         host=HostId("gpu-a"),
-        device=DeviceId(f"gpu-a/emulated{index - 1}"),
         index=index,
         kind=kind,
         model="emulated Quadro K600" if kind is DeviceKind.CUDA else "emulated Movidius NCS",
         memory_mib=memory_mib,
-        exclusive=False,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
     )
 
 

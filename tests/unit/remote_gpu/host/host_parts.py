@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.tracing.span import NoTracer
-from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, EndReason
 from gpu_scheduler.monitor.ports import DeviceProcess
 from gpu_scheduler.protocol.host import Install, SessionChange
 from remote_gpu.host.daemon import HostDaemon
@@ -26,8 +30,10 @@ from remote_gpu.host.parts import Outside, Parts
 from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.host.workers.worker import Worker
 from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.worker.settings import WorkerSettings
+from tests.installs import install_of, share_of
 
 D0 = DeviceId("d0")
 
@@ -40,29 +46,29 @@ def install(
     secret: bytes = b"\xab" * 32,
 ) -> Install:
     """A lease of one shared device."""
-    share = Share(
-        host=HostId("h"),
-        device=D0,
-        index=0,
-        kind=kind,
-        model="m",
-        memory_mib=memory_mib,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
-    return Install(
-        lease=LeaseId(lease),
-        fence=fence,
-        secret=secret.hex(),
-        state=LeaseState.RESERVED,
-        shares=(share,),
-        tenant="t",
-        hold=LeaseLifetime.SESSION,
-        door=Door.GATEWAY,
-        cap_s=None,
-        connect_by_s=None,
-    )
+    share = share_of(D0, kind=kind, memory_mib=memory_mib)
+    return install_of(fence, share, lease=LeaseId(lease), secret=secret.hex())
+
+
+def idle_process() -> subprocess.Popen[bytes]:
+    """A process that waits."""
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+@contextlib.asynccontextmanager
+async def idle_worker(
+    nursery: Nursery | None = None, take_s: float = 30.0
+) -> AsyncIterator[tuple[Worker, socket.socket]]:
+    """A worker whose process waits, and the end of its socket on which the test speaks for it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with idle_process() as process:
+        worker = Worker(process.pid, os.pidfd_open(process.pid), ours, take_s, nursery)
+        try:
+            yield worker, theirs
+        finally:
+            worker.kill()
+            theirs.close()
+            await worker.gone
 
 
 class Reports:

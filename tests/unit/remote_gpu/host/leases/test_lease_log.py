@@ -9,22 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Share
+from corekit.ids import LeaseId
 from remote_gpu.host.leases.lease_log import LeaseLog, read_overlaps
 from remote_gpu.host.leases.steps import Step, StepKind
+from tests.installs import share_of
 
-SHARE = Share(
-    host=HostId("h"),
-    device=DeviceId("d"),
-    index=0,
-    kind=DeviceKind.CPU,
-    model="m",
-    memory_mib=600,
-    compute_guarantee_pct=0,
-    compute_limit_pct=100,
-    exclusive=False,
-)
+SHARE = share_of("d", memory_mib=600)
 
 
 def write(log: LeaseLog, kind: StepKind, number: int) -> None:

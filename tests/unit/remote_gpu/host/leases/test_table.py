@@ -12,32 +12,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import DeviceId, LeaseId
 from corekit.units import percent_of
-from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.lease_log import read_overlaps
 from remote_gpu.host.leases.steps import Step, StepKind
 from remote_gpu.host.leases.table import LeaseTable, Phase
 from remote_gpu.wire.errors import Refusal, Refused
-from tests.installs import install_of
+from tests.installs import install_of, share_of
 
 MEMORY = {DeviceId("d0"): 1000, DeviceId("d1"): 500}
 SILENCE_S = 30.0
 
 
 def share(device: str = "d0", memory_mib: int = 400, **fields: Any) -> Share:
-    return Share(
-        host=HostId("gpu-a"),
-        device=DeviceId(device),
-        index=0,
-        kind=DeviceKind.CPU,
-        model="cpu",
-        memory_mib=memory_mib,
-        compute_guarantee_pct=fields.get("guarantee", 0),
-        compute_limit_pct=100,
-        exclusive=fields.get("exclusive", False),
-    )
+    guarantee = fields.pop("guarantee", 0)
+    return share_of(device, memory_mib=memory_mib, compute_guarantee_pct=guarantee, **fields)
 
 
 def install(number: int, *shares: Share, **fields: Any) -> Install:
