@@ -378,25 +378,31 @@ def descendants(pid: int) -> list[int]:
     return [*children, *(below for child in children for below in descendants(child))]
 
 
-@pytest.fixture(scope="module")
-def start_gpud() -> type[Gpud]:
-    """For a file that needs one of its own kind."""
-    return Gpud
+@contextlib.contextmanager
+def running_gpud(
+    folder: Path, *options: str, operations: tuple[str, ...] = ("noop",), **given: Any
+) -> Iterator[Gpud]:
+    """A process for the length of a block, whose log of leases is checked at its end."""
+    gpud = Gpud(folder, given.pop("data", {}), operations, options=options, **given)
+    try:
+        yield gpud
+        gpud.check_log()
+    finally:
+        gpud.close()
 
 
 @pytest.fixture(scope="module")
 def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     """One process for the tests of a file that do not harm it."""
-    gpud = Gpud(tmp_path_factory.mktemp("gpud"), {}, OPERATIONS)
-    yield gpud
-    gpud.check_log()
-    gpud.close()
+    with running_gpud(tmp_path_factory.mktemp("gpud"), operations=OPERATIONS) as gpud:
+        yield gpud
 
 
 @pytest.fixture
 def shared_gpud(_gpud_of_this_file: Gpud) -> Iterator[Gpud]:
-    """That process, with nothing installed before and after."""
-    yield _gpud_of_this_file
+    """That process, with nothing installed and nothing of its clients before and after."""
+    with _nothing_left(_gpud_of_this_file):
+        yield _gpud_of_this_file
     scheduler = _gpud_of_this_file.scheduler
     for install in list(scheduler.installs.values()):
         scheduler.end(install)
@@ -407,18 +413,14 @@ def shared_gpud(_gpud_of_this_file: Gpud) -> Iterator[Gpud]:
 def own_gpud(tmp_path: Path) -> Iterator[Gpud]:
     """A process for one test that does."""
     gpud = Gpud(tmp_path, {}, OPERATIONS)
-    yield gpud
+    with _nothing_left(gpud):
+        yield gpud
     gpud.close()
 
 
-@pytest.fixture
-def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+@contextlib.contextmanager
+def _nothing_left(gpud: Gpud) -> Iterator[None]:
     """No socket and no thread of the client stays; the scheduler's side may have reconnected."""
-    gpud = next(
-        request.getfixturevalue(name)
-        for name in ("shared_gpud", "own_gpud")
-        if name in request.fixturenames
-    )
     before, threads = _sockets(gpud), threading.active_count()
     yield
     gc.collect()

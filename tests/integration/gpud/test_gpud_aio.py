@@ -31,7 +31,7 @@ Act = Callable[[Any], object]
 
 
 @pytest.fixture
-def pair(shared_gpud: Gpud, nothing_left: None) -> Iterator[Session]:
+def pair(shared_gpud: Gpud) -> Iterator[Session]:
     """A session whose lease has the host's device twice, according to its connection."""
     install = shared_gpud.install()
     connection = shared_gpud.connection(install)
@@ -200,9 +200,7 @@ def heard(act: Act, device: Device) -> str:
 
 
 @pytest.mark.drivers
-def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(shared_gpud: Gpud) -> None:
     with (
         shared_gpud.open(shared_gpud.install()) as session,
         connect(session.environment()) as lent,

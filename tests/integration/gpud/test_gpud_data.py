@@ -12,7 +12,7 @@ import pytest
 
 from remote_gpu.client import Operations, OpFailed, connect
 from remote_gpu.wire.uses import USES_VARIABLE
-from tests.integration.gpud.conftest import Gpud, relu_model
+from tests.integration.gpud.conftest import Gpud, relu_model, running_gpud
 
 OPERATIONS = ("noop", "exec", "onnx", "sequence_search")
 FASTA = b">a first\nMKV\n>b\nMKVLAA\n>c\nAAAA\n"
@@ -25,9 +25,7 @@ def sha256(data: bytes) -> str:
 
 
 @pytest.fixture(scope="module")
-def _gpud_of_this_file(
-    tmp_path_factory: pytest.TempPathFactory, start_gpud: type[Gpud]
-) -> Iterator[Gpud]:
+def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("gpud")
     (folder / "small.fasta").write_bytes(FASTA)
     models = folder / "models"
@@ -36,10 +34,8 @@ def _gpud_of_this_file(
     (models / "a.txt").write_bytes(b"text")
     data = {"proteins": folder / "small.fasta", "models": models}
     options = ("--program", f"copy={PROGRAM} -")
-    gpud = start_gpud(folder, data, OPERATIONS, options=options)
-    yield gpud
-    gpud.check_log()
-    gpud.close()
+    with running_gpud(folder, *options, operations=OPERATIONS, data=data) as gpud:
+        yield gpud
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Graph, OpFailed, Session, connect
 from tests.installs import share_of
-from tests.integration.gpud.conftest import Gpud, until
+from tests.integration.gpud.conftest import Gpud, running_gpud, until
 
 FILE = """
 devices:
@@ -37,10 +37,8 @@ devices:
 def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("emulation")
     (folder / "devices.yaml").write_text(FILE)
-    found = Gpud(folder, {}, ("noop",), options=("--emulate", str(folder / "devices.yaml")))
-    yield found
-    found.check_log()
-    found.close()
+    with running_gpud(folder, "--emulate", str(folder / "devices.yaml")) as found:
+        yield found
 
 
 def share(index: int, kind: DeviceKind, memory_mib: int = 128) -> Share:

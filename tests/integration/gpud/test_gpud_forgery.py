@@ -60,19 +60,17 @@ def attack(gpud: Gpud, seed: int, count: int, kinds: tuple[str, ...] = ()) -> Co
         return tried
 
 
-def test_every_kind_is_refused(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_every_kind_is_refused(shared_gpud: Gpud) -> None:
     assert len(attack(shared_gpud, seed=1, count=22)) == 11
 
 
 @pytest.mark.soak
-def test_a_thousand_are_refused(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_a_thousand_are_refused(shared_gpud: Gpud) -> None:
     assert sum(attack(shared_gpud, seed=2, count=1_100).values()) == 1_100
 
 
 @pytest.mark.soak
-def test_a_hundred_second_starts_at_once_and_one_holds(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_hundred_second_starts_at_once_and_one_holds(shared_gpud: Gpud) -> None:
     install = shared_gpud.install()
     opened: list[Session] = []
 

@@ -19,7 +19,7 @@ from remote_gpu.client import Graph, OpFailed, Refused, Session, connect
 from tests.drivers import needs_cpu_driver
 from tests.installs import share_of
 
-from .conftest import Gpud, until
+from .conftest import Gpud, running_gpud, until
 
 SCALE = "__kernel void scale(__global float *x, float k) { x[get_global_id(0)] *= k; }"
 ENDLESS = "__kernel void endless(__global volatile int *x) { while (x[0] == 0) { } }"
@@ -29,10 +29,8 @@ pytestmark = needs_cpu_driver
 
 @pytest.fixture(scope="module")
 def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
-    started = Gpud(tmp_path_factory.mktemp("gpud"), {}, ("noop",), options=("--opencl", "all"))
-    yield started
-    started.check_log()
-    started.close()
+    with running_gpud(tmp_path_factory.mktemp("gpud"), "--opencl", "all") as started:
+        yield started
 
 
 def scaled() -> Graph:

@@ -394,42 +394,6 @@ TestTable = Table.TestCase
 TestTable.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def test_the_check_of_the_log_sees_an_overlap() -> None:
-    def line(event: str, lease: str, share: dict[str, object]) -> str:
-        return json.dumps({"event": event, "at_s": 1.0, "lease": lease, "shares": [share]})
-
-    one: dict[str, object] = {
-        "device": "d0",
-        "memory_mib": 600,
-        "compute_guarantee_pct": 0,
-        "exclusive": False,
-    }
-    two = [line("placed", "a", one), line("placed", "b", one)]
-    assert len(read_overlaps(two, {"d0": 1000})) == 1
-    assert read_overlaps([two[0], line("cut", "a", one), two[1]], {"d0": 1000}) == []
-    assert read_overlaps(two, {"d0": 1200}) == []
-    alone = one | {"exclusive": True, "memory_mib": 1}
-    assert len(read_overlaps([two[0], line("placed", "b", alone)], {"d0": 1000})) == 1
-    half = one | {"memory_mib": 1, "compute_guarantee_pct": 51}
-    both = [line("placed", "a", half), line("placed", "b", half)]
-    assert len(read_overlaps(both, {"d0": 1000})) == 1
-
-
-def test_eighths_of_a_device_are_no_overlap() -> None:
-    def line(lease: str, percent: float) -> str:
-        share = {
-            "device": "d0",
-            "memory_mib": 1,
-            "compute_guarantee_pct": percent,
-            "exclusive": False,
-        }
-        return json.dumps({"event": "placed", "at_s": 1.0, "lease": lease, "shares": [share]})
-
-    eight = [line(f"l{number}", 12.5) for number in range(8)]
-    assert read_overlaps(eight, {"d0": 1000}) == []
-    assert len(read_overlaps([*eight, line("l8", 0.1)], {"d0": 1000})) == 1
-
-
 def test_the_number_of_tombstones_is_bounded() -> None:
     leases = LeaseTable(MEMORY, SILENCE_S, tombstones_max=3)
     for number in range(1, 6):
