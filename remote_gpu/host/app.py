@@ -163,7 +163,7 @@ async def running_host(
             warm_workers=settings.options.warm_workers,
             on_excess=settings.options.on_memory_excess,
         )
-        daemon = HostDaemon(parts, outside, settings.budget, registered)
+        daemon = HostDaemon(parts, registered)
         link = _link(settings, daemon, outside, probe)
         scheduler.link = link
         _start(parts, pool, nursery)

@@ -60,6 +60,8 @@ class Parts:
     ) -> None:
         """`warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory."""
         self.leases = leases
+        self.outside = outside
+        self.budget = budget
         relays, scheduler, cards = outside.relays, outside.scheduler, outside.cards
         traces = HostTraces(outside.tracer, outside.endpoints.host)
         endings = self.endings = Endings(leases, outside.memory, budget)
@@ -76,7 +78,6 @@ class Parts:
             outside.endpoints, leases, workers, relays, traces, budget, nursery
         )
         ports = self.ports = LeasePorts(outside.endpoints.ports, gateway.serve_port, nursery)
-        self._scheduler = scheduler
         context_bytes = cards.context_bytes
         self.excess = MemoryExcess(leases.table, outside.memory, context_bytes, on_excess)
         on = leases.on
@@ -106,7 +107,7 @@ class Parts:
             logger.error("no port", extra=about)
             self.leases.end(step.lease, EndReason.REVOKED, detail)
         else:
-            self._scheduler.link.door(step.lease, address)
+            self.outside.scheduler.link.door(step.lease, address)
 
 
 def _log_conflict(step: Step) -> None:

@@ -74,12 +74,7 @@ class LeaseLog:
             "lease": step.lease,
             "fence": step.fence,
             "shares": [
-                {
-                    "device": share.device,
-                    "memory_mib": share.memory_mib,
-                    "compute_guarantee_pct": share.compute_guarantee_pct,
-                    "exclusive": share.exclusive,
-                }
+                {name: getattr(share, name) for name in _Share.__annotations__}
                 for share in step.shares
             ],
             "nonce": step.nonce,

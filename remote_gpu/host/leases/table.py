@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from corekit.ids import DeviceId, LeaseId
 from corekit.units import WHOLE_PERMILLE
@@ -28,7 +29,7 @@ from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.steps import Step, StepKind
-from remote_gpu.host.warm.table import WarmTable, WarmWorker, is_card
+from remote_gpu.host.warm.table import WarmTable, WarmWorker
 from remote_gpu.wire.errors import Refusal, Refused
 
 #: Tombstones of ended leases: refused as ENDED, not as NOT_INSTALLED, and not reopened.
@@ -140,9 +141,9 @@ class LeaseTable:
         over = (Phase.RETURNED, Phase.CLOSING)
         live = [other for other in self if other is not entry and other.phase not in over]
         detail = f"beside {', '.join(other.lease for other in live)}"
-        return (
-            [] if self._fits(entry, live) else [self._step(entry, StepKind.CONFLICT, None, detail)]
-        )
+        if self._fits(entry, live):
+            return []
+        return [self._step(entry, StepKind.CONFLICT, detail=detail)]
 
     def staged(self, lease: LeaseId, connect_by_s: float, now_s: float) -> None:
         """Set the time by which the first session must open; only the first call counts."""
@@ -198,8 +199,8 @@ class LeaseTable:
             return []
         entry.phase = Phase.RETURNED
         kill = self._kill(entry, EndReason.DONE)
-        returned, leaves = self._step(entry, StepKind.RETURNED), kill.keeps is not None
-        return [dataclasses.replace(returned, leaves_worker=leaves, succeeded=succeeded), kill]
+        ends = {"leaves_worker": kill.keeps is not None, "succeeded": succeeded}
+        return [self._step(entry, StepKind.RETURNED, **ends), kill]
 
     def session_over(
         self, lease: LeaseId, reason: EndReason, detail: str, succeeded: bool | None = None
@@ -210,7 +211,7 @@ class LeaseTable:
             return []
         if entry.held_by_session:
             return self.end(lease, reason, detail, succeeded=succeeded)
-        unbound = self._step(entry, StepKind.UNBOUND, reason, detail)
+        unbound = self._step(entry, StepKind.UNBOUND, reason=reason, detail=detail)
         entry.phase, entry.nonce = Phase.PLACED, ""
         entry.cap_at_s = entry.heard_at_s = None
         return [unbound]
@@ -232,8 +233,8 @@ class LeaseTable:
         entry.phase = Phase.CLOSING
         kills = entry.occupying and not killed
         leaves = kills and self._kill(entry, reason).keeps is not None
-        closed = self._step(entry, StepKind.CLOSED, reason, detail)
-        closed = dataclasses.replace(closed, reported=reported, succeeded=succeeded)
+        about = {"reason": reason, "detail": detail, "reported": reported, "succeeded": succeeded}
+        closed = self._step(entry, StepKind.CLOSED, **about)
         self._bury(closed)
         steps = [dataclasses.replace(closed, leaves_worker=leaves)]
         if not entry.occupying:
@@ -301,15 +302,8 @@ class LeaseTable:
         self.warm.stuck(name)
         return self._end_blocked(detail, name)
 
-    def devices_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
-        """The devices of a lease that occupies or awaits them."""
-        return tuple(share.device for share in self._shares_of(lease))
-
-    def cards_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
-        """The NVIDIA cards of a lease that occupies or awaits them; none that is emulated."""
-        return tuple(share.device for share in self._shares_of(lease) if is_card(share))
-
-    def _shares_of(self, lease: LeaseId) -> tuple[Share, ...]:
+    def shares_of(self, lease: LeaseId) -> tuple[Share, ...]:
+        """The shares of a lease that occupies or awaits them."""
         entry = self._entries.get(lease)
         return () if entry is None else entry.install.shares
 
@@ -391,14 +385,13 @@ class LeaseTable:
         if not room.ready:
             evicted = tuple(worker.id for worker in self.warm.evict(room.evict))
             detail = f"lease {entry.lease} needs its memory"
-            evict = self._step(entry, StepKind.EVICT, None, detail)
-            return [dataclasses.replace(evict, warm=evicted)][: len(evicted)]
+            evict = self._step(entry, StepKind.EVICT, detail=detail, warm=evicted)
+            return [evict][: len(evicted)]
         entry.phase, entry.occupying = Phase.PLACED, True
-        placed = self._step(entry, StepKind.PLACED)
         if name is None:
-            return [placed]
+            return [self._step(entry, StepKind.PLACED)]
         self.warm.take(name)
-        return [dataclasses.replace(placed, warm=(name,))]
+        return [self._step(entry, StepKind.PLACED, warm=(name,))]
 
     def _left_mib(self, entry: Entry) -> dict[DeviceId, int]:
         shares = [share for one in (*self._holders(), entry) for share in one.install.shares]
@@ -411,8 +404,7 @@ class LeaseTable:
     def _kill(self, entry: Entry, reason: EndReason) -> Step:
         """The end of the processes of a lease; the worker of a workload may stay."""
         keeps = entry.install.workload is not None and reason in _ORDERLY
-        kill = self._step(entry, StepKind.KILL)
-        return dataclasses.replace(kill, keeps=entry.install if keeps else None)
+        return self._step(entry, StepKind.KILL, keeps=entry.install if keeps else None)
 
     def _holders(self) -> list[Entry]:
         return [entry for entry in self if entry.occupying]
@@ -450,15 +442,12 @@ class LeaseTable:
         while len(self._tombstones) > self._tombstones_max:
             self._tombstones.popitem(last=False)
 
-    def _step(
-        self, entry: Entry, kind: StepKind, reason: EndReason | None = None, detail: str = ""
-    ) -> Step:
+    def _step(self, entry: Entry, kind: StepKind, **fields: Any) -> Step:
         return Step(
             kind=kind,
             lease=entry.lease,
             fence=entry.install.fence,
             shares=entry.install.shares,
             nonce=entry.nonce,
-            reason=reason,
-            detail=detail,
+            **fields,
         )

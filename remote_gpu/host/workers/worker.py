@@ -273,17 +273,13 @@ class Worker:
             self.loading_s = _seconds(meta["loaded"])
             self.loaded_bytes = _count(meta.get("bytes", 0))
         elif "released" in meta:
-            self._answered(_count(meta["released"]["memory_bytes"]))
+            assert self._released is not None, "nothing was to be released"
+            self._released.set_result(_count(meta["released"]["memory_bytes"]))
         elif "busy" in meta:
             assert self._busy is not None, "nothing was to be released"
             self._busy.set_result(None)
         else:
             self.on_turn(meta)
-
-    def _answered(self, kept_bytes: int | None) -> None:
-        """Handle the answer to `release`. Raises AssertionError for one that is not awaited."""
-        assert self._released is not None, "nothing was to be released"
-        self._released.set_result(kept_bytes)
 
     def _answer_failed(self) -> None:
         if self._released is not None and not self._released.done():

@@ -137,7 +137,7 @@ def host_daemon(
             tracer=NoTracer(),
         )
         parts = Parts(leases, outside, budget, nursery)
-        yield HostDaemon(parts, outside, budget), reports
+        yield HostDaemon(parts), reports
     finally:
         listeners.close()
         log.close()

@@ -418,7 +418,7 @@ def test_leases_that_wait_for_a_stuck_share_end_and_others_go_on() -> None:
         ("cut", "l2", None),
         ("placed", "l3", None),
     ]
-    assert leases.devices_of(LeaseId("l1")) == ("d0",)
+    assert [one.device for one in leases.shares_of(LeaseId("l1"))] == ["d0"]
     [refused, _] = leases.install(install(4, share(memory_mib=500)), 1)
     assert (refused.kind, refused.reason) == (StepKind.CLOSED, EndReason.DEVICE_BAD)
     assert kinds(leases.install(install(5, share("d1", 500)), 1)) == ["placed"]
