@@ -10,6 +10,7 @@ import ast
 import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.report import Figure
 
@@ -42,6 +43,15 @@ class Answer:
 
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+def bounded(metric: str, value: float, unit: str, target: str | None, **compared: Any) -> Figure:
+    """A figure with a target such as `<= 2`; None: of this device there is none."""
+    if target is None:
+        return Figure(metric=metric, value=value, unit=unit, **compared)
+    comparison, bound = target.split()
+    met = value <= float(bound) if comparison == "<=" else value >= float(bound)
+    return Figure(metric=metric, value=value, unit=unit, target=target, met=met, **compared)
 
 
 class LeftOutError(Exception):
