@@ -27,9 +27,9 @@ from corekit.ids import HostId, LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import End, Install, WarmLimits
 from remote_gpu.client import Devices, Session
-from remote_gpu.host.leases.lease_log import read_overlaps
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
 from tests.installs import install_of, share_of
+from tests.lease_overlaps import read_overlaps
 
 SCALE = 0.1  #: session beat 0.5 s, silence 3 s: loaded cores delay a beat by more than a second
 MEMORY_MIB = 1024

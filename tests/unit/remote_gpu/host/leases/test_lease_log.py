@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from corekit.ids import LeaseId
-from remote_gpu.host.leases.lease_log import LeaseLog, read_overlaps
+from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.steps import Step, StepKind
 from tests.installs import share_of
+from tests.lease_overlaps import read_overlaps
 
 SHARE = share_of("d", memory_mib=600)
 

@@ -15,11 +15,11 @@ from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
-from remote_gpu.host.leases.lease_log import read_overlaps
 from remote_gpu.host.leases.steps import Step, StepKind
 from remote_gpu.host.leases.table import LeaseTable, Phase
 from remote_gpu.host.warm.table import WORKERS_MAX, WarmTable, WarmWorker, card_limits
 from tests.installs import install_of, share_of
+from tests.lease_overlaps import read_overlaps
 
 D0, D1 = DeviceId("d0"), DeviceId("d1")
 MEMORY = {D0: 1000, D1: 500}
