@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from corekit.decode import encode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import End, Install, WarmLimits
-from remote_gpu.client import Devices, Session
+from remote_gpu.client import Devices, Session, connect
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
 from tests.installs import install_of, share_of
 from tests.lease_overlaps import read_overlaps
@@ -63,6 +64,13 @@ def until(ready: Callable[[], object], wait_s: float = WAIT_S) -> None:
     while not ready():
         assert time.monotonic() < deadline_s, f"not true within {wait_s} s"
         time.sleep(0.005)
+
+
+def at_once(*acts: Callable[[], object]) -> None:
+    """Do all at the same time, each in a thread; returns when all have returned."""
+    with ThreadPoolExecutor(len(acts)) as pool:
+        for done in [pool.submit(act) for act in acts]:
+            done.result()
 
 
 def relu_model() -> bytes:
@@ -301,6 +309,13 @@ class Gpud:
 
     def open(self, install: Install, cap_s: float = 60.0, **options: Any) -> Session:
         return Session.open(self.connection(install), cap_s, **options)
+
+    @contextlib.contextmanager
+    def lane(self, *given: Any, **fields: Any) -> Iterator[Devices]:
+        """A lane of a new lease, which ends with the block."""
+        install = self.install(*given, **fields)
+        with self.open(install) as session, connect(session.environment()) as device:
+            yield device
 
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.state / "leases.jsonl").read_text().splitlines()]

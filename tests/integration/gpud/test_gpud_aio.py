@@ -217,8 +217,7 @@ def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(shared_gpud: Gpud) 
 
 
 def test_a_session_of_operations_ends_with_its_lane(shared_gpud: Gpud) -> None:
-    install = shared_gpud.install()
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.lane() as device:
         operations = Operations(device)
         socket_of(device).sendall(b"no frame of ours, but as long as one's header")
         until(lambda: readable((device[0]._stream,), 0))  # the error

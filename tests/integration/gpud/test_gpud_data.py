@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remote_gpu.client import Operations, OpFailed, connect
+from remote_gpu.client import Operations, OpFailed
 from remote_gpu.wire.uses import USES_VARIABLE
 from tests.integration.gpud.conftest import Gpud, relu_model, running_gpud
 
@@ -69,8 +69,7 @@ def test_indexing_is_logged_with_the_number_of_sequences(shared_gpud: Gpud) -> N
 
 
 def test_what_a_program_uses_is_noted_once(shared_gpud: Gpud, uses: Path) -> None:
-    install = shared_gpud.install()
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.lane() as device:
         for _ in range(2):
             device.op("sequence_search", b">q\nMKVLAA\n", database="proteins", file="q")
             device.op("exec", b"x", program="copy")
@@ -111,8 +110,7 @@ def test_an_absent_name_is_a_typed_error_that_the_runner_sees(
     arguments: dict[str, Any],
     lacks: dict[str, str],
 ) -> None:
-    install = shared_gpud.install()
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.lane() as device:
         with pytest.raises(OpFailed, match="ENOENT") as caught:
             device.op(operation, b">q\nMKV\n" if operation != "onnx" else bytes(8), **arguments)
         assert caught.value.lacks == lacks
@@ -126,7 +124,6 @@ def test_without_a_runner_nothing_is_written(
     shared_gpud: Gpud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(USES_VARIABLE, str(tmp_path / "gone"))  # nor an error, when it is gone
-    install = shared_gpud.install()
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.lane() as device:
         assert device.op("exec", b"x", program="copy").values == {"status": 0}
     assert list(tmp_path.iterdir()) == []

@@ -128,7 +128,7 @@ def fill(gpud: Gpud, stack: contextlib.ExitStack) -> None:
 def lease_works(gpud: Gpud) -> bool:
     """The descriptors of ended leases are free a moment later."""
     try:
-        with gpud.open(gpud.install(1)) as session, connect(session.environment()) as device:
+        with gpud.lane(1) as device:
             return device.op("noop").values == {}
     except Refused:
         return False

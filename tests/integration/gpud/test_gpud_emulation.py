@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -14,7 +13,7 @@ from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Graph, OpFailed, Session, connect
 from tests.installs import share_of
-from tests.integration.gpud.conftest import Gpud, running_gpud, until
+from tests.integration.gpud.conftest import Gpud, at_once, running_gpud, until
 
 FILE = """
 devices:
@@ -103,11 +102,7 @@ def test_no_more_calls_run_at_a_time_than_the_device_has_slots(gpud: Gpud) -> No
                 found = device.op("noop", b"x").values["emulated"]
                 times.append((found["started_s"], found["ended_s"]))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[work] * 4)
     assert len(times) == 8
     changes = sorted([(start, 1) for start, _ in times] + [(end, -1) for _, end in times])
     running = [sum(change for _, change in changes[: n + 1]) for n in range(len(changes))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import threading
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from remote_gpu.client import Devices, Operations, OpFailed, Refused, Resource, Session, connect
-from tests.integration.gpud.conftest import Gpud, relu_model, running_gpud, until
+from tests.integration.gpud.conftest import Gpud, at_once, relu_model, running_gpud, until
 
 OPERATIONS = ("noop", "onnx", "exec")
 WAIT_S = 60.0
@@ -106,13 +107,7 @@ def test_calls_of_several_lanes_are_joined_and_right(shared_gpud: Gpud) -> None:
                     if values["joined"] > 1:
                         together.set()
 
-            threads = [
-                threading.Thread(target=ask, args=(own, number)) for number, own in enumerate(lanes)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            at_once(*(functools.partial(ask, own, number) for number, own in enumerate(lanes)))
     assert together.is_set()
     assert wrong == []
 

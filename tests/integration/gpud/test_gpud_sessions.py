@@ -18,7 +18,7 @@ from corekit.values import replace
 from gpu_scheduler.model import LeaseLifetime
 from remote_gpu.client import Lane, Refusal, Refused, Session, connect
 from remote_gpu.wire.connection import parse_access
-from tests.integration.gpud.conftest import SCALE, Gpud, until
+from tests.integration.gpud.conftest import SCALE, Gpud, at_once, until
 
 
 def test_one_lease_from_install_to_cut(shared_gpud: Gpud) -> None:
@@ -113,11 +113,7 @@ def test_ten_starts_at_once_one_claims(shared_gpud: Gpud) -> None:
         except Refused as refused:
             codes.append(refused.code)
 
-    threads = [threading.Thread(target=start) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[start] * 10)
     assert (len(opened), set(codes)) == (1, {"CLAIMED"})
     opened[0].close()
 

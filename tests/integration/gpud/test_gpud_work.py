@@ -209,10 +209,7 @@ def test_contents_stay_for_the_tenants_next_lease(shared_gpud: Gpud) -> None:
     graph.op("noop", weights, out=[graph.output("same", 1000)])
     missing = []
     for _ in range(2):
-        with (
-            shared_gpud.open(shared_gpud.install()) as session,
-            connect(session.environment()) as lane,
-        ):
+        with shared_gpud.lane() as lane:
             missing.append(lane.op("graph.put", graph=graph.spec.to_meta()).values["missing"])
             lane.run(graph)
     assert missing == [list(graph.spec.contents), []]
@@ -222,10 +219,7 @@ def test_contents_stay_for_the_tenants_next_lease(shared_gpud: Gpud) -> None:
 def test_a_wild_kernel_is_a_fault_with_its_line(shared_gpud: Gpud) -> None:
     graph = Graph("\n__kernel void wild(__global char *x, ulong far) { x[far] = 1; }")
     graph.launch("wild", (1,), (1,), graph.inout("x", 64), graph.scalar("ulong", 1 << 46))
-    with (
-        shared_gpud.open(shared_gpud.install()) as session,
-        connect(session.environment()) as device,
-    ):
+    with shared_gpud.lane() as device:
         with pytest.raises(OpFailed) as failed:
             device.run(graph, x=bytes(64))
         assert "EINVAL: kernel 'wild', line 2: access outside" in str(failed.value)
@@ -288,10 +282,7 @@ def cpu_s(gpud: Gpud) -> dict[int, float]:
 def test_an_endless_operation_leaves_the_others_their_share(shared_gpud: Gpud) -> None:
     greedy = shared_gpud.open(shared_gpud.install(guarantee_pct=50))
     thread = endless(greedy)
-    with (
-        shared_gpud.open(shared_gpud.install(guarantee_pct=50)) as session,
-        connect(session.environment()) as device,
-    ):
+    with shared_gpud.lane(guarantee_pct=50) as device:
         for _ in range(5):
             device.op("burn", ms=50)
         assert device.op("noop").values == {}
