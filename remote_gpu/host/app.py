@@ -49,7 +49,6 @@ from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.wire.uses import DATA, PROGRAMS
-from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.settings import WorkerSettings
 
@@ -80,7 +79,7 @@ class HostSettings:
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
     )  #: devices that those servers can see
-    emulated: EmulatedDevices | None = None
+    emulated: EmulatedDevices = field(default_factory=EmulatedDevices)
     tls: HostTls | None = None
     descriptors: int = DESCRIPTORS_MAX  #: that this process may have
     secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
@@ -137,8 +136,7 @@ async def running_host(
         table = LeaseTable(
             {cpu.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
         )
-        probes = [cpu, *_emulated_probes(settings, table, turns)]
-        probe = await _probe(probes, pool, settings)
+        probe = await _probe([cpu, _emulated(settings, table, turns)], pool, settings)
         stack.push_async_callback(probe.close)
         scheduler = Scheduler()
         cards = CardChecks(settings.budget, nursery, scheduler.report_soon)
@@ -222,7 +220,7 @@ def _running(parts: Parts, link: HostLink, nursery: Nursery) -> RunningHost:
 async def _pool(
     settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: Policy
 ) -> WorkerPool:
-    emulated, tls = settings.emulated, settings.tls
+    tls = settings.tls
     workers = WorkerSettings(
         kept=(settings.state / KEPT_NAME).resolve(),
         options=settings.options.of_workers,
@@ -234,8 +232,8 @@ async def _pool(
         cpus=tuple(settings.cpu.cpus),
         handshake_s=settings.budget.handshake_s,
         tls=None if tls is None else (tls.certificate, tls.key),
-        emulation=Emulation(devices=()) if emulated is None else emulated.emulation,
-        emulated=() if emulated is None else tuple(emulated.by_id),
+        emulation=settings.emulated.emulation,
+        emulated=tuple(settings.emulated.by_id),
     )
     return WorkerPool(workers, settings.budget, nursery, sandboxes)
 
@@ -270,27 +268,23 @@ def _endpoints(settings: HostSettings, listeners: Listeners) -> Endpoints:
 
 def _indices(settings: HostSettings) -> dict[DeviceId, int]:
     """The indices of emulated devices: the CPU is the first device that `HostProbe` sees."""
-    emulated = () if settings.emulated is None else tuple(settings.emulated.by_id)
-    return {device: index for index, device in enumerate(emulated, CPU_INDEX + 1)}
+    return {device: index for index, device in enumerate(settings.emulated.by_id, CPU_INDEX + 1)}
 
 
 def _turns(settings: HostSettings) -> Turns:
-    widths, indices = {CPU_INDEX: len(settings.cpu.cpus)}, _indices(settings)
-    if settings.emulated is not None:
-        by_id = settings.emulated.by_id
-        widths |= {index: by_id[device].slots for device, index in indices.items()}
+    indices, by_id = _indices(settings), settings.emulated.by_id
+    widths = {index: by_id[device].slots for device, index in indices.items()}
+    widths[CPU_INDEX] = len(settings.cpu.cpus)
     return Turns(widths, uninterruptible=tuple(indices.values()))
 
 
-def _emulated_probes(settings: HostSettings, table: LeaseTable, turns: Turns) -> list[Probe]:
-    if settings.emulated is None:
-        return []
+def _emulated(settings: HostSettings, table: LeaseTable, turns: Turns) -> EmulatedProbe:
     indices = _indices(settings)
 
     def running(device: DeviceId) -> int:
         return turns.running(indices[device])
 
-    return [EmulatedProbe(settings.emulated, table.used_mib, running)]
+    return EmulatedProbe(settings.emulated, table.used_mib, running)
 
 
 async def _probe(probes: list[Probe], pool: WorkerPool, settings: HostSettings) -> HostProbe:

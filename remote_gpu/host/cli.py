@@ -139,7 +139,7 @@ def _settings(options: HostOptions) -> HostSettings:
         operations=_operations(options.operation),
         programs=_programs(options.program),
         middlewares=_middlewares(options.middleware),
-        emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
+        emulated=EmulatedDevices.read(options.emulate, host),
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
         secret_files=_secret_files(options.key_file),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -22,12 +22,14 @@ from remote_gpu.worker.emulation.operation import expanded
 class EmulatedDevices:
     """The emulated devices of a host by id, in the order of the file."""
 
-    emulation: Emulation
-    by_id: Mapping[DeviceId, EmulatedDevice]
+    emulation: Emulation = field(default_factory=lambda: Emulation(devices=()))
+    by_id: Mapping[DeviceId, EmulatedDevice] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path, host: HostId) -> EmulatedDevices:
-        """The devices of a YAML or JSON file. Raises INVALID naming file and entry."""
+    def read(cls, path: Path | None, host: HostId) -> EmulatedDevices:
+        """The devices of a YAML or JSON file; None: none. Raises INVALID naming file and entry."""
+        if path is None:
+            return cls()
         try:
             value = yaml.safe_load(path.read_text())
         except (OSError, UnicodeDecodeError) as error:

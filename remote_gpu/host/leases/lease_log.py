@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 FILE_BYTES_MAX = 64 << 20
 #: Buffer while the disk is full; further lines are lost, and gpud's log reports the loss.
 _WAITING_BYTES_MAX = 4 << 20
-
-
 #: Of each share.
 _SHARE_FIELDS = ("device", "memory_mib", "compute_guarantee_pct", "exclusive")
 

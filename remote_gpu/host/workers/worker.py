@@ -92,12 +92,11 @@ class Worker:
         """The number of open lanes."""
         return len(self._lanes)
 
-    def start(self, start: control.Start, sandbox: HostSandbox | None = None) -> None:
+    def start(self, start: control.Start, sandbox: HostSandbox) -> None:
         """Bind it to a lease and its sandbox, which it closes. Raises OSError when it has died."""
         if self._exited:
             raise ProcessLookupError("the worker has died")
-        if sandbox is not None:
-            start = replace(start, sandbox=asdict(sandbox.sandbox))
+        start = replace(start, sandbox=asdict(sandbox.sandbox))
         control.send(self._stream, {"start": asdict(start)})
         self._sandbox = sandbox
         self.bound = True

@@ -31,6 +31,8 @@ from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
+from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.worker.settings import WorkerSettings
 from tests.installs import install_of, share_of
@@ -118,13 +120,14 @@ def host_daemon(
     """A daemon that never started a worker; its gateway does not serve yet."""
     log, listeners = LeaseLog(folder / "leases.jsonl"), Listeners("127.0.0.1", 0)
     ports = PortSettings(listen="127.0.0.1", advertise="127.0.0.1")
+    sandboxes = Sandboxes(Policy(), folder / "kept")
     try:
         scheduler, leases = Scheduler(), Leases(LeaseTable(memory_mib, 30.0), log)
         scheduler.link = reports = Reports()
         outside = Outside(
-            pool=WorkerPool(WorkerSettings(kept=folder), budget, nursery),
+            pool=WorkerPool(WorkerSettings(kept=folder), budget, nursery, sandboxes),
             turns=Turns({}),
-            relays=Relays({}, folder / "servers", budget, nursery, VisibleDevices()),
+            relays=Relays({}, folder / "servers", budget, nursery, VisibleDevices(), sandboxes),
             memory=card or Card(),
             cards=CardChecks(budget, nursery),
             endpoints=Endpoints(

@@ -17,6 +17,8 @@ from corekit.budget import Budget
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.servers import server as module
 from remote_gpu.host.servers.server import unregister
+from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import RpcProgram, VisibleDevices
 from tests.installs import install_of
 
@@ -106,9 +108,9 @@ def test_a_servers_registration_is_removed_before_its_start_and_after_its_end(
 
     async def lease() -> None:
         async with Nursery("host") as nursery:
-            relays = Relays(
-                {"cricket": program}, tmp_path / "s", Budget(), nursery, VisibleDevices()
-            )
+            sandboxes = Sandboxes(Policy(), tmp_path / "kept")
+            servers, visible = tmp_path / "s", VisibleDevices()
+            relays = Relays({"cricket": program}, servers, Budget(), nursery, visible, sandboxes)
             client, stream = socket.socketpair()
             with client:
                 served = nursery.start(relays.serve_port(LEASE, "cricket", stream), "served")
