@@ -17,7 +17,7 @@ from remote_gpu.host.gateway.gateway import Endpoints, Gateway
 from remote_gpu.host.gateway.lease_ports import LeasePorts
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import Step, StepKind
+from remote_gpu.host.leases.table import Step, StepKind
 from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.sessions import SessionReports
 from remote_gpu.host.reports.traces import HostTraces

@@ -27,8 +27,7 @@ from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.leases.table import Phase
+from remote_gpu.host.leases.table import Phase, Step
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.wire.errors import Refusal, Refused, WireError

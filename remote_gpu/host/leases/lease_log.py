@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from remote_gpu.host.leases.steps import Step
+from remote_gpu.host.leases.table import Step
 from remote_gpu.host.warm.table import WarmWorker
 
 logger = logging.getLogger(__name__)

@@ -28,7 +28,6 @@ from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.leases.steps import Step, StepKind
 from remote_gpu.host.warm.table import WarmTable, WarmWorker
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -40,6 +39,38 @@ _SESSION_REASONS = (EndReason.SESSION_LOST, EndReason.CAP)
 _ORDERLY = (EndReason.DONE, EndReason.RELEASED)
 #: A cap above this is a mistake: a Lambda function runs for at most 900 s.
 CAP_S_MAX = 86_400.0
+
+
+class StepKind(StrEnum):
+    """The kinds of steps, in the order of a lease's life."""
+
+    EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
+    PLACED = "placed"  #: log; admit a waiting session
+    OPENED = "opened"  #: report it
+    UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
+    RETURNED = "returned"  #: report it: the shares may be granted again
+    KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
+    CLOSED = "closed"  #: report it with the reason; end the session
+    CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
+    CONFLICT = "conflict"  #: log: its shares are granted to another live lease, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step for the daemon to take."""
+
+    kind: StepKind
+    lease: LeaseId
+    fence: int
+    shares: tuple[Share, ...]
+    nonce: str = ""
+    reason: EndReason | None = None
+    detail: str = ""
+    reported: bool = True  #: False: the scheduler ended it itself
+    warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
+    keeps: Install | None = None  #: of KILL: its worker may stay, warm
+    leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
+    succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
 
 
 class Phase(StrEnum):
@@ -86,12 +117,11 @@ class LeaseTable:
         memory_mib: Mapping[DeviceId, int],
         silence_s: float,
         tombstones_max: int = TOMBSTONES_MAX,
-        warm: WarmTable | None = None,
     ) -> None:
         self._memory_mib = memory_mib  #: of each device of this host
         self._silence_s = silence_s
         self._tombstones_max = tombstones_max
-        self.warm = warm or WarmTable()
+        self.warm = WarmTable()
         self._entries: dict[LeaseId, Entry] = {}
         self._tombstones: OrderedDict[LeaseId, Step] = OrderedDict()
 

@@ -8,7 +8,7 @@ from collections import Counter
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import DETAIL_CHARACTERS_MAX, SessionChange, SessionState
-from remote_gpu.host.leases.steps import Step
+from remote_gpu.host.leases.table import Step
 from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.warm.workers import WarmWorkers

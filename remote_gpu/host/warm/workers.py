@@ -24,8 +24,7 @@ from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.leases.table import Phase
+from remote_gpu.host.leases.table import Phase, Step
 from remote_gpu.host.warm.private_memory import private_bytes
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.endings import Endings

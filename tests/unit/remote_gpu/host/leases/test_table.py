@@ -16,8 +16,7 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.units import percent_of
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.leases.steps import Step, StepKind
-from remote_gpu.host.leases.table import LeaseTable, Phase
+from remote_gpu.host.leases.table import LeaseTable, Phase, Step, StepKind
 from remote_gpu.wire.errors import Refusal, Refused
 from tests.installs import install_of, share_of
 from tests.lease_overlaps import read_overlaps

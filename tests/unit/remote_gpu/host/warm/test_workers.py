@@ -18,8 +18,7 @@ from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import StepKind
-from remote_gpu.host.leases.table import LeaseTable
+from remote_gpu.host.leases.table import LeaseTable, StepKind
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker
