@@ -17,7 +17,7 @@ from typing import Any
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
 from remote_gpu.client import Session
-from remote_gpu.host.warm.private_memory import private_bytes
+from remote_gpu.host.workers.worker import private_bytes
 from remote_gpu.middleware import render
 from remote_gpu.wire.connection import Access
 

@@ -35,7 +35,7 @@ from benchmarks.remote_gpu.resnet import write_dense
 from corekit.cli.progress import Bar
 from gpu_scheduler.model import Batch
 from remote_gpu.client import Operations, connect
-from remote_gpu.host.warm.private_memory import private_bytes
+from remote_gpu.host.workers.worker import private_bytes
 
 _LAYERS, _SIDE = 50, 1024
 _JOB_MIB = 2048  #: the loaded model must fit half of it, where calls join

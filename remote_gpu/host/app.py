@@ -38,8 +38,8 @@ from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.options import HostOptions
 from remote_gpu.host.parts import Outside, Parts
-from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.metrics import host_lines
+from remote_gpu.host.reports.sessions import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.isolation.machine import find_policy

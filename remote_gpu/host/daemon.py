@@ -11,7 +11,7 @@ from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.leases.table import Phase
 from remote_gpu.host.parts import Parts
-from remote_gpu.host.reports.link import NoLink
+from remote_gpu.host.reports.sessions import NoLink
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from remote_gpu.host.gateway.lease_ports import LeasePorts
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import Step, StepKind
-from remote_gpu.host.reports.link import Scheduler
-from remote_gpu.host.reports.sessions import SessionReports
+from remote_gpu.host.reports.sessions import Scheduler, SessionReports
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.warm.workers import WarmWorkers

@@ -1,21 +1,50 @@
-"""The reports of sessions: opened, given back, closed with the reason."""
+"""The port by which a host reports to the scheduler, and its reports of sessions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Protocol
 
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import DETAIL_CHARACTERS_MAX, SessionChange, SessionState
 from remote_gpu.host.leases.table import Step
-from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.lease_workers import LeaseWorkers, Loading
 
 #: Longest delay of the report that shares are free, for the warm worker that the lease leaves.
 HELD_S_MAX = 1.0
+
+
+class Link(Protocol):
+    """Reports to the scheduler; the link repeats each until it is acknowledged."""
+
+    def session(self, change: SessionChange) -> None: ...
+    def report_soon(self) -> None: ...
+    def door(self, lease: LeaseId, address: str) -> None: ...
+    def cut(self, lease: LeaseId) -> None: ...
+
+
+class NoLink:
+    """The link of a program that starts or stops: reports are dropped."""
+
+    def session(self, *_: object) -> None:
+        """Drop the report."""
+
+    door = cut = report_soon = session
+
+
+class Scheduler:
+    """The scheduler as gpud's parts see it; the link is set once they are there."""
+
+    def __init__(self) -> None:
+        self.link: Link = NoLink()
+
+    def report_soon(self) -> None:
+        """Report warm workers and the health of cards soon: they have changed."""
+        self.link.report_soon()
 
 
 class SessionReports:

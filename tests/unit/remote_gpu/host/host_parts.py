@@ -27,7 +27,7 @@ from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.parts import Outside, Parts
-from remote_gpu.host.reports.link import Scheduler
+from remote_gpu.host.reports.sessions import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
