@@ -24,9 +24,9 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import report
+from benchmarks.measure import seconds
 from benchmarks.scale import values
 from benchmarks.scale.generated import GeneratedSystem
-from benchmarks.scale.measure import alone, compared, seconds
 from benchmarks.scale.scheduler import sizes
 from corekit.cli.progress import Bar
 from gpu_scheduler.model import Record
@@ -130,8 +130,8 @@ def write(path: Path, bare: Bare, system: GeneratedSystem, bar: Bar) -> list[rep
                 bar.draw(before + done * WRITING // jobs, f"{done} jobs")
 
             ours_s, bare_s = written_s(store, bare, system, at)
-            found.append(compared(name, jobs / ours_s, "1/s", against, jobs / bare_s))
-        found.append(alone("bytes_per_job", store.size_bytes / jobs, "bytes"))
+            found.append(report.compared(name, jobs / ours_s, "1/s", against, jobs / bare_s))
+        found.append(report.Figure("bytes_per_job", store.size_bytes / jobs, "bytes"))
     return found
 
 
@@ -170,9 +170,9 @@ def read(
             "search_ms": lambda: reader.jobs(text=one_key),
         }
         return [
-            compared("report_1d_s", report_day_s, "s", _ALL, bare_s),
-            compared("report_all_s", report_all_s, "s", _ALL, bare_s),
-            *(alone(name, 1000 * took_s(name, work), "ms") for name, work in rest.items()),
+            report.compared("report_1d_s", report_day_s, "s", _ALL, bare_s),
+            report.compared("report_all_s", report_all_s, "s", _ALL, bare_s),
+            *(report.Figure(name, 1000 * took_s(name, work), "ms") for name, work in rest.items()),
         ]
 
 
