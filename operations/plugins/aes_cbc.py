@@ -81,11 +81,11 @@ class OpensslCbc(CpuOperation):
             ),
         ),
         inputs=(
-            Port(name="key", dtype="bytes", shape="", meaning="16, 24 or 32 bytes"),
-            Port(name="iv", dtype="bytes", shape="", meaning="16 bytes per message"),
-            Port(name="data", dtype="bytes", shape="", meaning="the messages"),
+            Port(name="key", meaning="16, 24 or 32 bytes"),
+            Port(name="iv", meaning="16 bytes per message"),
+            Port(name="data", meaning="the messages"),
         ),
-        outputs=(Port(name="result", dtype="bytes", shape="", meaning="the messages"),),
+        outputs=(Port(name="result", meaning="the messages"),),
         values="`messages`, `message_bytes` of the result",
     )
 

@@ -48,10 +48,10 @@ class Exec(CpuOperation):
                 name="timeout_s", meaning="time limit, seconds", least=0.01, most=900, default=60.0
             ),
         ),
-        inputs=(Port(name="stdin", dtype="bytes", shape="", meaning="absent: empty"),),
+        inputs=(Port(name="stdin", meaning="absent: empty"),),
         outputs=(
-            Port(name="stdout", dtype="bytes", shape="", meaning=_AT_MOST),
-            Port(name="stderr", dtype="bytes", shape="", meaning=_AT_MOST),
+            Port(name="stdout", meaning=_AT_MOST),
+            Port(name="stderr", meaning=_AT_MOST),
         ),
         values="`status`: exit status, −n for signal n",
     )

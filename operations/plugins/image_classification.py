@@ -70,7 +70,7 @@ class ImageClassification(CpuOperation):
                 choices=("logits", "probabilities"),
             ),
         ),
-        inputs=(Port(name="image", dtype="bytes", shape="", meaning="a PNG or JPEG file"),),
+        inputs=(Port(name="image", meaning="a PNG or JPEG file"),),
         outputs=(
             Port(name="scores", dtype="the model's", shape="classes", meaning="of the model"),
         ),

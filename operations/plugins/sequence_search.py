@@ -71,12 +71,10 @@ class SequenceSearch(CpuOperation):
         inputs=(
             Port(
                 name="queries",
-                dtype="bytes",
-                shape="",
                 meaning=f"FASTA; at most {QUERIES_MAX} of {QUERY_RESIDUES_MAX} residues",
             ),
         ),
-        outputs=(Port(name="hits", dtype="bytes", shape="", meaning="a TSV with a header line"),),
+        outputs=(Port(name="hits", meaning="a TSV with a header line"),),
         values="`queries`, `hits`, `cells` (of the alignments), `database`, `scoring`",
     )
 

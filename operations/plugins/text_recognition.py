@@ -45,8 +45,8 @@ class TextRecognition(CpuOperation):
                 default=0.5,
             ),
         ),
-        inputs=(Port(name="image", dtype="bytes", shape="", meaning="a PNG or JPEG file"),),
-        outputs=(Port(name="text", dtype="bytes", shape="", meaning="the lines, UTF-8"),),
+        inputs=(Port(name="image", meaning="a PNG or JPEG file"),),
+        outputs=(Port(name="text", meaning="the lines, UTF-8"),),
         values="`width`, `height` in pixels; `lines`:"
         ' [{"text", "confidence", "box": [[x, y] × 4]}]',
     )

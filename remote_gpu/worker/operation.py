@@ -40,13 +40,6 @@ class Limits:
     inputs_max: int = 0
     input_bytes_max: int = 1 << 30  #: of all inputs together
 
-    def to_meta(self) -> dict[str, int]:
-        return {
-            "inputs_min": self.inputs_min,
-            "inputs_max": self.inputs_max,
-            "input_bytes_max": self.input_bytes_max,
-        }
-
     def check(self, name: str, sizes: Sequence[int]) -> None:
         """Check the sizes of inputs. Raises OpFailed: EINVAL, E2BIG."""
         if not self.inputs_min <= len(sizes) <= self.inputs_max:

@@ -9,6 +9,7 @@ registers such a tuple as an entry point of the group `orchgpu.operations`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points
 from importlib.metadata import version as version_of
 
@@ -163,7 +164,7 @@ def _described(operation: Operation) -> Meta:
         "version": operation.version,
         "kinds": list(operation.kinds),
         "implementation": operation.implementation,
-        "limits": operation.limits.to_meta(),
+        "limits": asdict(operation.limits),
         **operation.signature.to_meta(),
     }
 

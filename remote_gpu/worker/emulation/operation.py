@@ -21,8 +21,8 @@ from remote_gpu.worker.registry import Registry
 #: Of operations that return their inputs.
 _ECHO_LIMITS = Limits(inputs_max=16)
 _ECHO_SIGNATURE = Signature(
-    inputs=(Port(name="any", dtype="bytes", shape="", meaning="up to 16 buffers"),),
-    outputs=(Port(name="same", dtype="bytes", shape="", meaning="the inputs"),),
+    inputs=(Port(name="any", meaning="up to 16 buffers"),),
+    outputs=(Port(name="same", meaning="the inputs"),),
     values="`emulated`: device, times",
     extra=True,
 )
