@@ -32,7 +32,7 @@ class Source:
 
     text: str  #: for compilers
     kernels: Mapping[str, Signature]
-    _lines: tuple[tuple[int, ...], ...]
+    _lines: tuple[tuple[int, ...], ...]  #: of each bit of a report
 
     def check_call(
         self, kernel: str, arguments: Sequence[Argument], group: Sequence[int] = (1,)
@@ -84,10 +84,9 @@ def read_source(text: str) -> Source:
     """Check and translate a source. Raises OpFailed(EINVAL) naming line and rule."""
     try:
         tokens = tokens_of(text.replace("\r\n", "\n"))
-        translation = Translator(Preprocessor().expand(tokens)).translate()
+        return Source(*Translator(Preprocessor().expand(tokens)).translate())
     except OpFailed as error:
         raise OpFailed(error.code, f"the source does not build: {error.message}") from None
-    return Source(translation.text, translation.kernels, translation.lines)
 
 
 def _sort_of(argument: Argument) -> str:

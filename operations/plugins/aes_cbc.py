@@ -12,21 +12,8 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from operations import aes
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Integer,
-    Limits,
-    OpCode,
-    OpFailed,
-    Outcome,
-    Port,
-    Scalar,
-    Signature,
-    Text,
-    calls_of,
-)
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -51,7 +38,7 @@ class _Task:
         return self.data.nbytes // aes.BLOCK_BYTES // self.messages
 
 
-class OpensslCbc(CpuOperation):
+class OpensslCbc(api.CpuOperation):
     """AES of 128, 192 or 256 bits in CBC mode (NIST SP 800-38A section 6.2).
 
     The data are one or more messages of equal length, each with its own initialization vector. With
@@ -62,17 +49,17 @@ class OpensslCbc(CpuOperation):
     name = "aes_cbc"
     implementation = f"openssl by cryptography {version('cryptography')}"
     libraries: tuple[str, ...] = ("cryptography",)
-    limits = Limits(inputs_min=3, inputs_max=3, input_bytes_max=1 << 32)
-    signature = Signature(
+    limits = api.Limits(inputs_min=3, inputs_max=3, input_bytes_max=1 << 32)
+    signature = api.Signature(
         arguments=(
-            Text(name="direction", meaning="the direction", choices=("encrypt", "decrypt")),
-            Text(
+            api.Text(name="direction", meaning="the direction", choices=("encrypt", "decrypt")),
+            api.Text(
                 name="padding",
                 meaning="of a message that may end within a block",
                 default="none",
                 choices=("none", "pkcs7"),
             ),
-            Integer(
+            api.Integer(
                 name="messages",
                 meaning="messages of equal length in the data",
                 least=1,
@@ -81,11 +68,11 @@ class OpensslCbc(CpuOperation):
             ),
         ),
         inputs=(
-            Port(name="key", meaning="16, 24 or 32 bytes"),
-            Port(name="iv", meaning="16 bytes per message"),
-            Port(name="data", meaning="the messages"),
+            api.Port(name="key", meaning="16, 24 or 32 bytes"),
+            api.Port(name="iv", meaning="16 bytes per message"),
+            api.Port(name="data", meaning="the messages"),
         ),
-        outputs=(Port(name="result", meaning="the messages"),),
+        outputs=(api.Port(name="result", meaning="the messages"),),
         values="`messages`, `message_bytes` of the result",
     )
 
@@ -135,16 +122,16 @@ class KernelCbc(OpensslCbc):
         if task.data.nbytes == 0:
             return np.empty(0, np.uint8)
         items = task.messages * (task.blocks if task.decrypts else 1)
-        with calls_of(context).call(context.quota) as call:
+        with api.calls_of(context).call(context.quota) as call:
             result = call.memory(task.data.nbytes)
             arguments = (
                 call.stored(task.data),
                 call.stored(task.vectors),
                 call.stored(aes.schedule(task.key, decrypts=task.decrypts)),
                 call.stored(aes.tables(decrypts=task.decrypts)),
-                Scalar("int", aes.rounds_of(task.key)),
-                Scalar("int", task.messages),
-                Scalar("int", task.blocks),
+                api.Scalar("int", aes.rounds_of(task.key)),
+                api.Scalar("int", task.messages),
+                api.Scalar("int", task.blocks),
                 result,
             )
             kernel = "decrypt" if task.decrypts else "encrypt"

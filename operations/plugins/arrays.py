@@ -10,20 +10,8 @@ import numpy as np
 
 from operations.array_kernels import elementwise, reductions
 from operations.numpy_arrays import Array, array_of
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Limits,
-    OpCode,
-    OpFailed,
-    Outcome,
-    Port,
-    Signature,
-    Structure,
-    Text,
-    calls_of,
-)
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome
 
 DTYPES = ("float32", "float64", "int32", "int64", "uint8")
 
@@ -63,13 +51,15 @@ REDUCTIONS: Mapping[str, Function] = {
 }
 
 
-_DTYPE = Text(name="dtype", meaning="of every input", default="float32", choices=DTYPES)
+_DTYPE = api.Text(name="dtype", meaning="of every input", default="float32", choices=DTYPES)
 _SHAPES_RULE = "a list of shapes, one per input"
-_RESULT = Port(name="result", dtype="as in `dtype` of the values", shape="`shape` of the values")
+_RESULT = api.Port(
+    name="result", dtype="as in `dtype` of the values", shape="`shape` of the values"
+)
 _VALUES = "`dtype`, `shape` of the result"
 
 
-class Map(CpuOperation):
+class Map(api.CpuOperation):
     """A function of one array, or of two whose shapes broadcast.
 
     The result has numpy's type for the function: roots of int32 and int64 are float64, those of
@@ -79,16 +69,16 @@ class Map(CpuOperation):
     name = "map"
     implementation = f"numpy {np.__version__}"
     libraries: tuple[str, ...] = ("numpy",)
-    limits = Limits(inputs_min=1, inputs_max=2, input_bytes_max=1 << 33)
-    signature = Signature(
+    limits = api.Limits(inputs_min=1, inputs_max=2, input_bytes_max=1 << 33)
+    signature = api.Signature(
         arguments=(
-            Text(name="function", meaning=f"{', '.join(UNARY)}; of two: {', '.join(BINARY)}"),
+            api.Text(name="function", meaning=f"{', '.join(UNARY)}; of two: {', '.join(BINARY)}"),
             _DTYPE,
-            Structure(name="shapes", meaning="of the inputs", rule=_SHAPES_RULE),
+            api.Structure(name="shapes", meaning="of the inputs", rule=_SHAPES_RULE),
         ),
         inputs=(
-            Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),
-            Port(name="b", dtype="`dtype`", shape="`shapes[1]`", meaning="functions of two"),
+            api.Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),
+            api.Port(name="b", dtype="`dtype`", shape="`shapes[1]`", meaning="functions of two"),
         ),
         outputs=(_RESULT,),
         values=_VALUES,
@@ -143,11 +133,11 @@ class KernelMap(Map):
         self, context: Context, name: str, arrays: Sequence[Array], shape: Sequence[int]
     ) -> Array:
         dtype = _result_type((UNARY, BINARY)[len(arrays) - 1][name], arrays)
-        with calls_of(context).call(context.quota) as call:
+        with api.calls_of(context).call(context.quota) as call:
             return elementwise.mapped(call, name, arrays, shape, dtype)
 
 
-class Reduce(CpuOperation):
+class Reduce(api.CpuOperation):
     """A reduction of one array, along one axis or over all elements.
 
     Sums and products of integers are int64 (uint64 of unsigned ones); the mean is a fraction.
@@ -156,20 +146,20 @@ class Reduce(CpuOperation):
     name = "reduce"
     implementation = f"numpy {np.__version__}"
     libraries: tuple[str, ...] = ("numpy",)
-    limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=1 << 33)
-    signature = Signature(
+    limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=1 << 33)
+    signature = api.Signature(
         arguments=(
-            Text(name="function", meaning="the reduction", choices=tuple(REDUCTIONS)),
+            api.Text(name="function", meaning="the reduction", choices=tuple(REDUCTIONS)),
             _DTYPE,
-            Structure(name="shapes", meaning="of the input", rule=_SHAPES_RULE),
-            Structure(
+            api.Structure(name="shapes", meaning="of the input", rule=_SHAPES_RULE),
+            api.Structure(
                 name="axis",
                 meaning="absent: over all elements",
                 rule="an integer below the number of dimensions",
                 default=None,
             ),
         ),
-        inputs=(Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),),
+        inputs=(api.Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),),
         outputs=(_RESULT,),
         values=_VALUES,
     )
@@ -210,7 +200,7 @@ class KernelReduce(Reduce):
 
     def _reduced(self, context: Context, name: str, array: Array, axis: int | None) -> Array:
         dtype = _result_type(REDUCTIONS[name], [array])
-        with calls_of(context).call(context.quota) as call:
+        with api.calls_of(context).call(context.quota) as call:
             return reductions.reduced(call, name, array, axis, dtype)
 
 

@@ -38,7 +38,7 @@ from remote_gpu.worker.joining import registered_model
 from remote_gpu.worker.memory.memory import Area, Buffers, Source
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
-from remote_gpu.worker.operation import Context, LaneUses, Operation, Outcome
+from remote_gpu.worker.operation import Context, CpuOperation, LaneUses, Outcome
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
 
@@ -133,7 +133,7 @@ class Runner:
             return result.values, result.buffers, result.implementation
 
     def _computed(
-        self, operation: Operation, args: Arguments, views: Sequence[memoryview]
+        self, operation: CpuOperation, args: Arguments, views: Sequence[memoryview]
     ) -> Outcome:
         """The results of an operation. It runs again without the models that only earlier leases
         used, when it lacks memory."""

@@ -6,11 +6,12 @@ import contextlib
 import mmap
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments
+from remote_gpu.worker.cards.pinned import PinnedBlock
 from remote_gpu.worker.memory.quota import Quota
 
 #: JSON values, and buffers sent as they are.
@@ -47,29 +48,18 @@ class Memory:
             self._map.close()
 
 
-class Block(Protocol):
-    """Memory of a pool, which it returns to with the last view of it."""
-
-    @property
-    def view(self) -> memoryview: ...
-
-    def settle(self) -> None:
-        """Wait until nothing reads it any more. Raises OpFailed."""
-        ...
-
-
 #: A pool of memory that suits a device: a size to a block, or None. Raises OpFailed.
-Source: TypeAlias = Callable[[int], "Block | None"]
+Source: TypeAlias = Callable[[int], "PinnedBlock | None"]
 
 
 class _Borrowed:
     """A block of a pool, counted in the quota."""
 
-    def __init__(self, quota: Quota, block: Block) -> None:
+    def __init__(self, quota: Quota, block: PinnedBlock) -> None:
         self.size = block.view.nbytes
         quota.reserve(self.size)
         self._quota = quota
-        self._block: Block | None = block
+        self._block: PinnedBlock | None = block
         self.view = block.view
 
     def settle(self) -> None:
@@ -118,7 +108,7 @@ class Area:
             self._memory.settle()
         return self._memory.view[:size]
 
-    def _new(self, block: Block | None, size: int) -> Memory | _Borrowed:
+    def _new(self, block: PinnedBlock | None, size: int) -> Memory | _Borrowed:
         return Memory(self._quota, size) if block is None else _Borrowed(self._quota, block)
 
     def done(self) -> None:
@@ -145,7 +135,7 @@ class Area:
             self._memory = None
 
 
-def _block_of(source: Source, *sizes: int) -> Block | None:
+def _block_of(source: Source, *sizes: int) -> PinnedBlock | None:
     """A block of the first size that the source has, unless the device cannot be used: its
     operation has the reason."""
     try:

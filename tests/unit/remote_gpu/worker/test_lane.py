@@ -33,7 +33,7 @@ from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.memory import Area
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
-from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.operation import Context, CpuOperation, Outcome
 from remote_gpu.worker.operation import Limits as InputLimits
 from remote_gpu.worker.registry import Registry, load_registry
 
@@ -76,14 +76,12 @@ class _End:
         return len(part)
 
 
-class Bad:
+class Bad(CpuOperation):
     """An operation with every way of misbehaving that the lane must contain."""
 
-    name, version, kinds, implementation = "bad", 1, ("cpu",), "none"
+    name, implementation = "bad", "none"
     limits = InputLimits(inputs_max=1, input_bytes_max=10)
-    signature, own_turns, by_kernels = Signature(), False, False
-
-    def prepare(self, context: Context) -> None: ...
+    signature = Signature()
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         how = args.get("how")
