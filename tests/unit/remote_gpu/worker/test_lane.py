@@ -122,21 +122,9 @@ args = st.dictionaries(
     | st.sampled_from(["raise", "memory", "nan", "not json", "refuse"]),
     max_size=3,
 )
+EARLY = "noop bad nonsense sync operations buffer.new buffer.read buffer.write buffer.free"
 calls = st.tuples(
-    st.sampled_from(
-        [
-            "noop",
-            "bad",
-            "nonsense",
-            "sync",
-            "operations",
-            "buffer.new",
-            "buffer.read",
-            "buffer.write",
-            "buffer.free",
-            "",
-        ]
-    ),
+    st.sampled_from([*EARLY.split(), ""]),
     args,
     st.lists(st.binary(max_size=2000), max_size=3),
     st.booleans(),
@@ -186,30 +174,10 @@ def test_any_meta_is_answered_or_ends_the_lane(meta: Meta) -> None:
     assert len(answers(ends)) == 1
 
 
-COMMANDS = st.sampled_from(
-    [
-        "noop",
-        "burn",
-        "bad",
-        "sync",
-        "operations",
-        "operations.describe",
-        "buffer.new",
-        "buffer.read",
-        "buffer.write",
-        "buffer.free",
-        "content.put",
-        "graph.put",
-        "graph.run",
-        "graph.free",
-        "session.new",
-        "session.free",
-        "resource.register",
-        "resource.release",
-        "segment.new",
-        "?",
-    ]
-)
+ALL = """noop burn bad sync operations operations.describe buffer.new buffer.read buffer.write
+buffer.free content.put graph.put graph.run graph.free session.new session.free resource.register
+resource.release segment.new ?"""
+COMMANDS = st.sampled_from(ALL.split())
 VALUES: st.SearchStrategy[object] = (
     st.none()
     | st.booleans()

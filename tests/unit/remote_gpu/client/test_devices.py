@@ -11,7 +11,7 @@ import pytest
 
 from remote_gpu.client.affinity import Load
 from remote_gpu.client.device import Lane
-from remote_gpu.client.loads import DEVICES_MAX, HostLoads
+from remote_gpu.client.devices import REPORTED_DEVICES_MAX, HostLoads
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo, HostAccess
 from remote_gpu.wire.errors import Refused
@@ -88,6 +88,6 @@ def test_the_lanes_of_many_devices_are_left_to_them(
 ) -> None:
     host = Host(stack)
     monkeypatch.setattr(Lane, "open", host.open)
-    many = range(DEVICES_MAX + 1)
+    many = range(REPORTED_DEVICES_MAX + 1)
     assert HostLoads(access(*many), many).read() == {}
     assert host.opened == []
