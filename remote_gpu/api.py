@@ -15,7 +15,7 @@ from remote_gpu.middleware.base import (
     addresses,
     device_variables,
 )
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.wire.graphs import CONTENT_PREFIX, Scalar
 from remote_gpu.wire.uses import DATA

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from operations import aes
 from remote_gpu import api
-from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome
+from remote_gpu.api import Arguments, Context, Outcome, invalid
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -144,23 +144,23 @@ def _task(args: Arguments, inputs: Sequence[memoryview], *, padded: bool) -> _Ta
     key, vectors, data = inputs
     decrypts, messages = args["direction"] == "decrypt", args["messages"]
     if key.nbytes not in aes.KEY_BYTES:
-        raise _wrong(f"a key has 16, 24 or 32 bytes, not {key.nbytes}")
+        raise invalid(f"a key has 16, 24 or 32 bytes, not {key.nbytes}")
     if vectors.nbytes != messages * aes.BLOCK_BYTES:
         wanted = messages * aes.BLOCK_BYTES
-        raise _wrong(f"'iv' has 16 bytes per message, {wanted} together, not {vectors.nbytes}")
+        raise invalid(f"'iv' has 16 bytes per message, {wanted} together, not {vectors.nbytes}")
     if padded and messages != 1:
-        raise _wrong("with padding pkcs7 a call takes one message")
+        raise invalid("with padding pkcs7 a call takes one message")
     whole: Bytes = np.frombuffer(data, np.uint8)
     if padded and not decrypts:
         added = aes.BLOCK_BYTES - data.nbytes % aes.BLOCK_BYTES
         whole = np.concatenate([whole, np.full(added, added, np.uint8)])
     if padded and not whole.nbytes:
-        raise _wrong("with padding pkcs7 an encrypted message has 16 bytes or more")
+        raise invalid("with padding pkcs7 an encrypted message has 16 bytes or more")
     if whole.nbytes % (messages * aes.BLOCK_BYTES):
         text = (
             f"{messages} messages of whole blocks of 16 bytes are needed, not {data.nbytes} bytes"
         )
-        raise _wrong(text + ("" if decrypts or messages != 1 else "; or use padding pkcs7"))
+        raise invalid(text + ("" if decrypts or messages != 1 else "; or use padding pkcs7"))
     return _Task(decrypts=decrypts, key=bytes(key), vectors=vectors, data=whole, messages=messages)
 
 
@@ -168,12 +168,8 @@ def _unpadded(data: Bytes) -> Bytes:
     """Remove the padding of PKCS #7 (RFC 5652 section 6.3). Raises OpFailed(EINVAL)."""
     added = int(data[-1])
     if not 1 <= added <= aes.BLOCK_BYTES or (data[-added:] != added).any():
-        raise _wrong("the padding is not valid: another key or vector, or changed data")
+        raise invalid("the padding is not valid: another key or vector, or changed data")
     return data[:-added]
-
-
-def _wrong(message: str) -> OpFailed:
-    return OpFailed(OpCode.EINVAL, message)
 
 
 OPERATIONS = (OpensslCbc(), KernelCbc())

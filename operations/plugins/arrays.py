@@ -11,7 +11,7 @@ import numpy as np
 from operations.array_kernels import elementwise, reductions
 from operations.numpy_arrays import Array, array_of
 from remote_gpu import api
-from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome
+from remote_gpu.api import Arguments, Context, Outcome, invalid
 
 DTYPES = ("float32", "float64", "int32", "int64", "uint8")
 
@@ -90,17 +90,14 @@ class Map(api.CpuOperation):
         known = (UNARY, BINARY)[len(inputs) - 1]
         if name not in known:
             names = ", ".join(known)
-            message = f"no function {name!r} of {len(inputs)} arrays; there are {names}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(f"no function {name!r} of {len(inputs)} arrays; there are {names}")
         arrays = _arrays(args, inputs)
         try:
             shape = np.broadcast_shapes(*(array.shape for array in arrays))
         except ValueError as error:
-            raise OpFailed(
-                OpCode.EINVAL, f"the shapes cannot be broadcast together: {error}"
-            ) from None
+            raise invalid(f"the shapes cannot be broadcast together: {error}") from None
         if name == "power" and arrays[0].dtype.kind != "f" and (arrays[1] < 0).any():
-            raise OpFailed(OpCode.EINVAL, "power: integers to negative powers are not integers")
+            raise invalid("power: integers to negative powers are not integers")
         with context.quota.held(8 * math.prod(shape)), np.errstate(all="ignore"):
             return _described(self._mapped(context, name, arrays, shape))
 
@@ -169,9 +166,9 @@ class Reduce(api.CpuOperation):
         name, axis = args["function"], args["axis"]
         array = _arrays(args, inputs)[0]
         if axis is not None and (type(axis) is not int or not 0 <= axis < array.ndim):
-            raise OpFailed(OpCode.EINVAL, f"'axis' must be an integer below {array.ndim}")
+            raise invalid(f"'axis' must be an integer below {array.ndim}")
         if array.size == 0:
-            raise OpFailed(OpCode.EINVAL, "an empty array cannot be reduced")
+            raise invalid("an empty array cannot be reduced")
         held = 8 if axis is None else 8 * array.size // array.shape[axis]
         with context.quota.held(held), np.errstate(all="ignore"):
             return _described(self._reduced(context, name, array, axis))
@@ -207,7 +204,7 @@ class KernelReduce(Reduce):
 def _arrays(args: Arguments, inputs: Sequence[memoryview]) -> list[Array]:
     dtype, shapes = args["dtype"], args["shapes"]
     if not isinstance(shapes, list) or len(shapes) != len(inputs):
-        raise OpFailed(OpCode.EINVAL, f"'shapes' must list {len(inputs)} shapes, one per input")
+        raise invalid(f"'shapes' must list {len(inputs)} shapes, one per input")
     return [array_of(view, dtype, shape) for view, shape in zip(inputs, shapes, strict=True)]
 
 

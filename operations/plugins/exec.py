@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from remote_gpu import api
-from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome
+from remote_gpu.api import Arguments, Context, Outcome, invalid
 
 _STDIN_BYTES_MAX = 256 << 20
 _AT_MOST = f"at most {api.OUTPUT_BYTES_MAX >> 20} MiB"
@@ -46,7 +46,7 @@ class Exec(api.CpuOperation):
         args = self.signature.read(args)
         program = context.program(args["program"])
         if not isinstance(args["words"], dict):
-            raise OpFailed(OpCode.EINVAL, "'words' must be an object of plain words by placeholder")
+            raise invalid("'words' must be an object of plain words by placeholder")
         command = program.filled(args["words"])
         stdin = inputs[0] if inputs else memoryview(b"")
         context.taint()

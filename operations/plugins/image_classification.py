@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from operations.inference.model import IMPLEMENTATION, ModelsOnCards, run_joined
 from operations.recognition.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
-from operations.recognition.image import ImageError, decode
+from operations.recognition.image import decode
 from remote_gpu import api
-from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome
+from remote_gpu.api import Arguments, Context, Outcome
 
 _IMAGE_BYTES_MAX = 32 * 2**20
 #: Of ImageNet, on which most published classifiers were trained, red first.
@@ -74,10 +74,7 @@ class ImageClassification(api.CpuOperation):
         args = self.signature.read(args)
         classifier = find_classifier(context, args)
         with context.turn():
-            try:
-                pixels = decode(inputs[0], context.quota)
-            except ImageError as error:
-                raise OpFailed(OpCode.EINVAL, str(error)) from None
+            pixels = decode(inputs[0], context.quota)
             preparation = classifier.preparation
             with context.quota.held(2 * pixels.nbytes + preparation.working_bytes):
                 tensor = preparation.apply(pixels)

@@ -21,7 +21,7 @@ from operations.alignment.database import (
 )
 from operations.alignment.fasta import FastaError, Protein, parse_fasta
 from remote_gpu import api
-from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome
+from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome, invalid
 
 HEADER = "query\tsubject\tscore\tquery_start\tquery_end\tsubject_start\tsubject_end\n"
 TOP_DEFAULT = 10
@@ -168,7 +168,7 @@ def _queries(data: bytes, file: str) -> tuple[Protein, ...]:
     try:
         queries = parse_fasta(data, file=file, residues_max=QUERY_RESIDUES_MAX)
     except FastaError as error:
-        raise OpFailed(OpCode.EINVAL, str(error)) from None
+        raise invalid(str(error)) from None
     if len(queries) > QUERIES_MAX:
         message = (
             f"{file}: {len(queries)} queries, more than {QUERIES_MAX} per call; split the file"

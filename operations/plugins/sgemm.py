@@ -9,7 +9,7 @@ import numpy as np
 from operations.matrix.cublas import Cublas, library
 from operations.matrix.product import BLOCKED, TILED, Kernel, Method, Product
 from remote_gpu import api
-from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome
+from remote_gpu.api import Arguments, Context, Outcome, invalid
 
 _SIDE_MAX = 32768
 _LIMITS = api.Limits(inputs_min=2, inputs_max=2, input_bytes_max=1 << 33)
@@ -95,7 +95,7 @@ def _sides(args: Arguments, inputs: Sequence[memoryview]) -> tuple[int, int, int
 def _check(what: str, size: int, rows: int, columns: int) -> None:
     if size != 4 * rows * columns:
         wanted = f"{rows}×{columns} float32, {4 * rows * columns} bytes"
-        raise OpFailed(OpCode.EINVAL, f"{what} must be {wanted}, not {size}")
+        raise invalid(f"{what} must be {wanted}, not {size}")
 
 
 OPERATIONS = (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import invalid
 from remote_gpu.wire.frames import Meta
 
 #: The arguments of a call: JSON by name, checked by `Signature.read` or by the operation.
@@ -134,7 +134,7 @@ class Signature:
                 value = argument.default
                 right = value is not REQUIRED
             if not right:
-                raise OpFailed(OpCode.EINVAL, f"{name!r} must be {argument.rule}")
+                raise invalid(f"{name!r} must be {argument.rule}")
             found[name] = value
         if given != len(args) and not self.extra:
             self._refuse_unknown(args)
@@ -145,9 +145,7 @@ class Signature:
         for name in args:
             if name not in known and name != IMPLEMENTATION:
                 taken = ", ".join(known) or "no arguments"
-                raise OpFailed(
-                    OpCode.EINVAL, f"unknown argument {name!r}; the operation takes {taken}"
-                )
+                raise invalid(f"unknown argument {name!r}; the operation takes {taken}")
 
     def to_meta(self) -> Meta:
         """For `operations.describe`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.wire.uses import DATA, HOST_KINDS, PROGRAMS, Uses
 from remote_gpu.worker.arguments import Arguments, Signature
@@ -44,7 +44,7 @@ class Limits:
         """Check the sizes of inputs. Raises OpFailed: EINVAL, E2BIG."""
         if not self.inputs_min <= len(sizes) <= self.inputs_max:
             message = f"{name} takes {self.inputs_min}…{self.inputs_max} inputs, not {len(sizes)}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(message)
         if (total := sum(sizes)) > self.input_bytes_max:
             message = f"{name} takes {self.input_bytes_max} bytes of input, not {total}"
             raise OpFailed(OpCode.E2BIG, message)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.cards.pinned import PinnedBlock
@@ -164,7 +164,7 @@ class Buffers:
         view, offset = self.view(args.get("buffer")), _whole(args, "offset", 0)
         if offset + size > view.nbytes:
             message = f"bytes {offset}…{offset + size} are outside of a buffer of {view.nbytes}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(message)
         return view[offset : offset + size]
 
     def new(self, args: Arguments) -> Answer:
@@ -179,7 +179,7 @@ class Buffers:
     def write(self, args: Arguments, inputs: Sequence[memoryview]) -> Answer:
         """`buffer`, `offset` and one input → nothing; an input received in place is not copied."""
         if len(inputs) != 1:
-            raise OpFailed(OpCode.EINVAL, f"buffer.write takes one input, not {len(inputs)}")
+            raise invalid(f"buffer.write takes one input, not {len(inputs)}")
         part = self.part(args, inputs[0].nbytes)
         if part.obj is not inputs[0].obj:  # another buffer, or a resource
             part[:] = inputs[0]
@@ -204,5 +204,5 @@ class Buffers:
 def _whole(args: Arguments, key: str, default: int | None = None) -> int:
     value = args.get(key, default)
     if type(value) is not int or not 0 <= value < 1 << 48:
-        raise OpFailed(OpCode.EINVAL, f"{key!r} must be an integer of 0 or more")
+        raise invalid(f"{key!r} must be an integer of 0 or more")
     return value
