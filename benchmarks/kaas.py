@@ -21,7 +21,6 @@ smaller than the paper's, where all devices compute at the same time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import tempfile
@@ -31,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu import affinity
 from benchmarks.remote_gpu.host import Host, computed
 from benchmarks.remote_gpu.resnet import write_dense
@@ -154,8 +154,7 @@ def measure(form: Form, devices: int, count: int, models: Path, seconds: float) 
     """One run on daemons of its own."""
     cores = sorted(os.sched_getaffinity(0))
     options = ["--operation", "onnx", "--memory-mib", str(form.device_mib)]
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kaas-")))
+    with workspace("kaas") as (stack, folder):
         host = Host(stack, folder / "system", cores[0], *options)
         for number in range(1, devices):
             host.add(f"bench-{number + 1}", cores[number % len(cores)], *options)

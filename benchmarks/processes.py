@@ -7,9 +7,17 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+
+@contextlib.contextmanager
+def workspace(name: str) -> Iterator[tuple[contextlib.ExitStack, Path]]:
+    """What a benchmark starts and writes: a stack, which ends first, and a folder."""
+    with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder, contextlib.ExitStack() as stack:
+        yield stack, Path(folder)
 
 
 @contextlib.contextmanager

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from benchmarks import report
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host
 from corekit.cli.progress import Bar
 from gpu_scheduler.model import DeviceKind
@@ -80,8 +79,7 @@ def busy(device: Device) -> Iterator[None]:
 
 def figures(seconds: float, done: Callable[[str], None]) -> list[report.Figure]:
     """`done` is called after each of four runs."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="affinity-")))
+    with workspace("affinity") as (stack, folder):
         (folder / "devices.yaml").write_text(_DEVICES)
         options = ("--operation", "noop", "--emulate", str(folder / "devices.yaml"))
         host = Host(stack, folder / "system", 0, *options)

@@ -14,18 +14,17 @@ is the first core, the functions are threads on the last one.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host
 from benchmarks.remote_gpu.resnet import write_dense
 from gpu_scheduler.model import Batch
@@ -148,8 +147,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="batching-")))
+    with workspace("batching") as (stack, folder):
         model = folder / "dense.onnx"
         write_dense(model, LAYERS, WIDTH, seed=51)
         limits = in_process(cores[0], model, min(1.0, options.seconds))

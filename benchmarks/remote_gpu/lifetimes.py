@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host, computed
 from benchmarks.remote_gpu.resnet import write_dense
 from corekit.cli.progress import Bar
@@ -101,8 +102,7 @@ def of_leases(
     name: str, core: int, model: Path, rounds: int, *options: str, batch: Batch | None = None
 ) -> list[report.Figure]:
     """Leases of a host; with `batch` another one of the workload stays open meanwhile."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with workspace("lifetimes") as (stack, folder):
         limits = ("--memory-mib", str(_DEVICE_MIB), "--operation", "onnx")
         host = Host(stack, folder, core, *limits, *options)
         time.sleep(_SETTLED_S)

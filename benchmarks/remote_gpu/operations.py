@@ -28,7 +28,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from PIL import Image
 
 from benchmarks import report
 from benchmarks.measure import median_s, seconds
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.alone import matrices
 from benchmarks.remote_gpu.host import Host, from_elsewhere, tls_options
 from benchmarks.remote_gpu.resnet import write_resnet50
@@ -287,8 +287,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="operations-")))
+    with workspace("operations") as (stack, folder):
         register(folder / "kernels", os.environ)
         host = Host(stack, folder / "plain", cores[0])
         options = tls_options(folder)

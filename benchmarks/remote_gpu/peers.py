@@ -21,13 +21,12 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import report
 from benchmarks.measure import median_s
-from benchmarks.processes import await_port, free_port
+from benchmarks.processes import await_port, free_port, workspace
 from benchmarks.remote_gpu.host import Host, from_elsewhere
 from benchmarks.remote_gpu.transport import BULK_BYTES
 from remote_gpu.client import Device, Lane
@@ -214,8 +213,7 @@ def main() -> None:
     parser.add_argument("--python", default=report.PEERS_PYTHON, help="interpreter with the peers")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers-")))
+    with workspace("peers") as (stack, folder):
         host = Host(stack, folder, cores[0])
         device = stack.enter_context(Lane.open(from_elsewhere(host.session(guarantee_pct=0))))
         os.sched_setaffinity(0, {cores[-1]})

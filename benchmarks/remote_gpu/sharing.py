@@ -22,18 +22,17 @@ all do the same operation.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Container, Sequence
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host, processor_s
 
 _LEAD_S = 3.0  #: eight interpreters start on one core
@@ -191,8 +190,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=45.0, help="of each count of tenants")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sharing-")))
+    with workspace("sharing") as (stack, folder):
         host = Host(stack, folder, cores[0])
         figures = isolation(host, cores[-1], options.seconds)
         figures += elasticity(host, cores)

@@ -25,12 +25,12 @@ import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import report
 from benchmarks.measure import median_s
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host, from_elsewhere, tls_options
 from remote_gpu.client import Graph, Lane
 from remote_gpu.wire.connection import Access
@@ -226,8 +226,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="transport-")))
+    with workspace("transport") as (stack, folder):
         ways = _ways(stack, folder, cores[0])
         floor = Floor(stack, folder, cores[0])
         os.sched_setaffinity(0, {cores[-1]})

@@ -15,14 +15,13 @@ medians of the rounds.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host, computed
 from benchmarks.remote_gpu.resnet import write_dense
 
@@ -104,8 +103,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     core = min(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with workspace("warm") as (stack, folder):
         host = Host(stack, folder, core, "--memory-mib", str(_DEVICE_MIB), "--operation", "onnx")
         figures = measure(host, folder, options.rounds)
         report.show("remote_gpu.warm", figures, as_json=options.json)

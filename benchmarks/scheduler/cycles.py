@@ -34,7 +34,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks import report
-from benchmarks.processes import program
+from benchmarks.processes import program, workspace
 from benchmarks.scheduler import logs
 from corekit.budget import Budget
 from gpu_scheduler.client import SchedulerClient
@@ -268,8 +268,7 @@ def run_in_logs(names: Sequence[str], rounds: int, seconds: float) -> list[repor
 
 def run(rounds: int, seconds: float) -> dict[tuple[str, int], Measured]:
     """Start everything, measure, stop everything."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
+    with workspace("cycles") as (stack, folder):
         ours = stack.enter_context(scheduler(folder))
         echo = stack.enter_context(program("benchmarks.scheduler.echo", folder / "echo"))
         return asyncio.run(measure(ours, echo, rounds, seconds))

@@ -21,14 +21,13 @@ import os
 import random
 import signal
 import statistics
-import tempfile
 import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.processes import program
+from benchmarks.processes import program, workspace
 from benchmarks.scheduler.cycles import DEVICE_MIB, REQUEST, LineClient, scheduler
 from corekit.aio.process import write_ready
 from corekit.budget import Budget
@@ -169,8 +168,7 @@ class Answer:
 
 def run(rounds: int, seconds: float, monitors: int) -> Answer:
     """Start two daemons and a fleet, measure in turns, stop everything."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
+    with workspace("fleet") as (stack, folder):
         daemons = {
             which: stack.enter_context(scheduler(folder / which)) for which in ("lone", "crowded")
         }

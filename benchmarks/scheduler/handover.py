@@ -18,7 +18,6 @@ import itertools
 import json
 import os
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.processes import program
+from benchmarks.processes import program, workspace
 from benchmarks.scheduler import redis_peer
 from benchmarks.scheduler.cycles import LineClient, Measured, scheduler
 
@@ -171,8 +170,7 @@ async def measure(
 
 def run(rounds: int, seconds: float) -> dict[str, Measured]:
     """Start everything, measure, stop everything."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
+    with workspace("handover") as (stack, folder):
         slot = scheduler(folder / "watched", devices=1, memory_mib=SLOT_MIB)
         watched = stack.enter_context(slot)["socket"]
         state = ("--state", str(folder / "state"))
