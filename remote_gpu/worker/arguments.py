@@ -23,7 +23,7 @@ REQUIRED = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Declared:
-    """What every argument has. Its class adds the rule, in words, and whether a value fits it."""
+    """The fields of all arguments. A class adds the rule, in words, and whether a value fits it."""
 
     name: str
     meaning: str  #: for people, with the unit if there is one

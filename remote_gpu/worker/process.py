@@ -56,7 +56,7 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What the spawner has ready for every worker."""
+    """The state that the spawner has ready for every worker."""
 
     registry: Registry
     context: Context
