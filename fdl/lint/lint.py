@@ -25,6 +25,7 @@ from fdl.plan.functions import variables_of
 from fdl.plan.groups import check, deployed
 from fdl.plan.placeholders import has_placeholders
 from fdl.plan.resources import DeployTarget
+from gpu_scheduler.model import Placement
 
 #: Lambda's quota for all names and values together.
 ENVIRONMENT_BYTES_MAX = 4096
@@ -143,12 +144,13 @@ def _times(function: Function) -> Iterator[Finding]:
             yield _E, f"{path}.job.queue.retention", message
     if gpu is None:
         return
-    if gpu.lease_s is not None and gpu.lease_s < declared.timeout_s:
+    request = gpu.request
+    if request.lease_s is not None and request.lease_s < declared.timeout_s:
         message = f"shorter than lambda.timeout ({declared.timeout_s} s), which the run may take"
         yield _E, f"{path}.gpu.lease_length", message
-    if gpu.deadline_s is not None and (gpu.max_wait_s or 0.0) > gpu.deadline_s:
+    if request.deadline_s is not None and (request.max_wait_s or 0.0) > request.deadline_s:
         yield _W, f"{path}.gpu.max_wait", "never reached: gpu.deadline comes first"
-    if gpu.on_unavailable == "requeue" and gpu.max_wait_s is None:
+    if gpu.on_unavailable == "requeue" and request.max_wait_s is None:
         message = "needs gpu.max_wait: without it a job waits for its device anyway"
         yield _E, f"{path}.gpu.on_unavailable", message
 
@@ -183,8 +185,10 @@ def _middleware(
         hint = did_you_mean(gpu.middleware, known)
         message = f"{gpu.middleware!r} is not a middleware known here ({names}){hint}"
         yield _W, path, message
-    elif facts.one_host and gpu.count > 1 and gpu.placement != "same_host":
-        message = f"its client reaches one host: {gpu.count} devices need placement: same_host"
+        return
+    count, placement = gpu.request.count, gpu.request.placement
+    if facts.one_host and count > 1 and placement is not Placement.SAME_HOST:
+        message = f"its client reaches one host: {count} devices need placement: same_host"
         yield _E, path, message
 
 

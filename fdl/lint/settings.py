@@ -8,6 +8,7 @@ from fdl.diagnostics import Finding, Severity
 from fdl.model import ROLE_PATH, Function, Storage
 from fdl.plan.resources import DeployTarget
 from gpu_scheduler.data_names import name_of
+from gpu_scheduler.model import Request
 
 #: The runner is written for Python 3.11; Lambda's 3.11 runs on Amazon Linux 2, whose end is near.
 _RUNNER_MINOR, _AWS_MINOR = 11, 12
@@ -37,8 +38,8 @@ def settings_findings(function: Function, place: DeployTarget | None) -> Iterato
 
 def data_findings(function: Function) -> Iterator[Finding]:
     """Data sets and programs that are named twice; with two contents no host has both."""
-    gpu = function.gpu
-    for key, references in (("data", gpu.data), ("programs", gpu.programs)) if gpu else ():
+    request = function.gpu.request if function.gpu is not None else Request()
+    for key, references in (("data", request.data), ("programs", request.programs)):
         contents: dict[str, str] = {}
         for index, reference in enumerate(references):
             name, path = name_of(reference), f"{function.path}.gpu.{key}[{index}]"

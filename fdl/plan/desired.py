@@ -8,7 +8,7 @@ from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.values import Value, replace
-from fdl.model import RETENTION_S, Function, Intermediate, Job, Storage
+from fdl.model import BUILTIN, RETENTION_S, Function, Intermediate, Job, Storage
 from fdl.plan import resources as kinds
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
@@ -365,7 +365,7 @@ def _request(function: Function, budget: Budget, contents: str) -> Request:
     """The request of each job; the lease length defaults to the longest that a run can take."""
     if function.gpu is None:
         return Request(count=0)
-    asked = function.gpu.request()
+    asked = function.gpu.request
     if asked.workload is None and not function.foreign:
         asked = replace(asked, workload=workload_of(function, contents))
     if asked.lease_s is not None:
@@ -391,7 +391,7 @@ def _record(
         "input_suffixes": list(source.suffixes),
         "intermediate_bucket": function.intermediate.bucket,
         "outputs": [_output(storage) for storage in function.function.output],
-        "middleware": gpu.middleware if gpu is not None else "builtin",
+        "middleware": gpu.middleware if gpu is not None else BUILTIN,
         "timeout_s": float(function.function.timeout_s),
         "attempts_max": job.attempts_max,
         "concurrency_max": _in_hand_max(function),

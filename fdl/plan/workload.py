@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fdl.model import Function
+from fdl.model import BUILTIN, Function
 from fdl.plan.resources import digest
 
 _LABEL_CHARACTERS_MAX = 40
@@ -26,8 +26,8 @@ def workload_of(function: Function, contents: str) -> str:
         "layers": list(declared.layers),
         "process": dict(declared.variables),
         "script": dict(declared.container.variables),
-        "middleware": function.gpu.middleware if function.gpu is not None else "builtin",
-        "warm_key": function.gpu.warm_key if function.gpu is not None else None,
+        "middleware": function.gpu.middleware if function.gpu is not None else BUILTIN,
+        "warm_key": function.gpu.request.warm_key if function.gpu is not None else None,
     }
     return f"{_label(function)}-{digest(configuration)[:_DIGITS]}"
 

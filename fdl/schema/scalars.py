@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping as MappingABC
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import did_you_mean
@@ -147,33 +146,6 @@ class Integer:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
-    """A number within bounds."""
-
-    low: float = 0.0
-    high: float = 1e9
-    unit: str = ""
-
-    def read(self, node: Node, path: str, reading: Reading) -> float:
-        text = _number(node, path, reading, "a number")
-        try:
-            value = float(_ascii(text))
-        except (AppError, ValueError):
-            raise reading.error(node, path, f"expected a number, got {kind_of(node)}") from None
-        if not self.low <= value <= self.high:  # NaN is not within either
-            unit = f" {self.unit}" if self.unit else ""
-            message = f"{text} must lie in {self.low:g}…{self.high:g}{unit}"
-            raise reading.error(node, path, message)
-        return value
-
-    def describe(self) -> str:
-        return f"{self.low:g}…{self.high:g}{' ' + self.unit if self.unit else ''}"
-
-    def schema(self) -> Schema:
-        return {"type": "number", "minimum": self.low, "maximum": self.high}
-
-
 @dataclass(frozen=True, slots=True)
 class Flag:
     """true or false (or YAML 1.1's yes, no, on, off)."""
@@ -197,24 +169,20 @@ class Choice:
     """One of a closed set of words."""
 
     options: tuple[str, ...]
-    #: Words that are known and not supported → what to write instead.
-    refused: MappingABC[str, str] = field(default_factory=dict)
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         text = _scalar(node, path, reading, "one of " + ", ".join(self.options)).text
-        if text in self.refused:
-            raise reading.error(node, path, f"{text!r} is not supported: {self.refused[text]}")
         if text not in self.options:
-            hint = did_you_mean(text, self.options)
+            hint = did_you_mean(text, [str(word) for word in self.options])
             message = f"{kind_of(node)} is not one of {', '.join(self.options)}{hint}"
             raise reading.error(node, path, message)
-        return text
+        return self.options[self.options.index(text)]  # a member, where they are those of an enum
 
     def describe(self) -> str:
         return ", ".join(f"`{word}`" for word in self.options)
 
     def schema(self) -> Schema:
-        return {"enum": list(self.options)}
+        return {"enum": [str(word) for word in self.options]}
 
 
 def _ascii(text: str) -> str:

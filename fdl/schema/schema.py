@@ -272,6 +272,7 @@ class Block(Generic[T_co]):
     """A mapping with known keys into one frozen dataclass; `x-…` keys are the user's own."""
 
     into: Callable[..., T_co]  #: the dataclass; its defaults are the defaults of the keys
+    defaults: type | None = None  #: the class that has them, where `into` is a function
     keys: MappingABC[str, Key]
     short: str | None = None  #: a key that a lone scalar stands for
     none: Callable[[], T_co] | None = None  #: what the word `none` stands for, if it may be written

@@ -73,7 +73,7 @@ def test_a_group_is_one_function_with_the_sum_of_its_steps_needs() -> None:
     assert (group.name, index.name) == ("film", "index")
     assert [step.name for step in group.steps] == ["frames", "faces", "words"]  # what begins, first
     assert group.gpu is not None
-    assert group.gpu.request() == Request(
+    assert group.gpu.request == Request(
         memory_mib=3072, compute_guarantee_pct=40, compute_limit_pct=100, priority=3, max_wait_s=300
     )
     assert (group.function.memory_mib, group.function.timeout_s) == (2048, 600)

@@ -85,7 +85,7 @@ def test_queues_have_the_written_name_or_the_functions(whole: Function) -> None:
 
 def test_the_gpu_block_is_a_request_to_the_scheduler(whole: Function) -> None:
     assert whole.gpu is not None
-    assert whole.gpu.request() == Request(
+    assert whole.gpu.request == Request(
         count=2,
         memory_mib=4096,
         kinds=(DeviceKind.CUDA, DeviceKind.CPU),
@@ -108,7 +108,7 @@ def test_bare_blocks_have_all_defaults() -> None:
     (function,) = parse("functions: {aws: [{lambda: {name: a, input: []}, gpu: }]}").functions.aws
     assert function.queued
     assert function.gpu is not None
-    assert function.gpu.request().count == 1
+    assert function.gpu.request.count == 1
 
 
 def test_without_our_blocks_it_is_a_plain_function() -> None:
@@ -388,7 +388,7 @@ def test_rules_of_batches() -> None:
     text = "    gpu: {batch: {wait_ms: 5}, preempts: true, preemptible: true, workload: w}\n"
     (function,) = parse(ONE + text, "f.yaml").functions.aws
     assert function.gpu is not None
-    request = function.gpu.request()
+    request = function.gpu.request
     assert request.batch == Batch(joins=True, wait_ms=5, size_max=64)
     assert (request.preempts, request.preemptible, request.workload) == (True, True, "w")
 
@@ -398,7 +398,7 @@ def test_versions_of_a_request() -> None:
     text = "    gpu: {requires: {onnxruntime: 1.10, driver: '>=550, <600', runtime: 12}}\n"
     (function,) = parse(ONE + text, "f.yaml").functions.aws
     assert function.gpu is not None
-    assert function.gpu.request().requires == (
+    assert function.gpu.request.requires == (
         "onnxruntime==1.10",
         "driver>=550,<600",
         "runtime==12",

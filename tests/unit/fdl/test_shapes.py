@@ -68,7 +68,7 @@ def test_scars_batch_gpu_becomes_one_device() -> None:
     split, subtitles, objects = shape("audio-video-workflow").functions.aws
     assert split.gpu is subtitles.gpu is None
     assert objects.gpu is not None
-    assert objects.gpu.count == 1
+    assert objects.gpu.request.count == 1
     assert (objects.function.memory_mib, objects.function.timeout_s) == (10240, 900)
     assert objects.user_input[0].path == split.function.output[0].path
 
