@@ -20,8 +20,8 @@ from contract.keys import OUTPUT_JOB, StagingKey
 from contract.record import JsonObject
 from contract.result import OutputFile
 from contract.states import Reason
+from lambda_functions.gpu_runner import envelope
 from lambda_functions.gpu_runner.claims import Claim, SessionClaim, claim
-from lambda_functions.gpu_runner.envelope import envelope
 from lambda_functions.gpu_runner.errors import (
     AttemptFailed,
     EnvelopeError,
@@ -29,7 +29,7 @@ from lambda_functions.gpu_runner.errors import (
 )
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.provenance import Collected
-from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
+from lambda_functions.gpu_runner.sandbox import Workspace, input_name
 from lambda_functions.gpu_runner.script import environment, steps
 from lambda_functions.gpu_runner.script.process import Ending
 from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
@@ -304,7 +304,7 @@ def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
     job = attempt.job
     metadata = {OUTPUT_JOB: job.job_id, "orchgpu-attempt": str(job.attempt)}
     stored: list[OutputFile] = []
-    for file in run.stored(lambda f, places: outputs.upload(attempt.s3, f, places, metadata)):
+    for file in outputs.upload(attempt.s3, run.uploads, metadata):
         stored.append(file)
         attempt.claim.check()
     return stored

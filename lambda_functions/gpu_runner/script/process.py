@@ -1,5 +1,9 @@
 """A run of the user's script: in its own process group, within its time, while its session lives.
 
+SCAR's supervisor always takes `/bin/sh`, so a `#!/bin/bash` script breaks. The kernel honours the
+shebang of an executable file. Zip packages often lose the executable bit; then `command_of` applies
+the kernel's rule: one interpreter, at most one argument.
+
 One `poll` waits for the end of the process (a pidfd), its output, the loss of the session or the
 notice that its lease is preempted (two eventfds), and the deadline. The group is killed before its
 leader is reaped: until then its number cannot be reused.
@@ -12,18 +16,23 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from contract.states import Reason
+from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.script import reaper
-from lambda_functions.gpu_runner.script.command import script_error
 from lambda_functions.gpu_runner.script.log_tail import LogTail
 from lambda_functions.gpu_runner.secrets.masking import Masker
 from remote_gpu.forwarder.pidfd import pidfd_open
 
+#: The kernel reads this much of a script's first line (BINPRM_BUF_SIZE).
+_LINE_BYTES_MAX = 256
+_ELF = b"\x7fELF"
 #: A killed process ends at once unless the kernel blocks it; then the sandbox must end.
 _KILL_WAIT_S = 2.0
 _READ_BYTES = 1 << 16
@@ -231,3 +240,47 @@ def _end(process: subprocess.Popen[bytes], spared: frozenset[int]) -> None:
 def _kill_group(group: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def command_of(script: Path) -> list[str]:
+    """The argument list that runs `script`. Raises AttemptFailed(SCRIPT_ERROR)."""
+    try:
+        with script.open("rb") as file:
+            line = file.read(_LINE_BYTES_MAX).split(b"\n", 1)[0]
+    except OSError as error:
+        raise script_error(f"script {script.name} cannot be read: {error.strerror}") from None
+    executable = os.access(script, os.X_OK)
+    if line.startswith(b"#!"):
+        return _by_shebang(script, line, executable)
+    if line.startswith(_ELF):
+        if not executable:
+            raise script_error(
+                f"{script.name} is a program without the executable bit; set it (chmod +x)"
+            )
+        return [str(script)]
+    return ["/bin/sh", str(script)]
+
+
+def handler_command(folder: Path, handler: str) -> list[str]:
+    """The argument list that calls a Python handler of a module in `folder`."""
+    return [sys.executable, "-m", "lambda_functions.gpu_runner.script.call", str(folder), handler]
+
+
+def _by_shebang(script: Path, line: bytes, executable: bool) -> list[str]:
+    interpreter, *argument = os.fsdecode(line[2:]).strip(" \t").split(maxsplit=1) or [""]
+    if line.endswith(b"\r"):
+        raise script_error(
+            f"script {script.name} has Windows line endings; convert them to Unix ones"
+        )
+    if not os.access(interpreter, os.X_OK):
+        raise script_error(
+            f"script {script.name}: interpreter {interpreter!r} does not exist in this function"
+        )
+    if executable:
+        return [str(script)]
+    return [interpreter, *(part.rstrip(" \t") for part in argument), str(script)]
+
+
+def script_error(detail: str) -> AttemptFailed:
+    """The failure of an attempt whose code cannot be started."""
+    return AttemptFailed(Reason.SCRIPT_ERROR, detail)

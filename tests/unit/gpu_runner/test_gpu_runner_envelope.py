@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.envelope import Job
-from lambda_functions.gpu_runner.envelope import archive, envelope
-from lambda_functions.gpu_runner.envelope.envelope import Envelope
+from lambda_functions.gpu_runner import envelope
+from lambda_functions.gpu_runner.envelope import Envelope
 from lambda_functions.gpu_runner.errors import EnvelopeError
 
 JOB = Job(
@@ -268,4 +268,4 @@ def test_an_endless_envelope_is_refused_at_its_limit() -> None:
     body = Endless()
     with pytest.raises(EnvelopeError, match="larger than"):
         envelope.fetch(Answers(body), "b", "k", "zip")
-    assert body.read_bytes <= archive.ARCHIVE_BYTES_MAX + 2**20
+    assert body.read_bytes <= envelope.ARCHIVE_BYTES_MAX + 2**20

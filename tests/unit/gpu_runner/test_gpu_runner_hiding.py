@@ -19,7 +19,7 @@ SECRET = "wJalrXUtnFEMI"
 PROGRAM = f"""
 import ctypes, json, os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from lambda_functions.gpu_runner.sandbox import hiding
+from lambda_functions.gpu_runner import sandbox
 
 if os.geteuid() == 0:
     os.setgroups([])
@@ -28,7 +28,7 @@ if os.geteuid() == 0:
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as after an exec: a change of user had cleared it
 kept_in_memory = os.environ["AWS_SECRET_ACCESS_KEY"] + "-lease"
 if sys.argv[1] == "hidden":
-    hiding.hide()
+    sandbox.hide()
 found = {{"environ": os.environ.get("AWS_SECRET_ACCESS_KEY"), "REGION": os.environ["AWS_REGION"]}}
 read, write = os.pipe()
 parent = os.getpid()
@@ -76,9 +76,9 @@ def test_the_initial_environment_block_has_no_credentials() -> None:
     program = (
         "import sys; from pathlib import Path\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from lambda_functions.gpu_runner.sandbox import hiding\n"
+        "from lambda_functions.gpu_runner import sandbox\n"
         "before = Path('/proc/self/environ').read_bytes()\n"
-        "hiding.wipe_block(hiding.CREDENTIALS)\n"
+        "sandbox.wipe_block(sandbox.CREDENTIALS)\n"
         "after = Path('/proc/self/environ').read_bytes()\n"
         "print(len(before) == len(after))\n"
         "sys.stdout.flush(); sys.stdout.buffer.write(after)"
@@ -108,9 +108,9 @@ def test_an_existing_client_keeps_its_credentials(name: str) -> None:
     """Two processes as the handler makes them: the client first, then the hiding."""
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from lambda_functions.gpu_runner.sandbox import hiding\n"
+        "from lambda_functions.gpu_runner import sandbox\n"
         "from lambda_functions.gpu_runner.storage import s3 as storage\n"
-        "s3 = storage.make_client(); hiding.hide()\n"
+        "s3 = storage.make_client(); sandbox.hide()\n"
         "found = s3._request_signer._credentials\n"
         "print(found.secret_key, found.token)"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lambda_functions.gpu_runner.envelope import archive, envelope
-from lambda_functions.gpu_runner.envelope.envelope import Envelope
+from lambda_functions.gpu_runner import envelope
+from lambda_functions.gpu_runner.envelope import Envelope
 from lambda_functions.gpu_runner.errors import EnvelopeError
 from tests.unit.gpu_runner.test_gpu_runner_envelope import GOOD, JOB, Answers
 
@@ -69,7 +69,7 @@ def test_more_than_one_input_is_refused() -> None:
 
 
 def test_a_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "UNPACKED_BYTES_MAX", 2**20)
+    monkeypatch.setattr(envelope, "UNPACKED_BYTES_MAX", 2**20)
     refused(gzip.compress(bytes(2**24), 1), "larger than 1048576 bytes unpacked")
 
 
