@@ -24,7 +24,7 @@ from lambda_functions.gpu_runner.envelope import Grant
 from lambda_functions.gpu_runner.errors import AttemptFailed, LeaseNotOpen, StorageError
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.script.process import Signals
-from lambda_functions.gpu_runner.storage.s3 import S3, s3_errors
+from lambda_functions.gpu_runner.storage.s3 import S3, etag_of, s3_errors
 from remote_gpu.client import Refusal, Refused, Session
 
 LOG = logging.getLogger(__name__)
@@ -143,13 +143,10 @@ class ObjectClaim(Claim):
         """Whether the job ended meanwhile; not by a failure that this attempt replaces."""
         job = self._job
         try:
-            with s3_errors("look for the job's result"):
-                reply = self._s3.head_object(
-                    Bucket=job.intermediate_bucket, Key=result_key(job.job_id)
-                )
+            etag = etag_of(self._s3, job.intermediate_bucket, result_key(job.job_id))
         except StorageError:
-            return False  # there is none, or S3 does not answer now
-        return str(reply.get("ETag", "")).strip('"') != (job.replace_etag or "").strip('"')
+            return False  # S3 does not answer now
+        return etag is not None and etag != (job.replace_etag or "").strip('"')
 
     def check(self) -> None:
         if self._cancelled:

@@ -23,7 +23,7 @@ from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.plain import run_plain
 from lambda_functions.gpu_runner.secrets.stores import Stores
 from lambda_functions.gpu_runner.secrets.values import SecretValues, parsed
-from lambda_functions.gpu_runner.settings import Settings, settings_of_process
+from lambda_functions.gpu_runner.settings import Settings, read_settings
 from lambda_functions.gpu_runner.storage.s3 import make_client
 
 #: Only Lambda puts a function's code there; /tmp then belongs to this sandbox alone.
@@ -31,7 +31,7 @@ _IN_LAMBDA = os.environ.get("LAMBDA_TASK_ROOT") == "/var/task"
 #: Programs of layers that run beside the function all the time, and have files in /tmp too.
 _EXTENSIONS = Path("/opt/extensions")
 
-SETTINGS = settings_of_process()
+SETTINGS = read_settings(os.environ)
 S3 = make_client(SETTINGS.account, SETTINGS.owners)
 VALUES = SecretValues(Stores(parsed(SETTINGS.secrets)).read)
 sandbox.hide()

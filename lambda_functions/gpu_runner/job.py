@@ -18,8 +18,8 @@ from typing import TypeAlias
 from contract.envelope import Job
 from contract.keys import OUTPUT_JOB, StagingKey
 from contract.record import JsonObject
-from contract.result import OutputFile
-from contract.states import Reason
+from contract.result import OutputFile, Report, Result
+from contract.states import JobState, Reason
 from lambda_functions.gpu_runner import envelope
 from lambda_functions.gpu_runner.claims import Claim, SessionClaim, claim
 from lambda_functions.gpu_runner.errors import (
@@ -169,15 +169,20 @@ def _succeed_or_report(attempt: Attempt) -> Answer:
     except AttemptFailed as failure:
         attempt.collected.explain(failure)
         LOG.warning("attempt failed: %s", failure)
-        commit.report(
-            attempt.s3,
-            attempt.job,
-            attempt.claim.nonce,
-            failure,
-            attempt.moments,
+        job = attempt.job
+        report = Report(
+            job_id=job.job_id,
+            attempt=job.attempt,
+            nonce=attempt.claim.nonce,
+            reason=failure.reason,
+            exit_code=failure.exit_code,
+            detail=failure.detail,
+            log_tail=failure.log_tail,
+            times=attempt.moments | failure.times,
             lacks=dict(attempt.collected.lacks()),
             provenance=failure.provenance,
         )
+        commit.report(attempt.s3, job.intermediate_bucket, report)
         return {"status": "failed", "reason": str(failure.reason), "detail": failure.detail}
 
 
@@ -212,23 +217,34 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
         held.check()
         files = _upload(attempt, run)
         held.check()
+    stands = commit.commit(attempt.s3, job, _result(attempt, run, files, secrets))
+    held.outcome = "DONE"
+    return {"status": "succeeded" if stands else "lost", "files": len(files)}
+
+
+def _result(attempt: Attempt, run: steps.Run, files: list[OutputFile], secrets: Secrets) -> Result:
+    """The result of a run that succeeded; its notes are logged."""
     notes = [secrets.masker.text(note) for note in run.notes]
-    result = commit.result_of(
-        job,
-        held.nonce,
-        exit_code=outcome.exit_code,
-        files=files,
-        times=attempt.moments | outcome.times,
-        log_tail=outcome.log_tail,
-        device=held.device(),
+    for note in notes:
+        LOG.warning("%s", note)
+    now_s, listed = time.time(), commit.listed(files)
+    short = len(files) - len(listed)
+    return Result(
+        job_id=attempt.job.job_id,
+        state=JobState.SUCCEEDED,
+        reason=Reason.NONE,
+        attempt=attempt.job.attempt,
+        nonce=attempt.claim.nonce,
+        exit_code=run.outcome.exit_code,
+        files=listed,
+        times=attempt.moments | run.outcome.times | {"committed": now_s},
+        log_tail=run.outcome.log_tail,
+        device=attempt.claim.device(),
+        detail=f"{short} of {len(files)} output files are not listed" if short else "",
+        ended_at_s=now_s,
         notes=notes,
         provenance=attempt.provenance(secrets.masker.text),
     )
-    for note in notes:
-        LOG.warning("%s", note)
-    stands = commit.commit(attempt.s3, job, result)
-    held.outcome = "DONE"
-    return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
 def _give_back(attempt: Attempt, *, succeeded: bool) -> None:

@@ -112,7 +112,9 @@ def run(
             ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, signals)
             ended_s = time.time()
             _end(process, spared)
-            _drain(output, tail)
+            reads = 0
+            while reads < _DRAIN_READS_MAX and _read(output, tail):
+                reads += 1
         finally:
             if process.returncode is None:  # an exception of the runner
                 _end(process, spared)
@@ -174,7 +176,7 @@ class _Watch:
             while True:
                 wait_s = max(0.0, self._next_s - time.monotonic())
                 ready = {fd for fd, _ in poller.poll(wait_s * 1000)}
-                if output in ready and not _read(output, tail):
+                if output in ready and _read(output, tail) is False:
                     poller.unregister(output)  # the script closed it; it may still work
                 if process in ready:
                     return self.ending
@@ -208,26 +210,15 @@ class _Watch:
         _kill_group(self._pid, number)
 
 
-def _read(output: int, tail: LogTail) -> bool:
-    """Read once; False at the end of the output."""
+def _read(output: int, tail: LogTail) -> bool | None:
+    """Read once; False at the end of the output, None where there is nothing to read yet."""
     try:
         chunk = os.read(output, _READ_BYTES)
     except BlockingIOError:
-        return True
+        return None
     if chunk:
         tail.feed(chunk)
     return bool(chunk)
-
-
-def _drain(output: int, tail: LogTail) -> None:
-    for _ in range(_DRAIN_READS_MAX):
-        try:
-            chunk = os.read(output, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not chunk:
-            return
-        tail.feed(chunk)
 
 
 def _end(process: subprocess.Popen[bytes], spared: frozenset[int]) -> None:

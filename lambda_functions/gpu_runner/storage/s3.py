@@ -88,6 +88,18 @@ def s3_errors(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error}") from error
 
 
+def etag_of(s3: S3, bucket: str, key: str) -> str | None:
+    """The ETag of an object, without quotes; None = there is no object. Raises StorageError."""
+    try:
+        with s3_errors(f"look for s3://{bucket}/{key}"):
+            reply = s3.head_object(Bucket=bucket, Key=key)
+    except StorageError as error:
+        if error.status == 404:
+            return None
+        raise
+    return str(reply.get("ETag", "")).strip('"')
+
+
 def download(
     s3: S3,
     target: Path,
