@@ -171,36 +171,6 @@ def test_an_impossible_request_fails_at_once_while_others_run(live: Live) -> Non
     live.quiet("impossible", "touching")
 
 
-def test_the_same_event_delivered_three_times_runs_once(live: Live) -> None:
-    """The staged object's event comes to Lambda again and again: one session, one commit."""
-    job = live.upload("touching", "thrice.txt")
-    s3 = live.client("s3")
-
-    def staged() -> str | None:
-        found = s3.list_objects_v2(
-            Bucket="touching-intermediate", Prefix=f"staging/touching/{job}/"
-        )
-        return found["Contents"][0]["Key"] if found.get("KeyCount") else None
-
-    key = until("the envelope", staged)
-    record = {
-        "eventVersion": "2.1",
-        "eventSource": "aws:s3",
-        "eventName": "ObjectCreated:Put",
-        "eventTime": "2026-01-01T00:00:00.000Z",
-        "s3": {"bucket": {"name": "touching-intermediate"}, "object": {"key": key, "size": 1}},
-    }
-    payload = json.dumps({"Records": [record]}).encode()
-    for _ in range(2):
-        live.client("lambda").invoke(
-            FunctionName="touching", InvocationType="Event", Payload=payload
-        )
-    result = live.result("touching", job)
-    assert result.state == "SUCCEEDED"
-    assert is_attempt(result.attempt, 1)
-    live.quiet("touching")
-
-
 def test_a_dead_letter_can_be_redriven_and_then_succeeds(live: Live) -> None:
     """Poison → three attempts → dead-letter queue → fixed → redriven → success, result replaced."""
     functions = live.client("lambda")
