@@ -16,9 +16,8 @@ from corekit.suggest import did_you_mean
 from fdl.diagnostics import Diagnostic, FileFacts, FileKind, Finding, MiddlewareFacts, Severity
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
-from fdl.lint.secrets import CLEAR_REMEDY, secret_findings
 from fdl.lint.settings import data_findings, owner_findings, settings_findings
-from fdl.lint.variables import LOADERS, OUR_NAME, risky
+from fdl.lint.variables import CLEAR_REMEDY, LOADERS, OUR_NAME, risky, secret_findings
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION
 from fdl.plan.functions import variables_of

@@ -85,36 +85,37 @@ def deployed(document: Document) -> tuple[Function, ...]:
     return tuple(made.values())
 
 
-def steps_json(function: Function) -> bytes:
-    """The list of steps for the runner; see `lambda_functions/gpu_runner/script/steps.py`."""
-    first = function.steps[0]
-    listed = [
-        {
-            "name": step.name,
-            "folder": f"script/{step.name}",
-            "script": _script_of(step),
-            "handler": step.function.handler or "",
-            "inputs": [] if step is first else [_place(place) for place in step.function.input],
-            "outputs": [_place(place) for place in step.function.output],
-            "variables": dict(step.function.container.variables),
-        }
-        for step in function.steps
-    ]
-    return (json.dumps(listed, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _script_of(step: Function) -> str:
-    script = step.function.init_script
-    return f"script/{step.name}/{script.rsplit('/', 1)[-1]}" if script else ""
-
-
-def _place(storage: Storage) -> dict[str, object]:
+def listed(storage: Storage) -> dict[str, object]:
+    """An output, or an input of a step, in the form of `contract.envelope.Job.outputs`."""
     return {
         "bucket": storage.path.bucket,
         "prefix": storage.path.prefix,
         "suffix": list(storage.suffixes),
         "filter": list(storage.prefixes),
     }
+
+
+def steps_json(function: Function) -> bytes:
+    """The list of steps for the runner; see `lambda_functions/gpu_runner/script/steps.py`."""
+    first = function.steps[0]
+    steps = [
+        {
+            "name": step.name,
+            "folder": f"script/{step.name}",
+            "script": _script_of(step),
+            "handler": step.function.handler or "",
+            "inputs": [] if step is first else [listed(place) for place in step.function.input],
+            "outputs": [listed(place) for place in step.function.output],
+            "variables": dict(step.function.container.variables),
+        }
+        for step in function.steps
+    ]
+    return (json.dumps(steps, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _script_of(step: Function) -> str:
+    script = step.function.init_script
+    return f"script/{step.name}/{script.rsplit('/', 1)[-1]}" if script else ""
 
 
 def _members(document: Document, group: str) -> tuple[Function, ...]:

@@ -19,11 +19,10 @@ from fdl.model import Function
 from fdl.parse import parse
 from fdl.plan.desired import desired
 from fdl.plan.facts import Facts
-from fdl.plan.functions import Code
+from fdl.plan.functions import Code, workload_of
 from fdl.plan.groups import check, deployed
 from fdl.plan.plan import Action, Step
 from fdl.plan.resources import DeployTarget, FunctionResource, Record, Role, fields_of
-from fdl.plan.workload import workload_of
 
 LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 AWS = DeployTarget(account="123456789012", region="eu-west-1")

@@ -10,9 +10,9 @@ from corekit.budget import Budget
 from fdl.model import Function
 from fdl.parse import parse
 from fdl.plan.desired import desired
+from fdl.plan.functions import workload_of
 from fdl.plan.groups import deployed
 from fdl.plan.resources import Record
-from fdl.plan.workload import workload_of
 from orchgpu.deploy.package import build
 from tests.unit.fdl.test_plan import PLACE
 
