@@ -461,14 +461,6 @@ def test_the_notes_of_a_success_name_files_that_were_not_stored(
     assert bench.result.notes == ([] if note is None else [note])
 
 
-def test_a_result_of_an_older_runner_has_no_notes(bench: Any) -> None:
-    bench.write("true")
-    bench.run()
-    value = json.loads(bench.result.to_json())
-    del value["notes"]
-    assert Result.from_json(json.dumps(value).encode()).notes == []
-
-
 def test_folders_too_deep_for_a_key_are_an_output_error_and_removed(bench: Any) -> None:
     bench.write(
         "python3 - <<'END'\nimport os\nos.chdir(os.environ['TMP_OUTPUT_DIR'])\n"
