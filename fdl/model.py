@@ -325,6 +325,18 @@ class Function:
         return self.job.input if self.job is not None and self.job.input else self.function.input
 
     @property
+    def storages(self) -> Iterator[tuple[str, Storage]]:
+        """Each input and output with the path of its key."""
+        lists = (
+            ("lambda.input", self.function.input),
+            ("lambda.output", self.function.output),
+            ("job.input", self.job.input if self.job is not None else ()),
+        )
+        for name, storages in lists:
+            for index, storage in enumerate(storages):
+                yield f"{self.path}.{name}[{index}]", storage
+
+    @property
     def intermediate(self) -> Path:
         """The bucket of envelopes and results: declared, or `<name>-intermediate`, with
         placeholders where the input has `{account}`."""
@@ -377,19 +389,13 @@ class Functions:
     aws: tuple[Function, ...] = ()
 
     def __post_init__(self) -> None:
-        filters = sum(_filters(function) for function in self.aws)
+        places = [storage for function in self.aws for _, storage in function.storages]
+        filters = sum(max(1, len(one.suffixes), len(one.prefixes)) for one in places)
         if filters > FILTERS_MAX:
             raise invalid(
                 f"{filters} paths and filters, more than the {FILTERS_MAX} of one file; write"
                 " several files"
             )
-
-
-def _filters(function: Function) -> int:
-    """The number of storage paths of a function, each counted once per filter."""
-    jobs = function.job.input if function.job is not None else ()
-    places = (*function.function.input, *function.function.output, *jobs)
-    return sum(max(1, len(place.suffixes), len(place.prefixes)) for place in places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

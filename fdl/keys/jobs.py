@@ -150,7 +150,6 @@ def _reader_of(kind: types.Type) -> Reader[object]:
 
 
 def _options() -> dict[str, Key]:
-    """A key for each option of a request."""
     described = types.type_info(Request)
     assert isinstance(described, types.StructType)
     fields = {field.name: field for field in described.fields}

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Mapping
 from contract.timing import RESERVE_S, kept_back
 from corekit.clear_secrets import looks_secret
 from corekit.suggest import did_you_mean
-from fdl.diagnostics import Diagnostic, FileFacts, FileKind, Finding, MiddlewareFacts, Severity
+from fdl.diagnostics import (
+    NO_FILE,
+    Diagnostic,
+    FileFacts,
+    FileKind,
+    Finding,
+    MiddlewareFacts,
+    Severity,
+)
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
 from fdl.lint.settings import data_findings, owner_findings, settings_findings
@@ -193,21 +201,14 @@ def _middleware(
 
 def _storages(function: Function) -> Iterator[Finding]:
     declared = function.function
-    lists = [
-        ("lambda.input", declared.input),
-        ("lambda.output", declared.output),
-        ("job.input", function.job.input if function.job is not None else ()),
-    ]
-    for name, storages in lists:
-        for index, storage in enumerate(storages):
-            path = f"{function.path}.{name}[{index}]"
-            if storage.storage_provider not in ("s3", "s3.default"):
-                provider = storage.storage_provider
-                message = f"{provider!r} is not supported; only s3 by the function's role is"
-                yield _E, f"{path}.storage_provider", message
-            if storage.prefixes and name != "lambda.output":
-                yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
-            yield from _patterns(path, storage)
+    for path, storage in function.storages:
+        provider = storage.storage_provider
+        if provider not in ("s3", "s3.default"):
+            message = f"{provider!r} is not supported; only s3 by the function's role is"
+            yield _E, f"{path}.storage_provider", message
+        if storage.prefixes and ".output[" not in path:
+            yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
+        yield from _patterns(path, storage)
     yield from _inputs(function)
     if not declared.output:
         yield _W, f"{function.path}.lambda", "no output: files the script writes are dropped"
@@ -216,7 +217,6 @@ def _storages(function: Function) -> Iterator[Finding]:
 
 
 def _inputs(function: Function) -> Iterator[Finding]:
-    """Errors of inputs that cannot become jobs."""
     count, path = len(function.user_input), function.path
     if function.queued and count != 1:
         message = (
@@ -361,9 +361,9 @@ def _outside(function: Function) -> Iterator[Finding]:
 def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Finding]:
     extra = function.function.extra_payload
     if function.runs is not None:
-        yield from _program(function, files.get(function.runs, FileFacts(exists=False)))
+        yield from _program(function, files.get(function.runs, NO_FILE))
     if extra is not None:
-        facts = files.get(extra, FileFacts(exists=False))
+        facts = files.get(extra, NO_FILE)
         if not facts.exists or facts.kind is not FileKind.FOLDER:
             message = f"{extra!r} is not a folder (paths start at this file's folder)"
             yield _E, f"{function.path}.lambda.extra_payload", message
@@ -372,11 +372,10 @@ def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Findi
 def _program(function: Function, facts: FileFacts) -> Iterator[Finding]:
     handler = function.function.handler
     path = f"{function.path}.lambda.{'handler' if handler else 'init_script'}"
-    if not facts.exists or facts.kind is not FileKind.FILE:
+    if facts.problem:
         name = function.runs or ""
-        why = f"is {facts.kind}, not a regular file" if facts.exists else "does not exist"
         start = "an absolute path" if name.startswith("/") else "paths start at this file's folder"
-        yield _E, path, f"{name!r} {why} ({start})"
+        yield _E, path, f"{name!r} {facts.problem} ({start})"
     elif handler is not None:
         name = handler.rpartition(".")[2]
         if facts.defines is not None and name not in facts.defines:

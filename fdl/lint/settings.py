@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fdl.diagnostics import Finding, Severity
-from fdl.model import ROLE_PATH, Function, Storage
+from fdl.model import ROLE_PATH, Function
 from fdl.plan.resources import DeployTarget
 from gpu_scheduler.data_names import name_of
 from gpu_scheduler.model import Request
@@ -120,23 +120,10 @@ def owner_findings(functions: Sequence[Function]) -> Iterator[Finding]:
     """A bucket has one owner, whichever path of a file names it."""
     known: dict[str, str | None] = {}
     for function in functions:
-        for path, storage in _storages(function):
+        for path, storage in function.storages:
             bucket = storage.path.bucket
             if known.setdefault(bucket, storage.owner) != storage.owner:
                 message = f"another path of bucket {bucket} names another owner; write one owner"
                 yield _E, f"{path}.owner", message
             if storage.owner is not None and bucket == function.intermediate.bucket:
                 yield _E, f"{path}.owner", "envelopes and results need a bucket of this account"
-
-
-def _storages(function: Function) -> Iterator[tuple[str, Storage]]:
-    """Each input and output with the path of its key."""
-    job = function.job
-    lists: Sequence[tuple[str, Sequence[Storage]]] = (
-        ("lambda.input", function.function.input),
-        ("lambda.output", function.function.output),
-        ("job.input", job.input if job is not None else ()),
-    )
-    for name, storages in lists:
-        for index, storage in enumerate(storages):
-            yield f"{function.path}.{name}[{index}]", storage

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from contract.secrets.reference import Scheme
-from fdl.diagnostics import FileFacts, FileKind, Finding, Severity
+from fdl.diagnostics import NO_FILE, FileFacts, Finding, Severity
 from fdl.model import Function
 from fdl.plan.resources import DeployTarget
 
@@ -136,11 +136,10 @@ def _file(
         )
     if files is None:
         return
-    facts = files.get(name, FileFacts(exists=False))
-    if not facts.exists or facts.kind is not FileKind.FILE:
-        why = f"is {facts.kind}, not a regular file" if facts.exists else "does not exist"
+    facts = files.get(name, NO_FILE)
+    if facts.problem:
         severity = _W if place is None else _E
-        yield severity, path, f"{name!r} {why} (paths start at this file's folder)"
+        yield severity, path, f"{name!r} {facts.problem} (paths start at this file's folder)"
     elif facts.open_to_others:
         yield _W, path, f"{name!r} is readable by other users: chmod 600 {name}"
 

@@ -126,7 +126,6 @@ def _members(document: Document, group: str) -> tuple[Function, ...]:
 
 
 def _fed(function: Function, members: list[Function]) -> bool:
-    """Whether a step's input is some other one's output."""
     written = [o for f in members if f is not function for o in f.function.output]
     return any(overlap(o, s) for o, s in product(written, function.user_input))
 

@@ -274,7 +274,6 @@ def _fetch_input(attempt: Attempt) -> Path:
 
 
 def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Run:
-    """Run the function's step, or the steps of its group, on one claim."""
     job = attempt.job
     chain = attempt.settings.steps(job.outputs)
     first = steps.Item(
@@ -316,7 +315,6 @@ def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
 
 
 def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
-    """Upload all outputs while the claim holds."""
     job = attempt.job
     metadata = {OUTPUT_JOB: job.job_id, "orchgpu-attempt": str(job.attempt)}
     stored: list[OutputFile] = []

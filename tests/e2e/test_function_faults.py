@@ -199,7 +199,7 @@ def test_running_and_waiting_jobs_are_cancelled_and_the_devices_free(live: Live)
     jobs = [live.upload("cancelled", f"{n}.txt") for n in range(3)]  # and two devices
 
     def steps() -> dict[str, str] | None:
-        found = {r["holder"]: r["step"] for r in live.scheduler("records")["records"]}
+        found = live.steps()
         mine = {job: found.get(job, "") for job in jobs}
         return mine if sorted(mine.values()) == ["RUNNING", "RUNNING", "WAITING"] else None
 
@@ -216,12 +216,7 @@ def test_running_and_waiting_jobs_are_cancelled_and_the_devices_free(live: Live)
 
 def test_a_preempted_job_runs_again_and_the_attempt_does_not_count(live: Live) -> None:
     patient = live.upload("patient")
-
-    def runs() -> bool:
-        found = {r["holder"]: r["step"] for r in live.scheduler("records")["records"]}
-        return found.get(patient) == "RUNNING"
-
-    until("the preemptible job runs", runs)
+    until("the preemptible job runs", lambda: live.steps().get(patient) == "RUNNING")
     urgent = live.upload("urgent")
     result = live.result("urgent", urgent)
     assert result.state == "SUCCEEDED", result

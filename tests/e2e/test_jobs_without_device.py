@@ -115,17 +115,12 @@ def test_a_second_delivery_of_the_event_does_nothing(live: Live) -> None:
 @pytest.mark.usefixtures("serving")
 def test_a_running_job_can_be_cancelled(live: Live) -> None:
     job = live.upload("endless")
-    until("RUNNING", lambda: record_of_running(live, job))
+    until("RUNNING", lambda: live.steps().get(job) == "RUNNING")
     live.orchgpu("cancel", job)
     assert live.result("endless", job).state == "CANCELLED"
     live.quiet("endless")
     assert record_of(live, job)["outcome"] == "CANCELLED"
     until("the end of its code", partial(has_report, live, "endless", job))
-
-
-def record_of_running(live: Live, job: str) -> bool:
-    records = live.scheduler("records")["records"]
-    return any(one["holder"] == job and one["step"] == "RUNNING" for one in records)
 
 
 def has_report(live: Live, function: str, job: str) -> bool:

@@ -7,9 +7,6 @@ evaluated over them. `tests/unit/infra/test_recorded_calls.py` does the same for
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,21 +73,8 @@ class Recorded:
     """A system whose programs write down their calls."""
 
     def __init__(self, live: Live, calls: Path) -> None:
-        self._live = live
+        self.orchgpu = live.orchgpu
         self._calls = calls
-
-    def orchgpu(self, *words: str, status: int = 0) -> str:
-        environment = {**self._live.environment, "PYTHONPATH": os.environ["PYTHONPATH"]}
-        done = subprocess.run(
-            [sys.executable, "-m", "orchgpu", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=self._live.path,
-        )
-        assert done.returncode == status, f"{words}: {done.stdout}\n{done.stderr}"
-        return done.stdout
 
     def requests(self, *kinds: str) -> list[Request]:
         """What AWS asks for the calls of programs of these kinds, each once."""

@@ -12,9 +12,8 @@ from fdl.keys.reference import known_keys, placement_hint
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.resources import DeployTarget
+from tests.unit.fdl.definitions import AWS, LOCAL
 
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
-AWS = DeployTarget(account="123456789012", region="us-east-1", local=False)
 BLOCKS = (
     "",
     "functions.aws[0]",

@@ -10,9 +10,8 @@ from fdl.diagnostics import FileFacts, FileKind, MiddlewareFacts, Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.resources import DeployTarget
+from tests.unit.fdl.definitions import AWS, LOCAL
 
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
-AWS = DeployTarget(account="123456789012", region="eu-west-1")
 SCRIPT: Mapping[str, FileFacts] = {"run.sh": FileFacts(first_line=b"#!/bin/sh\n")}
 
 GPU = """\

@@ -52,15 +52,15 @@ print(json.dumps(found | {{"tried": json.loads(os.read(read, 4096))}}))
 """
 
 
+def output(program: str, *words: str, **environment: str) -> bytes:
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60, env=environment)
+    return done.stdout
+
+
 def outcome(word: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, word],
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=60,
-        env={**os.environ, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"},
-    )
-    return dict(json.loads(done.stdout))
+    own = {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+    return dict(json.loads(output(PROGRAM, word, **{**os.environ, **own})))
 
 
 def test_a_process_of_the_same_user_reads_nothing_of_the_runner() -> None:
@@ -90,17 +90,11 @@ def test_the_initial_environment_block_has_no_credentials() -> None:
         "AWS_ACCESS_KEY_ID": "",
         "NOT_AWS_SECRET_ACCESS_KEY": "kept too",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        check=True,
-        env=environment,
-        timeout=60,
-    )
-    assert done.stdout.startswith(b"True")
-    assert SECRET.encode() not in done.stdout
-    assert b"OTHER=kept\0" in done.stdout
-    assert b"NOT_AWS_SECRET_ACCESS_KEY=kept too\0" in done.stdout
+    shown = output(program, **environment)
+    assert shown.startswith(b"True")
+    assert SECRET.encode() not in shown
+    assert b"OTHER=kept\0" in shown
+    assert b"NOT_AWS_SECRET_ACCESS_KEY=kept too\0" in shown
 
 
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
@@ -122,11 +116,4 @@ def test_an_existing_client_keeps_its_credentials(name: str) -> None:
         "AWS_DEFAULT_REGION": "us-east-1",
         name: SECRET,
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        check=True,
-        env=environment,
-        timeout=60,
-    )
-    assert SECRET in done.stdout.decode()
+    assert SECRET in output(program, **environment).decode()
