@@ -10,7 +10,7 @@ from fdl.keys.aws import ACCOUNT as ACCOUNT_ID
 from fdl.keys.aws import KMS_KEY
 from fdl.model import ACCOUNT, REGION, Path, Storage
 from fdl.schema.scalars import Text
-from fdl.schema.schema import Block, Described, Key, ListOf, Reading
+from fdl.schema.schema import Block, Key, KindReader, ListOf, Reading
 from fdl.text.nodes import Node
 
 #: No longer than the longest key of S3.
@@ -34,7 +34,7 @@ def _bucket_fault(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _S3Path(Described):
+class _S3Path(KindReader):
     """`bucket[/prefix…]`, with AWS's rules for bucket names."""
 
     shown = "`bucket/prefix`"
@@ -53,7 +53,7 @@ class _S3Path(Described):
 
 
 @dataclass(frozen=True, slots=True)
-class BucketName(Described):
+class BucketName(KindReader):
     """The name of a bucket alone."""
 
     shown = "a bucket"

@@ -15,7 +15,7 @@ from corekit.units import (
     parse_memory_mib,
     parse_percent,
 )
-from fdl.schema.schema import Described, Reading, Schema
+from fdl.schema.schema import KindReader, Reading, Schema
 from fdl.text.nodes import Node, Scalar, kind_of
 from gpu_scheduler.constraints import parse_constraint
 from gpu_scheduler.versions import is_version
@@ -203,7 +203,7 @@ _QUANTITY_SCHEMA: Schema = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memory(Described):
+class Memory(KindReader):
     """MiB as a number, or `4GiB`."""
 
     shown = "MiB, or `4GiB`"
@@ -222,7 +222,7 @@ class Memory(Described):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory(Described):
+class DeviceMemory(KindReader):
     """Memory of a device: as `Memory`, or in percent of the device."""
 
     shown = "MiB, `4GiB`, `30 units` or `12.5%`"
@@ -236,7 +236,7 @@ class DeviceMemory(Described):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duration(Described):
+class Duration(KindReader):
     """Seconds as a number, or `10m`, `250ms`."""
 
     shown = "seconds, or `10m`"
@@ -285,7 +285,7 @@ class Percent:
 
 
 @dataclass(frozen=True, slots=True)
-class Version(Described):
+class Version(KindReader):
     """Numbers with dots between; a plain `12.10` stays what it is."""
 
     shown = "a version, as `12.4`"
@@ -305,7 +305,7 @@ class Version(Described):
 
 
 @dataclass(frozen=True, slots=True)
-class Versions(Described):
+class Versions(KindReader):
     """Accepted versions: one exactly, or bounds as for Python packages (`>=1.10,<1.13`)."""
 
     shown = '`1.12.1` exactly, or bounds, as `">=1.10,<1.13"`'

@@ -136,7 +136,7 @@ class Reader(Protocol[T_co]):
         ...
 
 
-class Described:
+class KindReader:
     """A reader whose words for people and JSON Schema are the same for each of its kind."""
 
     shown: ClassVar[str]
@@ -232,7 +232,7 @@ class MapOf(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Plain(Described):
+class Plain(KindReader):
     """Any value, as plain data: of blocks that are accepted without effect."""
 
     shown = "anything"
