@@ -23,8 +23,7 @@ from fdl.diagnostics import (
     Severity,
 )
 from fdl.lint.flow import deployment_findings, workflow_findings
-from fdl.lint.foreign import foreign
-from fdl.lint.settings import data_findings, owner_findings, settings_findings
+from fdl.lint.settings import completion_findings, data_findings, owner_findings, settings_findings
 from fdl.lint.variables import CLEAR_REMEDY, LOADERS, OUR_NAME, risky, secret_findings
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION
@@ -64,7 +63,7 @@ def lint(
         findings += _script_time(function, document)
         findings += _times(function)
         findings += _middleware(function, middlewares)
-        findings += foreign(function, document.functions.aws)
+        findings += completion_findings(function, document.functions.aws)
         findings += _storages(function)
         findings += _variables(function, middlewares or {})
         findings += secret_findings(function, place, files)
