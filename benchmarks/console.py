@@ -39,9 +39,9 @@ from aiohttp import web
 
 from benchmarks import report
 from benchmarks.history import inventory
+from benchmarks.measure import resident_mib, seconds, seconds_of
 from benchmarks.scale import scheduler, values
 from benchmarks.scale.generated import FUNCTIONS, GeneratedSystem
-from benchmarks.scale.measure import alone, compared, resident_mib, seconds, seconds_of
 from corekit.aio.clock import SystemClock
 from corekit.budget import Budget
 from corekit.cli.progress import Bar
@@ -55,11 +55,10 @@ from gpu_scheduler.protocol.codec import Body
 from orchgpu.history.consumer import BATCH_MAX
 from orchgpu.history.store import Batch, Store
 from orchgpu.web.app import running
-from orchgpu.web.console import Console
-from orchgpu.web.feed import PAGE, Feed
+from orchgpu.web.console import Console, ConsoleSettings
+from orchgpu.web.doors import SchedulerDoor
 from orchgpu.web.model.picture import Picture
-from orchgpu.web.scheduler import SchedulerDoor
-from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.reader import PAGE, PictureReader
 
 STARTED_WITHIN_S = 300.0
 EVENTS = 5_000  #: changes that are taken in together
@@ -90,13 +89,13 @@ class Browser:
         end_s = time.perf_counter() + self.seconds
         while time.perf_counter() < end_s:
             one = path.format(n=len(ours_s) + 1)
-            ours_s.append(await seconds_of(partial(self.get, one), 1))
+            ours_s.append(await seconds_of(partial(self.get, one)))
             bare_s.append(await self._bare_s(len(text)))
         json_s = seconds(lambda: json.dumps(value), 5)
         ours, bare = statistics.median(ours_s), statistics.median(bare_s)
         return [
-            compared(f"{name}_ms", 1000 * ours, "ms", _BARE, 1000 * bare),
-            alone(f"{name}_json_ms", 1000 * json_s, f"ms for {len(text) // 1024} KiB"),
+            report.compared(f"{name}_ms", 1000 * ours, "ms", _BARE, 1000 * bare),
+            report.Figure(f"{name}_json_ms", 1000 * json_s, f"ms for {len(text) // 1024} KiB"),
         ]
 
     async def search(self, name: str, text: str, found: int) -> report.Figure:
@@ -115,14 +114,14 @@ class Browser:
         assert items >= found, f"{name}: {items} jobs"
         bare_s = sum([await self._bare_s(len(one)) for one in pages])
         requests = f"{_BARE} ({len(pages)} requests)"
-        return compared(f"{name}_ms", 1000 * took_s, "ms", requests, 1000 * bare_s)
+        return report.compared(f"{name}_ms", 1000 * took_s, "ms", requests, 1000 * bare_s)
 
     async def _bare_s(self, size: int) -> float:
         async def get() -> None:
             async with self.http.get(f"{self.bare}/{size}") as answer:
                 assert len(await answer.read()) == size
 
-        return await seconds_of(get, 1)
+        return await seconds_of(get)
 
 
 @asynccontextmanager
@@ -171,7 +170,7 @@ async def whole(console: Console, system: GeneratedSystem) -> None:
 def events(system: GeneratedSystem, rounds: int) -> report.Figure:
     """Changes that the console takes in; each round changes every record."""
     picture = Picture("benchmark")
-    feed = Feed(picture, SystemClock())
+    reader = PictureReader(picture, SystemClock())
     records = list(islice(values.ended_records(system), EVENTS))
     ours_s = bare_s = 0.0
     for number in range(rounds):
@@ -179,7 +178,7 @@ def events(system: GeneratedSystem, rounds: int) -> report.Figure:
         lines = [encode_json(RecordPush(holder=one.holder, record=one)) for one in changed]
         began_s = time.perf_counter()
         for line in lines:
-            feed.on_push(Body(line).read_known(RecordPush)[0])
+            reader.take(Body(line).read_known(RecordPush)[0])
         picture.batches.close()
         between_s = time.perf_counter()
         for line in lines:
@@ -187,7 +186,9 @@ def events(system: GeneratedSystem, rounds: int) -> report.Figure:
         ours_s += between_s - began_s
         bare_s += time.perf_counter() - between_s
     count = len(records) * rounds
-    return compared("events_per_s", count / ours_s, "1/s", "json.loads alone, 1/s", count / bare_s)
+    return report.compared(
+        "events_per_s", count / ours_s, "1/s", "json.loads alone, 1/s", count / bare_s
+    )
 
 
 def history(path: Path, system: GeneratedSystem) -> None:
@@ -245,13 +246,13 @@ async def measured(
         browser = Browser(http, f"http://{place}", bare, seconds_each)
         await browser.get("session")
         found = [
-            alone("memory_mib", grown_mib, "MiB"),
-            alone("memory_kib_per_job", grown_mib * 1024 / system.jobs, "KiB"),
+            report.Figure("memory_mib", grown_mib, "MiB"),
+            report.Figure("memory_kib_per_job", grown_mib * 1024 / system.jobs, "KiB"),
             events(system, 4),
             *await answers(browser, system, bar),
         ]
     alone_s = await read_alone_s(address)
-    return [compared("start_s", took_s, "s", "its client alone, s", alone_s), *found]
+    return [report.compared("start_s", took_s, "s", "its client alone, s", alone_s), *found]
 
 
 def main() -> None:

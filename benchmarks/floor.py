@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 import aioboto3
-from botocore.config import Config
 
 from benchmarks.system import System
 from corekit.aio.supervise import Nursery
@@ -200,16 +199,9 @@ def _prefix(value: str) -> dict[str, Any]:
 async def running_floor(system: System, concurrency: int) -> AsyncIterator[Floor]:
     """The bare pipeline, serving."""
     session = aioboto3.Session()
-    arguments = {
-        "endpoint_url": system.endpoint,
-        "region_name": "us-east-1",
-        "aws_access_key_id": "local",
-        "aws_secret_access_key": "local",
-        "config": Config(s3={"addressing_style": "path"}, max_pool_connections=200),
-    }
     async with AsyncExitStack() as stack:
-        s3 = await stack.enter_async_context(session.client("s3", **arguments))
-        sqs = await stack.enter_async_context(session.client("sqs", **arguments))
+        s3 = await stack.enter_async_context(session.client("s3", **system.aws()))
+        sqs = await stack.enter_async_context(session.client("sqs", **system.aws()))
         urls = [
             (await sqs.get_queue_url(QueueName=f"{NAME}-{queue}"))["QueueUrl"]
             for queue in ("jobs", "done")

@@ -24,9 +24,9 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import report
+from benchmarks.measure import seconds
 from benchmarks.scale import values
 from benchmarks.scale.generated import GeneratedSystem
-from benchmarks.scale.measure import alone, compared, seconds
 from benchmarks.scale.scheduler import sizes
 from corekit.cli.progress import Bar
 from gpu_scheduler.model import Record
@@ -36,7 +36,7 @@ from orchgpu.history.rows import attempt_rows, job_row, lease_rows, share_rows
 from orchgpu.history.store import Batch, Presence, Store
 from orchgpu.report.cost import Prices
 from orchgpu.report.summary import report_of
-from orchgpu.web.work.activity import DEVICES_MAX, POINTS
+from orchgpu.web.shared_answers import DEVICES_MAX, POINTS
 
 TABLES = ("jobs", "leases", "shares", "attempts")
 HOUR_S = 3600.0
@@ -78,13 +78,13 @@ class Bare:
 def rows_of(records: Sequence[Record]) -> dict[str, Rows]:
     """The rows that the store writes of these records."""
     made = (
-        [job_row(one) for one in records],
-        [row for one in records for row in lease_rows(one)],
-        [row for one in records for row in share_rows(one)],
-        [row for one in records for row in attempt_rows(one)],
+        [msgspec.structs.astuple(job_row(one)) for one in records],
+        *(
+            [tuple(row.values()) for one in records for row in rows(one)]
+            for rows in (lease_rows, share_rows, attempt_rows)
+        ),
     )
-    tuples = ([msgspec.structs.astuple(row) for row in rows] for rows in made)
-    return dict(zip(TABLES, tuples, strict=True))
+    return dict(zip(TABLES, made, strict=True))
 
 
 def inventory(system: GeneratedSystem) -> Batch:
@@ -130,8 +130,8 @@ def write(path: Path, bare: Bare, system: GeneratedSystem, bar: Bar) -> list[rep
                 bar.draw(before + done * WRITING // jobs, f"{done} jobs")
 
             ours_s, bare_s = written_s(store, bare, system, at)
-            found.append(compared(name, jobs / ours_s, "1/s", against, jobs / bare_s))
-        found.append(alone("bytes_per_job", store.size_bytes / jobs, "bytes"))
+            found.append(report.compared(name, jobs / ours_s, "1/s", against, jobs / bare_s))
+        found.append(report.Figure("bytes_per_job", store.size_bytes / jobs, "bytes"))
     return found
 
 
@@ -170,9 +170,9 @@ def read(
             "search_ms": lambda: reader.jobs(text=one_key),
         }
         return [
-            compared("report_1d_s", report_day_s, "s", _ALL, bare_s),
-            compared("report_all_s", report_all_s, "s", _ALL, bare_s),
-            *(alone(name, 1000 * took_s(name, work), "ms") for name, work in rest.items()),
+            report.compared("report_1d_s", report_day_s, "s", _ALL, bare_s),
+            report.compared("report_all_s", report_all_s, "s", _ALL, bare_s),
+            *(report.Figure(name, 1000 * took_s(name, work), "ms") for name, work in rest.items()),
         ]
 
 

@@ -21,7 +21,7 @@ class Curve:
     points: tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Axis:
     """One axis: values from `low` to `high` on pixels from `first` to `last`."""
 
@@ -30,7 +30,7 @@ class _Axis:
     first: float
     last: float
     ticks: tuple[float, ...]
-    logarithmic: bool
+    logarithmic: bool = False
 
     def at(self, value: float) -> float:
         """The pixel of a value."""
@@ -42,17 +42,29 @@ class _Axis:
 
 
 def write_curves(
-    path: Path, title: str, curves: Sequence[Curve], *, logarithmic: bool = True
+    path: Path,
+    title: str,
+    curves: Sequence[Curve],
+    *,
+    logarithmic: bool = True,
+    columns: Sequence[str] = (),
 ) -> None:
-    """Draw them with a grid: on logarithmic axes at the decades of y and every x of the first."""
+    """Draw them with a grid: on logarithmic axes at the decades of y and every x of the first.
+
+    `columns`: names of the x, which are then 0, 1, 2 and so on.
+    """
     xs = [x for curve in curves for x, _ in curve.points]
     ys = [y for curve in curves for _, y in curve.points]
+    right, bottom = WIDTH - EDGE, HEIGHT - EDGE
     if logarithmic:
-        x_axis = _logarithmic_x(xs, [x for x, _ in curves[0].points])
-        y_axis = _logarithmic_y(ys)
+        ticks = tuple(x for x, _ in curves[0].points)
+        x_axis = _Axis(min(xs), max(xs), EDGE, right, ticks, logarithmic=True)
+        y_axis = _decades(ys)
     else:
-        x_axis = _linear(min(xs), max(xs), EDGE, WIDTH - EDGE)
-        y_axis = _linear(0.0, max(*ys, 0.0), HEIGHT - EDGE, EDGE)
+        x_axis = _linear(min(xs), max(xs), EDGE, right)
+        y_axis = _linear(0.0, max(*ys, 0.0), bottom, EDGE)
+    if columns:
+        x_axis = _Axis(0, len(columns) - 1, EDGE, right, tuple(range(len(columns))))
     lines = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
@@ -62,7 +74,8 @@ def write_curves(
         f'<text x="{EDGE}" y="24" font-size="14">{escape(title)}</text>',
     ]
     lines += [_across(y_axis.at(tick), f"{tick:g}") for tick in y_axis.ticks]
-    lines += [_mark(x_axis.at(tick), f"{tick:g}") for tick in x_axis.ticks]
+    names = columns or [f"{tick:g}" for tick in x_axis.ticks]
+    lines += [_mark(x_axis.at(x), name) for x, name in zip(x_axis.ticks, names, strict=True)]
     for number, curve in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
         points = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in curve.points)
@@ -72,27 +85,10 @@ def write_curves(
     path.write_text("\n".join([*lines, "</svg>\n"]))
 
 
-def _logarithmic_x(xs: Sequence[float], ticks: Sequence[float]) -> _Axis:
-    return _Axis(
-        low=min(xs),
-        high=max(xs),
-        first=EDGE,
-        last=WIDTH - EDGE,
-        ticks=tuple(ticks),
-        logarithmic=True,
-    )
-
-
-def _logarithmic_y(ys: Sequence[float]) -> _Axis:
+def _decades(ys: Sequence[float]) -> _Axis:
     low, high = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))
-    return _Axis(
-        low=10**low,
-        high=10**high,
-        first=HEIGHT - EDGE,
-        last=EDGE,
-        ticks=tuple(10.0**n for n in range(low, high + 1)),
-        logarithmic=True,
-    )
+    ticks = tuple(10.0**n for n in range(low, high + 1))
+    return _Axis(ticks[0], ticks[-1], HEIGHT - EDGE, EDGE, ticks, logarithmic=True)
 
 
 def _linear(low: float, high: float, first: float, last: float) -> _Axis:
@@ -102,9 +98,7 @@ def _linear(low: float, high: float, first: float, last: float) -> _Axis:
     step = next(decade * factor for factor in (1, 2, 5, 10) if decade * factor >= rough)
     start, end = math.floor(low / step), math.ceil(high / step)
     ticks = tuple(round(number * step, 10) for number in range(start, max(end, start + 1) + 1))
-    return _Axis(
-        low=ticks[0], high=ticks[-1], first=first, last=last, ticks=ticks, logarithmic=False
-    )
+    return _Axis(ticks[0], ticks[-1], first, last, ticks)
 
 
 def _across(y: float, label: str) -> str:

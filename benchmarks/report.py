@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import os
 import platform
 import signal
@@ -17,9 +18,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 #: The interpreter that has the packages of the peers, which this project does not need itself.
 PEERS_PYTHON = os.environ.get("PEERS_PYTHON", sys.executable)
+_COMPARISONS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, "==": operator.eq}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One metric; the baseline is what it is compared with, measured in the same run."""
 
@@ -28,9 +30,30 @@ class Figure:
     unit: str
     baseline: str | None = None  #: what the baseline is, in words
     baseline_value: float | None = None
-    ratio: float | None = None  #: value / baseline_value, unless the metric is itself a ratio
-    target: str | None = None  #: a comparison: ">= 0.5"
-    met: bool | None = None
+    ratio: float | None = None  #: of a metric in the unit "ratio" its value
+    target: str | None = None  #: of the value: ">= 0.5", "-2…3"
+    met: bool | None = None  #: by the value, unless given
+
+    def __post_init__(self) -> None:
+        if self.ratio is None and self.unit == "ratio" and self.baseline is not None:
+            object.__setattr__(self, "ratio", self.value)
+        if self.met is None and self.target is not None:
+            object.__setattr__(self, "met", _is_met(self.target, self.value))
+
+
+def compared(
+    metric: str, value: float, unit: str, baseline: str, baseline_value: float, **more: Any
+) -> Figure:
+    """A figure beside its limit, which was measured in the same unit."""
+    return Figure(metric, value, unit, baseline, baseline_value, value / baseline_value, **more)
+
+
+def _is_met(target: str, value: float) -> bool:
+    if "…" in target:
+        low, high = map(float, target.split("…"))
+        return low <= value <= high
+    sign, limit = target.split()
+    return bool(_COMPARISONS[sign](value, float(limit)))
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

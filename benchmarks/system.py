@@ -28,14 +28,17 @@ class System:
     environment: Mapping[str, str]
 
     def client(self, service: str) -> Any:
-        return boto3.client(
-            service,
-            endpoint_url=self.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="local",
-            aws_secret_access_key="local",
-            config=Config(s3={"addressing_style": "path"}, max_pool_connections=64),
-        )
+        return boto3.client(service, **self.aws())
+
+    def aws(self) -> dict[str, Any]:
+        """The arguments of a client of boto3 or aioboto3."""
+        return {
+            "endpoint_url": self.endpoint,
+            "region_name": "us-east-1",
+            "aws_access_key_id": "local",
+            "aws_secret_access_key": "local",
+            "config": Config(s3={"addressing_style": "path"}, max_pool_connections=200),
+        }
 
     def orchgpu(self, *arguments: str) -> str:
         return orchgpu(self.environment, *arguments)

@@ -29,9 +29,9 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from benchmarks import report
+from benchmarks.measure import resident_mib, seconds
 from benchmarks.scale import scheduler, values
 from benchmarks.scale.generated import GeneratedSystem
-from benchmarks.scale.measure import alone, compared, resident_mib, seconds
 from corekit.cli.chart import BLOCKS
 from corekit.cli.progress import Bar
 from corekit.decode import encode_json
@@ -39,12 +39,12 @@ from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.protocol.answers import RecordPush
 from gpu_scheduler.protocol.codec import Body
-from orchgpu.cli.live.feed import JOBS_MAX
-from orchgpu.cli.live.records import LiveRecords
 from orchgpu.cli.top.app import TopApp
+from orchgpu.cli.top.rows import ViewName
 from orchgpu.cli.top.snapshot import Snapshot
-from orchgpu.cli.top.state import ViewName
 from orchgpu.cli.top.table import RowTable
+from orchgpu.jobs.live.feed import JOBS_MAX
+from orchgpu.jobs.live.records import LiveRecords
 from orchgpu.jobs.records import newest_records
 
 COLUMNS, ROWS = 120, 40
@@ -110,7 +110,7 @@ def event(system: GeneratedSystem, rounds: int) -> report.Figure:
         bare_s += time.perf_counter() - between_s
     count = len(records) * rounds
     against = "json.loads alone, µs"
-    return compared("event_us", 1e6 * ours_s / count, "µs", against, 1e6 * bare_s / count)
+    return report.compared("event_us", 1e6 * ours_s / count, "µs", against, 1e6 * bare_s / count)
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
@@ -139,7 +139,7 @@ async def frames(
         await pilot.pause()
         for name, work in (("frame", frame), ("key", key)):
             took_ms = 1000 * seconds(work, rounds)
-            found.append(compared(f"{name}_{view}_ms", took_ms, "ms", _BARE, constant))
+            found.append(report.compared(f"{name}_{view}_ms", took_ms, "ms", _BARE, constant))
         bar.draw(2 + number, view)
     return found
 
@@ -158,12 +158,12 @@ async def screen(
         grown_mib = resident_mib() - before_mib
         bar.draw(1, "started")
         found = [
-            alone("memory_mib", grown_mib, "MiB"),
+            report.Figure("memory_mib", grown_mib, "MiB"),
             event(system, 4),
             *await frames(app, pilot, constant, rounds, bar),
         ]
     alone_s = await read_alone_s(address)
-    return [compared("start_s", took_s, "s", "its client alone, s", alone_s), *found]
+    return [report.compared("start_s", took_s, "s", "its client alone, s", alone_s), *found]
 
 
 def _parts(snapshot: Snapshot) -> tuple[object, ...]:

@@ -23,6 +23,8 @@ _ATTEMPT = re.compile(r"attempts/(?P<job>[^/]+)/(?P<n>\d+)/(?P<what>claim|report
 #: Metadata of each output object: the job that wrote it.
 OUTPUT_JOB = "orchgpu-job"
 
+#: The form of a job's id, as `job_id` makes it.
+JOB_ID = re.compile("j[0-9a-f]{25}")
 _RESULT = re.compile(r"results/(?P<job>[^/]+)\.json")
 
 

@@ -67,18 +67,33 @@ _Check = Callable[[Any], str | None]
 
 def checked(value: Value) -> None:
     """Check the fields of a value against their declared limits. Raises INVALID."""
-    for name, default, check in _checks(type(value)):
-        given = getattr(value, name)
-        if given is not default and given is not None and (problem := check(given)) is not None:
-            raise invalid(f"{name} {problem}")
+    _checker(type(value))(value)
 
 
 @functools.cache
-def _checks(cls: type[Value]) -> tuple[tuple[str, object, _Check], ...]:
-    """The fields of a class that have limits: name, default and check."""
+def _checker(cls: type[Value]) -> Callable[[Value], None]:
+    """A function for one class, made from source as `dataclasses` makes `__init__`.
+
+    It runs for every request, lease and share that is read or made, most of whose fields have their
+    defaults. With a loop over the fields a `Request` takes 2.2 instead of 1.2 µs, and a grant and
+    its release some 3 % more of the scheduler's time.
+    """
     hints = typing.get_type_hints(cls, include_extras=True)
-    checks = ((one, check_of(hints[one.name])) for one in msgspec.structs.fields(cls))
-    return tuple((one.name, one.default, check) for one, check in checks if check is not None)
+    names: dict[str, object] = {"invalid": invalid}
+    lines = ["def check(value):", " pass"]
+    for declared in msgspec.structs.fields(cls):
+        name, check = declared.name, check_of(hints[declared.name])
+        if check is None:
+            continue
+        names |= {f"default_{name}": declared.default, f"check_{name}": check}
+        lines += [
+            f" given = value.{name}",
+            f" if given is not default_{name} and given is not None:",
+            f"  if (problem := check_{name}(given)) is not None:",
+            f"   raise invalid(f'{name} {{problem}}')",
+        ]
+    exec("\n".join(lines), names)  # noqa: S102  # names of fields and nothing else
+    return typing.cast("Callable[[Value], None]", names["check"])
 
 
 def check_of(hint: Any) -> _Check | None:

@@ -58,6 +58,16 @@ class FileFacts(Value):
     #: Names that a Python module binds; None = not examined, or not valid Python.
     defines: tuple[str, ...] | None = None
 
+    @property
+    def problem(self) -> str:
+        """Why this is not a regular file; "" = it is one."""
+        if not self.exists:
+            return "does not exist"
+        return "" if self.kind is FileKind.FILE else f"is {self.kind}, not a regular file"
+
+
+NO_FILE = FileFacts(exists=False)
+
 
 #: Severity, path of the key, message.
 Finding = tuple[Severity, str, str]

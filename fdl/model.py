@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
 from fdl.text.nodes import Location, Source, as_written, parent
-from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import Request
+from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 #: The zip runtime used where a file names none, or one that AWS has retired.
 DEFAULT_RUNTIME = "python3.12"
@@ -41,18 +43,15 @@ RETENTION_S = 14 * 86400.0
 #: Storage paths and filters of one file: S3 takes 100 rules for a bucket, one for each, and lint
 #: compares every pair of them.
 FILTERS_MAX = 500
+#: The middleware of a request that names none.
+BUILTIN = "builtin"
 #: Fields of a request → the words of a file for them.
-_KEYS = {
-    "memory_mib": "memory",
+_WORDS = {option.field: option.key for option in REQUEST_OPTIONS if option.field != option.key} | {
     "memory_pct": "memory in percent",
-    "memory_max_mib": "memory_max",
     "compute_guarantee_pct": "the guarantee of compute",
     "compute_limit_pct": "the limit of compute",
-    "max_wait_s": "max_wait",
-    "deadline_s": "deadline",
-    "lease_s": "lease_length",
 }
-_FIELD = re.compile(rf"\b({'|'.join(_KEYS)})\b")
+_FIELD = re.compile(rf"\b({'|'.join(_WORDS)})\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,106 +140,30 @@ class FileSystem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
-    """Percent of one device."""
-
-    guarantee_pct: int | float | None = None
-    limit_pct: int | float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRules:
-    """The rules by which calls of a job join those of other jobs of its tenant and workload."""
-
-    joins: bool = True
-    wait_ms: float = Batch().wait_ms
-    size_max: int = Batch().size_max  #: items of one run
-
-    def batch(self) -> Batch:
-        """The rules as a request has them."""
-        return Batch(joins=self.joins, wait_ms=self.wait_ms, size_max=self.size_max)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """The `gpu:` block: the request of each job of the function to the scheduler."""
 
-    count: int = 1
-    memory: MemorySize = field(default_factory=MemorySize)
-    memory_max_mib: int | None = None
-    kinds: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    compute: Compute = field(default_factory=Compute)
-    compute_guarantee_pct: int | float | None = None
-    compute_limit_pct: int | float | None = None
-    sharing: str = "shared"
-    placement: str = "pack"
-    priority: int = 0
-    preempts: bool = False
-    preemptible: bool = False
-    tenant: str = "default"
-    warm_key: str | None = None
-    workload: str | None = None  #: None = derived from the function by deploy
-    batch: BatchRules | None = None  #: None: calls join only others of the same job
-    min_driver: str | None = None
-    min_runtime: str | None = None
-    requires: Mapping[str, str] = field(default_factory=dict)  #: name → version specifier
-    data: tuple[str, ...] = ()  #: data sets of its hosts: `proteins`, `proteins@sha256:…`
-    programs: tuple[str, ...] = ()  #: programs of its hosts; the same
-    max_wait_s: float | None = None
-    deadline_s: float | None = None
-    lease_s: float | None = None  #: None = what the function's timeout allows
+    request: Request = field(default_factory=Request)
     on_unavailable: str = "fail"  #: fail, cpu or requeue
-    middleware: str = "builtin"
 
-    def __post_init__(self) -> None:
-        twice = (
-            (self.compute.guarantee_pct, self.compute_guarantee_pct, "guarantee"),
-            (self.compute.limit_pct, self.compute_limit_pct, "limit"),
-        )
-        for nested, flat, name in twice:
-            if nested is not None and flat is not None:
-                raise invalid(f"compute.{name} and compute_{name} are both given; keep one")
-        try:
-            self.request()  # a contradictory request is refused at its location in the file
-        except AppError as error:
-            raise invalid(_FIELD.sub(lambda found: _KEYS[found[0]], error.message)) from None
+    @property
+    def middleware(self) -> str:
+        """The remote-GPU software between function and device."""
+        return self.request.middleware or BUILTIN
 
-    def request(self) -> Request:
-        """The block as a request to the scheduler."""
-        guarantee = _first(self.compute.guarantee_pct, self.compute_guarantee_pct, 0)
-        return Request(
-            count=self.count,
-            kinds=tuple(DeviceKind(kind) for kind in self.kinds),
-            models=tuple(model for model in self.models if model != "any"),
-            memory_mib=self.memory.mib,
-            memory_pct=self.memory.pct,
-            memory_max_mib=self.memory_max_mib,
-            compute_guarantee_pct=guarantee,
-            compute_limit_pct=_first(self.compute.limit_pct, self.compute_limit_pct, 100),
-            sharing=Sharing(self.sharing),
-            placement=Placement(self.placement),
-            priority=self.priority,
-            preempts=self.preempts,
-            preemptible=self.preemptible,
-            tenant=self.tenant,
-            warm_key=self.warm_key,
-            workload=self.workload,
-            batch=None if self.batch is None else self.batch.batch(),
-            middleware=None if self.middleware == "builtin" else self.middleware,
-            min_driver=self.min_driver,
-            min_runtime=self.min_runtime,
-            requires=tuple(name + versions for name, versions in self.requires.items()),
-            data=self.data,
-            programs=self.programs,
-            max_wait_s=self.max_wait_s,
-            deadline_s=self.deadline_s,
-            lease_s=self.lease_s,
-        )
+    @property
+    def memory(self) -> MemorySize:
+        """Of each device."""
+        return MemorySize(self.request.memory_mib, self.request.memory_pct)
 
 
-def _first(*values: float | None) -> int | float:
-    return next(value for value in values if value is not None)
+@contextmanager
+def words_of_a_file() -> Iterator[None]:
+    """An INVALID request inside is raised with the names that its fields have in a file."""
+    try:
+        yield
+    except AppError as error:
+        raise invalid(_FIELD.sub(lambda name: _WORDS[name[0]], error.message)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,6 +325,18 @@ class Function:
         return self.job.input if self.job is not None and self.job.input else self.function.input
 
     @property
+    def storages(self) -> Iterator[tuple[str, Storage]]:
+        """Each input and output with the path of its key."""
+        lists = (
+            ("lambda.input", self.function.input),
+            ("lambda.output", self.function.output),
+            ("job.input", self.job.input if self.job is not None else ()),
+        )
+        for name, storages in lists:
+            for index, storage in enumerate(storages):
+                yield f"{self.path}.{name}[{index}]", storage
+
+    @property
     def intermediate(self) -> Path:
         """The bucket of envelopes and results: declared, or `<name>-intermediate`, with
         placeholders where the input has `{account}`."""
@@ -454,19 +389,13 @@ class Functions:
     aws: tuple[Function, ...] = ()
 
     def __post_init__(self) -> None:
-        filters = sum(_filters(function) for function in self.aws)
+        places = [storage for function in self.aws for _, storage in function.storages]
+        filters = sum(max(1, len(one.suffixes), len(one.prefixes)) for one in places)
         if filters > FILTERS_MAX:
             raise invalid(
                 f"{filters} paths and filters, more than the {FILTERS_MAX} of one file; write"
                 " several files"
             )
-
-
-def _filters(function: Function) -> int:
-    """The number of storage paths of a function, each counted once per filter."""
-    jobs = function.job.input if function.job is not None else ()
-    places = (*function.function.input, *function.function.output, *jobs)
-    return sum(max(1, len(place.suffixes), len(place.prefixes)) for place in places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,9 @@ from corekit.errors import invalid
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
 from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import Checked, Meta, Value, checked, field
-from gpu_scheduler.constraints import CONSTRAINTS_MAX, constraint_problem
+from gpu_scheduler.constraints import CONSTRAINTS_MAX, constraint_problem, is_version
 from gpu_scheduler.data_names import HOST_NAMES_MAX, NAMES_MAX, reference_problem
 from gpu_scheduler.names import NAME, name_problem
-from gpu_scheduler.versions import is_version
 
 #: The largest orchestrator block in a record, so that records of 100,000 jobs stay small.
 BLOCK_BYTES_MAX = 4096

@@ -10,7 +10,7 @@ import hashlib
 import re
 
 _DIGITS = 32  #: of a hash: 128 bits
-#: The end of a name that `deploy` derives (fdl/plan/workload.py).
+#: The end of a name that `deploy` derives (fdl/plan/functions.py).
 _DERIVED = re.compile(r"(?<=.)-[0-9a-f]{12}$")
 
 

@@ -1,24 +1,31 @@
-"""Plumbing of both programs of this package: the model's clock, signals, a silent log."""
+"""Plumbing of both programs of this package: their options, the model's clock."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 from corekit.aio.clock import Clock
-from corekit.aio.supervise import Nursery, until_first
+from corekit.aio.supervise import Nursery
+from corekit.cli.settings import Option
 from corekit.errors import AppError, ErrorCode
 
-#: For servers that log their own faults. What aiohttp would log here, with a trace each, are faults
-#: of peers: connections that break off, and bytes that are not HTTP.
-SILENT_HTTP = logging.getLogger("local_cloud.no_http")
-SILENT_HTTP.setLevel(logging.CRITICAL)
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """The options of both."""
+
+    state: Annotated[Path, Option("Folder for state, code and scratch files.")]
+    ready_file: Annotated[Path | None, Option("JSON file, written when it is ready.")] = None
+    region: Annotated[str, Option("Region of ARNs.")] = "us-east-1"
+    concurrency: Annotated[int, Option("Limit of concurrent runs.")] = 64
 
 
-async def until_stopped(stop: asyncio.Event, nursery: Nursery) -> None:
-    """Wait for the signal. Raises INTERNAL when a task of the nursery failed before."""
+async def until_failed(nursery: Nursery) -> None:
+    """The main wait of a program. Raises INTERNAL when a task of the nursery failed."""
     try:
-        await until_first(stop.wait(), nursery.failed())
+        await nursery.failed()
     except Exception as error:
         text = "a background task failed; see the log"
         raise AppError(ErrorCode.INTERNAL, text) from error

@@ -23,9 +23,8 @@ from corekit.errors import AppError, ErrorCode
 from orchgpu.declaration import name_of
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed, Tally, follow
-from orchgpu.jobs.output_folder import OutputFolder
 from orchgpu.jobs.scheduler import answering_scheduler
-from orchgpu.jobs.transfers import fetch_outputs, inputs_of, submit_all
+from orchgpu.jobs.transfers import OutputFolder, fetch_outputs, inputs_of, submit_all
 
 logger = logging.getLogger("orchgpu.map")
 

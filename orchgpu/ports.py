@@ -6,15 +6,39 @@ repeated (every call here is safe to repeat), others not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.client.pushes import PushWord
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.ops import Op
 from orchgpu.core.function import Function
 from orchgpu.core.reconcile import Cursor, VersionPage
+
+T = TypeVar("T")
+
+
+class Tolerating:
+    """Leaves its block at an AppError of one of these codes; others are raised."""
+
+    def __init__(self, *codes: ErrorCode) -> None:
+        self._codes = codes
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> bool:
+        return isinstance(error, AppError) and error.code in self._codes
+
+
+async def if_present(reading: Awaitable[T]) -> T | None:
+    """The value of a call; None for NOT_FOUND."""
+    with Tolerating(ErrorCode.NOT_FOUND):
+        return await reading
+    return None
+
 
 #: Name of the message attribute with the W3C trace context.
 TRACEPARENT = "traceparent"

@@ -15,7 +15,7 @@ from remote_gpu.middleware.base import (
     addresses,
     device_variables,
 )
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.wire.graphs import CONTENT_PREFIX, Scalar
 from remote_gpu.wire.uses import DATA
@@ -31,11 +31,11 @@ from remote_gpu.worker.arguments import (
     Text,
 )
 from remote_gpu.worker.backends.base import Backend, Bound, DeviceMemory, Program
-from remote_gpu.worker.backends.calls import Call, calls_of
+from remote_gpu.worker.backends.calls import Call, Calls, calls_of
 from remote_gpu.worker.cards.card import Card, visible_ordinal
 from remote_gpu.worker.joining import Caller, registered_model
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context, CpuOperation, Limits, Operation, Outcome
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.programs.programs import OUTPUT_BYTES_MAX, run_program
 
 if TYPE_CHECKING:  # its library is an extra of its own

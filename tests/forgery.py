@@ -31,15 +31,30 @@ class Attempt:
     codes: frozenset[str]
 
 
+#: What is wrong with an attempt; all the rest of it is as it must be.
+KINDS = (
+    "forged",
+    "foreign",
+    "replayed",
+    "changed",
+    "lane key as secret",
+    "garbage",
+    "other fence",
+    "other host",
+    "ended",
+    "never installed",
+    "second session",
+)
+
+
 def attempts(
     seed: int, host: str, held: list[Target], ended: Target, kinds: tuple[str, ...] = ()
 ) -> Iterator[Attempt]:
     """For ever. `held`: at least two leases with a session; `ended`: one that is over."""
     draw = random.Random(seed)
-    makers = {name: make for name, make in _MAKERS.items() if not kinds or name in kinds}
     while True:
-        for name, make in makers.items():
-            yield dataclasses.replace(make(draw, host, held, ended), name=name)
+        for kind in kinds or KINDS:
+            yield _attempt(kind, draw, host, held, ended)
 
 
 def _hex(draw: random.Random, count: int = 16) -> str:
@@ -67,103 +82,55 @@ def _key(target: Target, hello: Hello) -> bytes:
     return lane_key(target.secret, hello.lease, hello.fence, hello.host, hello.session)
 
 
-def _attempt(hello: Hello, prove: Callable[[str, str], str], *codes: str) -> Attempt:
-    return Attempt(name="", hello=hello, prove=prove, codes=frozenset(codes))
-
-
-def _forged(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    hello, key = _hello(draw, host, draw.choice(held)), draw.randbytes(32)
-    return _attempt(hello, lambda n, a: client_proof(key, hello, n, a), "DENIED")
-
-
-def _foreign(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    one, other = draw.sample(held, 2)
-    hello = _hello(draw, host, one)
-    return _attempt(hello, lambda n, a: client_proof(_key(other, hello), hello, n, a), "DENIED")
-
-
-def _replayed(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    """What was right on another connection, with the very same hello."""
-    target = draw.choice(held)
-    hello, recorded = _hello(draw, host, target), _hex(draw)
-    return _attempt(
-        hello, lambda n, a: client_proof(_key(target, hello), hello, recorded, a), "DENIED"
+def _attempt(
+    kind: str, draw: random.Random, host: str, held: list[Target], ended: Target
+) -> Attempt:
+    target, changes, code = draw.choice(held), dict[str, Any](), "DENIED"
+    match kind:
+        case "ended":
+            target, code = ended, "ENDED"
+        case "never installed":
+            target = Target(lease=f"lease-{_hex(draw)}", fence=1 << 50, secret=draw.randbytes(32))
+            code = "NOT_INSTALLED"
+        case "other fence":
+            changes = {"fence": target.fence + draw.choice([-1, 1, 1 << 40])}
+        case "second session":  # another start of the same attempt, or a lane of it
+            changes, code = {"session": _hex(draw)}, "CLAIMED"
+        case "lane key as secret":  # what a user's program has does not open a session
+            changes = {"role": Role.SESSION}
+    hello = _hello(draw, f"{host}x" if kind == "other host" else host, target, **changes)
+    sent, recorded = hello, ""
+    key = _key(target, hello)
+    match kind:
+        case "forged":
+            key = draw.randbytes(32)
+        case "foreign":
+            key = _key(draw.choice([one for one in held if one is not target]), hello)
+        case "lane key as secret":
+            key = lane_key(target.secret, target.lease, target.fence, host, target.session)
+        case "replayed":  # right on another connection, with the very same hello
+            recorded = _hex(draw)
+        case "changed":  # between client and gateway
+            sent = dataclasses.replace(hello, **_change(draw, hello))
+        case "garbage":
+            text = "".join(draw.choices("0123456789abcdefé\x00", k=draw.randrange(65)))
+            return Attempt(name=kind, hello=hello, prove=lambda n, a: text, codes=frozenset({code}))
+    return Attempt(
+        name=kind,
+        hello=sent,
+        prove=lambda n, a: client_proof(key, hello, recorded or n, a),
+        codes=frozenset({code}),
     )
 
 
-def _changed(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    """Somebody between client and gateway changes a word of the hello."""
-    target = draw.choice(held)
-    said = _hello(draw, host, target)
+def _change(draw: random.Random, hello: Hello) -> dict[str, Any]:
+    """One word of a hello that is another one."""
     changes: list[dict[str, Any]] = [
         {"cap_ms": 1},
         {"device": 1},
         {"port": 1},
         {"nonce": _hex(draw)},
         {"middleware": "pocl"},
-        {"role": Role.LANE if said.role is not Role.LANE else Role.RELAY},
+        {"role": Role.LANE if hello.role is not Role.LANE else Role.RELAY},
     ]
-    heard = dataclasses.replace(said, **draw.choice(changes))
-    return _attempt(heard, lambda n, a: client_proof(_key(target, said), said, n, a), "DENIED")
-
-
-def _lane_key_as_secret(
-    draw: random.Random, host: str, held: list[Target], ended: Target
-) -> Attempt:
-    """What a user's program has does not open a session."""
-    target = draw.choice(held)
-    hello = _hello(draw, host, target, role=Role.SESSION)
-    key = lane_key(target.secret, target.lease, target.fence, host, target.session)
-    return _attempt(hello, lambda n, a: client_proof(key, hello, n, a), "DENIED")
-
-
-def _garbage(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    text = "".join(draw.choices("0123456789abcdefé\x00", k=draw.randrange(65)))
-    return _attempt(_hello(draw, host, draw.choice(held)), lambda n, a: text, "DENIED")
-
-
-def _other_fence(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    target = draw.choice(held)
-    hello = _hello(draw, host, target, fence=target.fence + draw.choice([-1, 1, 1 << 40]))
-    return _attempt(hello, lambda n, a: client_proof(_key(target, hello), hello, n, a), "DENIED")
-
-
-def _other_host(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    target = draw.choice(held)
-    hello = _hello(draw, host + "x", target)
-    return _attempt(hello, lambda n, a: client_proof(_key(target, hello), hello, n, a), "DENIED")
-
-
-def _ended(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    hello = _hello(draw, host, ended)
-    return _attempt(hello, lambda n, a: client_proof(_key(ended, hello), hello, n, a), "ENDED")
-
-
-def _never_installed(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    target = Target(lease=f"lease-{_hex(draw)}", fence=1 << 50, secret=draw.randbytes(32))
-    hello = _hello(draw, host, target)
-    return _attempt(
-        hello, lambda n, a: client_proof(_key(target, hello), hello, n, a), "NOT_INSTALLED"
-    )
-
-
-def _second_session(draw: random.Random, host: str, held: list[Target], ended: Target) -> Attempt:
-    """Another start of the same attempt, or a lane of it: the right secret comes too late."""
-    target = draw.choice(held)
-    hello = _hello(draw, host, target, session=_hex(draw))
-    return _attempt(hello, lambda n, a: client_proof(_key(target, hello), hello, n, a), "CLAIMED")
-
-
-_MAKERS = {
-    "forged": _forged,
-    "foreign": _foreign,
-    "replayed": _replayed,
-    "changed": _changed,
-    "lane key as secret": _lane_key_as_secret,
-    "garbage": _garbage,
-    "other fence": _other_fence,
-    "other host": _other_host,
-    "ended": _ended,
-    "never installed": _never_installed,
-    "second session": _second_session,
-}
+    return draw.choice(changes)

@@ -1,12 +1,28 @@
-"""Installs of leases, as a scheduler sends them to a host."""
+"""Shares and installs of leases, as a scheduler sends them to a host."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from corekit.ids import LeaseId
-from gpu_scheduler.model import Door, LeaseLifetime, LeaseState, Share
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import DeviceKind, Door, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
+
+
+def share_of(device: str = "d0", **fields: Any) -> Share:
+    """One MiB of a CPU that other leases may use too, unless the fields differ."""
+    values: dict[str, Any] = {
+        "host": HostId("h"),
+        "device": DeviceId(device),
+        "index": 0,
+        "kind": DeviceKind.CPU,
+        "model": "m",
+        "memory_mib": 1,
+        "exclusive": False,
+        "compute_guarantee_pct": 0,
+        "compute_limit_pct": 100,
+    } | fields
+    return Share(**values)
 
 
 def install_of(number: int, *shares: Share, **fields: Any) -> Install:

@@ -101,8 +101,7 @@ class World:
     def beat(self) -> list[do.Action]:
         seen: list[do.Action] = []
         for session in self.alive:
-            self.ask(ops.Beat, session)
-            assert self.answer() == answers.Done()
+            assert self.ask(ops.Beat, session) == answers.Done()
             seen += [a for a in self.actions if not isinstance(a, do.Reply)]
         for host, devices in self.hosts.items():
             said = self.handle(
@@ -113,8 +112,10 @@ class World:
 
     # ------------------------------------------------------------------ words
 
-    def ask(self, event: type[Any], session: str = "s1", **fields: Any) -> list[do.Action]:
-        return self.handle(event, session=SessionId(session), reply_to="q", **fields)
+    def ask(self, event: type[Any], session: str = "s1", **fields: Any) -> Any:
+        """The answer to an op of a session: its value, or the error action."""
+        self.handle(event, session=SessionId(session), reply_to="q", **fields)
+        return self.answer()
 
     def host(self, name: str, *devices: Device, **fields: Any) -> Any:
         """Say hello; the host then reports while time advances."""
@@ -145,8 +146,7 @@ class World:
             "lease_s": None,
             **fields,
         }
-        self.ask(ops.Reserve, attempt=attempt, request=request or Request(), **said)
-        return self.answer()
+        return self.ask(ops.Reserve, attempt=attempt, request=request or Request(), **said)
 
     def attempt(
         self,
@@ -157,7 +157,7 @@ class World:
         **fields: Any,
     ) -> Any:
         said = {"session": "s1", "wait": True, "handle": "h1", "block": {}, **fields}
-        self.ask(
+        return self.ask(
             ops.Attempt,
             holder=JobId(holder),
             n=n,
@@ -165,7 +165,6 @@ class World:
             request=request or Request(),
             **said,
         )
-        return self.answer()
 
     def told(self, host: str, lease: Lease, change: str, **fields: Any) -> list[do.Action]:
         """What the gateway of `host` says about a lease's session."""
@@ -179,22 +178,20 @@ class World:
             **fields,
         )
 
-    def release(self, lease: Lease, session: str = "s1") -> list[do.Action]:
+    def release(self, lease: Lease, session: str = "s1") -> Any:
         return self.ask(ops.Release, session, lease=lease.id, reason=EndReason.RELEASED)
 
     def renew(self, lease: Lease, session: str = "s1") -> Any:
-        self.ask(ops.Renew, session, lease=lease.id)
-        return self.answer()
+        return self.ask(ops.Renew, session, lease=lease.id)
 
     def staged(self, lease: Lease, session: str = "s1") -> Any:
-        self.ask(
+        return self.ask(
             ops.StagedOp,
             session,
             holder=lease.holder,
             lease=lease.id,
             connect_by_s=self.budget.connect_by_s,
         )
-        return self.answer()
 
     # ------------------------------------------------------------------ what came of it
 
@@ -244,6 +241,13 @@ class World:
         return [entry.lease for entry in self.machine.state.leases.values()]
 
 
+def world_with(*devices: Device, **parameters: Any) -> World:
+    """A core with these parameters, and a host `h` with these devices."""
+    world = World(**parameters)
+    world.host("h", *devices)
+    return world
+
+
 def device(
     id_: str, memory_mib: int = 1000, kind: DeviceKind = DeviceKind.CUDA, **fields: Any
 ) -> Device:
@@ -255,7 +259,7 @@ def device(
 def idle_state(of: Device) -> DeviceState:
     """The state of this device without leases, on a host that is up."""
     return DeviceState(
-        *device_class_of(of, gateway=True),
+        device_class_of(of, gateway=True),
         host_state=HostState.UP,
         health=Health.OK,
         free_mib=of.memory_mib,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.keys.reference import table
@@ -11,8 +10,9 @@ from fdl.parse import read
 from fdl.text.compose import compose
 from fdl.text.nodes import Mapping, Node, Sequence
 from fdl.text.render import one_line
+from tools.page_sections import DOCS, renew, with_section
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "fdl.md"
+PAGE = DOCS / "fdl.md"
 #: Whole files in an older shape; the reader itself gives the result.
 FILES = (
     "functions: {NAME: {image: IMAGE, time: 60, environment: {KEY: value}}}",
@@ -113,15 +113,8 @@ def _services() -> Iterator[str]:
 
 def renewed(page: str) -> str:
     """The page with both tables up to date."""
-    return _between(_between(page, "keys", table()), "shapes", shapes())
-
-
-def _between(page: str, name: str, text: str) -> str:
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}{text}\n{end}{after}"
+    return with_section(with_section(page, "keys", table() + "\n"), "shapes", shapes() + "\n")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    renew(PAGE, renewed)

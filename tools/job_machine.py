@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from gpu_scheduler.model import LeaseState
 from orchgpu.core.events import LeaseChanged, TimerFired
 from orchgpu.core.job import Phase
 from orchgpu.core.table import ANY, GONE, Row, rows
+from tools.page_sections import DOCS, renew, with_section
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "orchestrator.md"
-_BEGIN, _END = "<!-- job machine -->\n", "<!-- end of job machine -->"
+PAGE = DOCS / "orchestrator.md"
 
 
 def all_rows() -> list[tuple[Row, str]]:
@@ -67,10 +66,8 @@ def _phases(row: Row) -> str:
 
 def page(text: str) -> str:
     """The page with the drawing as it must be."""
-    before, _, rest = text.partition(_BEGIN)
-    drawing = "\n".join([*diagram(), "", *listing(), ""])
-    return f"{before}{_BEGIN}{drawing}{_END}{rest.partition(_END)[2]}"
+    return with_section(text, "job machine", "\n".join([*diagram(), "", *listing(), ""]))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    renew(PAGE, page)

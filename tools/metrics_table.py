@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from corekit.metrics import METRICS, Metric
+from tools.page_sections import DOCS, renew, with_section
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
-BEGIN, END = "<!-- metrics -->\n", "<!-- end of metrics -->"
+PAGE = DOCS / "metrics.md"
 TITLES = {
     "ssgmd": "`ssgmd`",
     "monitor": "The monitor, in `gpud` and `ssgm-monitor`",
@@ -25,9 +24,7 @@ def tables() -> str:
 
 def renewed(page: str) -> str:
     """The page with the tables as they must be."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{tables()}\n{END}{after}"
+    return with_section(page, "metrics", tables() + "\n")
 
 
 def _section(program: str) -> Iterator[str]:
@@ -44,4 +41,4 @@ def _row(metric: Metric) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    renew(PAGE, renewed)

@@ -7,17 +7,16 @@ the JSON Schema of definitions. `python -m tools.middlewares` from the root of t
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from fdl.keys.document import json_schema
 from remote_gpu.middleware.base import Middleware
 from remote_gpu.middleware.registry import known, rules_table
 from remote_gpu.wire.variables import TABLE
+from tools.page_sections import DOCS, renew, with_section
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "middlewares.md"
+ROOT = DOCS.parent
+PAGE = DOCS / "middlewares.md"
 SCHEMA = ROOT / "fdl" / "schema.json"
-_BEGIN, _END = "<!-- middlewares -->\n", "<!-- end of middlewares -->"
 
 
 def table() -> str:
@@ -46,8 +45,7 @@ def _row(middleware: Middleware) -> str:
 
 def page(text: str) -> str:
     """The page with the table as it must be."""
-    before, _, rest = text.partition(_BEGIN)
-    return f"{before}{_BEGIN}{table()}{_END}{rest.partition(_END)[2]}"
+    return with_section(text, "middlewares", table())
 
 
 def schema() -> str:
@@ -56,6 +54,6 @@ def schema() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    renew(PAGE, page)
     TABLE.write_text(rules_table(), encoding="utf-8")
     SCHEMA.write_text(schema(), encoding="utf-8")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from remote_gpu.worker.arguments import REQUIRED, Argument, Port
-from remote_gpu.worker.operation import Limits, Operation
+from remote_gpu.worker.operation import CpuOperation, Limits
 from remote_gpu.worker.registry import first_word, load_registry
+from tools.page_sections import DOCS, renew, with_section
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
-BEGIN, END = "<!-- operations -->\n", "<!-- end of operations -->"
+PAGE = DOCS / "operations.md"
 _KINDS = ("cpu", "opencl", "cuda")
 
 
 def table() -> str:
     """A section for each operation, by name."""
     registry = load_registry()
-    by_name: dict[str, dict[str, Operation]] = {}
+    by_name: dict[str, dict[str, CpuOperation]] = {}
     for operation in (one for kind in _KINDS for one in registry.registered(kind)):
         by_name.setdefault(operation.name, {})[first_word(operation)] = operation
     sections = (_section(list(found.values())) for _, found in sorted(by_name.items()))
@@ -26,12 +25,10 @@ def table() -> str:
 
 def renewed(page: str) -> str:
     """The page with the sections as they must be."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{table()}\n{END}{after}"
+    return with_section(page, "operations", table() + "\n")
 
 
-def _section(implementations: list[Operation]) -> Iterator[str]:
+def _section(implementations: list[CpuOperation]) -> Iterator[str]:
     first = implementations[0]
     signature, limits = first.signature, first.limits
     yield f"\n### `{first.name}`\n"
@@ -60,7 +57,7 @@ def _inputs(limits: Limits) -> str:
     return f"Inputs: {count}, at most {_bytes(limits.input_bytes_max)} in all."
 
 
-def _implementation(operation: Operation) -> str:
+def _implementation(operation: CpuOperation) -> str:
     return f"`{first_word(operation)}` ({', '.join(operation.kinds)})"
 
 
@@ -82,4 +79,4 @@ def _bytes(count: int) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    renew(PAGE, renewed)

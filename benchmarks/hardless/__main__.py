@@ -35,7 +35,8 @@ from benchmarks.hardless.devices import GPU_SLOTS, GPUS, TestSystem
 from benchmarks.hardless.phases import LEASES, Job, Phase, run_phases
 from benchmarks.hardless.plots import moments_s, write_plots
 from benchmarks.hardless.switches import WORKLOADS, Run, run_switches, switches
-from orchgpu.jobs.measures import RFAST_WINDOW_S, latencies, out_of_order, rfast_curve, rfast_max
+from orchgpu.jobs.measures import RFAST_WINDOW_S, latencies
+from simulator.workloads.rates import out_of_order, rfast_curve, rfast_max
 
 #: Least part of the ceiling that the mean of RFast must reach.
 CEILING_PART = 0.98
@@ -118,51 +119,29 @@ def phase_figures(
     succeeded = [job for job in jobs if job.succeeded]
     name = devices.name
     figures = [
-        report.Figure(
-            metric=f"rfast_mean_{name}",
-            value=mean,
-            unit="1/s",
-            baseline="slots / median ELat of the paper, 1/s",
-            baseline_value=devices.ceiling_per_s,
-            ratio=mean / devices.ceiling_per_s,
+        report.compared(
+            f"rfast_mean_{name}",
+            mean,
+            "1/s",
+            "slots / median ELat of the paper, 1/s",
+            devices.ceiling_per_s,
             target=f">= {target:.3f}",
-            met=mean >= target,
         ),
+        report.Figure(f"rfast_max_{name}", highest, "1/s", target=f"{low:g}…{high:g}"),
+        report.Figure(f"rsuccess_{name}", len(succeeded), "jobs", target=f">= {len(jobs)}"),
         report.Figure(
-            metric=f"rfast_max_{name}",
-            value=highest,
-            unit="1/s",
-            target=f"{low:g}…{high:g}",
-            met=low <= highest <= high,
-        ),
-        report.Figure(
-            metric=f"rsuccess_{name}",
-            value=len(succeeded),
-            unit="jobs",
-            target=f">= {len(jobs)}",
-            met=len(succeeded) == len(jobs),
-        ),
-        report.Figure(
-            metric=f"moments_out_of_order_{name}",
-            value=sum(bool(out_of_order(job.moments)) for job in succeeded),
-            unit="jobs",
+            f"moments_out_of_order_{name}",
+            sum(bool(out_of_order(job.moments)) for job in succeeded),
+            "jobs",
         ),
         *_latency_figures(name, succeeded),
     ]
     if succeeded:
         ready_ms = statistics.median(job.ready_ms for job in succeeded)
-        figures.append(report.Figure(metric=f"ready_p50_ms_{name}", value=ready_ms, unit="ms"))
+        figures.append(report.Figure(f"ready_p50_ms_{name}", ready_ms, "ms"))
     if devices.vpu:
         on_vpu = [job for job in succeeded if job.on_vpu]
-        figures.append(
-            report.Figure(
-                metric="vpu_jobs",
-                value=len(on_vpu),
-                unit="jobs",
-                target=">= 1",
-                met=bool(on_vpu),
-            )
-        )
+        figures.append(report.Figure("vpu_jobs", len(on_vpu), "jobs", target=">= 1"))
     return figures
 
 
@@ -177,15 +156,12 @@ def cold_figures(
     )
     return [
         report.Figure(
-            metric=f"cold_starts_{devices.name}",
-            value=before + during,
-            unit=f"of {len(warm_up) + len(jobs)}",
+            f"cold_starts_{devices.name}",
+            before + during,
+            f"of {len(warm_up) + len(jobs)}",
             target=f"<= {most}",
-            met=before + during <= most,
         ),
-        report.Figure(
-            metric=f"cold_in_phases_{devices.name}", value=during, unit=f"of {len(jobs)}"
-        ),
+        report.Figure(f"cold_in_phases_{devices.name}", during, f"of {len(jobs)}"),
     ]
 
 
@@ -198,15 +174,11 @@ def _latency_figures(name: str, jobs: Sequence[Job]) -> list[report.Figure]:
         found = [s for job in chosen if (s := latencies(job.moments)["ELat"]) is not None]
         if found:
             median_ms = statistics.median(found) * 1000
-            figures.append(
-                report.Figure(metric=f"elat_median_{part}_{name}", value=median_ms, unit="ms")
-            )
+            figures.append(report.Figure(f"elat_median_{part}_{name}", median_ms, "ms"))
     for measure in ("RLat", "DLat"):
         found = [s for job in jobs if (s := latencies(job.moments)[measure]) is not None]
         if found:
-            figures.append(
-                report.Figure(metric=f"{measure.lower()}_max_{name}", value=max(found), unit="s")
-            )
+            figures.append(report.Figure(f"{measure.lower()}_max_{name}", max(found), "s"))
     return figures
 
 
@@ -233,21 +205,16 @@ def switch_figures(
     name = policy.replace("-", "_")
     figures = [
         report.Figure(
-            metric=f"cold_starts_{name}",
-            value=cold,
-            unit=f"of {len(runs)}",
+            f"cold_starts_{name}",
+            cold,
+            f"of {len(runs)}",
             target=f"<= {most}" if warm_first else None,
-            met=cold <= most if warm_first else None,
         ),
-        report.Figure(metric=f"switches_{name}", value=changed, unit=f"of {len(runs)}"),
-        report.Figure(metric=f"rate_{name}", value=len(runs) / length_s, unit="1/s"),
+        report.Figure(f"switches_{name}", changed, f"of {len(runs)}"),
+        report.Figure(f"rate_{name}", len(runs) / length_s, "1/s"),
     ]
     if not warm_first:
-        figures.append(
-            report.Figure(
-                metric=f"cold_per_switch_{name}", value=cold / max(1, changed), unit="ratio"
-            )
-        )
+        figures.append(report.Figure(f"cold_per_switch_{name}", cold / max(1, changed), "ratio"))
     return figures
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from benchmarks.hardless.phases import Job
 from benchmarks.plot import Curve, write_curves
-from orchgpu.jobs.measures import count_over_time, latencies, rfast_curve
+from orchgpu.jobs.measures import latencies
+from simulator.workloads.rates import count_over_time, rfast_curve
 
 _POINTS_MAX = 600  #: of one curve
 

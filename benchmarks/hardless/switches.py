@@ -7,15 +7,13 @@ A switch is a run on a slot after a run of the other workload there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.hardless.devices import GPU_MEMORY_MIB, GPU_SLOTS, OPERATION, TestSystem
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host
 from benchmarks.remote_gpu.waiting import WaitingLeases
 from corekit.cli.progress import Bar
@@ -41,8 +39,7 @@ class Run:
 def run_switches(devices: TestSystem, policy: str, events: int, *, quiet: bool) -> list[Run]:
     """The calls of all events under a policy, on daemons of their own."""
     core = min(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hardless-")))
+    with workspace("hardless") as (stack, folder):
         file = devices.write(folder)
         host = Host(stack, folder / "system", core, "--operation", "noop", "--emulate", str(file))
         return asyncio.run(_Events(host.scheduler, events, quiet=quiet).run(policy))

@@ -26,7 +26,7 @@ def matrices(n: int) -> list[memoryview]:
 
 def main() -> None:
     os.sched_setaffinity(0, {int(sys.argv[1])})
-    from benchmarks.remote_gpu.transport import median_s  # and all that it loads
+    from benchmarks.measure import median_s  # and all that it loads
     from remote_gpu.client import Local, Operations
     from remote_gpu.worker.operation import Context
     from remote_gpu.worker.registry import load_registry

@@ -14,18 +14,17 @@ is the first core, the functions are threads on the last one.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host
 from benchmarks.remote_gpu.resnet import write_dense
 from gpu_scheduler.model import Batch
@@ -126,22 +125,19 @@ def figures(host: Host, limits: dict[int, float], seconds: float) -> list[report
     for count in FUNCTIONS:
         apart = measured(host, count, seconds, joined=False)
         joined = measured(host, count, seconds, joined=True)
-        found.append(report.Figure(metric=f"results_{count}", value=apart, unit="1/s"))
+        found.append(report.Figure(f"results_{count}", apart, "1/s"))
         found.append(
-            report.Figure(
-                metric=f"results_{count}_joined",
-                value=joined,
-                unit="1/s",
-                baseline=f"in-process batch of {count}, 1/s",
-                baseline_value=limits[count],
-                ratio=joined / limits[count],
+            report.compared(
+                f"results_{count}_joined",
+                joined,
+                "1/s",
+                f"in-process batch of {count}, 1/s",
+                limits[count],
             )
         )
     gain = joined / apart
     return [
-        report.Figure(
-            metric="joined_gain_16", value=gain, unit="x", target=">= 1.5", met=gain >= 1.5
-        ),
+        report.Figure("joined_gain_16", gain, "x", target=">= 1.5"),
         *found,
     ]
 
@@ -151,8 +147,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="batching-")))
+    with workspace("batching") as (stack, folder):
         model = folder / "dense.onnx"
         write_dense(model, LAYERS, WIDTH, seed=51)
         limits = in_process(cores[0], model, min(1.0, options.seconds))

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 from benchmarks import report
+from benchmarks.measure import times_s
 from benchmarks.report import Figure
 from operations.alignment import scan, scoring
 from operations.alignment.database import Database
@@ -57,13 +57,7 @@ class Sizes:
 
 def best_s(work: Callable[[], object]) -> float:
     """Elapsed seconds of the fastest of some repeats, after one to warm up."""
-    work()
-    times = []
-    for _ in range(REPEATS):
-        started_s = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started_s)
-    return min(times)
+    return min(times_s(work, 1 + REPEATS)[1:])
 
 
 def search(backend: Backend, sizes: Sizes, kind: str) -> list[Figure]:
@@ -92,22 +86,19 @@ def search(backend: Backend, sizes: Sizes, kind: str) -> list[Figure]:
     gcups = cells / took_s / 1e9
     on_card = kind == "cuda"
     return [
-        Figure(
-            metric="search_gcups",
-            value=gcups,
-            unit="10^9 cells/s",
-            baseline="pyopal on one core",
-            baseline_value=library_gcups,
-            ratio=gcups / library_gcups,
+        report.compared(
+            "search_gcups",
+            gcups,
+            "10^9 cells/s",
+            "pyopal on one core",
+            library_gcups,
             target=f">= {SEARCH_TARGET_GCUPS:g}" if on_card else None,
-            met=gcups >= SEARCH_TARGET_GCUPS if on_card else None,
         ),
         Figure(
-            metric="search_scores_equal",
-            value=float((ours == theirs).mean()),
-            unit=f"of {len(compared)}",
+            "search_scores_equal",
+            float((ours == theirs).mean()),
+            f"of {len(compared)}",
             target="== 1",
-            met=bool((ours == theirs).all()),
         ),
     ]
 
@@ -129,18 +120,18 @@ def products(backend: Backend, sizes: Sizes, kind: str) -> list[Figure]:
         rate = operations / resident_s / 1e9
         figures += [
             Figure(
-                metric=f"sgemm_ratio_{side}",
-                value=resident_s / whole_s,
-                unit=f"of {rate:.0f} GFLOP/s",
-                baseline=f"{vendor.name}, resident matrices, s",
-                baseline_value=resident_s,
+                f"sgemm_ratio_{side}",
+                resident_s / whole_s,
+                f"of {rate:.0f} GFLOP/s",
+                f"{vendor.name}, resident matrices, s",
+                resident_s,
             ),
             Figure(
-                metric=f"kernel_sgemm_ratio_{side}",
-                value=resident_s / own_s,
-                unit="ratio",
-                baseline=f"{vendor.name}, resident matrices, s",
-                baseline_value=resident_s,
+                f"kernel_sgemm_ratio_{side}",
+                resident_s / own_s,
+                "ratio",
+                f"{vendor.name}, resident matrices, s",
+                resident_s,
             ),
         ]
     return figures
@@ -198,11 +189,11 @@ def copies(backend: Backend, sizes: Sizes) -> list[Figure]:
     memory.close()
     return [
         Figure(
-            metric=f"{way}_ratio",
-            value=host_s / seconds,
-            unit=f"of {size / host_s / 2**20:.0f} MiB/s",
-            baseline="a copy within the host's memory, s",
-            baseline_value=host_s,
+            f"{way}_ratio",
+            host_s / seconds,
+            f"of {size / host_s / 2**20:.0f} MiB/s",
+            "a copy within the host's memory, s",
+            host_s,
         )
         for way, seconds in took_s.items()
     ]
@@ -216,11 +207,11 @@ def ciphers(context: Context, sizes: Sizes) -> list[Figure]:
     kernel_s = best_s(lambda: KernelCbc().run(context, args, inputs))
     return [
         Figure(
-            metric="aes_ratio",
-            value=library_s / kernel_s,
-            unit=f"of {len(data) / library_s / 2**20:.0f} MiB/s",
-            baseline="OpenSSL on one core, s",
-            baseline_value=library_s,
+            "aes_ratio",
+            library_s / kernel_s,
+            f"of {len(data) / library_s / 2**20:.0f} MiB/s",
+            "OpenSSL on one core, s",
+            library_s,
         )
     ]
 

@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-import json
+import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks.processes import program
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
-from remote_gpu.client import Session
-from remote_gpu.host.warm.private_memory import private_bytes
+from remote_gpu.client import Operations, Session, connect
+from remote_gpu.host.workers.worker import private_bytes
 from remote_gpu.middleware import render
 from remote_gpu.wire.connection import Access
 
-_START_S = 60.0
 _CAP_S = 600.0
 
 
@@ -42,7 +43,7 @@ class Host:
         folder.mkdir(exist_ok=True)
         self._attempts = itertools.count(1)
         scheduler = self._daemon("gpu_scheduler.daemon", "--state", str(folder / "s"))
-        self._scheduler = str(scheduler["socket"])
+        self._scheduler = scheduler["socket"]
         self._pid = self.add("bench", core, *options)
 
     def add(self, host_id: str, core: int, *options: str) -> int:
@@ -64,7 +65,7 @@ class Host:
             *options,
             name=host_id,
         )
-        return int(str(host["pid"]))
+        return int(host["pid"])
 
     @property
     def scheduler(self) -> str:
@@ -112,20 +113,30 @@ class Host:
             raise RuntimeError(f"no lease: {answer.explanation}")
         return answer.granted
 
-    def _daemon(self, module: str, *arguments: str, name: str = "") -> dict[str, object]:
+    def _daemon(self, module: str, *arguments: str, name: str = "") -> dict[str, str]:
         ready = self._folder / f"{name or module}.json"
-        log = self._stack.enter_context((self._folder / f"{name or module}.log").open("wb"))
-        command = [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)]
-        process = self._stack.enter_context(subprocess.Popen(command, stderr=log))
-        self._stack.callback(process.terminate)
-        deadline_s = time.monotonic() + _START_S
-        while not ready.exists():
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                tail = Path(log.name).read_text()[-2000:]
-                raise RuntimeError(f"{module} does not start: {tail}")
-            time.sleep(0.02)
-        found: dict[str, object] = json.loads(ready.read_text())
-        return found
+        return self._stack.enter_context(program(module, ready, *arguments))
+
+
+def tls_options(folder: Path) -> tuple[str, ...]:
+    """Options of a gpud with a new certificate; empty without openssl."""
+    openssl, pair = shutil.which("openssl"), (str(folder / "cert.pem"), str(folder / "key.pem"))
+    if openssl is None:
+        return ()
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-subj", "/CN=bench", "-out", pair[0], "-keyout", pair[1]]
+    subprocess.run(command, check=True, capture_output=True)
+    return "--tls-cert", pair[0], "--tls-key", pair[1], "--require-tls"
+
+
+@contextlib.contextmanager
+def computed(session: Session, model: Path, side: int) -> Iterator[None]:
+    """A device that has computed one item by a model of dense layers, sent where it is missing."""
+    with connect(session.environment()) as device, Operations(device) as operations:
+        known = operations.resource("model", model)
+        inputs = [{"name": "image", "shape": [1, side]}]
+        operations.run("onnx", np.ones((1, side), np.float32), model=known, inputs=inputs)
+        yield
 
 
 def _parents() -> dict[int, int]:

@@ -27,15 +27,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks import report
-from benchmarks.remote_gpu.host import Host
+from benchmarks.processes import workspace
+from benchmarks.remote_gpu.host import Host, computed
 from benchmarks.remote_gpu.resnet import write_dense
 from corekit.cli.progress import Bar
 from gpu_scheduler.model import Batch
-from remote_gpu.client import Operations, connect
-from remote_gpu.host.warm.private_memory import private_bytes
+from remote_gpu.host.workers.worker import private_bytes
 
 _LAYERS, _SIDE = 50, 1024
 _JOB_MIB = 2048  #: the loaded model must fit half of it, where calls join
@@ -73,12 +71,8 @@ def lease(host: Host, model: Path, batch: Batch | None = None) -> Iterator[None]
     """A lease that has computed one item."""
     with (
         host.session(0, _JOB_MIB, workload="dense", batch=batch) as session,
-        connect(session.environment()) as device,
-        Operations(device) as operations,
+        computed(session, model, _SIDE),
     ):
-        known = operations.resource("model", model)
-        inputs = [{"name": "image", "shape": [1, _SIDE]}]
-        operations.run("onnx", np.ones((1, _SIDE), np.float32), model=known, inputs=inputs)
         yield
 
 
@@ -91,9 +85,9 @@ def timed_ms(opened: contextlib.AbstractContextManager[object]) -> float:
 
 def _figures(name: str, first_ms: list[float], idle: float, second: float) -> list[report.Figure]:
     return [
-        report.Figure(metric=f"{name}_first_ms", value=statistics.median(first_ms), unit="ms"),
-        report.Figure(metric=f"{name}_idle_mib", value=idle, unit="MiB"),
-        report.Figure(metric=f"{name}_second_mib", value=second, unit="MiB"),
+        report.Figure(f"{name}_first_ms", statistics.median(first_ms), "ms"),
+        report.Figure(f"{name}_idle_mib", idle, "MiB"),
+        report.Figure(f"{name}_second_mib", second, "MiB"),
     ]
 
 
@@ -108,8 +102,7 @@ def of_leases(
     name: str, core: int, model: Path, rounds: int, *options: str, batch: Batch | None = None
 ) -> list[report.Figure]:
     """Leases of a host; with `batch` another one of the workload stays open meanwhile."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with workspace("lifetimes") as (stack, folder):
         limits = ("--memory-mib", str(_DEVICE_MIB), "--operation", "onnx")
         host = Host(stack, folder, core, *limits, *options)
         time.sleep(_SETTLED_S)

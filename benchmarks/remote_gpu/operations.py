@@ -25,12 +25,9 @@ import dataclasses
 import io
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,12 +36,14 @@ import numpy as np
 from PIL import Image
 
 from benchmarks import report
+from benchmarks.measure import median_s, seconds
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.alone import matrices
-from benchmarks.remote_gpu.host import Host
+from benchmarks.remote_gpu.host import Host, from_elsewhere, tls_options
 from benchmarks.remote_gpu.resnet import write_resnet50
 from benchmarks.remote_gpu.sgemm_kernels import register
-from benchmarks.remote_gpu.transport import BULK_BYTES, Floor, median_s
-from remote_gpu.client import Lane, Operations, OpFailed, Session
+from benchmarks.remote_gpu.transport import BULK_BYTES, Floor
+from remote_gpu.client import Lane, Operations, OpFailed
 
 #: Sides of the matrices, with vAccel's overhead in percent: the limit for the tiled kernel.
 SIDES = {128: 16.0, 256: 8.0, 512: 4.0}
@@ -79,13 +78,6 @@ class Alone:
     def _line(self) -> str:
         assert self._process.stdout is not None, "it is a pipe"
         return self._process.stdout.readline()
-
-
-def over_tcp(session: Session) -> Lane:
-    """A lane as of a function on another machine."""
-    access = session.view()
-    hosts = tuple(dataclasses.replace(host, unix="") for host in access.hosts)
-    return Lane.open(dataclasses.replace(access, hosts=hosts))
 
 
 @dataclasses.dataclass(slots=True)
@@ -170,23 +162,16 @@ def _present(device: Lane, alone: Alone) -> Iterator[str]:
 def _extra(cases: list[Case], speed: float, baseline: str) -> Iterator[report.Figure]:
     worst = max(case.extra_ratio(speed) for case in cases)
     yield report.Figure(
-        metric="extra_time_ratio",
-        value=worst,
-        unit="ratio",
-        ratio=worst,
-        baseline=f"64 MiB, {baseline}, GB/s",
-        baseline_value=speed / 1e9,
-        target="<= 1",
-        met=worst <= 1,
+        "extra_time_ratio", worst, "ratio", f"64 MiB, {baseline}, GB/s", speed / 1e9, target="<= 1"
     )
     for case in cases:
         name = f"{case.implementation.removeprefix('opencl-')}_{case.n}"
         yield report.Figure(
-            metric=f"extra_time_{name}",
-            value=case.extra_s * 1e6,
-            unit="µs",
-            baseline="in place, µs",
-            baseline_value=statistics.median(case.in_place_s) * 1e6,
+            f"extra_time_{name}",
+            case.extra_s * 1e6,
+            "µs",
+            "in place, µs",
+            statistics.median(case.in_place_s) * 1e6,
             ratio=case.extra_ratio(speed),
         )
 
@@ -196,20 +181,19 @@ def _overheads(cases: list[Case]) -> Iterator[report.Figure]:
         if case.implementation == "opencl-tiled":
             allowed = SIDES[case.n]
             yield report.Figure(
-                metric=f"sgemm_overhead_pct_{case.n}",
-                value=case.overhead_pct,
-                unit="%",
-                baseline="in place, ms",
-                baseline_value=min(case.in_place_s) * 1e3,
+                f"sgemm_overhead_pct_{case.n}",
+                case.overhead_pct,
+                "%",
+                "in place, ms",
+                min(case.in_place_s) * 1e3,
                 target=f"<= {allowed:g}",
-                met=case.overhead_pct <= allowed,
             )
             yield report.Figure(
-                metric=f"sgemm_floor_pct_{case.n}",
-                value=case.floor_pct,
-                unit="%",
-                baseline="bytes there and back, µs",
-                baseline_value=min(case.floor_s) * 1e6,
+                f"sgemm_floor_pct_{case.n}",
+                case.floor_pct,
+                "%",
+                "bytes there and back, µs",
+                min(case.floor_s) * 1e6,
             )
 
 
@@ -243,24 +227,21 @@ class Classification:
         first, later = [], []
         image = self.image.read_bytes()
         for number in range(_COLD + 1):
-            with host.session(0, _MEMORY_MIB) as session, over_tcp(session) as device:
+            with (
+                host.session(0, _MEMORY_MIB) as session,
+                Lane.open(from_elsewhere(session)) as device,
+            ):
                 operations = Operations(device)
                 model = operations.resource("model", self.model)
 
                 def call(session: Operations = operations, known: Any = model) -> None:
                     session.run("image_classification", image, model=known)
 
-                took_s = _once_s(call)
+                took_s = seconds(call, 1)
                 if number:  # not the first one, which sends the model
                     first.append(took_s)
                     later.append(median_s(call, _IMAGES))
         return statistics.median(first), statistics.median(later)
-
-
-def _once_s(call: Any) -> float:
-    started_s = time.perf_counter()
-    call()
-    return time.perf_counter() - started_s
 
 
 def _photograph() -> bytes:
@@ -277,67 +258,24 @@ def measure_classification(
     """`hosts`: one without TLS, one with."""
     host, secured = hosts
     classification = Classification(folder, alone)
-    with host.session(0, _MEMORY_MIB) as session, over_tcp(session) as device:
+    with host.session(0, _MEMORY_MIB) as session, Lane.open(from_elsewhere(session)) as device:
         yield _percent("classify_overhead_pct", 2, *classification.overhead_pct(device, rounds))
     first_s, later_s = classification.first_and_later_s(host)
     yield report.Figure(
-        metric="warm_ratio",
-        value=first_s / later_s,
-        unit="ratio",
-        ratio=first_s / later_s,
-        baseline="a later call, ms",
-        baseline_value=later_s * 1e3,
-        target=">= 5",
-        met=first_s / later_s >= 5,
+        "warm_ratio", first_s / later_s, "ratio", "a later call, ms", later_s * 1e3, target=">= 5"
     )
     if secured is None:
         _skipped("classify_tls_overhead_pct", "openssl is not installed")
         return
-    with secured.session(0, _MEMORY_MIB) as session, over_tcp(session) as device:
+    with secured.session(0, _MEMORY_MIB) as session, Lane.open(from_elsewhere(session)) as device:
         found = classification.overhead_pct(device, rounds)
         yield _percent("classify_tls_overhead_pct", 4, *found)
 
 
 def _percent(metric: str, allowed: float, value: float, in_place_s: float) -> report.Figure:
     return report.Figure(
-        metric=metric,
-        value=value,
-        unit="%",
-        baseline="in place, ms",
-        baseline_value=in_place_s * 1e3,
-        target=f"<= {allowed:g}",
-        met=value <= allowed,
+        metric, value, "%", "in place, ms", in_place_s * 1e3, target=f"<= {allowed:g}"
     )
-
-
-def _secured(stack: contextlib.ExitStack, folder: Path, core: int) -> Host | None:
-    """A host with a new certificate; None without openssl."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        return None
-    certificate, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    command = [
-        openssl,
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "1",
-        "-subj",
-        "/CN=bench",
-        "-out",
-        certificate,
-        "-keyout",
-        key,
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    (folder / "tls").mkdir()
-    options = ("--tls-cert", certificate, "--tls-key", key, "--require-tls")
-    return Host(stack, folder / "tls", core, *options)
 
 
 def _skipped(what: str, why: str) -> None:
@@ -349,15 +287,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="operations-")))
-        (folder / "plain").mkdir()
+    with workspace("operations") as (stack, folder):
         register(folder / "kernels", os.environ)
         host = Host(stack, folder / "plain", cores[0])
-        secured = _secured(stack, folder, cores[0])
+        options = tls_options(folder)
+        secured = Host(stack, folder / "tls", cores[0], *options) if options else None
         floor, alone = Floor(stack, folder, cores[0]), Alone(stack, cores[0])
         os.sched_setaffinity(0, {cores[-1]})
-        with host.session(guarantee_pct=0) as session, over_tcp(session) as device:
+        with host.session(guarantee_pct=0) as session, Lane.open(from_elsewhere(session)) as device:
             figures = measure_sgemm(device, alone, floor, arguments.rounds)
         figures += measure_classification((host, secured), alone, folder, arguments.rounds)
         os.sched_setaffinity(0, cores)  # the report describes the whole machine

@@ -18,23 +18,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.measure import median_s
+from benchmarks.processes import await_port, free_port, workspace
 from benchmarks.remote_gpu.host import Host, from_elsewhere
-from benchmarks.remote_gpu.transport import BULK_BYTES, median_s
+from benchmarks.remote_gpu.transport import BULK_BYTES
 from remote_gpu.client import Device, Lane
 
 CALLS = 500
 BULKS = 5
-START_S = 60.0
 LIMIT_S = 120.0
 METRICS = ("call_us", "there_gb_s", "back_gb_s")
 
@@ -123,7 +121,10 @@ class Peer:
         )
         stack.callback(server.terminate)
         os.sched_setaffinity(server.pid, {core})
-        _await_port(server, port)
+        try:
+            await_port(server, port)
+        except RuntimeError as error:
+            raise Missing(str(error)) from None
 
     def ask(self, python: str) -> dict[str, float]:
         """One round."""
@@ -141,21 +142,6 @@ class Peer:
         return answer
 
 
-def _await_port(server: subprocess.Popen[bytes], port: int) -> None:
-    deadline_s = time.monotonic() + START_S
-    while server.poll() is None and time.monotonic() < deadline_s:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-            return
-        time.sleep(0.05)
-    raise Missing("its server does not start")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def _needs(python: str, module: str) -> None:
     found = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False)
     if found.returncode != 0:
@@ -165,7 +151,7 @@ def _needs(python: str, module: str) -> None:
 def grpc(stack: contextlib.ExitStack, python: str, core: int) -> Peer:
     """The echo."""
     _needs(python, "grpc")
-    port = _free_port()
+    port = free_port()
     command = [python, "-c", GRPC_SERVER, str(port), str(BULK_BYTES)]
     return Peer(stack, core, command, port, GRPC_CLIENT)
 
@@ -217,14 +203,7 @@ def _figure(name: str, metric: str, mine: float, theirs: float) -> report.Figure
     """A ratio above 1 is in our favour."""
     ratio = theirs / mine if metric == "call_us" else mine / theirs
     unit = "µs" if metric == "call_us" else "GB/s"
-    return report.Figure(
-        metric=f"{name}_{metric}",
-        value=mine,
-        unit=unit,
-        baseline=f"{name}, {unit}",
-        baseline_value=theirs,
-        ratio=ratio,
-    )
+    return report.Figure(f"{name}_{metric}", mine, unit, f"{name}, {unit}", theirs, ratio=ratio)
 
 
 def main() -> None:
@@ -234,8 +213,7 @@ def main() -> None:
     parser.add_argument("--python", default=report.PEERS_PYTHON, help="interpreter with the peers")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers-")))
+    with workspace("peers") as (stack, folder):
         host = Host(stack, folder, cores[0])
         device = stack.enter_context(Lane.open(from_elsewhere(host.session(guarantee_pct=0))))
         os.sched_setaffinity(0, {cores[-1]})

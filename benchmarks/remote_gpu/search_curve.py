@@ -31,7 +31,7 @@ from statistics import median
 import yaml
 
 from benchmarks.plot import Curve, write_curves
-from benchmarks.report import ROOT, Figure, arguments, show
+from benchmarks.report import ROOT, Figure, arguments, compared, show
 from benchmarks.system import System, local_system
 from contract.keys import job_id, result_key
 from operations.alignment.fasta import parse_fasta
@@ -146,18 +146,15 @@ def figures(ways: dict[int, Way], theirs: dict[str, dict[int, float]]) -> list[F
     """Per length: the whole job, the job without the user's code, the other program."""
     found: list[Figure] = []
     for length, way in ways.items():
-        found.append(Figure(metric=f"whole_s_{length}", value=way.whole_s, unit="s"))
-        found.append(
-            Figure(metric=f"way_ms_{length}", value=1e3 * (way.whole_s - way.code_s), unit="ms")
-        )
+        found.append(Figure(f"whole_s_{length}", way.whole_s, "s"))
+        found.append(Figure(f"way_ms_{length}", 1e3 * (way.whole_s - way.code_s), "ms"))
         found += [
-            Figure(
-                metric=f"{name.replace(' ', '_')}_s_{length}",
-                value=times[length],
-                unit="s",
-                baseline="ours, upload to result",
-                baseline_value=way.whole_s,
-                ratio=times[length] / way.whole_s,
+            compared(
+                f"{name.replace(' ', '_')}_s_{length}",
+                times[length],
+                "s",
+                "ours, upload to result",
+                way.whole_s,
             )
             for name, times in theirs.items()
         ]

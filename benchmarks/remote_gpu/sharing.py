@@ -22,18 +22,17 @@ all do the same operation.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Container, Sequence
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host, processor_s
 
 _LEAD_S = 3.0  #: eight interpreters start on one core
@@ -103,22 +102,10 @@ def isolation(host: Host, core: int, seconds: float) -> list[report.Figure]:
     spread, work_spread = (max(every) - min(every) for every in measured[8])
     deviation = statistics.pstdev(measured[8][0])
     return [
-        report.Figure(
-            metric="share_error_points",
-            value=error,
-            unit="points",
-            target="<= 0.6",
-            met=error <= 0.6,
-        ),
-        report.Figure(
-            metric="deviation_points_8",
-            value=deviation,
-            unit="points",
-            target="< 0.13",
-            met=deviation < 0.13,
-        ),
-        report.Figure(metric="spread_points_8", value=spread, unit="points"),
-        report.Figure(metric="work_spread_points_8", value=work_spread, unit="points"),
+        report.Figure("share_error_points", error, "points", target="<= 0.6"),
+        report.Figure("deviation_points_8", deviation, "points", target="< 0.13"),
+        report.Figure("spread_points_8", spread, "points"),
+        report.Figure("work_spread_points_8", work_spread, "points"),
     ]
 
 
@@ -192,23 +179,9 @@ def elasticity(host: Host, cores: Sequence[int]) -> list[report.Figure]:
     penalty = 100 * (large_s / (LARGE_WORK_S / 0.9) - 1)
     utilisation = (SMALL_WORK_S + LARGE_WORK_S) / small_s
     return [
-        report.Figure(
-            metric="small_gain_pct", value=gain, unit="%", target=">= 79", met=gain >= 79
-        ),
-        report.Figure(
-            metric="large_penalty_pct",
-            value=penalty,
-            unit="%",
-            target="-2…3",
-            met=-2 <= penalty <= 3,
-        ),
-        report.Figure(
-            metric="utilisation",
-            value=utilisation,
-            unit="ratio",
-            target="0.95…1.02",
-            met=0.95 <= utilisation <= 1.02,
-        ),
+        report.Figure("small_gain_pct", gain, "%", target=">= 79"),
+        report.Figure("large_penalty_pct", penalty, "%", target="-2…3"),
+        report.Figure("utilisation", utilisation, "ratio", target="0.95…1.02"),
     ]
 
 
@@ -217,8 +190,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=45.0, help="of each count of tenants")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sharing-")))
+    with workspace("sharing") as (stack, folder):
         host = Host(stack, folder, cores[0])
         figures = isolation(host, cores[-1], options.seconds)
         figures += elasticity(host, cores)

@@ -25,13 +25,13 @@ import statistics
 import struct
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.remote_gpu.host import Host, from_elsewhere
+from benchmarks.measure import median_s
+from benchmarks.processes import workspace
+from benchmarks.remote_gpu.host import Host, from_elsewhere, tls_options
 from remote_gpu.client import Graph, Lane
 from remote_gpu.wire.connection import Access
 
@@ -101,18 +101,6 @@ class Floor:
             return median_s(exchange, count)
 
 
-def median_s(call: Callable[[], object], count: int) -> float:
-    """Median seconds of `count` calls, after a few to warm up."""
-    for _ in range(min(3, count)):
-        call()
-    took = []
-    for _ in range(count):
-        started_s = time.perf_counter()
-        call()
-        took.append(time.perf_counter() - started_s)
-    return statistics.median(took)
-
-
 class Side:
     """One way to a device, and its buffer."""
 
@@ -179,14 +167,12 @@ def figures_of(took: dict[str, float], floor: str) -> list[report.Figure]:
     ratio = took["launches"] / took["graph"]
     found.append(
         report.Figure(
-            metric="graph_batch_ratio",
-            value=ratio,
-            unit="ratio",
-            ratio=ratio,
-            baseline=f"{LAUNCHES} calls, µs each",
-            baseline_value=took["launches"] * 1e6 / LAUNCHES,
+            "graph_batch_ratio",
+            ratio,
+            "ratio",
+            f"{LAUNCHES} calls, µs each",
+            took["launches"] * 1e6 / LAUNCHES,
             target=">= 15",
-            met=ratio >= 15,
         )
     )
     return found
@@ -195,14 +181,12 @@ def figures_of(took: dict[str, float], floor: str) -> list[report.Figure]:
 def _round_trip(ours_s: float, bare_s: float, baseline: str) -> report.Figure:
     ratio = ours_s / bare_s
     return report.Figure(
-        metric="empty_batch_ratio",
-        value=ratio,
-        unit="ratio",
-        ratio=ratio,
-        baseline=f"64-byte round trip, {baseline}, µs",
-        baseline_value=bare_s * 1e6,
+        "empty_batch_ratio",
+        ratio,
+        "ratio",
+        f"64-byte round trip, {baseline}, µs",
+        bare_s * 1e6,
         target="<= 2.0",
-        met=ratio <= 2.0,
     )
 
 
@@ -213,16 +197,14 @@ def _speeds(
     speed, bare_speed = (BULK_BYTES / s / 1e9 for s in (ours_s, bare_s))
     return [
         report.Figure(
-            metric=f"{name}_ratio",
-            value=ratio,
-            unit="ratio",
-            ratio=ratio,
-            baseline=f"64 MiB, {baseline}, GB/s",
-            baseline_value=bare_speed,
+            f"{name}_ratio",
+            ratio,
+            "ratio",
+            f"64 MiB, {baseline}, GB/s",
+            bare_speed,
             target=f">= {target}",
-            met=ratio >= target,
         ),
-        report.Figure(metric=f"{name}_speed", value=speed, unit="GB/s"),
+        report.Figure(f"{name}_speed", speed, "GB/s"),
     ]
 
 
@@ -233,13 +215,7 @@ def _ways(stack: contextlib.ExitStack, folder: Path, core: int) -> dict[str, Sid
         "plain": Side(stack, from_elsewhere(session)),
         "shared": Side(stack, session.view()),
     }
-    openssl = shutil.which("openssl")
-    if openssl is not None:
-        pair = folder / "cert.pem", folder / "key.pem"
-        command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        command += ["-nodes", "-subj", "/CN=bench", "-out", str(pair[0]), "-keyout", str(pair[1])]
-        subprocess.run(command, check=True, capture_output=True)
-        options = ("--tls-cert", str(pair[0]), "--tls-key", str(pair[1]), "--require-tls")
+    if options := tls_options(folder):
         secure = Host(stack, folder / "tls", core, *options).session(guarantee_pct=0)
         ways["tls"] = Side(stack, from_elsewhere(secure))
     return ways
@@ -250,8 +226,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="transport-")))
+    with workspace("transport") as (stack, folder):
         ways = _ways(stack, folder, cores[0])
         floor = Floor(stack, folder, cores[0])
         os.sched_setaffinity(0, {cores[-1]})

@@ -17,9 +17,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import program
 from benchmarks.scale import values
 from benchmarks.scale.generated import GeneratedSystem
-from benchmarks.scheduler.cycles import program
 from corekit.aio.process import run_program, write_ready
 from corekit.budget import Budget
 from corekit.ids import HostId, IdSource, JobId, SessionId

@@ -24,8 +24,6 @@ import contextlib
 import itertools
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -36,6 +34,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks import report
+from benchmarks.processes import program, workspace
 from benchmarks.scheduler import logs
 from corekit.budget import Budget
 from gpu_scheduler.client import SchedulerClient
@@ -170,24 +169,22 @@ class InLog:
     append_ms: list[float] = field(default_factory=list)
 
     def figures(self, name: str) -> list[report.Figure]:
-        append_ms, cycle_ms = logs.median(self.append_ms), self.one.percentile_ms(0.5)
+        append_ms, cycle_ms = statistics.median(self.append_ms), self.one.percentile_ms(0.5)
         per_s = 1000 / append_ms
         return [
             report.Figure(
-                metric=f"{name}_cycle_ratio",
-                value=cycle_ms / (2 * append_ms),
-                unit="ratio",
-                baseline=f"two bare appends, ms (a cycle {cycle_ms:.2f} ms)",
-                baseline_value=2 * append_ms,
-                ratio=cycle_ms / (2 * append_ms),
+                f"{name}_cycle_ratio",
+                cycle_ms / (2 * append_ms),
+                "ratio",
+                f"two bare appends, ms (a cycle {cycle_ms:.2f} ms)",
+                2 * append_ms,
             ),
             report.Figure(
-                metric=f"{name}_group_ratio_{IN_FLIGHT}",
-                value=self.many.rate / per_s,
-                unit="ratio",
-                baseline=f"bare appends/s, one after the other ({self.many.rate:.0f} cycles/s)",
-                baseline_value=per_s,
-                ratio=self.many.rate / per_s,
+                f"{name}_group_ratio_{IN_FLIGHT}",
+                self.many.rate / per_s,
+                "ratio",
+                f"bare appends/s, one after the other ({self.many.rate:.0f} cycles/s)",
+                per_s,
             ),
         ]
 
@@ -228,31 +225,15 @@ async def measure(
 
 
 @contextlib.contextmanager
-def program(
-    module: str, ready: Path, *arguments: str, within_s: float = 30.0
+def scheduler(
+    folder: Path, *options: str, devices: int = DEVICES, memory_mib: int = DEVICE_MIB
 ) -> Iterator[dict[str, str]]:
-    """A process that serves, for the length of the block."""
-    command = [sys.executable, "-m", module, "--ready-file", str(ready), *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        end_s = time.monotonic() + within_s
-        while not ready.exists():
-            assert process.poll() is None, f"{module} ended"
-            assert time.monotonic() < end_s, f"{module} does not serve"
-            time.sleep(0.02)
-        yield json.loads(ready.read_text())
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextlib.contextmanager
-def scheduler(folder: Path, *options: str) -> Iterator[dict[str, str]]:
-    """ssgmd and one watched host, as processes."""
+    """ssgmd and one watched host, as processes with their files in a folder that need not exist."""
+    folder.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
-        device = {"kind": "cuda", "model": "bench", "memory_mib": DEVICE_MIB}
+        device = {"kind": "cuda", "model": "bench", "memory_mib": memory_mib}
         inventory = folder / "inventory.json"
-        inventory.write_text(json.dumps({"devices": [device] * DEVICES}))
+        inventory.write_text(json.dumps({"devices": [device] * devices}))
         state = ("--state", str(folder / "state"), *options)
         ours = stack.enter_context(program("gpu_scheduler.daemon", folder / "ssgmd", *state))
         where = ("--scheduler", ours["socket"], "--host-id", "bench")
@@ -287,8 +268,7 @@ def run_in_logs(names: Sequence[str], rounds: int, seconds: float) -> list[repor
 
 def run(rounds: int, seconds: float) -> dict[tuple[str, int], Measured]:
     """Start everything, measure, stop everything."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
+    with workspace("cycles") as (stack, folder):
         ours = stack.enter_context(scheduler(folder))
         echo = stack.enter_context(program("benchmarks.scheduler.echo", folder / "echo"))
         return asyncio.run(measure(ours, echo, rounds, seconds))
@@ -299,10 +279,10 @@ def figures(found: dict[tuple[str, int], Measured]) -> list[report.Figure]:
     shown = []
     for (path, at_once), measured in found.items():
         name = f"{path}_cycles_{at_once}"
-        shown.append(report.Figure(metric=name, value=measured.rate, unit="cycles/s"))
+        shown.append(report.Figure(name, measured.rate, "cycles/s"))
         for label, share in (("p50", 0.5), ("p99", 0.99)):
             value = measured.percentile_ms(share)
-            shown.append(report.Figure(metric=f"{name}_{label}_ms", value=value, unit="ms"))
+            shown.append(report.Figure(f"{name}_{label}_ms", value, "ms"))
     for path, floor, target in (
         ("socket", "asyncio.Protocol JSON-lines echo pair, cycles/s", SOCKET_TARGET),
         ("http", "aiohttp echo pair, cycles/s", HTTP_TARGET),
@@ -311,14 +291,12 @@ def figures(found: dict[tuple[str, int], Measured]) -> list[report.Figure]:
         ratio = found[path, IN_FLIGHT].rate / base
         shown.append(
             report.Figure(
-                metric=f"{path}_cycles_ratio_{IN_FLIGHT}",
-                value=ratio,
-                unit="ratio",
-                baseline=floor,
-                baseline_value=base,
-                ratio=ratio,
+                f"{path}_cycles_ratio_{IN_FLIGHT}",
+                ratio,
+                "ratio",
+                floor,
+                base,
                 target=f">= {target}",
-                met=ratio >= target,
             )
         )
     return shown

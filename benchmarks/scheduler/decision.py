@@ -22,11 +22,9 @@ each placement then looks for a resident, and most grants evict one or use one.
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import json
 import random
-import resource
 import subprocess
 import sys
 import time
@@ -35,6 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks.measure import resident_mib
+from benchmarks.plot import Curve, write_curves
 from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId, HostId, IdSource, LeaseId, SessionId
 from corekit.values import Value
@@ -223,10 +223,9 @@ def filled(devices: int, waiting: int, policy: str, stream: random.Random, resid
 def measure(devices: int, waiting: int, cycles: int, policy: str, residents: int = 0) -> Measured:
     """One size, in this process."""
     stream = random.Random(f"{devices}/{waiting}")
-    empty_mib = _resident_mib()
+    empty_mib = resident_mib()
     core = filled(devices, waiting, policy, stream, residents)
-    gc.collect()
-    memory_mib = _resident_mib() - empty_mib
+    memory_mib = resident_mib() - empty_mib
 
     def cycle(number: int) -> None:
         request = wanted(stream, with_workload=residents > 0) if waiting else quarter()
@@ -249,25 +248,10 @@ def measure(devices: int, waiting: int, cycles: int, policy: str, residents: int
     )
 
 
-def _resident_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def _in_own_process(devices: int, waiting: int, options: argparse.Namespace) -> Measured:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.scheduler.decision",
-        "--size",
-        str(devices),
-        str(waiting),
-        "--cycles",
-        str(options.cycles),
-        "--policy",
-        options.policy,
-        "--residents",
-        str(options.residents),
-    ]
+    command = [sys.executable, "-m", "benchmarks.scheduler.decision", "--size"]
+    command += [str(devices), str(waiting), "--cycles", str(options.cycles)]
+    command += ["--policy", options.policy, "--residents", str(options.residents)]
     done = subprocess.run(command, cwd=report.ROOT, capture_output=True, text=True, check=True)
     return Measured(**json.loads(done.stdout))
 
@@ -284,74 +268,48 @@ def figures(all_: list[Measured], policy: str) -> list[report.Figure]:
     growth = largest.p99_ms / smallest.p99_ms
     told = [
         report.Figure(
-            metric="decision_p99_ms",
-            value=largest.p99_ms,
-            unit="ms",
+            "decision_p99_ms",
+            largest.p99_ms,
+            "ms",
             target=f"<= {P99_TARGET_MS:g}" if has_target else None,
-            met=largest.p99_ms <= P99_TARGET_MS if has_target else None,
         ),
         report.Figure(
-            metric="decision_growth_ratio",
-            value=growth,
-            unit="",
-            baseline=f"p99 ms, {smallest.devices} devices, none waiting",
-            baseline_value=smallest.p99_ms,
+            "decision_growth_ratio",
+            growth,
+            "",
+            f"p99 ms, {smallest.devices} devices, none waiting",
+            smallest.p99_ms,
             ratio=growth,
             target=f"<= {GROWTH_TARGET:g}" if has_target else None,
-            met=growth <= GROWTH_TARGET if has_target else None,
         ),
     ]
     for size in all_:
         name = f"{size.devices}x{size.waiting}"
         told += [
-            report.Figure(metric=f"decision_p50_ms_{name}", value=size.p50_ms, unit="ms"),
-            report.Figure(metric=f"decision_p99_ms_{name}", value=size.p99_ms, unit="ms"),
-            report.Figure(metric=f"decision_longest_ms_{name}", value=size.longest_ms, unit="ms"),
-            report.Figure(metric=f"decision_memory_mib_{name}", value=size.memory_mib, unit="MiB"),
+            report.Figure(f"decision_p50_ms_{name}", size.p50_ms, "ms"),
+            report.Figure(f"decision_p99_ms_{name}", size.p99_ms, "ms"),
+            report.Figure(f"decision_longest_ms_{name}", size.longest_ms, "ms"),
+            report.Figure(f"decision_memory_mib_{name}", size.memory_mib, "MiB"),
         ]
     return told
 
 
-# ---------------------------------------------------------------------- the plot
-
-WIDTH, HEIGHT, EDGE = 560, 320, 60
-COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44")
-
-
 def plot(all_: list[Measured], waiting_columns: tuple[int, ...], path: Path) -> None:
     """p99 over waiting requests, one curve for each number of devices, as SVG."""
-    top_ms = max(P99_TARGET_MS, *(size.p99_ms for size in all_)) * 1.1
-    step = (WIDTH - 2 * EDGE) / (len(waiting_columns) - 1)
-
-    def y(p99_ms: float) -> float:
-        return HEIGHT - EDGE - p99_ms / top_ms * (HEIGHT - 2 * EDGE)
-
-    lines = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-            'font-family="sans-serif" font-size="12">'
-        ),
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{EDGE}" y="24">p99 of one decision, ms, by requests that wait</text>',
-        f'<line x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{y(0):.0f}" y2="{y(0):.0f}" stroke="black"/>',
-        (
-            f'<line x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{y(1):.0f}" y2="{y(1):.0f}" stroke="gray" '
-            'stroke-dasharray="4"/>'
-        ),
-        f'<text x="8" y="{y(1) + 4:.0f}">1 ms</text>',
+    curves = [
+        Curve(
+            name=f"{devices:,} devices",
+            points=tuple(
+                (waiting_columns.index(size.waiting), size.p99_ms)
+                for size in all_
+                if size.devices == devices
+            ),
+        )
+        for devices in DEVICES
     ]
-    for column, waiting in enumerate(waiting_columns):
-        x = EDGE + column * step
-        lines.append(f'<text x="{x - 16:.0f}" y="{HEIGHT - EDGE + 18}">{waiting:,}</text>')
-    for row, devices in enumerate(DEVICES):
-        sizes = [size for size in all_ if size.devices == devices]
-        points = [(EDGE + i * step, y(size.p99_ms)) for i, size in enumerate(sizes)]
-        path_ = " ".join(f"{x:.1f},{height:.1f}" for x, height in points)
-        colour = COLOURS[row % len(COLOURS)]
-        lines.append(f'<polyline points="{path_}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        label = f"{devices:,} devices"
-        lines.append(f'<text x="{WIDTH - 130}" y="{42 + 16 * row}" fill="{colour}">{label}</text>')
-    path.write_text("\n".join([*lines, "</svg>\n"]))
+    title = "p99 of one decision, ms, by requests that wait"
+    names = [f"{waiting:,}" for waiting in waiting_columns]
+    write_curves(path, title, curves, logarithmic=False, columns=names)
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ import itertools
 import json
 import os
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks.processes import program, workspace
 from benchmarks.scheduler import redis_peer
-from benchmarks.scheduler.cycles import LineClient, Measured, program
+from benchmarks.scheduler.cycles import LineClient, Measured, scheduler
 
 CLIENTS = 8
 SLOT_MIB = 1024
@@ -170,39 +170,14 @@ async def measure(
 
 def run(rounds: int, seconds: float) -> dict[str, Measured]:
     """Start everything, measure, stop everything."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder, addresses = Path(name), {}
-        inventory = folder / "inventory.json"
-        device = {"kind": "cuda", "model": "bench", "memory_mib": SLOT_MIB}
-        inventory.write_text(json.dumps({"devices": [device]}))
-        for way in ("watched", "host"):
-            state = ("--state", str(folder / way))
-            ours = stack.enter_context(
-                program("gpu_scheduler.daemon", folder / f"ssgmd-{way}", *state)
-            )
-            addresses[way] = ours["socket"]
-        stack.enter_context(
-            program(
-                "gpu_scheduler.monitor",
-                folder / "monitor",
-                "--scheduler",
-                addresses["watched"],
-                "--host-id",
-                "bench",
-                "--inventory",
-                str(inventory),
-            )
-        )
-        host = stack.enter_context(
-            program(
-                "benchmarks.scheduler.host",
-                folder / "host-ready",
-                "--scheduler",
-                addresses["host"],
-                "--memory-mib",
-                str(SLOT_MIB),
-            )
-        )
+    with workspace("handover") as (stack, folder):
+        slot = scheduler(folder / "watched", devices=1, memory_mib=SLOT_MIB)
+        watched = stack.enter_context(slot)["socket"]
+        state = ("--state", str(folder / "state"))
+        ours = stack.enter_context(program("gpu_scheduler.daemon", folder / "ssgmd", *state))
+        addresses = {"watched": watched, "host": ours["socket"]}
+        where = ("--scheduler", ours["socket"], "--memory-mib", str(SLOT_MIB))
+        host = stack.enter_context(program("benchmarks.scheduler.host", folder / "host", *where))
         port, redis = None, redis_peer.server()
         if redis is not None:
             port = stack.enter_context(redis_peer.running(redis, folder))
@@ -223,10 +198,10 @@ def figures(found: dict[str, Measured]) -> list[report.Figure]:
     """Rates and waits of every way, then the ratios."""
     shown = []
     for name, measured in found.items():
-        shown.append(report.Figure(metric=f"handover_{name}", value=measured.rate, unit="1/s"))
+        shown.append(report.Figure(f"handover_{name}", measured.rate, "1/s"))
         if measured.times_ms:
             p99 = measured.percentile_ms(0.99)
-            shown.append(report.Figure(metric=f"handover_{name}_wait_p99_ms", value=p99, unit="ms"))
+            shown.append(report.Figure(f"handover_{name}_wait_p99_ms", p99, "ms"))
     ways = [("fdatasync", "handover_fdatasync_ratio", FDATASYNC_TARGET, "appends + fdatasync, 1/s")]
     if "redis" in found:
         ways.insert(0, ("redis", "handover_ratio", RATIO_TARGET, "Redis BLPOP, fsync always, 1/s"))
@@ -236,14 +211,12 @@ def figures(found: dict[str, Measured]) -> list[report.Figure]:
             judged = base != "fdatasync" or "redis" not in found  # the one stands in for the other
             shown.append(
                 report.Figure(
-                    metric=metric + suffix,
-                    value=ratio,
-                    unit="ratio",
-                    baseline=words,
-                    baseline_value=found[base].rate,
-                    ratio=ratio,
+                    metric + suffix,
+                    ratio,
+                    "ratio",
+                    words,
+                    found[base].rate,
                     target=f">= {target}" if judged else None,
-                    met=ratio >= target if judged else None,
                 )
             )
     return shown

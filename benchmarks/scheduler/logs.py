@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -94,7 +93,3 @@ def append_ms(append: Append, seconds: float, first: int) -> list[float]:
         append(first + len(times_ms))
         times_ms.append((time.perf_counter() - started_s) * 1000)
     return times_ms
-
-
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)

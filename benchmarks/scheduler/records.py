@@ -22,7 +22,6 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.scale import values
-from benchmarks.scale.measure import alone, compared
 from corekit.budget import Budget
 from corekit.cli.progress import Bar
 from corekit.decode import encode_json
@@ -145,14 +144,17 @@ def figures(name: str, attempts: int, jobs: int, rounds: int) -> list[report.Fig
     done = jobs * rounds
 
     def against(metric: str, unit: str, value: float, baseline: float) -> report.Figure:
-        return compared(metric, value, unit, f"{_WITHOUT}, {unit}", baseline)
+        return report.compared(metric, value, unit, f"{_WITHOUT}, {unit}", baseline)
 
     kinds = [kind for kind, _ in kept.bytes.most_common() if kind != "journal"]
     journal = (kept.bytes["journal"] / done, none.bytes["journal"] / done)
     core_us = (statistics.median(kept_us), statistics.median(none_us))
     return [
         against(f"journal_bytes_{name}", "bytes", *journal),
-        *(alone(f"bytes_{name}_{kind}", kept.bytes[kind] / done, "bytes") for kind in kinds),
+        *(
+            report.Figure(f"bytes_{name}_{kind}", kept.bytes[kind] / done, "bytes")
+            for kind in kinds
+        ),
         against(f"record_bytes_{name}", "bytes", kept.record_bytes(), none.record_bytes()),
         against(f"core_us_{name}", "µs", *core_us),
     ]

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import importlib.util
 import shutil
-import socket
 import subprocess
-import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+
+from benchmarks.processes import await_port, free_port
 
 
 def server() -> str | None:
@@ -27,19 +27,12 @@ def server() -> str | None:
 @contextlib.contextmanager
 def running(program: str, folder: Path) -> Iterator[int]:
     """A server whose every write is on disk before it is answered; gives its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
     where = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder))
     process = subprocess.Popen([program, *settings, *where], stdout=subprocess.DEVNULL)
     try:
-        end_s = time.monotonic() + 10
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert time.monotonic() < end_s, "redis-server does not serve"
-            time.sleep(0.02)
+        await_port(process, port)
         yield port
     finally:
         process.terminate()

@@ -11,7 +11,7 @@ class Fault(Enum):
     """The kind of a failed call."""
 
     ABSENT = "absent"
-    CONFLICT = "conflict"  #: the condition of a write does not hold
+    CONFLICT = "conflict"  #: the condition of a write does not hold, or a thing exists already
     RACED = "raced"  #: two conditional writes met; S3 asks to repeat the call
     DENIED = "denied"
     EXHAUSTED = "exhausted"  #: more calls than the account may make
@@ -26,7 +26,10 @@ _CODES = {
         *("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"),
         *("ResourceNotFoundException", "ParameterNotFound", "ParameterVersionNotFound"),
     ),
-    Fault.CONFLICT: ("PreconditionFailed", "412", "ResourceExistsException"),
+    Fault.CONFLICT: (
+        *("PreconditionFailed", "412", "BucketNotEmpty", "BucketAlreadyOwnedByYou"),
+        *("ResourceExistsException", "ResourceAlreadyExistsException", "EntityAlreadyExists"),
+    ),
     Fault.RACED: ("ConditionalRequestConflict",),
     Fault.DENIED: (
         *("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"),

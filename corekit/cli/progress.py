@@ -11,7 +11,7 @@ class StatusLine:
     """The state of work whose length is not known."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.shown = not quiet and redrawable()
+        self.shown = not quiet and redrawable(err=True)
 
     def show(self, words: str) -> None:
         """Replace the line."""

@@ -94,14 +94,10 @@ def redraw(line: str) -> None:
     click.echo(f"\r{shown}{_CLEAR_REST}", nl=False, err=True, color=True)
 
 
-def redrawable() -> bool:
-    """True when standard error is a terminal that can replace a line."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def redrawable_output() -> bool:
-    """True when standard output is a terminal that can replace lines."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+def redrawable(*, err: bool = False) -> bool:
+    """True when standard output, or error, is a terminal that can replace lines."""
+    stream = sys.stderr if err else sys.stdout
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def folded(text: str) -> str:

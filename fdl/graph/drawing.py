@@ -142,5 +142,4 @@ _ENTITIES = str.maketrans(
 
 
 def _text(*lines: str) -> str:
-    """A label in quotes, of one or several lines."""
     return '"' + "<br/>".join(line.translate(_ENTITIES) for line in lines) + '"'

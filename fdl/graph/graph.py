@@ -78,12 +78,12 @@ def _place(storage: Storage) -> StorageNode:
 
 
 def _device(function: Function) -> str:
-    gpu = function.gpu
-    if gpu is None:
+    if function.gpu is None:
         return ""
-    kinds = "|".join((*gpu.kinds,)) or "any device"
-    size = f", {gpu.memory}" if any(gpu.memory) else ""
-    return f"{gpu.count} × {kinds}{size}"
+    request, memory = function.gpu.request, function.gpu.memory
+    kinds = "|".join(request.kinds) or "any device"
+    size = f", {memory}" if any(memory) else ""
+    return f"{request.count} × {kinds}{size}"
 
 
 def overlap(left: Storage, right: Storage) -> bool:

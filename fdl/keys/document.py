@@ -15,7 +15,6 @@ from fdl.keys.jobs import GPU, JOB
 from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.keys.scar import (
     ANOTHER_TOOL,
-    API_GATEWAY,
     BATCH,
     CLOUDWATCH,
     ECR,
@@ -83,7 +82,7 @@ ELEMENT = Block(
         "ecr": Key(reader=ECR, about="SCAR's image repository; nothing of ECR is made here."),
         "cloudwatch": Key(reader=CLOUDWATCH, about="The function's log group."),
         "api_gateway": Key(
-            reader=API_GATEWAY,
+            reader=Plain(),
             about="An HTTP endpoint; none is made here.",
             dropped="objects in `input` start the function",
         ),

@@ -1,11 +1,22 @@
-"""Our keys: `gpu:`, the request of each job to the scheduler, and `job:`, the jobs themselves."""
+"""Our keys: `gpu:`, the request of each job to the scheduler, and `job:`, the jobs themselves.
+
+The keys of `gpu:` are the options of a request: `REQUEST_OPTIONS` has their names and meanings, the
+fields of `Request` their types, limits and defaults. A new option is a key here by itself.
+"""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import msgspec.inspect as types
+
+from corekit.errors import invalid
+from corekit.units import MemorySize
+from corekit.values import replace
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
-from fdl.model import RESULT_DAYS_MIN, BatchRules, Compute, Gpu, Intermediate, Job, Queue
+from fdl.model import BUILTIN, RESULT_DAYS_MIN, Gpu, Intermediate, Job, Queue, words_of_a_file
 from fdl.schema.scalars import (
     Choice,
     DeviceMemory,
@@ -18,20 +29,13 @@ from fdl.schema.scalars import (
     Version,
     Versions,
 )
-from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader, Reading, Schema, Values
+from fdl.text.nodes import Node
 from gpu_scheduler.data_names import NAMES_MAX, REFERENCE_PATTERN
-from gpu_scheduler.model import (
-    BATCH_SIZE_MAX,
-    BATCH_WAIT_MS_MAX,
-    COUNT_MAX,
-    DeviceKind,
-    Placement,
-    Sharing,
-)
+from gpu_scheduler.model import BATCH_SIZE_MAX, BATCH_WAIT_MS_MAX, COUNT_MAX, Batch, Request
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 _TEXT = Text(short="names")
-_HELP = {word.key: word.help for word in REQUEST_OPTIONS}
 _NAMES = ListOf(
     item=Text(
         pattern=REFERENCE_PATTERN,
@@ -48,34 +52,63 @@ _QUEUE = Text(
 )
 
 
-def _words(closed: type[StrEnum]) -> tuple[str, ...]:
-    return tuple(word.value for word in closed)
+@dataclass(frozen=True, slots=True)
+class _Requirements:
+    """Accepted versions by the name of a library, as constraints of a request."""
+
+    versions: MapOf[str]
+
+    def read(self, node: Node, path: str, reading: Reading) -> tuple[str, ...]:
+        return tuple(name + of for name, of in self.versions.read(node, path, reading).items())
+
+    def describe(self) -> str:
+        return self.versions.describe()
+
+    def schema(self) -> Schema:
+        return self.versions.schema()
 
 
-def _word(
-    key: str,
-    reader: Reader[object],
-    to: str | None = None,
+def _gpu(
     *,
-    refused: str = "",
-    default: str | None = None,
-) -> Key:
-    """A key of the scheduler's requests, as `ssgm` has it."""
-    return Key(reader=reader, to=to, about=_HELP[key], refused=refused, default=default)
+    on_unavailable: str = "fail",
+    models: tuple[str, ...] = (),
+    memory: MemorySize | None = None,
+    middleware: str = BUILTIN,
+    compute: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Gpu:
+    """The block of these keys. Raises INVALID for keys that contradict each other."""
+    nested = dict(compute or {})
+    for name in fields.keys() & nested.keys():
+        word = name.removeprefix("compute_").removesuffix("_pct")
+        raise invalid(f"compute.{word} and compute_{word} are both given; keep one")
+    size = memory or MemorySize()
+    with words_of_a_file():
+        request = Request(
+            models=tuple(model for model in models if model != "any"),
+            memory_mib=size.mib,
+            memory_pct=size.pct,
+            middleware=None if middleware == BUILTIN else middleware,
+            **nested,
+            **fields,
+        )
+    return Gpu(request=request, on_unavailable=on_unavailable)
 
 
-_COMPUTE = Block(
-    into=Compute,
-    short="guarantee",
-    keys={
-        "guarantee": _word("compute_guarantee", Percent(), "guarantee_pct", default="0 %"),
-        "limit": _word("compute_limit", Percent(low=1), "limit_pct", default="100 %"),
-    },
-)
+def _joined(*, joins: bool = True, **rules: Any) -> Batch:
+    """The rules of a block that is there: its calls join others."""
+    return Batch(joins=joins, **rules)
+
+
 _BATCH = Block(
-    into=BatchRules,
+    into=_joined,
+    defaults=Batch,
     keys={
-        "joins": Key(reader=Flag(), about="Whether calls of other jobs may be in the same run."),
+        "joins": Key(
+            reader=Flag(),
+            about="Whether calls of other jobs may be in the same run.",
+            default="true",
+        ),
         "wait_ms": Key(
             reader=Integer(low=0, high=round(BATCH_WAIT_MS_MAX), unit="ms"),
             about="The longest wait of a call for others, beyond the runs that are under way.",
@@ -85,98 +118,137 @@ _BATCH = Block(
         ),
     },
 )
-GPU: Block[Gpu | None] = Block(
-    into=Gpu,
-    none=lambda: None,
-    keys={
-        "count": _word("count", Integer(low=1, high=COUNT_MAX)),
-        "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True), default="any"),
-        "models": _word("models", ListOf(item=_TEXT, one=True), default="any"),
-        "memory": _word(
-            "memory",
-            DeviceMemory(),
-            default="all of an exclusive device, none of a shared one",
-        ),
-        "memory_max": _word("memory_max", Memory(), "memory_max_mib", default="any size"),
-        "compute": Key(
-            reader=_COMPUTE,
-            about="Guarantee and limit of compute in percent of one device; a lone number is the"
-            " guarantee.",
-        ),
-        "compute_guarantee": _word(
-            "compute_guarantee", Percent(), "compute_guarantee_pct", default="0 %"
-        ),
-        "compute_limit": _word(
-            "compute_limit", Percent(low=1), "compute_limit_pct", default="100 %"
-        ),
-        "sharing": _word("sharing", Choice(_words(Sharing))),
-        "placement": _word("placement", Choice(_words(Placement))),
-        "min_driver": _word("min_driver", Version()),
-        "min_runtime": _word("min_runtime", Version()),
-        "requires": _word(
-            "requires",
+
+
+def _reader(field: types.Field) -> Reader[object]:
+    """The reader of a request's field, by its unit or its type."""
+    match field.name.rpartition("_")[2]:
+        case "pct":
+            return Percent(low=1 if field.default else 0)
+        case "mib":
+            return Memory()
+        case "s":
+            return Duration()
+    return _reader_of(field.type)
+
+
+def _reader_of(kind: types.Type) -> Reader[object]:
+    match kind:
+        case types.Metadata(type=inner):
+            return _reader_of(inner)
+        case types.UnionType(types=(inner, types.NoneType())):
+            return _reader_of(inner)
+        case types.VarTupleType(item_type=item):
+            return ListOf(item=_reader_of(item), one=True)
+        case types.EnumType(cls=words):
+            return Choice(tuple(words))
+        case types.IntType(ge=low, le=high):
+            return Integer(low=low or 0, high=high or 0)
+        case types.BoolType():
+            return Flag()
+    return _TEXT
+
+
+def _options() -> dict[str, Key]:
+    described = types.type_info(Request)
+    assert isinstance(described, types.StructType)
+    fields = {field.name: field for field in described.fields}
+    return {
+        option.key: Key(reader=_reader(fields[option.field]), to=option.field, about=option.help)
+        for option in REQUEST_OPTIONS
+    }
+
+
+_OPTIONS = _options()
+_NAME = r"[\w.:/@-]{1,128}"
+#: What the type of a field does not give: narrower readers, and words for people.
+_NARROWED: Mapping[str, dict[str, Any]] = {
+    "count": {"reader": Integer(low=1, high=COUNT_MAX)},
+    "kinds": {"default": "any"},
+    "models": {"reader": ListOf(item=_TEXT, one=True), "default": "any"},
+    "memory": {
+        "reader": DeviceMemory(),
+        "to": "memory",
+        "default": "all of an exclusive device, none of a shared one",
+    },
+    "memory_max": {"default": "any size"},
+    "compute_guarantee": {"default": "0 %"},
+    "compute_limit": {"default": "100 %"},
+    "min_driver": {"reader": Version()},
+    "min_runtime": {"reader": Version()},
+    "requires": {
+        "reader": _Requirements(
             MapOf(
                 item=Versions(),
                 key_pattern=r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?",
                 key_what="the name of a library, `driver` or `runtime`",
+            )
+        ),
+        "default": "any versions",
+    },
+    "data": {"reader": _NAMES, "default": "any data"},
+    "programs": {"reader": _NAMES, "default": "any programs"},
+    "warm_key": {"reader": Text(pattern=_NAME, what="a warm key", short="a hash or name")},
+    "workload": {
+        "reader": Text(pattern=_NAME, what="the name of a workload", short="a name"),
+        "default": "derived from the function's code, models and configuration",
+    },
+    "batch": {
+        "reader": _BATCH,
+        "about": "Calls of the jobs of one tenant and workload on one device may be computed in"
+        " one run; no answer depends on the others.",
+    },
+    "tenant": {"reader": Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")},
+    "deadline": {
+        "about": "Give up after a job has waited this long: it ends as DEADLINE. Hand-backs and"
+        " further attempts count.",
+    },
+    "lease_length": {
+        "about": _OPTIONS["lease_length"].about + " Forecasts and backfill use it.",
+        "default": "what the function's timeout allows",
+    },
+    "middleware": {
+        "reader": Text(
+            pattern=r"[a-z][a-z0-9_-]{0,31}",
+            what="the name of a middleware",
+            short="`builtin`, or a name from docs/middlewares.md",
+            listed="middlewares",
+        ),
+        "about": "The remote-GPU software between function and device: our own, or a server of"
+        " this one that the host offers (`gpud --middleware`), relayed by its gateway.",
+        "default": BUILTIN,
+    },
+    "advisory": {
+        "default": "",
+        "refused": "functions reach devices through a gateway, and advisory ones have none:"
+        " use `ssgm alloc --advisory`",
+    },
+}
+_KEYS = {name: replace(key, **_NARROWED.get(name, {})) for name, key in _OPTIONS.items()}
+GPU: Block[Gpu | None] = Block(
+    into=_gpu,
+    defaults=Request,
+    none=lambda: None,
+    keys={
+        **_KEYS,
+        "compute": Key(
+            reader=Block(
+                into=Values,
+                short="guarantee",
+                keys={
+                    "guarantee": _KEYS["compute_guarantee"],
+                    "limit": _KEYS["compute_limit"],
+                },
             ),
-            default="any versions",
-        ),
-        "data": _word("data", _NAMES, default="any data"),
-        "programs": _word("programs", _NAMES, default="any programs"),
-        "warm_key": _word(
-            "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
-        ),
-        "workload": _word(
-            "workload",
-            Text(pattern=r"[\w.:/@-]{1,128}", what="the name of a workload", short="a name"),
-            default="derived from the function's code, models and configuration",
-        ),
-        "priority": _word("priority", Integer(low=-100, high=100)),
-        "batch": Key(
-            reader=_BATCH,
-            about="Calls of the jobs of one tenant and workload on one device may be computed in"
-            " one run; no answer depends on the others.",
-        ),
-        "preempts": _word("preempts", Flag()),
-        "preemptible": _word("preemptible", Flag()),
-        "tenant": _word(
-            "tenant", Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")
-        ),
-        "max_wait": _word("max_wait", Duration(), "max_wait_s"),
-        "deadline": Key(
-            reader=Duration(),
-            to="deadline_s",
-            about="Give up after a job has waited this long: it ends as DEADLINE. Hand-backs and"
-            " further attempts count.",
-        ),
-        "lease_length": Key(
-            reader=Duration(),
-            to="lease_s",
-            about=_HELP["lease_length"] + " Forecasts and backfill use it.",
-            default="what the function's timeout allows",
+            about="Guarantee and limit of compute in percent of one device; a lone number is the"
+            " guarantee.",
         ),
         "on_unavailable": Key(
             reader=Choice(("fail", "cpu", "requeue")),
             about="After `max_wait`: `fail` rejects the job, `cpu` requests any device of kind cpu"
             " (also when the request is permanently infeasible), `requeue` waits again and keeps"
             " the job's position in the queue.",
-        ),
-        "middleware": Key(
-            reader=Text(
-                pattern=r"[a-z][a-z0-9_-]{0,31}",
-                what="the name of a middleware",
-                short="`builtin`, or a name from docs/middlewares.md",
-                listed="middlewares",
-            ),
-            about="The remote-GPU software between function and device: our own, or a server of"
-            " this one that the host offers (`gpud --middleware`), relayed by its gateway.",
-        ),
-        "advisory": _word(
-            "advisory",
-            Flag(),
-            refused="functions reach devices through a gateway, and advisory ones have none:"
-            " use `ssgm alloc --advisory`",
+            default="fail",
         ),
         "group": Key(reader=_TEXT, refused="write `group: NAME` next to `gpu:`"),
     },

@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+import msgspec
 
 from corekit.errors import AppError, ErrorCode
 from corekit.suggest import did_you_mean
@@ -13,7 +16,6 @@ from corekit.units import format_duration
 from fdl.keys.document import DOCUMENT, ELEMENT, Element
 from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.model import LAMBDA_TIMEOUT_S_MAX
-from fdl.schema.scalars import Choice
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Reader
 
 #: Of a key that placement_hint in several places, so many are named.
@@ -66,12 +68,7 @@ class KnownKey:
             becomes = f"Becomes: {self.key.becomes}." if self.key.becomes else ""
             dropped = f"Left out: {self.key.dropped}." if self.key.dropped else ""
             return " ".join(part for part in (about, becomes, dropped) if part)
-        reader = self.key.reader
-        by_reason: dict[str, list[str]] = {}
-        for word, why in (reader.refused if isinstance(reader, Choice) else {}).items():
-            by_reason.setdefault(why, []).append(f"`{word}`")
-        refused = [f"Refused: {', '.join(words)}: {why}." for why, words in by_reason.items()]
-        return " ".join([about, *refused])
+        return about
 
     def text(self) -> str:
         """All of it, for a terminal."""
@@ -127,13 +124,12 @@ def _inside(reader: Reader[object]) -> tuple[Block[object] | None, str]:
 def _default(block: Block[object], name: str, key: Key) -> str:
     if key.default is not None:
         return key.default
-    if not dataclasses.is_dataclass(block.into):
-        return ""
-    fields = {field.name: field for field in dataclasses.fields(block.into)}
-    field = fields.get(key.to or name)
-    if field is None or field.default is dataclasses.MISSING:
-        return ""
-    return _shown(field.default, key.to or name)
+    of: Any = block.defaults or block.into
+    wanted = key.to or name
+    known = msgspec.structs.fields(of) if hasattr(of, "__struct_fields__") else ()
+    fields: tuple[Any, ...] = dataclasses.fields(of) if dataclasses.is_dataclass(of) else known
+    default = next((field.default for field in fields if field.name == wanted), None)
+    return "" if default in (dataclasses.MISSING, msgspec.NODEFAULT) else _shown(default, wanted)
 
 
 def _shown(value: object, name: str) -> str:

@@ -309,31 +309,10 @@ ECR = Block(
         "region": _ONE_REGION,
     },
 )
+_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180)
+_YEARS = (365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
 #: PutRetentionPolicy takes no other.
-_RETENTION_DAYS = (
-    1,
-    3,
-    5,
-    7,
-    14,
-    30,
-    60,
-    90,
-    120,
-    150,
-    180,
-    365,
-    400,
-    545,
-    731,
-    1096,
-    1827,
-    2192,
-    2557,
-    2922,
-    3288,
-    3653,
-)
+_RETENTION_DAYS = _DAYS + _YEARS
 CLOUDWATCH = Block(
     into=Values,
     keys={
@@ -344,30 +323,6 @@ CLOUDWATCH = Block(
         ),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,
-    },
-)
-API_GATEWAY = Block(
-    into=Values,
-    keys={
-        name: Key(reader=Plain())
-        for name in (
-            "name",
-            "boto_profile",
-            "region",
-            "endpoint",
-            "http_method",
-            "method",
-            "integration",
-            "stage_name",
-            "path_part",
-            "request_parameters",
-            "response",
-            "method_response",
-            "integration_response",
-            "service_id",
-            "id",
-            "path",
-        )
     },
 )
 #: Keys of the `s3` block before `input` and `output` existed, and the keys that they became.
@@ -414,26 +369,7 @@ BATCH = Block(
         "boto_profile": _PROFILE,
         "region": _REGION,
         "environment": Key(reader=_VARIABLES_BLOCK),
-        "compute_resources": Key(
-            reader=Block(
-                into=Values,
-                keys={
-                    name: Key(reader=Plain())
-                    for name in (
-                        "security_group_ids",
-                        "subnets",
-                        "type",
-                        "state",
-                        "desired_v_cpus",
-                        "min_v_cpus",
-                        "max_v_cpus",
-                        "instance_types",
-                        "instance_role",
-                        "launch_template_name",
-                    )
-                },
-            )
-        ),
+        "compute_resources": Key(reader=Plain()),
         "multi_node_parallel": Key(
             reader=Block(
                 into=Values,

@@ -10,7 +10,7 @@ from fdl.keys.aws import ACCOUNT as ACCOUNT_ID
 from fdl.keys.aws import KMS_KEY
 from fdl.model import ACCOUNT, REGION, Path, Storage
 from fdl.schema.scalars import Text
-from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
+from fdl.schema.schema import Block, Key, KindReader, ListOf, Reading
 from fdl.text.nodes import Node
 
 #: No longer than the longest key of S3.
@@ -34,8 +34,11 @@ def _bucket_fault(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _S3Path:
+class _S3Path(KindReader):
     """`bucket[/prefix…]`, with AWS's rules for bucket names."""
+
+    shown = "`bucket/prefix`"
+    accepted = Text().schema()
 
     def read(self, node: Node, path: str, reading: Reading) -> Path:
         text = Text(what="a path `bucket/prefix`").read(node, path, reading)
@@ -48,28 +51,19 @@ class _S3Path:
             raise reading.error(node, path, "the prefix is longer than 512 bytes")
         return Path(bucket=bucket, prefix=prefix)
 
-    def describe(self) -> str:
-        return "`bucket/prefix`"
-
-    def schema(self) -> Schema:
-        return Text().schema()
-
 
 @dataclass(frozen=True, slots=True)
-class BucketName:
+class BucketName(KindReader):
     """The name of a bucket alone."""
+
+    shown = "a bucket"
+    accepted = Text().schema()
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         name = Text(what="the name of a bucket").read(node, path, reading)
         if fault := _bucket_fault(name):
             raise reading.error(node, path, fault)
         return name
-
-    def describe(self) -> str:
-        return "a bucket"
-
-    def schema(self) -> Schema:
-        return Text().schema()
 
 
 STORAGE_KEYS = {

@@ -103,16 +103,10 @@ def _cycles(functions: tuple[Function, ...]) -> Iterator[Finding]:
     """Outputs that lead back to the function's own input, directly or through others."""
     follows = _follows(functions)
     for start, function in enumerate(functions):
-        seen: list[int] = []
-        front = list(follows[start])
-        while front:
-            index = front.pop(0)
-            if index not in seen:
-                seen.append(index)
-                front += follows[index]
-        if start in seen:
+        reached = _reach(follows, start)
+        if start in reached:
             through = [
-                functions[i].name for i in seen if i != start and start in _reach(follows, i)
+                functions[i].name for i in reached if i != start and start in _reach(follows, i)
             ]
             way = f" through {', '.join(through)}" if through else ""
             message = f"what it writes triggers {function.name} again{way}; change a prefix"
@@ -132,14 +126,15 @@ def _follows(functions: tuple[Function, ...]) -> dict[int, list[int]]:
 
 
 def _reach(follows: Mapping[int, list[int]], start: int) -> list[int]:
-    seen: list[int] = []
+    """All that start after it, the nearest first."""
+    reached: list[int] = []
     front = list(follows[start])
     while front:
-        index = front.pop()
-        if index not in seen:
-            seen.append(index)
+        index = front.pop(0)
+        if index not in reached:
+            reached.append(index)
             front += follows[index]
-    return seen
+    return reached
 
 
 def _nowhere(functions: tuple[Function, ...]) -> Iterator[Finding]:

@@ -13,18 +13,25 @@ from collections.abc import Iterator, Mapping
 from contract.timing import RESERVE_S, kept_back
 from corekit.clear_secrets import looks_secret
 from corekit.suggest import did_you_mean
-from fdl.diagnostics import Diagnostic, FileFacts, FileKind, Finding, MiddlewareFacts, Severity
+from fdl.diagnostics import (
+    NO_FILE,
+    Diagnostic,
+    FileFacts,
+    FileKind,
+    Finding,
+    MiddlewareFacts,
+    Severity,
+)
 from fdl.lint.flow import deployment_findings, workflow_findings
-from fdl.lint.foreign import foreign
-from fdl.lint.secrets import CLEAR_REMEDY, secret_findings
-from fdl.lint.settings import data_findings, owner_findings, settings_findings
-from fdl.lint.variables import LOADERS, OUR_NAME, risky
+from fdl.lint.settings import completion_findings, data_findings, owner_findings, settings_findings
+from fdl.lint.variables import CLEAR_REMEDY, LOADERS, OUR_NAME, risky, secret_findings
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION
 from fdl.plan.functions import variables_of
 from fdl.plan.groups import check, deployed
 from fdl.plan.placeholders import has_placeholders
 from fdl.plan.resources import DeployTarget
+from gpu_scheduler.model import Placement
 
 #: Lambda's quota for all names and values together.
 ENVIRONMENT_BYTES_MAX = 4096
@@ -56,7 +63,7 @@ def lint(
         findings += _script_time(function, document)
         findings += _times(function)
         findings += _middleware(function, middlewares)
-        findings += foreign(function, document.functions.aws)
+        findings += completion_findings(function, document.functions.aws)
         findings += _storages(function)
         findings += _variables(function, middlewares or {})
         findings += secret_findings(function, place, files)
@@ -143,12 +150,13 @@ def _times(function: Function) -> Iterator[Finding]:
             yield _E, f"{path}.job.queue.retention", message
     if gpu is None:
         return
-    if gpu.lease_s is not None and gpu.lease_s < declared.timeout_s:
+    request = gpu.request
+    if request.lease_s is not None and request.lease_s < declared.timeout_s:
         message = f"shorter than lambda.timeout ({declared.timeout_s} s), which the run may take"
         yield _E, f"{path}.gpu.lease_length", message
-    if gpu.deadline_s is not None and (gpu.max_wait_s or 0.0) > gpu.deadline_s:
+    if request.deadline_s is not None and (request.max_wait_s or 0.0) > request.deadline_s:
         yield _W, f"{path}.gpu.max_wait", "never reached: gpu.deadline comes first"
-    if gpu.on_unavailable == "requeue" and gpu.max_wait_s is None:
+    if gpu.on_unavailable == "requeue" and request.max_wait_s is None:
         message = "needs gpu.max_wait: without it a job waits for its device anyway"
         yield _E, f"{path}.gpu.on_unavailable", message
 
@@ -183,28 +191,23 @@ def _middleware(
         hint = did_you_mean(gpu.middleware, known)
         message = f"{gpu.middleware!r} is not a middleware known here ({names}){hint}"
         yield _W, path, message
-    elif facts.one_host and gpu.count > 1 and gpu.placement != "same_host":
-        message = f"its client reaches one host: {gpu.count} devices need placement: same_host"
+        return
+    count, placement = gpu.request.count, gpu.request.placement
+    if facts.one_host and count > 1 and placement is not Placement.SAME_HOST:
+        message = f"its client reaches one host: {count} devices need placement: same_host"
         yield _E, path, message
 
 
 def _storages(function: Function) -> Iterator[Finding]:
     declared = function.function
-    lists = [
-        ("lambda.input", declared.input),
-        ("lambda.output", declared.output),
-        ("job.input", function.job.input if function.job is not None else ()),
-    ]
-    for name, storages in lists:
-        for index, storage in enumerate(storages):
-            path = f"{function.path}.{name}[{index}]"
-            if storage.storage_provider not in ("s3", "s3.default"):
-                provider = storage.storage_provider
-                message = f"{provider!r} is not supported; only s3 by the function's role is"
-                yield _E, f"{path}.storage_provider", message
-            if storage.prefixes and name != "lambda.output":
-                yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
-            yield from _patterns(path, storage)
+    for path, storage in function.storages:
+        provider = storage.storage_provider
+        if provider not in ("s3", "s3.default"):
+            message = f"{provider!r} is not supported; only s3 by the function's role is"
+            yield _E, f"{path}.storage_provider", message
+        if storage.prefixes and ".output[" not in path:
+            yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
+        yield from _patterns(path, storage)
     yield from _inputs(function)
     if not declared.output:
         yield _W, f"{function.path}.lambda", "no output: files the script writes are dropped"
@@ -213,7 +216,6 @@ def _storages(function: Function) -> Iterator[Finding]:
 
 
 def _inputs(function: Function) -> Iterator[Finding]:
-    """Errors of inputs that cannot become jobs."""
     count, path = len(function.user_input), function.path
     if function.queued and count != 1:
         message = (
@@ -358,9 +360,9 @@ def _outside(function: Function) -> Iterator[Finding]:
 def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Finding]:
     extra = function.function.extra_payload
     if function.runs is not None:
-        yield from _program(function, files.get(function.runs, FileFacts(exists=False)))
+        yield from _program(function, files.get(function.runs, NO_FILE))
     if extra is not None:
-        facts = files.get(extra, FileFacts(exists=False))
+        facts = files.get(extra, NO_FILE)
         if not facts.exists or facts.kind is not FileKind.FOLDER:
             message = f"{extra!r} is not a folder (paths start at this file's folder)"
             yield _E, f"{function.path}.lambda.extra_payload", message
@@ -369,11 +371,10 @@ def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Findi
 def _program(function: Function, facts: FileFacts) -> Iterator[Finding]:
     handler = function.function.handler
     path = f"{function.path}.lambda.{'handler' if handler else 'init_script'}"
-    if not facts.exists or facts.kind is not FileKind.FILE:
+    if facts.problem:
         name = function.runs or ""
-        why = f"is {facts.kind}, not a regular file" if facts.exists else "does not exist"
         start = "an absolute path" if name.startswith("/") else "paths start at this file's folder"
-        yield _E, path, f"{name!r} {why} ({start})"
+        yield _E, path, f"{name!r} {facts.problem} ({start})"
     elif handler is not None:
         name = handler.rpartition(".")[2]
         if facts.defines is not None and name not in facts.defines:

@@ -1,16 +1,22 @@
-"""Findings about Lambda's settings: runtime, log, the role made, owners and keys of buckets."""
+"""Findings about one function's settings: runtime, log, role, owners of buckets, ends of jobs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from fdl.diagnostics import Finding, Severity
-from fdl.model import ROLE_PATH, Function, Storage
+from fdl.graph.graph import overlap
+from fdl.model import ROLE_PATH, Function, Path, Storage
 from fdl.plan.resources import DeployTarget
 from gpu_scheduler.data_names import name_of
+from gpu_scheduler.model import Request
 
 #: The runner is written for Python 3.11; Lambda's 3.11 runs on Amazon Linux 2, whose end is near.
 _RUNNER_MINOR, _AWS_MINOR = 11, 12
+#: Placeholders of a key's pattern; `orchgpu.core.target` fills them in.
+WORDS = ("{job}", "{key}", "{name}", "{stem}")
+_BRACES = re.compile(r"\{[^{}]*\}?|\}")
 _E, _W = Severity.ERROR, Severity.WARNING
 #: Below these levels Lambda stores the lines by which `orchgpu logs` knows a job.
 _KNOWING = ("TRACE", "DEBUG", "INFO")
@@ -37,8 +43,8 @@ def settings_findings(function: Function, place: DeployTarget | None) -> Iterato
 
 def data_findings(function: Function) -> Iterator[Finding]:
     """Data sets and programs that are named twice; with two contents no host has both."""
-    gpu = function.gpu
-    for key, references in (("data", gpu.data), ("programs", gpu.programs)) if gpu else ():
+    request = function.gpu.request if function.gpu is not None else Request()
+    for key, references in (("data", request.data), ("programs", request.programs)):
         contents: dict[str, str] = {}
         for index, reference in enumerate(references):
             name, path = name_of(reference), f"{function.path}.gpu.{key}[{index}]"
@@ -119,7 +125,7 @@ def owner_findings(functions: Sequence[Function]) -> Iterator[Finding]:
     """A bucket has one owner, whichever path of a file names it."""
     known: dict[str, str | None] = {}
     for function in functions:
-        for path, storage in _storages(function):
+        for path, storage in function.storages:
             bucket = storage.path.bucket
             if known.setdefault(bucket, storage.owner) != storage.owner:
                 message = f"another path of bucket {bucket} names another owner; write one owner"
@@ -128,14 +134,62 @@ def owner_findings(functions: Sequence[Function]) -> Iterator[Finding]:
                 yield _E, f"{path}.owner", "envelopes and results need a bucket of this account"
 
 
-def _storages(function: Function) -> Iterator[tuple[str, Storage]]:
-    """Each input and output with the path of its key."""
+# ---------------------------------------------------------------------- `completion: object`
+
+
+def completion_findings(function: Function, others: tuple[Function, ...]) -> Iterator[Finding]:
+    """Findings about one function's `completion` and `object`."""
     job = function.job
-    lists: Sequence[tuple[str, Sequence[Storage]]] = (
-        ("lambda.input", function.function.input),
-        ("lambda.output", function.function.output),
-        ("job.input", job.input if job is not None else ()),
+    if job is None:
+        return
+    path = f"{function.path}.job"
+    if job.object is None:
+        if function.foreign:
+            message = "needs job.object: the one key whose change ends a job"
+            yield _E, f"{path}.completion", message
+        return
+    if not function.foreign:
+        yield _E, f"{path}.object", "has no effect without completion: object"
+        return
+    if job.start == "invoke":
+        message = "code that our runner does not run would run twice: leave it to the event"
+        yield _E, f"{path}.start", message
+    yield from _code(function)
+    yield from _pattern(f"{path}.object", job.object)
+    place = Storage(path=Path(bucket=job.object.bucket, prefix=_fixed(job.object)))
+    for other in others:
+        if any(overlap(place, storage) for storage in other.user_input):
+            message = f"objects there start {other.name}; S3 notifies only one: change a key"
+            yield _E, f"{path}.object", message
+    if not any(_below(job.object, output) for output in function.function.output):
+        yield _W, f"{path}.object", "no output of the function lies there"
+
+
+def _code(function: Function) -> Iterator[Finding]:
+    if function.function.init_script is not None and function.image is None:
+        message = "our runner runs init_script and commits a result: write completion: result"
+        yield _E, f"{function.path}.job.completion", message
+
+
+def _pattern(path: str, pattern: Path) -> Iterator[Finding]:
+    found = _BRACES.findall(pattern.prefix)
+    if not found:
+        message = f"every job would end with the same object: put one of {', '.join(WORDS)} into it"
+        yield _E, path, message
+    for word in found:
+        if word not in WORDS:
+            yield _E, path, f"{word} is not one of {', '.join(WORDS)}"
+    if found and "{job}" not in found:
+        message = "jobs of inputs with equal names share a key; {job} in it makes keys unique"
+        yield Severity.NOTE, path, message
+
+
+def _fixed(pattern: Path) -> str:
+    """The folders before the first word."""
+    return pattern.prefix.partition("{")[0].rpartition("/")[0]
+
+
+def _below(pattern: Path, output: Storage) -> bool:
+    return pattern.bucket == output.path.bucket and pattern.prefix.startswith(
+        output.path.key_prefix
     )
-    for name, storages in lists:
-        for index, storage in enumerate(storages):
-            yield f"{function.path}.{name}[{index}]", storage

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from corekit.units import parse_memory_mib
 from fdl.keys.oscar import DELEGATED, OSCAR_SERVICE
 from fdl.migrate.migration import Migration, elements_of, scalar_text, text, with_elements
 from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_MEMORY_MIB_MIN, LAMBDA_TIMEOUT_S_MAX
-from fdl.schema.scalars import Memory
 from fdl.text.nodes import Entry, Mapping, Node, Scalar, Sequence
 
 
@@ -106,7 +106,7 @@ def function_of_service(service: Mapping) -> Mapping:
 
 def _memory_mb(service: Mapping) -> int | None:
     memory = scalar_text(service.child("memory"))
-    return None if memory is None else Memory().size_mib(memory)
+    return None if memory is None else parse_memory_mib(memory)
 
 
 def _taken(block: Mapping, key: str, value: Node | None) -> Mapping:

@@ -8,7 +8,7 @@ from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.values import Value, replace
-from fdl.model import RETENTION_S, Function, Intermediate, Job, Storage
+from fdl.model import BUILTIN, RETENTION_S, Function, Intermediate, Job, Storage
 from fdl.plan import resources as kinds
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
@@ -21,11 +21,11 @@ from fdl.plan.functions import (
     owners_of,
     role_arn,
     stored_package,
+    workload_of,
 )
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
 from fdl.plan.roles import role_of
 from fdl.plan.tags import CREATOR, tags_of
-from fdl.plan.workload import workload_of
 from gpu_scheduler.model import Request
 
 #: A completion message only wakes an orchestrator; the result itself is in the bucket.
@@ -69,10 +69,9 @@ def desired(
     if function.queued:
         parts += _expiries(function)
         parts += _queues(function, place, budget, known)
-        parts += [lambda_function, _invoke_config(function, place)]
     else:
         parts += _dead_letters(function, place, budget, known)
-        parts += [lambda_function, _invoke_config(function, place)]
+    parts += [lambda_function, _invoke_config(function, place)]
     parts += _permissions(function, place)
     parts += notifications_of(function, place)
     if function.queued:
@@ -294,57 +293,30 @@ def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Noti
         target = place.function_arn(name)
         return _rules(f"orchgpu-{name}-invoke", function.user_input, target)
     jobs, _, done = function.queues
-    bucket = function.intermediate.bucket
-    return [
-        *_rules(f"orchgpu-{name}-jobs", function.user_input, place.queue_arn(jobs)),
-        kinds.Notification(
+    target, bucket = place.queue_arn(done), function.intermediate.bucket
+
+    def ours(word: str, prefix: str, suffix: str = ".json") -> kinds.Notification:
+        """A rule of the intermediate bucket, for the completion queue."""
+        return kinds.Notification(
             bucket=bucket,
-            id=f"orchgpu-{name}-staging",
-            target_arn=place.function_arn(name),
-            prefix=f"staging/{name}/",
-            suffix=".tar.gz" if function.job and function.job.envelope == "tar.gz" else ".zip",
-        ),
-        kinds.Notification(
-            bucket=bucket,
-            id=f"orchgpu-{name}-results",
-            target_arn=place.queue_arn(done),
-            prefix="results/",
-            suffix=".json",
-        ),
-        *_attempts_rule(function, place.queue_arn(done)),
-        *_object_rule(function, place.queue_arn(done)),
-    ]
-
-
-def _attempts_rule(function: Function, target: str) -> list[kinds.Notification]:
-    """The rule for claims and reports of attempts without a device, which no session reports."""
-    if function.gpu is not None or function.foreign:
-        return []
-    return [
-        kinds.Notification(
-            bucket=function.intermediate.bucket,
-            id=f"orchgpu-{function.name}-attempts",
-            target_arn=target,
-            prefix="attempts/",
-            suffix=".json",
+            id=f"orchgpu-{name}-{word}",
+            target_arn=place.function_arn(name) if word == "staging" else target,
+            prefix=prefix,
+            suffix=suffix,
         )
-    ]
 
-
-def _object_rule(function: Function, target: str) -> list[kinds.Notification]:
-    """The rule for the object that ends a job, by the prefix and suffix around placeholders."""
-    path = function.job.object if function.job is not None else None
-    if path is None:
-        return []
-    return [
-        kinds.Notification(
-            bucket=path.bucket,
-            id=f"orchgpu-{function.name}-object",
-            target_arn=target,
-            prefix=path.prefix.partition("{")[0],
-            suffix=path.prefix.rpartition("}")[2],
-        )
-    ]
+    form = ".tar.gz" if function.job and function.job.envelope == "tar.gz" else ".zip"
+    rules = _rules(f"orchgpu-{name}-jobs", function.user_input, place.queue_arn(jobs))
+    rules += [ours("staging", f"staging/{name}/", form), ours("results", "results/")]
+    if function.gpu is None and not function.foreign:
+        # claims and reports of attempts without a device, which no session reports
+        rules.append(ours("attempts", "attempts/"))
+    ends = function.job.object if function.job is not None else None
+    if ends is not None:
+        # the object that ends a job, by the prefix and suffix around its placeholders
+        before, after = ends.prefix.partition("{")[0], ends.prefix.rpartition("}")[2]
+        rules.append(replace(ours("object", before, after), bucket=ends.bucket))
+    return rules
 
 
 def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[kinds.Notification]:
@@ -365,7 +337,7 @@ def _request(function: Function, budget: Budget, contents: str) -> Request:
     """The request of each job; the lease length defaults to the longest that a run can take."""
     if function.gpu is None:
         return Request(count=0)
-    asked = function.gpu.request()
+    asked = function.gpu.request
     if asked.workload is None and not function.foreign:
         asked = replace(asked, workload=workload_of(function, contents))
     if asked.lease_s is not None:
@@ -391,7 +363,7 @@ def _record(
         "input_suffixes": list(source.suffixes),
         "intermediate_bucket": function.intermediate.bucket,
         "outputs": [_output(storage) for storage in function.function.output],
-        "middleware": gpu.middleware if gpu is not None else "builtin",
+        "middleware": gpu.middleware if gpu is not None else BUILTIN,
         "timeout_s": float(function.function.timeout_s),
         "attempts_max": job.attempts_max,
         "concurrency_max": _in_hand_max(function),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 from contract.secrets.reference import VARIABLE
 from corekit.values import Value
-from fdl.model import Function, Logging, Storage
+from fdl.model import BUILTIN, Function, Logging, Storage
 from fdl.plan import resources as kinds
 from fdl.plan.facts import Facts
-from fdl.plan.groups import STEPS_FILE
-from fdl.plan.resources import DeployTarget
+from fdl.plan.groups import STEPS_FILE, listed
+from fdl.plan.resources import DeployTarget, digest
 from fdl.plan.roles import role_of
 from fdl.plan.tags import DEPLOYED_TAG, PACKAGE_TAG, tags_of
 
@@ -20,6 +21,9 @@ HANDLER = "lambda_functions.gpu_runner.handler.handle"
 LOCAL_ROLE = "orchgpu-function"
 #: Lambda takes 50 MB directly, base64 and request included; above this the zip goes through S3.
 DIRECT_BYTES_MAX = 32 * 2**20
+#: Of the workload of a function that names none.
+_LABEL_CHARACTERS_MAX = 40
+_WORKLOAD_DIGITS = 12
 #: Stands for the account where none is known yet: as long as any.
 ANY_ACCOUNT = "0" * 12
 
@@ -30,19 +34,6 @@ class Code(Value):
     sha256: str  #: hex
     size: int  #: bytes
     contents: str = ""  #: sha256 of the user's own files in it, hex; "" = there are none
-
-
-def outputs_of(function: Function) -> list[dict[str, object]]:
-    """The outputs in the form of `contract.envelope.Job.outputs`."""
-    return [
-        {
-            "bucket": storage.path.bucket,
-            "prefix": storage.path.prefix,
-            "suffix": list(storage.suffixes),
-            "filter": list(storage.prefixes),
-        }
-        for storage in function.function.output
-    ]
 
 
 def owners_of(function: Function) -> dict[str, str]:
@@ -74,7 +65,9 @@ def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, st
     if function.steps:
         variables["ORCHGPU_STEPS"] = STEPS_FILE
     elif not function.queued:
-        variables["ORCHGPU_OUTPUTS"] = _compact(outputs_of(function))
+        variables["ORCHGPU_OUTPUTS"] = _compact(
+            [listed(storage) for storage in function.function.output]
+        )
         variables["ORCHGPU_VARIABLES"] = _compact(dict(declared.container.variables))
     return dict(sorted(variables.items()))
 
@@ -192,3 +185,31 @@ def role_arn(function: Function, place: DeployTarget, facts: Facts) -> str:
     if makes_role(function, place):
         return place.role_arn(role_of(function, place, facts).full_name)
     return function.iam.role or place.role_arn(LOCAL_ROLE)
+
+
+def workload_of(function: Function, contents: str) -> str:
+    """The derived name: a label for people, and a hash of all that decides what is loaded.
+
+    Those are the user's own files (`contents`: scripts, models and data of the package, of all
+    steps of a group), the image, the configuration and the middleware. Functions that are equal in
+    them have the same workload; the name, sizes, times and storage of a function are not in it.
+    """
+    declared = function.function
+    configuration = {
+        "contents": contents,
+        "image": function.image,
+        "handler": declared.handler,
+        "layers": list(declared.layers),
+        "process": dict(declared.variables),
+        "script": dict(declared.container.variables),
+        "middleware": function.gpu.middleware if function.gpu is not None else BUILTIN,
+        "warm_key": function.gpu.request.warm_key if function.gpu is not None else None,
+    }
+    return f"{_label(function)}-{digest(configuration)[:_WORKLOAD_DIGITS]}"
+
+
+def _label(function: Function) -> str:
+    """The script, handler, group or image, without folders and suffix."""
+    named = function.name if function.steps else function.runs or function.image or function.name
+    last = named.rpartition("/")[2].partition(":")[0].partition("@")[0].partition(".")[0]
+    return re.sub(r"[^\w-]+", "-", last, flags=re.ASCII)[:_LABEL_CHARACTERS_MAX] or "function"

@@ -11,27 +11,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from corekit.errors import AppError
-from corekit.units import MemorySize, percent_of, permille_of
+from corekit.units import percent_of, permille_of
 from corekit.values import replace
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
 from fdl.model import (
     LAMBDA_MEMORY_MIB_MAX,
     LAMBDA_TIMEOUT_S_MAX,
-    Compute,
     Document,
     Function,
     Gpu,
     Lambda,
     Storage,
+    words_of_a_file,
 )
+from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 #: The file of the package that lists a group's steps, below the task root.
 STEPS_FILE = "script/steps.json"
-#: Keys that a sandbox has once: of `lambda`, and of `gpu`.
+#: Keys of `lambda` that a sandbox has once.
 _SAME_LAMBDA = (
     "runtime",
     "architectures",
@@ -51,22 +52,20 @@ _SAME_LAMBDA = (
     "tracing",
     "tags",
 )
-_SAME_GPU = (
-    "kinds",
-    "models",
-    "sharing",
-    "placement",
-    "tenant",
-    "middleware",
-    "on_unavailable",
-    "warm_key",
-    "workload",
-    "batch",
-    "preempts",
-    "preemptible",
-    "min_driver",
-    "min_runtime",
-    "requires",
+#: Fields of requests that are merged; all others must be equal in all steps.
+_MERGED = (
+    "count",
+    "memory_mib",
+    "memory_pct",
+    "memory_max_mib",
+    "compute_guarantee_pct",
+    "compute_limit_pct",
+    "data",
+    "programs",
+    "priority",
+    "max_wait_s",
+    "deadline_s",
+    "lease_s",
 )
 _E = Severity.ERROR
 _Number = TypeVar("_Number", int, float)
@@ -86,36 +85,37 @@ def deployed(document: Document) -> tuple[Function, ...]:
     return tuple(made.values())
 
 
-def steps_json(function: Function) -> bytes:
-    """The list of steps for the runner; see `lambda_functions/gpu_runner/script/steps.py`."""
-    first = function.steps[0]
-    listed = [
-        {
-            "name": step.name,
-            "folder": f"script/{step.name}",
-            "script": _script_of(step),
-            "handler": step.function.handler or "",
-            "inputs": [] if step is first else [_place(place) for place in step.function.input],
-            "outputs": [_place(place) for place in step.function.output],
-            "variables": dict(step.function.container.variables),
-        }
-        for step in function.steps
-    ]
-    return (json.dumps(listed, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _script_of(step: Function) -> str:
-    script = step.function.init_script
-    return f"script/{step.name}/{script.rsplit('/', 1)[-1]}" if script else ""
-
-
-def _place(storage: Storage) -> dict[str, object]:
+def listed(storage: Storage) -> dict[str, object]:
+    """An output, or an input of a step, in the form of `contract.envelope.Job.outputs`."""
     return {
         "bucket": storage.path.bucket,
         "prefix": storage.path.prefix,
         "suffix": list(storage.suffixes),
         "filter": list(storage.prefixes),
     }
+
+
+def steps_json(function: Function) -> bytes:
+    """The list of steps for the runner; see `lambda_functions/gpu_runner/script/steps.py`."""
+    first = function.steps[0]
+    steps = [
+        {
+            "name": step.name,
+            "folder": f"script/{step.name}",
+            "script": _script_of(step),
+            "handler": step.function.handler or "",
+            "inputs": [] if step is first else [listed(place) for place in step.function.input],
+            "outputs": [listed(place) for place in step.function.output],
+            "variables": dict(step.function.container.variables),
+        }
+        for step in function.steps
+    ]
+    return (json.dumps(steps, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _script_of(step: Function) -> str:
+    script = step.function.init_script
+    return f"script/{step.name}/{script.rsplit('/', 1)[-1]}" if script else ""
 
 
 def _members(document: Document, group: str) -> tuple[Function, ...]:
@@ -126,7 +126,6 @@ def _members(document: Document, group: str) -> tuple[Function, ...]:
 
 
 def _fed(function: Function, members: list[Function]) -> bool:
-    """Whether a step's input is some other one's output."""
     written = [o for f in members if f is not function for o in f.function.output]
     return any(overlap(o, s) for o, s in product(written, function.user_input))
 
@@ -172,32 +171,27 @@ def _inner(output: Storage, inside: list[Storage]) -> bool:
 
 def _gpu(members: tuple[Function, ...]) -> Gpu | None:
     """One request for all: sums of memory and guarantee, else the largest or the strictest."""
-    asked = [step.gpu for step in members if step.gpu is not None]
-    if not asked:
+    blocks = [step.gpu for step in members if step.gpu is not None]
+    if not blocks:
         return None
-    requests = [gpu.request() for gpu in asked]
-    lengths = [gpu.lease_s for gpu in asked]
-    return replace(
-        asked[0],
-        count=max(gpu.count for gpu in asked),
-        memory=MemorySize(
-            sum(gpu.memory.mib for gpu in asked),
-            percent_of(sum(permille_of(gpu.memory.pct) for gpu in asked)),
-        ),
-        memory_max_mib=_least(gpu.memory_max_mib for gpu in asked),
-        compute=Compute(
-            guarantee_pct=percent_of(sum(r.compute_guarantee_permille for r in requests)),
-            limit_pct=max(request.compute_limit_pct for request in requests),
-        ),
-        compute_guarantee_pct=None,
-        compute_limit_pct=None,
-        data=tuple(dict.fromkeys(name for gpu in asked for name in gpu.data)),
-        programs=tuple(dict.fromkeys(name for gpu in asked for name in gpu.programs)),
-        priority=max(gpu.priority for gpu in asked),
-        max_wait_s=_least(gpu.max_wait_s for gpu in asked),
-        deadline_s=_least(gpu.deadline_s for gpu in asked),
-        lease_s=None if None in lengths else sum(length or 0.0 for length in lengths),
-    )
+    asked = [gpu.request for gpu in blocks]
+    lengths = [one.lease_s for one in asked]
+    merged: dict[str, Any] = {
+        "count": max(one.count for one in asked),
+        "memory_mib": sum(one.memory_mib for one in asked),
+        "memory_pct": percent_of(sum(permille_of(one.memory_pct) for one in asked)),
+        "memory_max_mib": _least(one.memory_max_mib for one in asked),
+        "compute_guarantee_pct": percent_of(sum(one.compute_guarantee_permille for one in asked)),
+        "compute_limit_pct": max(one.compute_limit_pct for one in asked),
+        "data": tuple(dict.fromkeys(name for one in asked for name in one.data)),
+        "programs": tuple(dict.fromkeys(name for one in asked for name in one.programs)),
+        "priority": max(one.priority for one in asked),
+        "max_wait_s": _least(one.max_wait_s for one in asked),
+        "deadline_s": _least(one.deadline_s for one in asked),
+        "lease_s": None if None in lengths else sum(length or 0.0 for length in lengths),
+    }
+    with words_of_a_file():
+        return replace(blocks[0], request=replace(asked[0], **merged))
 
 
 def _least(values: Iterator[_Number | None]) -> _Number | None:
@@ -251,9 +245,19 @@ def _same(first: Function, other: Function) -> Iterator[Finding]:
 
 
 def _same_gpu(first: Function, other: Function) -> Iterator[Finding]:
-    for key in _SAME_GPU:
-        if getattr(first.gpu, key) != getattr(other.gpu, key):
-            yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(key, first.name)
+    assert first.gpu is not None, "the caller compares blocks"
+    assert other.gpu is not None, "the caller compares blocks"
+    mine, theirs = first.gpu.request, other.gpu.request
+    differ = [
+        option.key
+        for option in REQUEST_OPTIONS
+        if option.field not in _MERGED
+        and getattr(mine, option.field) != getattr(theirs, option.field)
+    ]
+    if first.gpu.on_unavailable != other.gpu.on_unavailable:
+        differ.append("on_unavailable")
+    for key in differ:
+        yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(key, first.name)
 
 
 _DIFFERS = "{} differs from {}'s: a group has one sandbox and one lease"
@@ -275,8 +279,6 @@ def _sums(members: list[Function]) -> Iterator[Finding]:
         message = f"its steps may take {timeout} s together; Lambda has {LAMBDA_TIMEOUT_S_MAX}"
         yield _E, path, message
     try:
-        gpu = _gpu(tuple(members))
-        if gpu is not None:
-            gpu.request()
+        _gpu(tuple(members))
     except AppError as error:
         yield _E, path, f"the request of its steps together is invalid: {error.message}"

@@ -28,13 +28,12 @@ class DeployTarget(Value):
     region: str
     partition: str = "aws"
     local: bool = False  #: True: not AWS itself (embedded cloud, moto, LocalStack)
-    #: The state bucket is in the account's own namespace: no other account can take its name (S3
-    #: user guide, "Namespaces for general purpose buckets").
-    account_regional: bool = False
 
     @property
     def state_bucket(self) -> str:
-        suffix = self.own_suffix if self.account_regional else f"-{self.account}-{self.region}"
+        """On AWS in the account's own namespace: no other account can take its name (S3 user guide,
+        "Namespaces for general purpose buckets")."""
+        suffix = f"-{self.account}-{self.region}" if self.local else self.own_suffix
         return f"orchgpu-state{suffix}"
 
     @property

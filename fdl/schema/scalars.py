@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping as MappingABC
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import did_you_mean
@@ -16,10 +15,9 @@ from corekit.units import (
     parse_memory_mib,
     parse_percent,
 )
-from fdl.schema.schema import Reading, Schema
+from fdl.schema.schema import KindReader, Reading, Schema
 from fdl.text.nodes import Node, Scalar, kind_of
-from gpu_scheduler.constraints import parse_constraint
-from gpu_scheduler.versions import is_version
+from gpu_scheduler.constraints import is_version, parse_constraint
 
 #: No service here accepts a longer name, path or description.
 TEXT_CHARACTERS_MAX = 4096
@@ -197,24 +195,20 @@ class Choice:
     """One of a closed set of words."""
 
     options: tuple[str, ...]
-    #: Words that are known and not supported → what to write instead.
-    refused: MappingABC[str, str] = field(default_factory=dict)
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         text = _scalar(node, path, reading, "one of " + ", ".join(self.options)).text
-        if text in self.refused:
-            raise reading.error(node, path, f"{text!r} is not supported: {self.refused[text]}")
         if text not in self.options:
-            hint = did_you_mean(text, self.options)
+            hint = did_you_mean(text, [str(word) for word in self.options])
             message = f"{kind_of(node)} is not one of {', '.join(self.options)}{hint}"
             raise reading.error(node, path, message)
-        return text
+        return self.options[self.options.index(text)]  # a member, where they are those of an enum
 
     def describe(self) -> str:
         return ", ".join(f"`{word}`" for word in self.options)
 
     def schema(self) -> Schema:
-        return {"enum": list(self.options)}
+        return {"enum": [str(word) for word in self.options]}
 
 
 def _ascii(text: str) -> str:
@@ -235,18 +229,16 @@ _QUANTITY_SCHEMA: Schema = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(KindReader):
     """MiB as a number, or `4GiB`."""
 
-    @staticmethod
-    def size_mib(text: str) -> int:
-        """Raises AppError or OverflowError for an invalid size."""
-        return parse_memory_mib(text)
+    shown = "MiB, or `4GiB`"
+    accepted = _QUANTITY_SCHEMA
 
     def read(self, node: Node, path: str, reading: Reading) -> int:
         text = _number(node, path, reading, "a memory size")
         try:
-            value = self.size_mib(_ascii(text))
+            value = parse_memory_mib(_ascii(text))
         except (AppError, OverflowError):
             message = f"{kind_of(node)} is not a memory size; write MiB, or a unit as in 4GiB"
             raise reading.error(node, path, message) from None
@@ -254,16 +246,13 @@ class Memory:
             raise reading.error(node, path, f"{value} MiB is more than any device has")
         return value
 
-    def describe(self) -> str:
-        return "MiB, or `4GiB`"
-
-    def schema(self) -> Schema:
-        return _QUANTITY_SCHEMA
-
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
+class DeviceMemory(KindReader):
     """Memory of a device: as `Memory`, or in percent of the device."""
+
+    shown = "MiB, `4GiB`, `30 units` or `12.5%`"
+    accepted = {"anyOf": [_QUANTITY_SCHEMA, {"type": "string", "pattern": _PERCENT_PATTERN}]}
 
     def read(self, node: Node, path: str, reading: Reading) -> MemorySize:
         text = _number(node, path, reading, "a memory size")
@@ -271,16 +260,13 @@ class DeviceMemory:
             return MemorySize(mib=Memory().read(node, path, reading))
         return MemorySize(pct=Percent().read(node, path, reading))
 
-    def describe(self) -> str:
-        return "MiB, `4GiB`, `30 units` or `12.5%`"
-
-    def schema(self) -> Schema:
-        return {"anyOf": [_QUANTITY_SCHEMA, {"type": "string", "pattern": _PERCENT_PATTERN}]}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duration:
+class Duration(KindReader):
     """Seconds as a number, or `10m`, `250ms`."""
+
+    shown = "seconds, or `10m`"
+    accepted = _QUANTITY_SCHEMA
 
     low_s: float = 0.0
     high_s: float = 30 * 86400.0
@@ -296,12 +282,6 @@ class Duration:
             low, high = format_duration(self.low_s), format_duration(self.high_s)
             raise reading.error(node, path, f"{kind_of(node)} must lie in {low}…{high}")
         return value
-
-    def describe(self) -> str:
-        return "seconds, or `10m`"
-
-    def schema(self) -> Schema:
-        return _QUANTITY_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +311,16 @@ class Percent:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class Version(KindReader):
     """Numbers with dots between; a plain `12.10` stays what it is."""
+
+    shown = "a version, as `12.4`"
+    accepted = {
+        "anyOf": [
+            {"type": "number", "minimum": 0},
+            {"type": "string", "pattern": r"^\d+(\.\d+)*$"},
+        ]
+    }
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         text = _scalar(node, path, reading, "a version").text
@@ -341,21 +329,13 @@ class Version:
             raise reading.error(node, path, message)
         return text
 
-    def describe(self) -> str:
-        return "a version, as `12.4`"
-
-    def schema(self) -> Schema:
-        return {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^\d+(\.\d+)*$"},
-            ]
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(KindReader):
     """Accepted versions: one exactly, or bounds as for Python packages (`>=1.10,<1.13`)."""
+
+    shown = '`1.12.1` exactly, or bounds, as `">=1.10,<1.13"`'
+    accepted = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         text = _scalar(node, path, reading, "versions").text.strip()
@@ -365,9 +345,3 @@ class Versions:
             message = f"{kind_of(node)} is not a version or bounds, as 1.12 or '>=1.10,<1.13'"
             raise reading.error(node, path, message)
         return constraint.specifier
-
-    def describe(self) -> str:
-        return '`1.12.1` exactly, or bounds, as `">=1.10,<1.13"`'
-
-    def schema(self) -> Schema:
-        return {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Mapping as MappingABC
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import did_you_mean
@@ -136,6 +136,19 @@ class Reader(Protocol[T_co]):
         ...
 
 
+class KindReader:
+    """A reader whose words for people and JSON Schema are the same for each of its kind."""
+
+    shown: ClassVar[str]
+    accepted: ClassVar[Schema]
+
+    def describe(self) -> str:
+        return self.shown
+
+    def schema(self) -> Schema:
+        return self.accepted
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOf(Generic[T_co]):
     """A list; `one` lets a single item stand for a list of it."""
@@ -219,8 +232,11 @@ class MapOf(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(KindReader):
     """Any value, as plain data: of blocks that are accepted without effect."""
+
+    shown = "anything"
+    accepted = {}
 
     def read(self, node: Node, path: str, reading: Reading) -> object:
         match node:
@@ -230,12 +246,6 @@ class Plain:
                 return [self.read(child, path, reading) for child in node.items]
             case Mapping():
                 return {e.key: self.read(e.value, path, reading) for e in node.entries}
-
-    def describe(self) -> str:
-        return "anything"
-
-    def schema(self) -> Schema:
-        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +282,7 @@ class Block(Generic[T_co]):
     """A mapping with known keys into one frozen dataclass; `x-…` keys are the user's own."""
 
     into: Callable[..., T_co]  #: the dataclass; its defaults are the defaults of the keys
+    defaults: type | None = None  #: the class that has them, where `into` is a function
     keys: MappingABC[str, Key]
     short: str | None = None  #: a key that a lone scalar stands for
     none: Callable[[], T_co] | None = None  #: what the word `none` stands for, if it may be written

@@ -56,7 +56,6 @@ class _Writer:
             self._block(node, 0)
 
     def _block(self, node: Node, depth: int) -> None:
-        """A collection on lines of its own."""
         for entry in node.entries if isinstance(node, Mapping) else ():
             self._before(entry.at, depth)
             self._entry(entry, depth, "")
@@ -171,7 +170,6 @@ def _is_empty(node: Node) -> bool:
 
 
 def _flow(node: Node) -> str:
-    """On one line."""
     match node:
         case Scalar():
             text = _scalar(node)

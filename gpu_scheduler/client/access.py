@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
-from gpu_scheduler.client.joining import KeySource
+from gpu_scheduler.client.joining import IamJoin
 from gpu_scheduler.protocol.keys import name_of, session_of
 
 #: The key itself, as services get it from a secret store.
@@ -33,7 +33,7 @@ class Access:
 
     key: str | None = field(default=None, repr=False)  #: `<name>.<secret>`; None: loopback only
     ca: Path | None = None  #: None: no TLS
-    source: KeySource | None = None  #: of keys that expire, instead of `key`
+    source: IamJoin | None = None  #: of keys that expire, instead of `key`
 
     def __post_init__(self) -> None:
         if self.key is not None and name_of(self.key) is None:

@@ -12,7 +12,6 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import cast
 
 from corekit.aio.backoff import Backoff
@@ -91,17 +90,13 @@ class Channel:
         self._wire: _Wire | None = None  # only while welcomed
         self._nursery = Nursery(name)
 
-    async def __aenter__(self) -> Channel:
+    async def open(self) -> None:
+        """Connect, and stay connected until `close`."""
         await self._nursery.__aenter__()
         self._nursery.start_loop(self._stay_connected, "connection")
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
+        """End every call in flight with UNAVAILABLE."""
         await self._nursery.close()
         closed = AppError(ErrorCode.UNAVAILABLE, "the connection to the scheduler was closed")
         for pending in list(self._pending.values()):

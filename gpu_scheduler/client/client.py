@@ -10,14 +10,13 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, TypeVar
 
 from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
 from corekit.values import Value, replace
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents
@@ -83,17 +82,12 @@ class SchedulerClient:
         self._channel = Channel(address, events, self._budget, name=self.session, access=access)
 
     async def __aenter__(self) -> SchedulerClient:
-        await self._channel.__aenter__()
+        await self._channel.open()
         self._channel.nursery.start_loop(self._beats, "beats")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._channel.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
 
     @property
     def connected(self) -> bool:
@@ -108,33 +102,6 @@ class SchedulerClient:
             raise self._channel.unreachable(deadline_s) from None
 
     # --- attempts and job records
-
-    async def attempt(
-        self,
-        holder: str,
-        n: int,
-        revision: int,
-        request: Request,
-        *,
-        handle: str = "",
-        block: Mapping[str, Any] | None = None,
-        wait: bool = True,
-        hold: LeaseLifetime = LeaseLifetime.SESSION,
-        received_ago_s: float = 0.0,
-    ) -> answers.AttemptAnswer:
-        """Open attempt `n`: compare-and-set on `revision` (0 = no record yet), and the request."""
-        op = ops.Attempt(
-            holder=JobId(holder),
-            n=n,
-            revision=revision,
-            request=request,
-            handle=handle,
-            block=block or {},
-            wait=wait,
-            hold=hold,
-            received_ago_s=received_ago_s,
-        )
-        return await self.ask(op)
 
     async def record(self, holder: str) -> Record | None:
         """The record of one job."""
@@ -181,16 +148,6 @@ class SchedulerClient:
         """
         await self.ask(ops.Renew(lease=LeaseId(lease), lease_s=lease_s))
 
-    async def resize(self, lease: str, compute_limit_pct: float) -> Lease:
-        """Set another elastic limit for a shared lease. Raises NOT_FOUND, INVALID."""
-        op = ops.Resize(lease=LeaseId(lease), compute_limit_pct=compute_limit_pct)
-        return (await self.ask(op)).lease
-
-    async def transfer(self, lease: str, to: str) -> Lease:
-        """Transfer a reservation to session `to`. Raises NOT_FOUND, CONFLICT while it is held."""
-        op = ops.Transfer(lease=LeaseId(lease), to=SessionId(to))
-        return (await self.ask(op)).lease
-
     async def release(
         self, lease: str, reason: EndReason = EndReason.RELEASED, detail: str = ""
     ) -> None:
@@ -224,13 +181,6 @@ class SchedulerClient:
             sources=sources,
         )
         return await self.ask(op)
-
-    async def withdraw(self, attempt: str) -> None:
-        """Withdraw a reservation from the queue, or end its lease; an unknown one is not an error.
-
-        Raises CONFLICT when the reservation is another session's.
-        """
-        await self.ask(ops.Withdraw(attempt=AttemptId(attempt)))
 
     # --- for people and tools
 
@@ -311,14 +261,6 @@ class SchedulerClient:
         """Grant new leases on this host, or on this device of it, again."""
         one = None if device is None else DeviceId(device)
         await self.ask(ops.Undrain(host=HostId(host), device=one))
-
-    async def forget(self, host: str) -> None:
-        """Remove a permanently lost host. Raises CONFLICT while it is up."""
-        await self.ask(ops.Forget(host=HostId(host)))
-
-    async def parameters(self) -> answers.ParametersAnswer:
-        """The rules and limits that hold now."""
-        return await self.ask(ops.ParametersOf())
 
     async def set_parameter(self, name: str, value: Given) -> answers.ParametersAnswer:
         """Change one of `gpu_scheduler.parameters.NAMES`, durably and at once. Raises INVALID."""

@@ -112,10 +112,7 @@ async def endpoint_events(
 
     Raises UNAVAILABLE, also after `within_s` without an event, or the endpoint's error.
     """
-    tls = access.tls()
-    url = f"{'http' if tls is None else 'https'}://{http}/v1/watch"
-    key = access.current_key
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    tls, headers = access.tls(), _headers(access)
     silence = aiohttp.ClientTimeout(total=None, sock_connect=within_s, sock_read=within_s)
     query = {} if after is None else {"after": after}
     try:
@@ -123,7 +120,7 @@ async def endpoint_events(
             aiohttp.ClientSession(
                 timeout=silence, headers=headers, read_bufsize=LINE_BYTES_MAX
             ) as session,
-            session.get(url, params=query, ssl=tls or False) as answer,
+            session.get(_url(http, tls, "watch"), params=query, ssl=tls or False) as answer,
         ):
             if answer.status != 200:
                 raise AppError.from_json((await answer.json())["error"])
@@ -142,9 +139,7 @@ async def records(
 
     Raises UNAVAILABLE when none of the endpoints ("host:port,…") leads, or its error.
     """
-    tls = access.tls()
-    key = access.current_key
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    tls, headers = access.tls(), _headers(access)
     limit = aiohttp.ClientTimeout(total=within_s)
     async with aiohttp.ClientSession(timeout=limit, headers=headers) as session:
         address, after = None, None
@@ -168,8 +163,8 @@ async def _first_answer(
     """A page of records from the first of these endpoints that answers; its address with it."""
     problem = AppError(ErrorCode.UNAVAILABLE, "no HTTP endpoint of a scheduler is known")
     for address in addresses:
-        url = f"{'http' if tls is None else 'https'}://{address}/v1/records"
         try:
+            url = _url(address, tls, "records")
             async with session.get(url, params=query, ssl=tls or False) as answer:
                 found = await answer.json()
                 if answer.status == 200:
@@ -181,6 +176,15 @@ async def _first_answer(
         if problem.code is not ErrorCode.UNAVAILABLE:
             break
     raise problem
+
+
+def _url(address: str, tls: ssl.SSLContext | None, path: str) -> str:
+    return f"{'http' if tls is None else 'https'}://{address}/v1/{path}"
+
+
+def _headers(access: Access) -> Mapping[str, str]:
+    key = access.current_key
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
 def _watched(fields: Fields) -> Watched:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.protocol.codec import (
@@ -27,35 +27,8 @@ JOIN_S = 5.0
 _READ_BYTES = 2**16
 
 
-class KeySource(Protocol):
-    """A source of keys that expire."""
-
-    @property
-    def key(self) -> str | None:
-        """The newest key; None before the first one."""
-        ...
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the key should be renewed."""
-        ...
-
-    def refused(self) -> None:
-        """Note that the scheduler refused the key."""
-        ...
-
-    async def renew(
-        self, address: tuple[str, int], tls: ssl.SSLContext | None, first_s: float
-    ) -> None:
-        """Get another key from the scheduler. Raises AppError, OSError.
-
-        TimeoutError when its first answer has not come within `first_s`: its machine may be gone.
-        """
-        ...
-
-
 class IamJoin:
-    """`KeySource` of a host with an IAM role."""
+    """The keys of a host with an IAM role, which expire."""
 
     def __init__(self, host: str, server: str, sign: Callable[[str, str], Awaitable[str]]) -> None:
         """`server`: name of the scheduler; `sign`: makes the presigned URL of server and nonce."""
@@ -65,19 +38,25 @@ class IamJoin:
 
     @property
     def key(self) -> str | None:
+        """The newest key; None before the first one."""
         return self._key
 
     @property
     def is_due(self) -> bool:
+        """Whether the key should be renewed."""
         return self._key is None or asyncio.get_running_loop().time() >= self._due_s
 
     def refused(self) -> None:
+        """Note that the scheduler refused the key."""
         self._key = None
 
     async def renew(
         self, address: tuple[str, int], tls: ssl.SSLContext | None, first_s: float
     ) -> None:
-        """Join by a connection of its own. Raises AppError, OSError."""
+        """Join by a connection of its own. Raises AppError, OSError.
+
+        TimeoutError when the first answer has not come within `first_s`: its machine may be gone.
+        """
         whole = asyncio.timeout(JOIN_S)
         try:
             async with whole:

@@ -23,10 +23,11 @@ stall proves nothing: every silence timer is restarted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, assert_never
+from typing import Any
 
 from corekit.budget import Budget
-from corekit.ids import AttemptId, DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
+from corekit.errors import AppError
+from corekit.ids import IdSource
 from corekit.machine import Decision
 from corekit.values import Value
 from gpu_scheduler.core import actions as do
@@ -116,14 +117,10 @@ class SchedulerMachine:
     def _route(self, tx: QueueTransaction, event: on.Event) -> None:
         if isinstance(event, on.Asked):
             sessions.mark_alive(tx, event.session)
-            refusal = limits.rate_refusal(self.state, event.session, event.op, event.at_s)
-            if refusal is None:
-                OPS[type(event.op)](tx, event)
-            else:
-                tx.exhausted(event.reply_to, refusal)
+            _answer(tx, event, OPS[type(event.op)])
         elif isinstance(event, on.HostAsked):
             _host_lives(tx, event)
-            HOST_OPS[type(event.op)](tx, event)
+            _answer(tx, event, HOST_OPS[type(event.op)])
         elif isinstance(event, on.Ticked):
             self._ticked(tx)
         else:
@@ -138,7 +135,8 @@ class SchedulerMachine:
         if next_s is not None and tx.at_s - next_s > self._budget.client_beat_s:
             recovery.after_stall(tx)
         while (key := timers.pop_due(tx.at_s)) is not None:
-            _timer_fired(tx, *key)
+            kind, name = key
+            TIMERS[kind](tx, name)
 
     def _ask_for_tick(self, tx: QueueTransaction) -> None:
         next_s = self.state.timers.next_s()
@@ -147,37 +145,43 @@ class SchedulerMachine:
             tx.actions.append(do.WakeAt(at_s=next_s))
 
 
-def _timer_fired(tx: QueueTransaction, kind: TimerKind, name: str) -> None:
-    match kind:
-        case TimerKind.HOST:
-            hosts.check_silence(tx, HostId(name))
-        case TimerKind.DRAIN:
-            departures.limit_near(tx, HostId(name))
-        case TimerKind.FORGET:
-            departures.forget_due(tx, HostId(name))
-        case TimerKind.SESSION:
-            sessions.check_silence(tx, SessionId(name))
-        case TimerKind.LEASE:
-            leases.deadline_passed(tx, LeaseId(name))
-        case TimerKind.WAIT:
-            dispatch.wait_timed_out(tx, AttemptId(name))
-        case TimerKind.DEVICE:
-            health.clean_long_enough(tx, DeviceId(name))
-        case TimerKind.POLICY:
-            tx.capacity_freed = True  # `serve` asks the policy again
-        case TimerKind.RECORD:
-            records.forget(tx, JobId(name))
-        case _:
-            assert_never(kind)
+#: A handler returns the answer to its op; None when it has replied itself. It raises an `AppError`
+#: to refuse the op, before it has changed anything.
+Handler = Callable[[QueueTransaction, Any], Value | None]
 
 
-def _begin(tx: QueueTransaction, event: on.EpochBegan) -> None:
-    recovery.begin(tx, event)
+def _answer(tx: QueueTransaction, event: on.Asked[Any] | on.HostAsked[Any], op: Handler) -> None:
+    """Reply with the answer of the handler, or with its refusal."""
+    changed = len(tx.parts)
+    try:
+        if isinstance(event, on.Asked):
+            limits.check_rate(tx.state, event.session, event.op, event.at_s)
+        answer = op(tx, event)
+    except AppError as error:
+        assert len(tx.parts) == changed, f"{type(event.op).__name__} was refused half done"
+        tx.actions.append(
+            do.ReplyError(
+                reply_to=event.reply_to,
+                code=error.code,
+                message=error.message,
+                details=error.details,
+            )
+        )
+        return
+    if answer is not None:
+        tx.reply(event.reply_to, answer)
 
 
-def _done(tx: QueueTransaction, event: on.Asked[ops.Beat] | on.HostAsked[host_ops.Cut]) -> None:
-    """Reply only: the arrival of the op already proved that its sender is alive."""
-    tx.reply(event.reply_to, answers.Done())
+def _pause_over(tx: QueueTransaction, name: str) -> None:  # noqa: ARG001 - there is one pause
+    tx.capacity_freed = True  # `serve` asks the policy again
+
+
+def _done(
+    tx: QueueTransaction,  # noqa: ARG001 - the same for all
+    event: on.Asked[ops.Beat] | on.HostAsked[host_ops.Cut],  # noqa: ARG001
+) -> answers.Done:
+    """Answer only: the arrival of the op already proved that its sender is alive."""
+    return answers.Done()
 
 
 def _host_lives(tx: QueueTransaction, event: on.HostAsked[host_ops.HostOp]) -> None:
@@ -194,27 +198,40 @@ _PROOFS_OF_LIFE = (
     host_ops.Draining,
 )
 
+#: Handler of each timer, by the name that it was armed with.
+TIMERS: Mapping[TimerKind, Callable[[QueueTransaction, Any], None]] = {
+    TimerKind.HOST: hosts.check_silence,
+    TimerKind.DRAIN: departures.limit_near,
+    TimerKind.FORGET: departures.forget_due,
+    TimerKind.SESSION: sessions.check_silence,
+    TimerKind.LEASE: leases.deadline_passed,
+    TimerKind.WAIT: dispatch.wait_timed_out,
+    TimerKind.DEVICE: health.clean_long_enough,
+    TimerKind.POLICY: _pause_over,
+    TimerKind.RECORD: records.forget,
+}
+
 #: Handler of each event without an op; the machine handles `Ticked` itself.
 EVENTS: Mapping[type[on.Event], Callable[[QueueTransaction, Any], None]] = {
-    on.EpochBegan: _begin,
+    on.EpochBegan: recovery.begin,
     on.CapacityDeclared: hosts.declared,
     on.RoomChanged: parameters.room_changed,
     on.HostLeft: hosts.left,
 }
 
 #: Handler of each op of a host.
-HOST_OPS: Mapping[type[host_ops.HostOp], Callable[[QueueTransaction, Any], None]] = {
+HOST_OPS: Mapping[type[host_ops.HostOp], Handler] = {
     host_ops.HostHello: hosts.hello,
     host_ops.InstallsAsked: hosts.installs,
     host_ops.Report: hosts.reported,
-    host_ops.SessionChange: lease_handlers.session_told,
-    host_ops.DoorOpened: lease_handlers.door_told,
+    host_ops.SessionChange: lease_handlers.session_changed,
+    host_ops.DoorOpened: lease_handlers.door_opened,
     host_ops.Cut: _done,
     host_ops.Draining: departures.draining,
 }
 
 #: Handler of each op of a requester session.
-OPS: Mapping[type[ops.Op[Value]], Callable[[QueueTransaction, Any], None]] = {
+OPS: Mapping[type[ops.Op[Value]], Handler] = {
     ops.Hello: sessions.hello,
     ops.Beat: _done,
     ops.Watch: sessions.watch,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.budget import Budget
-from corekit.errors import ErrorCode
 from corekit.ids import HostId, IdSource, JobId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.admission.limits import Refusal
 from gpu_scheduler.core.replay.apply import apply_part
 from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.core.state.timers import TimerKind
@@ -20,21 +17,11 @@ from gpu_scheduler.model import (
     LeaseLifetime,
     LeaseState,
     Record,
-    Share,
     Step,
 )
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
-
-
-def _resident_ids(
-    entry: LeaseEntry, shares: Iterable[Share]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ids of the residents that a lease uses on these shares, and of those that it evicts."""
-    takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
-    used = tuple(one.used.id for one in takes if one.used is not None)
-    return used, tuple(resident.id for one in takes for resident in one.evicted)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,31 +46,17 @@ class Transaction:
     def reply(self, reply_to: str, answer: Value) -> None:
         self.actions.append(do.Reply(reply_to=reply_to, answer=answer))
 
-    def refuse(
-        self,
-        reply_to: str,
-        code: ErrorCode,
-        message: str,
-        details: Mapping[str, object] | None = None,
-    ) -> None:
-        self.actions.append(
-            do.ReplyError(reply_to=reply_to, code=code, message=message, details=details or {})
-        )
-
-    def exhausted(self, reply_to: str, refusal: Refusal) -> None:
-        """Refuse for now: a limit is reached."""
-        self.refuse(reply_to, ErrorCode.EXHAUSTED, refusal.message, refusal.details)
-
-    def conflict(self, reply_to: str, record: Record | None, message: str) -> None:
-        """Refuse with CONFLICT and the current record."""
-        self.refuse(reply_to, ErrorCode.CONFLICT, message, {"record": record})
-
     def push(self, session: str | None, push: answers.Push) -> None:
         if session is not None:
             self.actions.append(do.PushToSession(session=SessionId(session), push=push))
 
     def push_to_host(self, host: HostId, push: host_ops.HostPush) -> None:
         self.actions.append(do.PushToHost(host=host, push=push))
+
+    def push_to_hosts(self, entry: LeaseEntry, push: host_ops.HostPush) -> None:
+        """Push to all hosts of a lease."""
+        for host in self.hosts_of(entry):
+            self.push_to_host(host, push)
 
     # ------------------------------------------------------------------ records
 
@@ -135,7 +108,12 @@ class Transaction:
         )
         waits = lease.state is LeaseState.RESERVED and entry.connect_by_s is not None
         shares = tuple(share for share in lease.shares if share.host == host)
-        used, evicted = _resident_ids(entry, shares) if entry.taken else ((), ())
+        used: tuple[str, ...] = ()
+        evicted: tuple[str, ...] = ()
+        if entry.taken:  # rarely
+            takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
+            used = tuple(take.used.id for take in takes if take.used is not None)
+            evicted = tuple(resident.id for take in takes for resident in take.evicted)
         return host_ops.Install(
             lease=lease.id,
             fence=lease.fence,
@@ -155,8 +133,10 @@ class Transaction:
             connect_by_s=left_s if waits else None,
         )
 
-    def install_push(self, entry: LeaseEntry, host: HostId) -> host_ops.InstallPush:
-        return host_ops.InstallPush(install=self.install(entry, host))
+    def push_installs(self, entry: LeaseEntry) -> None:
+        """Install a lease on its hosts, or change it there."""
+        for host in self.hosts_of(entry):
+            self.push_to_host(host, host_ops.InstallPush(install=self.install(entry, host)))
 
     def hosts_of(self, entry: LeaseEntry) -> list[HostId]:
         """The hosts of a lease in the order of its shares; its session is on the first."""
@@ -169,10 +149,21 @@ class Transaction:
         record = self.record_of(entry.lease.holder)
         return entry.session if record is None else record.owner
 
+    def push_granted(self, entry: LeaseEntry) -> None:
+        """Push a granted lease to its owner."""
+        holder, attempt = entry.lease.holder, entry.lease.attempt
+        push = answers.GrantedPush(holder=holder, attempt=attempt, granted=self.granted(entry))
+        self.push(self.owner_of(entry), push)
+
     def deadline_in_s(self, waiting: to.Waiting) -> float | None:
         """Seconds until the deadline of the request, negative afterwards; None = no deadline."""
         deadline_s = waiting.request.deadline_s
         return None if deadline_s is None else waiting.waiting_since_s + deadline_s - self.wall_s
+
+    def late_s(self, waiting: to.Waiting) -> float | None:
+        """Seconds since the deadline of the request passed; None when it has not."""
+        left_s = self.deadline_in_s(waiting)
+        return None if left_s is None or left_s > 0 else abs(left_s)
 
     def start_wait_timer(self, waiting: to.Waiting) -> None:
         """Arm the timer of a waiting request: the earlier of `max_wait_s` and its deadline.

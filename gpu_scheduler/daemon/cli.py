@@ -18,7 +18,6 @@ from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
 from corekit.cli.program import DaemonGroup
 from corekit.cli.screen import echo, echo_json, json_option
-from corekit.cli.settings import Option, Setting
 from corekit.decode import encode
 from corekit.errors import invalid
 from gpu_scheduler.daemon import config
@@ -40,16 +39,7 @@ logger = logging.getLogger(__name__)
 
 def _settings(command: click.Group) -> click.Group:
     """An option for every setting; `config.resolve` applies variables, file and defaults."""
-    settings = (
-        Setting(
-            name=s.name,
-            type=bool if s.switch else str,
-            about=Option(s.help),
-            default=False if s.switch else s.default,
-        )
-        for s in SETTINGS
-    )
-    command.params += [setting.option(resolved_later=True) for setting in settings]
+    command.params += [setting.option(resolved_later=True) for setting in SETTINGS]
     return command
 
 

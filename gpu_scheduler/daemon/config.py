@@ -11,8 +11,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from corekit.aio.environment import SCALE_VARIABLE
+from corekit.cli.settings import Option, Setting, settings_of
 from corekit.errors import AppError, invalid
 from corekit.suggest import one_of_known
 from gpu_scheduler.daemon.log.port import FILE, LogAddress
@@ -27,67 +29,69 @@ FILE_BYTES_MAX = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting: a key of the file, a flag and a variable."""
+class DaemonOptions:
+    """The settings of ssgmd, as keys of its file: each is a flag and a variable too."""
 
-    name: str  #: key of the file; the flag is `--name`, with hyphens
-    help: str
-    default: str | None = None  #: None: no default
-    switch: bool = False  #: `yes` or `no`; the flag has no value, the file true or false
+    state: Annotated[
+        str | None, Option("Folder of journal, lock and master key; created when absent.")
+    ] = None
+    log: Annotated[
+        str | None,
+        Option(
+            "Address of the journal, when it is not in the state folder: postgres://…, "
+            "dynamodb://…, s3://… (docs/scheduler.md)."
+        ),
+    ] = None
+    listen: Annotated[str, Option("Address of the socket endpoint.")] = "127.0.0.1:0"
+    http: Annotated[str, Option("Address of the HTTP endpoint.")] = "127.0.0.1:0"
+    advertise: Annotated[
+        str | None,
+        Option(
+            "Address of the socket endpoint as clients reach it; standbys name it. "
+            "[default: that of --listen]"
+        ),
+    ] = None
+    advertise_http: Annotated[str | None, Option("As --advertise, of the HTTP endpoint.")] = None
+    standby: Annotated[bool, Option("Follow the log, and take over when its writer is silent.")] = (
+        False
+    )
+    capacity: Annotated[
+        str | None,
+        Option(
+            "Inventory file of devices that may register later; a request that only they could "
+            "serve waits instead of being refused as impossible."
+        ),
+    ] = None
+    keys: Annotated[
+        str | None,
+        Option(
+            "Keys of clients and hosts: a file, secretsmanager:NAME or ssm:NAME. "
+            "[default: keys.json in the state folder, if it exists]"
+        ),
+    ] = None
+    join_iam: Annotated[
+        str | None,
+        Option(
+            "TOML file of the IAM roles whose holders may join as hosts without a key of their"
+            " own; read again when it changes."
+        ),
+    ] = None
+    master_key: Annotated[
+        str | None,
+        Option(
+            "Master key of the leases' secrets: a file, secretsmanager:NAME or ssm:NAME; equal on "
+            "leader and standby. [default: master.key in the state folder, made for a new one]"
+        ),
+    ] = None
+    tls_cert: Annotated[
+        str | None, Option("PEM file of the endpoints' certificate chain; needs --tls-key.")
+    ] = None
+    tls_key: Annotated[
+        str | None, Option("PEM file of the certificate's private key; needs --tls-cert.")
+    ] = None
 
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
 
-    @property
-    def variable(self) -> str:
-        return f"SSGMD_{self.name.upper()}"
-
-
-SETTINGS = (
-    Setting(name="state", help="Folder of journal, lock and master key; created when absent."),
-    Setting(
-        name="log",
-        help="Address of the journal, when it is not in the state folder: postgres://…, "
-        "dynamodb://…, s3://… (docs/scheduler.md).",
-    ),
-    Setting(name="listen", help="Address of the socket endpoint.", default="127.0.0.1:0"),
-    Setting(name="http", help="Address of the HTTP endpoint.", default="127.0.0.1:0"),
-    Setting(
-        name="advertise",
-        help="Address of the socket endpoint as clients reach it; standbys name it. "
-        "[default: that of --listen]",
-    ),
-    Setting(name="advertise_http", help="As --advertise, of the HTTP endpoint."),
-    Setting(
-        name="standby",
-        help="Follow the log, and take over when its writer is silent.",
-        default="no",
-        switch=True,
-    ),
-    Setting(
-        name="capacity",
-        help="Inventory file of devices that may register later; a request that only they could "
-        "serve waits instead of being refused as impossible.",
-    ),
-    Setting(
-        name="keys",
-        help="Keys of clients and hosts: a file, secretsmanager:NAME or ssm:NAME. "
-        "[default: keys.json in the state folder, if it exists]",
-    ),
-    Setting(
-        name="join_iam",
-        help="TOML file of the IAM roles whose holders may join as hosts without a key of their"
-        " own; read again when it changes.",
-    ),
-    Setting(
-        name="master_key",
-        help="Master key of the leases' secrets: a file, secretsmanager:NAME or ssm:NAME; equal on "
-        "leader and standby. [default: master.key in the state folder, made for a new one]",
-    ),
-    Setting(name="tls_cert", help="PEM file of the endpoints' certificate chain; needs --tls-key."),
-    Setting(name="tls_key", help="PEM file of the certificate's private key; needs --tls-cert."),
-)
+SETTINGS = settings_of(DaemonOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,11 @@ class Config:
     def path(self, name: str) -> Path | None:
         value = self.settings[name].value
         return Path(value) if value else None
+
+
+def variable_of(setting: Setting) -> str:
+    """The variable of a setting."""
+    return f"SSGMD_{setting.name.upper()}"
 
 
 def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Config:
@@ -175,23 +184,24 @@ def _resolved(
     given: Mapping[str, object],
     file: Path | None,
 ) -> ResolvedSetting:
+    is_switch, name = setting.type is bool, variable_of(setting)
     if (flag := flags.get(setting.name)) is not None:
         return ResolvedSetting(value=flag, source=f"flag {setting.flag}")
-    if variable := environment.get(setting.variable):
-        if setting.switch and variable not in _SWITCH:
-            raise invalid(f"{setting.variable} must be yes or no, got {variable!r:.60}")
-        variable = _SWITCH[variable] if setting.switch else variable
-        return ResolvedSetting(value=variable, source=f"variable {setting.variable}")
+    if variable := environment.get(name):
+        if is_switch and variable not in _SWITCH:
+            raise invalid(f"{name} must be yes or no, got {variable!r:.60}")
+        variable = _SWITCH[variable] if is_switch else variable
+        return ResolvedSetting(value=variable, source=f"variable {name}")
     if setting.name in given:
         value = given[setting.name]
-        if setting.switch and isinstance(value, bool):
+        if is_switch and isinstance(value, bool):
             value = "yes" if value else "no"
-        if setting.switch and value not in ("yes", "no"):
+        if is_switch and value not in ("yes", "no"):
             raise invalid(f"{file}: {setting.name} must be true or false, got {value!r:.60}")
         if not isinstance(value, str):
             raise invalid(f"{file}: {setting.name} must be a string, got {value!r:.60}")
         return ResolvedSetting(value=value, source=str(file))
-    return ResolvedSetting(value=setting.default, source="default")
+    return ResolvedSetting(value="no" if is_switch else setting.default, source="default")
 
 
 #: Values of a switch in a variable.

@@ -20,7 +20,8 @@ from gpu_scheduler.daemon.access.secret import NAME as MASTER_KEY_NAME
 from gpu_scheduler.daemon.config import Config, log_address_of, state_of
 from gpu_scheduler.daemon.journal import repair, transfer
 from gpu_scheduler.daemon.journal.format import no_journal
-from gpu_scheduler.daemon.journal.transfer import Contents, Copied
+from gpu_scheduler.daemon.journal.repair import JournalRead
+from gpu_scheduler.daemon.journal.transfer import Copied
 from gpu_scheduler.daemon.log.engines.file import NAME as JOURNAL_NAME
 from gpu_scheduler.daemon.log.engines.file import lock_folder
 from gpu_scheduler.daemon.log.port import FILE, Log, LogAddress
@@ -119,14 +120,14 @@ def journal_backup(found: Config, folder: Path, as_json: bool) -> None:
     with exiting_by_code("ssgmd"), _watching(as_json) as watch:
         state = state_of(found)
         with _opened(_address_of(found)) as (log, where):
-            contents = transfer.contents_of(log, where, watch)
-        copied = _written(contents, file_address(folder))
+            source = transfer.whole_journal(log, where, watch)
+        copied = _written(source, file_address(folder))
         beside = transfer.copy_beside(state, folder, (MASTER_KEY_NAME, KEYS_NAME))
     _report(copied, as_json, beside)
     if not as_json and MASTER_KEY_NAME not in beside:
-        source = found.text("master_key")
+        key = found.text("master_key")
         text = "the master key is not in the copy: start with "
-        echo(text + (f"--master-key {source}" if source else "the daemon's own"), err=True)
+        echo(text + (f"--master-key {key}" if key else "the daemon's own"), err=True)
 
 
 @journal_group.command("migrate", short_help="Move the journal to another place.")
@@ -152,7 +153,7 @@ def journal_migrate(found: Config, target: str, as_json: bool) -> None:
     _report(copied, as_json)
 
 
-def _written(contents: Contents, target: LogAddress) -> Copied:
+def _written(journal: JournalRead, target: LogAddress) -> Copied:
     """Store the journal in another place. Raises CONFLICT, EXHAUSTED."""
     with contextlib.ExitStack() as stack:
         if target.scheme == FILE:
@@ -162,7 +163,7 @@ def _written(contents: Contents, target: LogAddress) -> Copied:
                 raise AppError(ErrorCode.CONFLICT, f"there is a journal in {folder} already")
             stack.callback(os.close, lock_folder(folder))
         log, where = stack.enter_context(_opened(target))
-        return transfer.write(contents, log, where)
+        return transfer.write(journal, log, where)
 
 
 def _report(copied: Copied, as_json: bool, beside: tuple[str, ...] = ()) -> None:

@@ -13,7 +13,6 @@ import logging
 import random
 import secrets
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 
 from corekit.aio.backoff import Backoff
 from corekit.aio.newer import known
@@ -49,6 +48,7 @@ from gpu_scheduler.protocol.host import (
     Staged,
     WarmLimitsPush,
 )
+from gpu_scheduler.protocol.ops import DETAIL_CHARACTERS_MAX
 from gpu_scheduler.verdicts import NoFit
 
 logger = logging.getLogger(__name__)
@@ -119,19 +119,14 @@ class HostLink:
 
     async def __aenter__(self) -> HostLink:
         await self._watch.poll()
-        await self._channel.__aenter__()
+        await self._channel.open()
         self._channel.nursery.start_loop(self._polls, "polls")
         self._channel.nursery.start_loop(self._reports, "reports")
         self._channel.nursery.start_loop(self._reconcile, "reconcile")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._channel.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
 
     @property
     def connected(self) -> bool:
@@ -156,36 +151,14 @@ class HostLink:
 
     # --- events and reports of the host
 
-    def session(
-        self,
-        lease: LeaseId,
-        state: SessionState,
-        nonce: str,
-        reason: EndReason | None = None,
-        detail: str = "",
-        loading_s: float | None = None,
-        loaded_mib: int | None = None,
-        succeeded: bool | None = None,
-    ) -> None:
+    def session(self, change: SessionChange) -> None:
         """Report that a session of a lease opened, freed its device, or closed.
 
         Before an end, the warm workers that are not reported yet: a grant may follow at once.
-        `reason` is that of a closed session; None = DONE. `loading_s`, `loaded_mib`,
-        `succeeded`: of freed and closed.
         """
-        change = SessionChange(
-            lease=lease,
-            state=state,
-            nonce=nonce,
-            reason=reason,
-            detail=detail[:1000],
-            loading_s=loading_s,
-            loaded_mib=loaded_mib,
-            succeeded=succeeded,
-        )
-        if state is SessionState.CLOSED:
-            self._closing[lease] = None
-        if state is not SessionState.OPENED and self._channel.connected:
+        if change.state is SessionState.CLOSED:
+            self._closing[change.lease] = None
+        if change.state is not SessionState.OPENED and self._channel.connected:
             residents = self._watch.changed_residents()
             if residents:
                 self._channel.nursery.start(self._report(Report(residents=residents)), "report")
@@ -419,7 +392,14 @@ class HostLink:
             if why is not None:
                 detail = f"{self.host} refuses {share.memory_mib} MiB of {share.device}: {why}"
                 logger.error("install %s refused: %s", install.lease, detail)
-                self.session(install.lease, SessionState.CLOSED, "", EndReason.DEVICE_BAD, detail)
+                change = SessionChange(
+                    lease=install.lease,
+                    state=SessionState.CLOSED,
+                    nonce="",
+                    reason=EndReason.DEVICE_BAD,
+                    detail=detail[:DETAIL_CHARACTERS_MAX],
+                )
+                self.session(change)
                 return False
         return True
 

@@ -27,11 +27,11 @@ from gpu_scheduler.model import (
     LeaseState,
     Share,
     Usage,
+    Word,
 )
 from gpu_scheduler.names import NAME, name_problem
+from gpu_scheduler.protocol.ops import Detail, LeaseName
 
-#: The most characters of a detail: a sentence for people, not a log.
-DETAIL_CHARACTERS_MAX = 2000
 #: The most characters of the reason of a drain.
 REASON_CHARACTERS_MAX = 200
 #: The most devices of a host in one message; the largest single hosts have 16.
@@ -52,14 +52,7 @@ def _address_problem(text: str) -> str | None:
     return name_problem(text)
 
 
-def _optional_name(text: str) -> str | None:
-    return name_problem(text, at_least=0)
-
-
-LeaseName = Annotated[LeaseId, NAME]
 Address = Annotated[str, Meta(extra={"problem": _address_problem})]
-#: A name that may be left out.
-OptionalName = Annotated[str, Meta(extra={"problem": _optional_name})]
 Devices = Annotated[tuple[Device, ...], Meta(max_length=DEVICES_MAX)]
 Number = Annotated[int, Meta(ge=0)]
 
@@ -180,7 +173,7 @@ class HostHello(Checked, omit_defaults=True):
     version: int
     #: Middlewares that its gateway serves, with `builtin` if it has the built-in plane.
     middlewares: Annotated[tuple[Annotated[str, NAME], ...], Meta(max_length=MIDDLEWARES_MAX)] = ()
-    run_seen: OptionalName = ""  #: of that epoch, as `HostWelcome.run`
+    run_seen: Word = ""  #: of that epoch, as `HostWelcome.run`
     #: True: the rest of `installed` follows at once in `MoreInstalled`, before the answer.
     more: bool = False
     #: All warm workers of the host.
@@ -245,9 +238,9 @@ class SessionChange(Checked):
 
     lease: LeaseName
     state: SessionState
-    nonce: OptionalName  #: of the session that claimed the lease; "" = no session did
+    nonce: Word  #: of the session that claimed the lease; "" = no session did
     reason: EndReason | None = None  #: of `closed`; None means DONE
-    detail: Annotated[str, Meta(max_length=DETAIL_CHARACTERS_MAX)] = ""
+    detail: Detail = ""
     #: Of `freed` and `closed`: seconds that its workers spent loading; 0 = they were warm; None =
     #: unknown.
     loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from enum import StrEnum
 
 from corekit.errors import invalid
 
@@ -16,6 +17,15 @@ SECRET_BYTES = 32
 NAME_RULE = "1 to 63 characters of a-z, 0-9, - and _, starting with a letter or digit"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class Role(StrEnum):
+    """Rights of a key. Each of the first three includes the rights of those before it."""
+
+    READER = "reader"  #: reads inventory, leases, queue, records, metrics, events
+    REQUESTER = "requester"  #: requests devices and acts for jobs: orchestrators, `ssgm alloc`
+    OPERATOR = "operator"  #: drain, forget, set, and every lease
+    HOST = "host"  #: acts as a GPU host, and nothing else
 
 
 def checked_name(name: str) -> str:

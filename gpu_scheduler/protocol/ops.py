@@ -23,6 +23,7 @@ from gpu_scheduler.model import (
     EndReason,
     LeaseLifetime,
     LimitPercent,
+    Name,
     Request,
 )
 from gpu_scheduler.names import NAME, NAME_CHARS_MAX
@@ -72,7 +73,6 @@ def _block_problem(block: Mapping[str, Any]) -> str | None:
     return None if size <= BLOCK_BYTES_MAX else f"has {size} bytes; at most {BLOCK_BYTES_MAX}"
 
 
-Name = Annotated[str, NAME]
 Block = Annotated[Mapping[str, Any], Meta(extra={"problem": _block_problem})]
 AttemptName = Annotated[AttemptId, NAME]
 Holder = Annotated[JobId, NAME]

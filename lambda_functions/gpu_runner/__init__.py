@@ -6,10 +6,10 @@
     plain      plain mode (`job: none`): one object through the script, without a job
     settings   the function's `ORCHGPU_*` variables
     limits     the division of Lambda's time among script, outputs and result
-    envelope/  the archive of an attempt, read without trust
+    envelope   the archive of an attempt, read without trust
+    sandbox    private folders, hidden credentials
     script/    the user's programs: steps, commands, environment, processes
     storage/   the S3 client, outputs, results and reports
-    sandbox/   private folders, hidden credentials
 
 It imports `contract`, `remote_gpu.{client,wire,forwarder}`, boto3 and the standard library only:
 every cold start pays for each imported module.

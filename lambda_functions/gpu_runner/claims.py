@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from typing import Protocol, Self
+from typing import Self
 
 from contract.aws.clients import write_once
 from contract.claim import Claim as ClaimRecord
@@ -20,11 +20,11 @@ from contract.keys import claim_key, result_key
 from contract.record import JsonObject
 from contract.result import CLAIM_FAILED
 from contract.states import Reason
-from lambda_functions.gpu_runner.envelope import envelope
+from lambda_functions.gpu_runner.envelope import Grant
 from lambda_functions.gpu_runner.errors import AttemptFailed, LeaseNotOpen, StorageError
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.script.process import Signals
-from lambda_functions.gpu_runner.storage.s3 import S3, s3_errors
+from lambda_functions.gpu_runner.storage.s3 import S3, etag_of, s3_errors
 from remote_gpu.client import Refusal, Refused, Session
 
 LOG = logging.getLogger(__name__)
@@ -33,44 +33,29 @@ LOG = logging.getLogger(__name__)
 CANCEL_LOOK_S = 10.0
 
 
-class Claim(Protocol):
+class Claim:
     """The common face of both claims; a context, whose end gives the claim up."""
 
-    signals: Signals
-    outcome: str  #: DONE after the result
-
-    @property
-    def nonce(self) -> str:
-        """Of this start, for result and report."""
-        ...
-
-    def check(self) -> None:
-        """Raises AttemptFailed when the attempt is no longer this start's."""
-        ...
-
-    def give_back(self, *, succeeded: bool) -> None:
-        """The user's code has ended: free the device, if there is one."""
-        ...
-
-    def environment(self) -> dict[str, str]:
-        """The variables of the device for the user's code."""
-        ...
-
-    def device(self) -> JsonObject:
-        """The first device, for people; empty without one."""
-        ...
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
-class _News:
-    """Descriptors that the news of a claim make readable."""
+    nonce: str  #: of this start, for result and report
+    outcome = "FAILED"  #: DONE after the result
 
     def __init__(self) -> None:
         flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
         self.signals = Signals(lost_fd=os.eventfd(0, flags), preempt_fd=os.eventfd(0, flags))
-        self.outcome = "FAILED"
+
+    def check(self) -> None:
+        """Raises AttemptFailed when the attempt is no longer this start's."""
+
+    def give_back(self, *, succeeded: bool) -> None:
+        """The user's code has ended: free the device, if there is one."""
+
+    def environment(self) -> dict[str, str]:
+        """The variables of the device for the user's code."""
+        return {}
+
+    def device(self) -> JsonObject:
+        """The first device, for people; empty without one."""
+        return {}
 
     def _close_descriptors(self) -> None:
         os.close(self.signals.lost_fd)
@@ -79,11 +64,14 @@ class _News:
     def __enter__(self) -> Self:
         return self
 
+    def __exit__(self, *_: object) -> None:
+        self._close_descriptors()
 
-class SessionClaim(_News):
+
+class SessionClaim(Claim):
     """The session of an attempt's lease."""
 
-    def __init__(self, grant: envelope.Grant, cap_s: float, traceparent: str) -> None:
+    def __init__(self, grant: Grant, cap_s: float, traceparent: str) -> None:
         """Raises Refused."""
         super().__init__()
         try:
@@ -97,10 +85,7 @@ class SessionClaim(_News):
         except BaseException:
             self._close_descriptors()
             raise
-
-    @property
-    def nonce(self) -> str:
-        return self.session.nonce
+        self.nonce = self.session.nonce
 
     def _on_lost(self, _refused: Refused) -> None:
         os.eventfd_write(self.signals.lost_fd, 1)
@@ -131,7 +116,7 @@ class SessionClaim(_News):
         self._close_descriptors()
 
 
-class ObjectClaim(_News):
+class ObjectClaim(Claim):
     """The claim of an attempt without a device: an object that only one start could store.
 
     No session reports a cancel, so a thread looks for the result that a cancel writes.
@@ -158,27 +143,15 @@ class ObjectClaim(_News):
         """Whether the job ended meanwhile; not by a failure that this attempt replaces."""
         job = self._job
         try:
-            with s3_errors("look for the job's result"):
-                reply = self._s3.head_object(
-                    Bucket=job.intermediate_bucket, Key=result_key(job.job_id)
-                )
+            etag = etag_of(self._s3, job.intermediate_bucket, result_key(job.job_id))
         except StorageError:
-            return False  # there is none, or S3 does not answer now
-        return str(reply.get("ETag", "")).strip('"') != (job.replace_etag or "").strip('"')
+            return False  # S3 does not answer now
+        return etag is not None and etag != (job.replace_etag or "").strip('"')
 
     def check(self) -> None:
         if self._cancelled:
             detail = "the job ended while its code ran: it was cancelled"
             raise AttemptFailed(Reason.CANCELLED_BY_USER, detail)
-
-    def give_back(self, *, succeeded: bool) -> None:
-        """There is no device."""
-
-    def environment(self) -> dict[str, str]:
-        return {}
-
-    def device(self) -> JsonObject:
-        return {}
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
@@ -186,9 +159,7 @@ class ObjectClaim(_News):
         self._close_descriptors()
 
 
-def claim(
-    s3: S3, job: Job, grant: envelope.Grant | None, limits: TimeLimits, request: str
-) -> Claim | None:
+def claim(s3: S3, job: Job, grant: Grant | None, limits: TimeLimits, request: str) -> Claim | None:
     """The claim of the attempt, or None for a duplicate start. Raises LeaseNotOpen, StorageError.
 
     `request`: Lambda's id of this start.

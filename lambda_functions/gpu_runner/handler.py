@@ -16,14 +16,14 @@ from urllib.parse import unquote_plus
 
 from contract.keys import parse_staging_key
 from contract.record import JsonObject
+from lambda_functions.gpu_runner import sandbox
 from lambda_functions.gpu_runner.errors import RunnerError
 from lambda_functions.gpu_runner.job import Answer, run_attempt
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.plain import run_plain
-from lambda_functions.gpu_runner.sandbox import hiding, workspace
 from lambda_functions.gpu_runner.secrets.stores import Stores
 from lambda_functions.gpu_runner.secrets.values import SecretValues, parsed
-from lambda_functions.gpu_runner.settings import Settings, settings_of_process
+from lambda_functions.gpu_runner.settings import Settings, read_settings
 from lambda_functions.gpu_runner.storage.s3 import make_client
 
 #: Only Lambda puts a function's code there; /tmp then belongs to this sandbox alone.
@@ -31,13 +31,13 @@ _IN_LAMBDA = os.environ.get("LAMBDA_TASK_ROOT") == "/var/task"
 #: Programs of layers that run beside the function all the time, and have files in /tmp too.
 _EXTENSIONS = Path("/opt/extensions")
 
-SETTINGS = settings_of_process()
+SETTINGS = read_settings(os.environ)
 S3 = make_client(SETTINGS.account, SETTINGS.owners)
 VALUES = SecretValues(Stores(parsed(SETTINGS.secrets)).read)
-hiding.hide()
+sandbox.hide()
 logging.getLogger("lambda_functions").setLevel(SETTINGS.log_level)
-workspace.sweep()
-_OWN_TMP = workspace.own_folder(
+sandbox.sweep()
+_OWN_TMP = sandbox.own_folder(
     Path(tempfile.gettempdir()), in_lambda=_IN_LAMBDA, extensions=_EXTENSIONS
 )
 
@@ -108,4 +108,4 @@ def _records(event: Any) -> list[JsonObject]:  # Lambda invokes us with any JSON
 def _clean() -> None:
     """Remove what a script left elsewhere among the sandbox's temporary files."""
     if _OWN_TMP is not None:
-        workspace.sweep_sandbox(Path(tempfile.gettempdir()), _OWN_TMP)
+        sandbox.sweep_sandbox(Path(tempfile.gettempdir()), _OWN_TMP)

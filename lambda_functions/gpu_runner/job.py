@@ -18,10 +18,10 @@ from typing import TypeAlias
 from contract.envelope import Job
 from contract.keys import OUTPUT_JOB, StagingKey
 from contract.record import JsonObject
-from contract.result import OutputFile
-from contract.states import Reason
+from contract.result import OutputFile, Report, Result
+from contract.states import JobState, Reason
+from lambda_functions.gpu_runner import envelope
 from lambda_functions.gpu_runner.claims import Claim, SessionClaim, claim
-from lambda_functions.gpu_runner.envelope import envelope
 from lambda_functions.gpu_runner.errors import (
     AttemptFailed,
     EnvelopeError,
@@ -29,7 +29,7 @@ from lambda_functions.gpu_runner.errors import (
 )
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.provenance import Collected
-from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
+from lambda_functions.gpu_runner.sandbox import Workspace, input_name
 from lambda_functions.gpu_runner.script import environment, steps
 from lambda_functions.gpu_runner.script.process import Ending
 from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
@@ -169,15 +169,20 @@ def _succeed_or_report(attempt: Attempt) -> Answer:
     except AttemptFailed as failure:
         attempt.collected.explain(failure)
         LOG.warning("attempt failed: %s", failure)
-        commit.report(
-            attempt.s3,
-            attempt.job,
-            attempt.claim.nonce,
-            failure,
-            attempt.moments,
+        job = attempt.job
+        report = Report(
+            job_id=job.job_id,
+            attempt=job.attempt,
+            nonce=attempt.claim.nonce,
+            reason=failure.reason,
+            exit_code=failure.exit_code,
+            detail=failure.detail,
+            log_tail=failure.log_tail,
+            times=attempt.moments | failure.times,
             lacks=dict(attempt.collected.lacks()),
             provenance=failure.provenance,
         )
+        commit.report(attempt.s3, job.intermediate_bucket, report)
         return {"status": "failed", "reason": str(failure.reason), "detail": failure.detail}
 
 
@@ -212,23 +217,34 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
         held.check()
         files = _upload(attempt, run)
         held.check()
+    stands = commit.commit(attempt.s3, job, _result(attempt, run, files, secrets))
+    held.outcome = "DONE"
+    return {"status": "succeeded" if stands else "lost", "files": len(files)}
+
+
+def _result(attempt: Attempt, run: steps.Run, files: list[OutputFile], secrets: Secrets) -> Result:
+    """The result of a run that succeeded; its notes are logged."""
     notes = [secrets.masker.text(note) for note in run.notes]
-    result = commit.result_of(
-        job,
-        held.nonce,
-        exit_code=outcome.exit_code,
-        files=files,
-        times=attempt.moments | outcome.times,
-        log_tail=outcome.log_tail,
-        device=held.device(),
+    for note in notes:
+        LOG.warning("%s", note)
+    now_s, listed = time.time(), commit.listed(files)
+    short = len(files) - len(listed)
+    return Result(
+        job_id=attempt.job.job_id,
+        state=JobState.SUCCEEDED,
+        reason=Reason.NONE,
+        attempt=attempt.job.attempt,
+        nonce=attempt.claim.nonce,
+        exit_code=run.outcome.exit_code,
+        files=listed,
+        times=attempt.moments | run.outcome.times | {"committed": now_s},
+        log_tail=run.outcome.log_tail,
+        device=attempt.claim.device(),
+        detail=f"{short} of {len(files)} output files are not listed" if short else "",
+        ended_at_s=now_s,
         notes=notes,
         provenance=attempt.provenance(secrets.masker.text),
     )
-    for note in notes:
-        LOG.warning("%s", note)
-    stands = commit.commit(attempt.s3, job, result)
-    held.outcome = "DONE"
-    return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
 def _give_back(attempt: Attempt, *, succeeded: bool) -> None:
@@ -258,7 +274,6 @@ def _fetch_input(attempt: Attempt) -> Path:
 
 
 def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Run:
-    """Run the function's step, or the steps of its group, on one claim."""
     job = attempt.job
     chain = attempt.settings.steps(job.outputs)
     first = steps.Item(
@@ -300,11 +315,10 @@ def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
 
 
 def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
-    """Upload all outputs while the claim holds."""
     job = attempt.job
     metadata = {OUTPUT_JOB: job.job_id, "orchgpu-attempt": str(job.attempt)}
     stored: list[OutputFile] = []
-    for file in run.stored(lambda f, places: outputs.upload(attempt.s3, f, places, metadata)):
+    for file in outputs.upload(attempt.s3, run.uploads, metadata):
         stored.append(file)
         attempt.claim.check()
     return stored

@@ -7,9 +7,9 @@ import logging
 from contract.record import JsonObject
 from lambda_functions.gpu_runner.job import Answer
 from lambda_functions.gpu_runner.limits import TimeLimits
-from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
+from lambda_functions.gpu_runner.sandbox import Workspace, input_name
 from lambda_functions.gpu_runner.script import steps
-from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
+from lambda_functions.gpu_runner.secrets.values import SecretValues
 from lambda_functions.gpu_runner.settings import Settings
 from lambda_functions.gpu_runner.storage import outputs
 from lambda_functions.gpu_runner.storage.s3 import S3, download
@@ -29,37 +29,25 @@ def run_plain(
 
     Raises AttemptFailed or StorageError, so that Lambda counts the invocation as failed.
     """
+    bucket, key = place
     secrets = values.resolved(settings.secrets, limits.script_left_s)
     with secrets.masked_failures(), Workspace() as workspace:
-        return _run_in(workspace, s3, settings, limits, place, record, secrets)
-
-
-def _run_in(
-    workspace: Workspace,
-    s3: S3,
-    settings: Settings,
-    limits: TimeLimits,
-    place: tuple[str, str],
-    record: JsonObject,
-    secrets: Secrets,
-) -> Answer:
-    bucket, key = place
-    input_file = workspace.input / input_name(key)
-    version = record["s3"]["object"].get("versionId")
-    download(s3, input_file, bucket=bucket, key=key, version=version)
-    chain = settings.steps(settings.outputs)
-    item = steps.Item(
-        step=chain[0],
-        file=input_file,
-        key=key,
-        event={"Records": [dict(record)]},
-        workspace=workspace,
-    )
-    run = steps.run_all(
-        chain, item, lambda item: steps.run_step(item, limits, settings.variables, secrets)
-    )
-    steps.check_outcome(run.outcome, limits, run.step)
-    stored = list(run.stored(lambda files, places: outputs.upload(s3, files, places, {})))
+        input_file = workspace.input / input_name(key)
+        version = record["s3"]["object"].get("versionId")
+        download(s3, input_file, bucket=bucket, key=key, version=version)
+        chain = settings.steps(settings.outputs)
+        first = steps.Item(
+            step=chain[0],
+            file=input_file,
+            key=key,
+            event={"Records": [dict(record)]},
+            workspace=workspace,
+        )
+        run = steps.run_all(
+            chain, first, lambda item: steps.run_step(item, limits, settings.variables, secrets)
+        )
+        steps.check_outcome(run.outcome, limits, run.step)
+        stored = list(outputs.upload(s3, run.uploads, {}))
     notes = [secrets.masker.text(note) for note in run.notes]
     for note in notes:
         LOG.warning("%s", note)

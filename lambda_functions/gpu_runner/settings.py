@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,8 +110,3 @@ def _json(environ: Mapping[str, str], name: str, kind: type[T]) -> T:
         word = "array" if kind is list else "object"
         raise RunnerError(f"{name} is not a JSON {word}; deploy the function again")
     return value
-
-
-def settings_of_process() -> Settings:
-    """The settings of this Lambda environment."""
-    return read_settings(os.environ)

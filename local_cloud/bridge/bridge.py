@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import hashlib
 import json
 import logging
 import secrets
 import urllib.parse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
+from corekit.values import replace
 from local_cloud.bridge.moto import Delivery, Mirror, Moto, RemoteFunction
-from local_cloud.model.arns import arn_name, arn_service
+from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.cloud import Cloud
-from local_cloud.model.functions.function import (
-    DestinationRecord,
-    Invocation,
-    InvocationQueue,
-    Outcome,
-)
+from local_cloud.model.functions.function import DestinationRecord
+from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.model.json_text import read_json
 from local_cloud.model.s3.notifications import Rule, iso_time, quoted_key
 from local_cloud.process import CloudClock
-from local_cloud.sandbox.dispatcher import Dispatcher, Target
-from local_cloud.sandbox.runtime import RunSpec, log_group
-from local_cloud.sandbox.runtime_api import error_payload
+from local_cloud.sandbox.runner import Code, CodeStore, Runner
 from local_cloud.sandbox.sandbox import Sandbox
-from local_cloud.sandbox.unpack import unpack
 
 logger = logging.getLogger(__name__)
 
@@ -45,53 +37,51 @@ _BACK_OFF_S = 1.0  #: after moto did not answer
 _CATCH_UP = datetime.timedelta(seconds=1.5)
 
 
-@dataclass(slots=True, kw_only=True)
-class BridgedFunction:
-    """A function that some rule names."""
-
-    remote: RemoteFunction
-    revision: str
-    code: Path
-    invocations: InvocationQueue
-
-    @property
-    def name(self) -> str:
-        return self.remote.name
-
-
 class Bridge:
-    """One moto server and one sandbox, whose sweep calls `revisions`."""
+    """One moto server, whose functions the embedded cloud's model and sandbox run."""
 
     def __init__(
-        self, moto: Moto, sandbox: Sandbox, folder: Path, nursery: Nursery, clock: CloudClock
+        self,
+        moto: Moto,
+        sandbox: Sandbox,
+        folder: Path,
+        nursery: Nursery,
+        clock: CloudClock,
+        queue: tuple[str, str],
     ) -> None:
+        """`queue`: URL and ARN of the bridge's own."""
         self._moto = moto
-        self._sandbox = sandbox
-        self._code = folder / "code"
         self._clock = clock
-        self._nursery = nursery
-        self._dispatcher = Dispatcher(nursery, clock.now_s, self._run, self._deliver)
-        sandbox.on_free = self._dispatcher.slot_free
-        self._functions: dict[str, BridgedFunction] = {}  # by ARN
+        self._url, self._queue_arn = queue
+        self._cloud = Cloud(
+            account=Account(id=self._queue_arn.split(":")[4], region=moto.region),
+            ids=IdSource(secrets.token_hex(16)),
+        )
+        code = CodeStore(folder / "code")
+        self._runner = Runner(self._cloud, clock, sandbox, code, nursery, self._deliver)
+        self._packages: dict[str, tuple[object, Code]] = {}  # by ARN: what names it, and itself
         self._rules: dict[str, tuple[Rule, ...]] = {}  # by bucket
-        self._ids = Cloud(ids=IdSource(secrets.token_hex(16)))
-        self._url = self._queue_arn = ""
         self._looked_at = datetime.datetime.now(tz=datetime.UTC)
 
-    async def start(self) -> None:
+    @classmethod
+    async def start(
+        cls, moto: Moto, sandbox: Sandbox, folder: Path, nursery: Nursery, clock: CloudClock
+    ) -> Bridge:
         """Make the queue, mirror what is there, and begin. Raises UNAVAILABLE."""
-        self._url, self._queue_arn = await asyncio.to_thread(self._moto.create_queue, QUEUE)
-        await self._discover()
-        self._nursery.start_loop(self._keep_discovering, "discover")
-        self._nursery.start_loop(self._keep_receiving, "receive")
+        queue = await asyncio.to_thread(moto.create_queue, QUEUE)
+        bridge = cls(moto, sandbox, folder, nursery, clock, queue)
+        await bridge._discover()
+        nursery.start_loop(bridge._keep_discovering, "discover")
+        nursery.start_loop(bridge._keep_receiving, "receive")
+        return bridge
 
     def close(self) -> None:
         """Start nothing more."""
-        self._dispatcher.close()
+        self._runner.close()
 
     def revisions(self) -> dict[str, str]:
         """Current revision of every function known."""
-        return {f.name: f.revision for f in self._functions.values()}
+        return {f.name: f.revision for f in self._cloud.functions.all()}
 
     # --- rules
 
@@ -175,26 +165,20 @@ class Bridge:
                 await self._invoke(rule, {**record, "s3": named})
 
     async def _invoke(self, rule: Rule, record: dict[str, Any]) -> None:
-        function = await self._function(rule.arn)
-        if function is not None:
-            self._accept(function, json.dumps({"Records": [record]}))
+        await self._accept(rule.arn, json.dumps({"Records": [record]}))
 
-    def _accept(self, function: BridgedFunction, payload: str) -> None:
-        request_id = self._ids.new_request_id()
-        function.invocations.accept(self._clock.now_s(), request_id, payload)
-        self._dispatcher.pump(function)
+    async def _accept(self, arn: str, payload: str) -> None:
+        function = await self._function(arn)
+        if function is not None:
+            self._cloud.invoke_later(self._clock.now_s(), function.arn, payload)
 
     # --- functions
 
-    async def _function(self, arn: str) -> BridgedFunction | None:
+    async def _function(self, arn: str) -> LambdaFunction | None:
         """The function as it is now, or None when it cannot run (which is logged)."""
         try:
             remote = await asyncio.to_thread(self._moto.function, arn)
-            known = self._functions.get(arn)
-            code = known.code if known is not None else None
-            if known is None or code is None or not _same_code(known.remote, remote):
-                data = await asyncio.to_thread(self._moto.code, remote)
-                code = await asyncio.to_thread(unpack, data, self._code)
+            code = await self._code_of(arn, remote)
         except AppError as error:
             logger.error(
                 "%s cannot run: %s", arn, error.message, extra={"event": "function_unusable"}
@@ -202,54 +186,33 @@ class Bridge:
             if error.code is ErrorCode.UNAVAILABLE:
                 raise
             return None
-        revision = _revision(remote)
-        if known is None:
-            queue = InvocationQueue(
-                function_arn=arn,
-                backs_off=False,
-                note=lambda invocation, condition: self._sandbox.note(
-                    remote.name, log_group(remote.name), invocation, condition
-                ),
-            )
-            known = BridgedFunction(remote=remote, revision=revision, code=code, invocations=queue)
-            self._functions[arn] = known
-        known.remote, known.revision, known.code = remote, revision, code
-        known.invocations.config = remote.config
-        if remote.reserved is None:
-            self._sandbox.pool.reserved.pop(known.name, None)
-        else:
-            self._sandbox.pool.reserved[known.name] = remote.reserved
-        return known
+        functions, now_s = self._cloud.functions, self._clock.now_s()
+        wanted = replace(remote.settings, code_sha256=code.sha256, code_bytes=code.size)
+        function = functions.by_arn(arn) or functions.create(now_s, wanted)
+        if function.settings != wanted:
+            functions.update(now_s, function.name, wanted.given, code_sha256=code.sha256)
+        function.invocations.config = remote.config
+        if function.reserved != remote.reserved:
+            function.reserved = remote.reserved
+            self._runner.settings_changed(function)
+        return function
 
-    async def _run(self, target: Target, invocation: Invocation) -> Outcome:
-        function = cast("BridgedFunction", target)
-        remote = function.remote
-        spec = RunSpec(
-            name=remote.name,
-            arn=remote.arn,
-            revision=function.revision,
-            handler=remote.handler,
-            code=function.code,
-            timeout_s=remote.timeout_s,
-            memory_mib=remote.memory_mib,
-            variables=remote.variables,
-        )
-        if not function.code.is_dir():
-            payload = error_payload("Sandbox.NoCode", f"{function.code} was removed")
-            return Outcome(payload=payload, error="Unhandled")
-        outcome, _ = await self._sandbox.invoke(spec, invocation.request_id, invocation.payload)
-        if outcome.error:
-            logger.info("%s: %s", remote.name, outcome.payload, extra={"event": "function_error"})
-        return outcome
+    async def _code_of(self, arn: str, remote: RemoteFunction) -> Code:
+        named = (remote.code_sha256, remote.settings.image_uri, remote.tags)
+        known = self._packages.get(arn)
+        if known is not None and known[0] == named:
+            return known[1]
+        data = await asyncio.to_thread(self._moto.code, remote)
+        code = await asyncio.to_thread(self._runner.code.add, data)
+        self._packages[arn] = named, code
+        return code
 
     async def _deliver(self, record: DestinationRecord) -> None:
+        body = json.dumps(record.body)
         if arn_service(record.arn) == "sqs":
-            body = json.dumps(record.body)
             await asyncio.to_thread(self._moto.send, arn_name(record.arn), body)
-            return
-        function = await self._function(record.arn)
-        if function is not None:
-            self._accept(function, json.dumps(record.body))
+        else:
+            await self._accept(record.arn, body)
 
 
 def mirror_of(rules: Sequence[Rule]) -> Mirror | None:
@@ -272,13 +235,3 @@ def records_of(body: str) -> list[dict[str, Any]]:
         return [r for r in records if r["s3"]["bucket"]["name"] and r["s3"]["object"]["key"]]
     except (ValueError, KeyError, TypeError):
         return []
-
-
-def _same_code(one: RemoteFunction, other: RemoteFunction) -> bool:
-    return (one.code_sha256, one.image, one.tags) == (other.code_sha256, other.image, other.tags)
-
-
-def _revision(remote: RemoteFunction) -> str:
-    fields = (remote.handler, remote.timeout_s, remote.memory_mib, dict(remote.variables))
-    text = repr((*fields, remote.code_sha256, remote.image, dict(remote.tags)))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -12,10 +12,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from corekit.errors import AppError, ErrorCode
-from corekit.values import Value, field
+from corekit.values import Value
 from local_cloud.model.functions.function import InvokeConfig
+from local_cloud.model.functions.functions import FunctionSettings
 from local_cloud.model.s3.notifications import Rule
-from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
+from local_cloud.sandbox.image_package import package_location
 
 T = TypeVar("T")
 
@@ -52,18 +53,11 @@ class Mirror(Value):
 class RemoteFunction(Value):
     """A function as moto describes it."""
 
-    name: str
-    arn: str
-    handler: str
-    timeout_s: float
-    memory_mib: int
-    variables: Mapping[str, str]
+    settings: FunctionSettings  #: without the code that runs
     reserved: int | None
     code_sha256: str  #: base64
-    image: str  #: empty for a zip function
     tags: Mapping[str, str]
-    modified: str
-    config: InvokeConfig = field(default_factory=InvokeConfig)
+    config: InvokeConfig
 
 
 class Delivery(Value):
@@ -183,19 +177,18 @@ class Moto:
         """Everything about a function but its code. Raises NOT_FOUND."""
         answer = _translated(self._lambda.get_function, FunctionName=arn)
         found = answer["Configuration"]
-        command = (found.get("ImageConfigResponse", {}).get("ImageConfig", {})).get("Command")
+        image = found.get("ImageConfigResponse", {}).get("ImageConfig", {})
+        kept = ("Handler", "Timeout", "MemorySize", "Environment")
+        given = {name: found[name] for name in kept if name in found}
         return RemoteFunction(
-            name=found["FunctionName"],
-            arn=found["FunctionArn"],
-            handler=(command or [found.get("Handler") or RUNNER_HANDLER])[0],
-            timeout_s=float(found["Timeout"]),
-            memory_mib=int(found["MemorySize"]),
-            variables=found.get("Environment", {}).get("Variables", {}),
+            settings=FunctionSettings(
+                name=found["FunctionName"],
+                given={**given, "ImageConfig": image},
+                image_uri=answer.get("Code", {}).get("ImageUri", ""),
+            ),
             reserved=answer.get("Concurrency", {}).get("ReservedConcurrentExecutions"),
             code_sha256=found.get("CodeSha256", ""),
-            image=answer.get("Code", {}).get("ImageUri", ""),
             tags=answer.get("Tags", {}),
-            modified=str(found["LastModified"]),
             config=self._invoke_config(found["FunctionName"]),
         )
 
@@ -220,7 +213,9 @@ class Moto:
 
         moto serves no zips: the location in its GetFunction is an address on real AWS.
         """
-        place = package_location(function.tags, function.image or "a zip that moto keeps")
+        place = package_location(
+            function.tags, function.settings.image_uri or "a zip that moto keeps"
+        )
         return self._object(place.bucket, place.key)
 
     def _object(self, bucket: str, key: str) -> bytes:

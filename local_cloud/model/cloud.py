@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from corekit.bucket_names import broken_rule
+from corekit.decode import encode
 from corekit.ids import IdSource
 from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
+from local_cloud.model.policies import Access, allows
 from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.regions import check_location, check_region
 from local_cloud.model.roles import Roles
@@ -33,7 +35,6 @@ from local_cloud.model.s3.notifications import (
     test_event,
 )
 from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion, no_such_key
-from local_cloud.model.s3.policy import Access, allows
 from local_cloud.model.secrets import Parameters, Secrets
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
@@ -307,10 +308,7 @@ class Cloud:
         self.storage.check_settings(now_s, bucket)
         self.late_rules.changed(now_s, bucket, self._rules.get(bucket, ()))
         self._rules[bucket] = tuple(rules)
-        self.recorder.put(
-            f"notification/{part(bucket)}",
-            [[r.id, r.arn, list(r.events), r.prefix, r.suffix] for r in rules],
-        )
+        self.recorder.put(f"notification/{part(bucket)}", encode(list(rules)))
         for arn in dict.fromkeys(r.arn for r in rules if arn_service(r.arn) == "sqs"):
             self._send(now_s, arn, json.dumps(test_event(bucket, now_s, self._request_id())))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from corekit.decode import is_deeper
+
 #: Deeper values are refused: every later reader or writer of them recurses. AWS's models nest 5.
 NESTED_MAX = 200
 
@@ -15,7 +17,7 @@ def read_json(text: str | bytes) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("nests too deeply") from None
-    if _opened(text) > NESTED_MAX and _depth(value) > NESTED_MAX:
+    if _opened(text) > NESTED_MAX and is_deeper(value, NESTED_MAX):
         raise ValueError("nests too deeply")
     return value
 
@@ -25,12 +27,3 @@ def _opened(text: str | bytes) -> int:
     if isinstance(text, bytes):
         return text.count(b"[") + text.count(b"{")
     return text.count("[") + text.count("{")
-
-
-def _depth(value: object) -> int:
-    """Nested levels of lists and objects."""
-    depth, level = 0, [value]
-    while level := [one for one in level if isinstance(one, (list, dict))]:
-        depth += 1
-        level = [v for one in level for v in (one.values() if isinstance(one, dict) else one)]
-    return depth

@@ -10,14 +10,14 @@ role the use of the key of its variables), `lambda/function_event_invoke_config.
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from corekit.decode import decode, encode
 from corekit.values import Value, field, replace
 from local_cloud.model.arns import Account, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.json_text import read_json
+from local_cloud.model.policies import Access, allows, many, statements
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.s3.notifications import iso_time
 from local_cloud.model.weather import Draws, Propagation
@@ -159,9 +159,10 @@ class Roles:
 
     def check_principals(self, now_s: float, policy: str) -> None:
         """Raises InvalidAttributeValue: a queue's policy names a role that SQS does not know."""
-        for statement in _statements(policy):
+        for statement in statements(policy):
             principal = statement.get("Principal")
-            for arn in _all_of(principal, "AWS") if isinstance(principal, Mapping) else ():
+            named = principal.get("AWS", []) if isinstance(principal, dict) else []
+            for arn in map(str, many(named)):
                 if ":role/" in arn and not self._fresh.known(now_s, f"{_SQS} {arn}"):
                     text = "Invalid value for the parameter Policy."
                     raise refused("InvalidAttributeValue", text)
@@ -172,7 +173,7 @@ class Roles:
         if self._draws.weather.role_policy_s[1] <= 0 or role is None or self.arn(role) != arn:
             return True
         documents = self._policies.in_force(now_s, arn, tuple(role.policies.values()))
-        if any(_allows(text, action, resource) for text in documents):
+        if any(allows(text, Access(action=action, resource=resource)) for text in documents):
             return True
         self._draws.count("role's policy unknown")
         return False
@@ -189,29 +190,3 @@ def _check_document(text: str) -> None:
         document = None
     if not isinstance(document, Mapping):
         raise CloudError("MalformedPolicyDocument", 400, "The policy is not JSON.")
-
-
-def _allows(policy: str, action: str, resource: str) -> bool:
-    return any(
-        statement.get("Effect") == "Allow"
-        and any(fnmatch.fnmatch(action.lower(), a.lower()) for a in _all_of(statement, "Action"))
-        and any(fnmatch.fnmatchcase(resource, r) for r in _all_of(statement, "Resource"))
-        for statement in _statements(policy)
-    )
-
-
-def _statements(policy: str) -> Iterator[Mapping[str, object]]:
-    try:
-        document = read_json(policy)
-    except ValueError:
-        return
-    if isinstance(document, Mapping):
-        statements = document.get("Statement", ())
-        for statement in statements if isinstance(statements, list) else [statements]:
-            if isinstance(statement, Mapping):
-                yield statement
-
-
-def _all_of(statement: Mapping[str, object], name: str) -> list[str]:
-    value = statement.get(name, [])
-    return [str(each) for each in (value if isinstance(value, list) else [value])]

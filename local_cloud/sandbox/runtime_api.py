@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from corekit.aio.http_server import SILENT
 from corekit.net.browsers import foreign_part
 from corekit.values import Value
 from local_cloud.model.functions.function import Outcome
-from local_cloud.process import SILENT_HTTP
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class RuntimeApi:
         self._channels: dict[int, Channel] = {}
         self._sites: dict[int, web.TCPSite] = {}
         self._runner = web.ServerRunner(
-            web.Server(self._handle, handler_cancellation=True, access_log=None, logger=SILENT_HTTP)
+            web.Server(self._handle, handler_cancellation=True, access_log=None, logger=SILENT)
         )
 
     async def start(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from corekit.aio.clock import SystemClock
+from corekit.aio.http_server import SILENT
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
@@ -19,13 +20,13 @@ from local_cloud.model.arns import Account
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.model.weather import NO_WEATHER, Weather
-from local_cloud.process import SILENT_HTTP, CloudClock
+from local_cloud.process import CloudClock
 from local_cloud.sandbox.log_store import LogStore
+from local_cloud.sandbox.runner import CodeStore, Runner
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
-from local_cloud.server.functions.runner import CodeStore, Runner
 from local_cloud.server.http import Router
 from local_cloud.server.polling import Pollers
 from local_cloud.server.restore import restore
@@ -67,7 +68,7 @@ async def running(options: Options) -> AsyncIterator[Context]:
             front,
             handler_cancellation=True,
             access_log=None,
-            logger=SILENT_HTTP,
+            logger=SILENT,
             keepalive_timeout=_KEEPALIVE_S,
             auto_decompress=False,  # a body is data here, with any Content-Encoding
         )
@@ -80,7 +81,6 @@ async def running(options: Options) -> AsyncIterator[Context]:
         code = CodeStore(options.state / "code")
         context.runner = Runner(context.cloud, context.clock, sandbox, code, context.nursery)
         stack.callback(context.runner.close)
-        context.cloud.on_invocation = context.runner.pump
         front.open()
         stack.callback(context.pollers.close)
         yield context

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from typing import IO
 
 from local_cloud.model.s3.body import BodyStore, Content, Segment
 
@@ -31,10 +32,19 @@ class FileBodies(BodyStore):
         """The file of a body."""
         return self._folder / body[:2] / body
 
-    def new(self) -> BodyWriter:
-        """Start a body; it is deleted if the writer's block ends without `finish`."""
+    @contextmanager
+    def new(self) -> Iterator[BodyWriter]:
+        """Start a body; it is deleted if the block ends without `finish`."""
         name = secrets.token_hex(16)
-        return BodyWriter(name, self.path(name))
+        path = self.path(name)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+            writer = BodyWriter(name, file)
+            try:
+                yield writer
+            finally:
+                if not writer.finished:
+                    path.unlink(missing_ok=True)
 
     def remove_unused(self) -> None:
         """Delete files without a user; only at start, before anything is being written."""
@@ -67,35 +77,20 @@ class FileBodies(BodyStore):
 class BodyWriter:
     """One body being written."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, file: IO[bytes]) -> None:
         self._name = name
-        self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file = file
         self._size = 0
-        self._finished = False
-
-    def __enter__(self) -> BodyWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self._file)
-        if not self._finished:
-            self._path.unlink(missing_ok=True)
+        self.finished = False
 
     def write(self, data: bytes) -> None:
         """Append."""
         self._size += len(data)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._file, view) :]
+        self._file.write(data)
 
     def finish(self, md5: str) -> Content:
         """The body is complete, with this hash; it is the caller's to retain or release."""
-        self._finished = True
+        self._file.flush()
+        self.finished = True
         segment = Segment(body=self._name, offset=0, size=self._size)
         return Content(segments=(segment,), size=self._size, md5=md5)

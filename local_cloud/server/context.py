@@ -8,8 +8,8 @@ from corekit.aio.supervise import Nursery
 from local_cloud.model.cloud import Cloud
 from local_cloud.process import CloudClock
 from local_cloud.sandbox.log_store import LogStore
+from local_cloud.sandbox.runner import Runner
 from local_cloud.server.bodies import FileBodies
-from local_cloud.server.functions.runner import Runner
 from local_cloud.server.polling import Pollers
 from local_cloud.server.signatures.verifier import Verifier
 from local_cloud.server.state_log import StateLog

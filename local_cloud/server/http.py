@@ -6,21 +6,21 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from aiohttp import web
 
 from corekit.decode import encode
-from local_cloud.server import iam
+from corekit.net.browsers import foreign_part
 from local_cloud.server.context import Context
-from local_cloud.server.functions import service as functions
-from local_cloud.server.json_protocol import JsonService
+from local_cloud.server.functions.service import LAMBDA
+from local_cloud.server.iam import IAM_AND_STS
 from local_cloud.server.logs import LOGS
-from local_cloud.server.requests import page_refusal
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
 from local_cloud.server.secrets import PARAMETERS, SECRETS
+from local_cloud.server.services import JsonService
 from local_cloud.server.sqs import SQS
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ JSON_SERVICES: dict[str, JsonService] = {
     "secretsmanager": SECRETS,
 }
 _SERVICES = ("s3", "sqs", "lambda", "iam", "sts", "logs", "ssm", "secretsmanager")
+_LAMBDA_PATH = re.compile(r"/20\d\d-\d\d-\d\d/(functions|tags|account-settings)\b")
 _OWN = "/_local_cloud/"  #: paths of no AWS service
 _ZIP = re.compile(r"code/(?P<digest>[0-9a-f]{64})\.zip")
 
@@ -54,7 +55,7 @@ class Router:
         """Answer one request; what it changed is on disk before the answer leaves."""
         await self._opened.wait()
         try:
-            refusal = page_refusal(request, self._context.allowed_hosts)
+            refusal = _page_refusal(request, self._context.allowed_hosts)
             return refusal or await self._handler(request)(request)
         except (ConnectionError, asyncio.IncompleteReadError):
             raise  # the client left
@@ -65,18 +66,18 @@ class Router:
 
     def _handler(self, request: web.BaseRequest) -> Handler:
         context, path = self._context, request.path
-        service, _, operation = request.headers.get("X-Amz-Target", "").partition(".")
+        service = request.headers.get("X-Amz-Target", "").partition(".")[0]
         if service in JSON_SERVICES:
-            return partial(JSON_SERVICES[service].answer, context, operation)
+            return partial(JSON_SERVICES[service].answer, context)
         region = context.cloud.account.region
         bucket = bucket_of_host(request, region, context.allowed_hosts)
-        if not bucket and functions.is_for_lambda(request):
-            return partial(functions.answer, context)
+        if not bucket and _is_for_lambda(request):
+            return partial(LAMBDA.answer, context)
         if not bucket and path == "/" and request.method == "POST":
-            return partial(iam.answer, context)
+            return partial(IAM_AND_STS.answer, context)
         if not bucket and path.startswith(_OWN):
             return self._own
-        return partial(_s3, context, bucket)
+        return partial(s3.handle, context, host_bucket=bucket)
 
     async def _own(self, request: web.BaseRequest) -> web.StreamResponse:
         name = request.path.removeprefix(_OWN)
@@ -101,8 +102,31 @@ class Router:
         }
 
 
-async def _s3(context: Context, bucket: str, request: web.BaseRequest) -> web.StreamResponse:
-    return await s3.handle(context, request, bucket)
+def _is_for_lambda(request: web.BaseRequest) -> bool:
+    """By the credential scope; unsigned requests by their path."""
+    authorization = request.headers.get("Authorization", "")
+    if authorization:
+        return "/lambda/aws4_request" in authorization
+    return _LAMBDA_PATH.match(request.path) is not None
+
+
+def _page_refusal(request: web.BaseRequest, allowed: Collection[str]) -> web.Response | None:
+    """The refusal of a page of another site, since this port runs code; None: it is none."""
+    transport = request.transport
+    # the local IP address of the connection, empty once it is closed
+    name = transport.get_extra_info("sockname") if transport is not None else None
+    reached = str(name[0]) if name else ""
+    page = foreign_part(request.method, request.headers, reached, allowed)
+    if page is None:
+        return None
+    answer = web.Response(
+        status=403,
+        text=json.dumps({"__type": "AccessDenied", "message": page.refusal()}),
+        content_type="application/json",
+        headers={"x-amzn-ErrorType": "AccessDenied"},
+    )
+    answer.force_close()  # its body is not worth reading
+    return answer
 
 
 def unexpected(error: Exception) -> web.Response:

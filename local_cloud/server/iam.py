@@ -3,53 +3,15 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
-
-from aiohttp import web
+from collections.abc import Iterable, Mapping
 
 from corekit.values import replace
-from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.roles import Role
 from local_cloud.server.context import Context
-from local_cloud.server.requests import read_signed
-from local_cloud.server.s3.xml import elements
-
-Form: TypeAlias = Mapping[str, str]
-Answer: TypeAlias = Mapping[str, object]
+from local_cloud.server.services import Answer, Body, FormService
 
 
-async def answer(context: Context, request: web.BaseRequest) -> web.Response:
-    """The answer to one call of the form-encoded query protocol, a refusal too."""
-    try:
-        data = await read_signed(context, request, "iam", "sts")
-        fields = urllib.parse.parse_qs(data.decode("utf-8", "replace"))
-        form = {name: values[-1] for name, values in fields.items()}
-        action = form.get("Action", request.headers.get("X-Amz-Target", "this POST"))
-        run = _ACTIONS.get(action)
-        if run is None:
-            raise not_implemented(action)
-        result = run(context, form)
-    except KeyError as error:
-        return _refusal(CloudError("MissingParameter", 400, f"{error.args[0]} is required"))
-    except CloudError as error:
-        return _refusal(error)
-    metadata = {"RequestId": context.cloud.new_request_id()}
-    body = {f"{action}Result": result or {}, "ResponseMetadata": metadata}
-    return _document(f"{action}Response", body)
-
-
-def _refusal(error: CloudError) -> web.Response:
-    inner = {"Type": "Sender", "Code": error.code, "Message": error.message}
-    return _document("ErrorResponse", {"Error": inner}, error.status)
-
-
-def _document(name: str, inner: Answer, status: int = 200) -> web.Response:
-    body = elements({name: inner}).encode()
-    return web.Response(status=status, body=body, content_type="text/xml")
-
-
-def _caller_identity(context: Context, _form: Form) -> Answer:
+def _caller_identity(context: Context, _: Body) -> Answer:
     account = context.cloud.account.id
     arn = f"arn:aws:iam::{account}:root"
     return {"Arn": arn, "UserId": "AIDAEMBEDDEDCLOUD", "Account": account}
@@ -58,14 +20,14 @@ def _caller_identity(context: Context, _form: Form) -> Answer:
 # --- roles
 
 
-def _create_role(context: Context, form: Form) -> Answer:
+def _create_role(context: Context, body: Body) -> Answer:
     role = Role(
-        name=form["RoleName"],
-        trust=form["AssumeRolePolicyDocument"],
-        path=form.get("Path", "/"),
-        description=form.get("Description", ""),
-        boundary=form.get("PermissionsBoundary", ""),
-        tags=_given_tags(form),
+        name=body["RoleName"],
+        trust=body["AssumeRolePolicyDocument"],
+        path=body.get("Path", "/"),
+        description=body.get("Description", ""),
+        boundary=body.get("PermissionsBoundary", ""),
+        tags=_by_key(body.get("Tags", ())),
     )
     return _shown(context, context.cloud.roles.create(context.now_s(), role))
 
@@ -91,77 +53,78 @@ def _shown(context: Context, role: Role) -> Answer:
     }
 
 
-def _given_tags(form: Form) -> dict[str, str]:
-    """`Tags.member.N.Key` and `Tags.member.N.Value`."""
-    keys = [name for name in form if name.startswith("Tags.member.") and name.endswith(".Key")]
-    return {form[key]: form.get(f"{key.removesuffix('Key')}Value", "") for key in keys}
+def _by_key(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in tags}
 
 
-def _get_role(context: Context, form: Form) -> Answer:
-    return _shown(context, context.cloud.roles.get(form["RoleName"]))
+def _get_role(context: Context, body: Body) -> Answer:
+    return _shown(context, context.cloud.roles.get(body["RoleName"]))
 
 
-def _delete_role(context: Context, form: Form) -> None:
-    context.cloud.roles.delete(form["RoleName"])
+def _delete_role(context: Context, body: Body) -> None:
+    context.cloud.roles.delete(body["RoleName"])
 
 
-def _tag_role(context: Context, form: Form) -> None:
-    role = context.cloud.roles.get(form["RoleName"])
-    context.cloud.roles.save(replace(role, tags={**role.tags, **_given_tags(form)}))
+def _tag_role(context: Context, body: Body) -> None:
+    role = context.cloud.roles.get(body["RoleName"])
+    context.cloud.roles.save(replace(role, tags={**role.tags, **_by_key(body["Tags"])}))
 
 
-def _untag_role(context: Context, form: Form) -> None:
-    role = context.cloud.roles.get(form["RoleName"])
-    gone = {key for name, key in form.items() if name.startswith("TagKeys.member.")}
-    left = {key: value for key, value in role.tags.items() if key not in gone}
+def _untag_role(context: Context, body: Body) -> None:
+    role = context.cloud.roles.get(body["RoleName"])
+    left = {key: value for key, value in role.tags.items() if key not in body["TagKeys"]}
     context.cloud.roles.save(replace(role, tags=left))
 
 
-def _put_boundary(context: Context, form: Form) -> None:
-    role = context.cloud.roles.get(form["RoleName"])
-    context.cloud.roles.save(replace(role, boundary=form["PermissionsBoundary"]))
+def _put_boundary(context: Context, body: Body) -> None:
+    role = context.cloud.roles.get(body["RoleName"])
+    context.cloud.roles.save(replace(role, boundary=body["PermissionsBoundary"]))
 
 
 # --- policies
 
 
-def _get_policy(_context: Context, form: Form) -> Answer:
+def _get_policy(_context: Context, body: Body) -> Answer:
     """Any managed policy exists: nothing here reads one, and a boundary is kept by its ARN."""
-    arn = form["PolicyArn"]
+    arn = body["PolicyArn"]
     return {"Policy": {"PolicyName": arn.rpartition("/")[2], "Arn": arn}}
 
 
-def _put_role_policy(context: Context, form: Form) -> None:
-    document, policy = form["PolicyDocument"], form["PolicyName"]
-    context.cloud.roles.put_policy(context.now_s(), form["RoleName"], policy, document)
+def _put_role_policy(context: Context, body: Body) -> None:
+    document, policy = body["PolicyDocument"], body["PolicyName"]
+    context.cloud.roles.put_policy(context.now_s(), body["RoleName"], policy, document)
 
 
-def _get_role_policy(context: Context, form: Form) -> Answer:
-    names = {name: form[name] for name in ("RoleName", "PolicyName")}
-    document = context.cloud.roles.policy(names["RoleName"], names["PolicyName"])
-    return {**names, "PolicyDocument": urllib.parse.quote(document)}
+def _get_role_policy(context: Context, body: Body) -> Answer:
+    document = context.cloud.roles.policy(body["RoleName"], body["PolicyName"])
+    return {**body, "PolicyDocument": urllib.parse.quote(document)}
 
 
-def _delete_role_policy(context: Context, form: Form) -> None:
-    context.cloud.roles.delete_policy(context.now_s(), form["RoleName"], form["PolicyName"])
+def _delete_role_policy(context: Context, body: Body) -> None:
+    context.cloud.roles.delete_policy(context.now_s(), body["RoleName"], body["PolicyName"])
 
 
-def _list_role_policies(context: Context, form: Form) -> Answer:
-    names = sorted(context.cloud.roles.get(form["RoleName"]).policies)
+def _list_role_policies(context: Context, body: Body) -> Answer:
+    names = sorted(context.cloud.roles.get(body["RoleName"]).policies)
     return {"PolicyNames": {"member": names}, "IsTruncated": False}
 
 
-_ACTIONS: dict[str, Callable[[Context, Form], Answer | None]] = {
-    "CreateRole": _create_role,
-    "DeleteRole": _delete_role,
-    "DeleteRolePolicy": _delete_role_policy,
-    "GetCallerIdentity": _caller_identity,
-    "GetPolicy": _get_policy,
-    "GetRole": _get_role,
-    "GetRolePolicy": _get_role_policy,
-    "ListRolePolicies": _list_role_policies,
-    "PutRolePermissionsBoundary": _put_boundary,
-    "PutRolePolicy": _put_role_policy,
-    "TagRole": _tag_role,
-    "UntagRole": _untag_role,
-}
+IAM_AND_STS = FormService(
+    names=("iam", "sts"),
+    invalid="ValidationError",
+    missing="MissingParameter",
+    operations={
+        "CreateRole": _create_role,
+        "DeleteRole": _delete_role,
+        "DeleteRolePolicy": _delete_role_policy,
+        "GetCallerIdentity": _caller_identity,
+        "GetPolicy": _get_policy,
+        "GetRole": _get_role,
+        "GetRolePolicy": _get_role_policy,
+        "ListRolePolicies": _list_role_policies,
+        "PutRolePermissionsBoundary": _put_boundary,
+        "PutRolePolicy": _put_role_policy,
+        "TagRole": _tag_role,
+        "UntagRole": _untag_role,
+    },
+)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.sandbox.log_store import LogEvent
 from local_cloud.server.context import Context
-from local_cloud.server.json_protocol import Answer, JsonService
-from local_cloud.server.shapes import Body
+from local_cloud.server.services import Answer, Body, JsonService
 
 _PAGE_MAX = 10_000
 PATTERN_CHARS_MAX = 1024  #: as CloudWatch
@@ -136,21 +135,9 @@ def _no_group() -> CloudError:
 
 
 LOGS = JsonService(
-    name="logs",
+    names=("logs",),
     invalid="InvalidParameterException",
     missing="InvalidParameterException",
-    shape={
-        "endTime": int,
-        "filterPattern": str,
-        "limit": int,
-        "logGroupName": str,
-        "logGroupNamePrefix": str,
-        "logStreamName": str,
-        "logStreamNames": [str],
-        "nextToken": str,
-        "retentionInDays": int,
-        "startTime": int,
-    },
     operations={
         "CreateLogGroup": _create_group,
         "DeleteLogGroup": _delete_group,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any
 
 from corekit.aio.newer import warn_ignored
-from corekit.decode import passing_over
+from corekit.decode import decode, passing_over
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.recorder import Recorded
 from local_cloud.model.s3.notifications import Rule
@@ -35,7 +33,7 @@ def _restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
         bucket.documents = dict(value["documents"])
     _restore_objects(cloud, state)
     for (name,), rules in state.items("notification"):
-        cloud.restore_rules(name, [_rule(fields) for fields in rules])
+        cloud.restore_rules(name, [decode(Rule, fields) for fields in rules])
     for (name,), value in state.items("queue"):
         queue = cloud.queues.restore(
             name, value["created_at_s"], value["attributes"], dict(value["tags"])
@@ -71,8 +69,3 @@ def _restore_objects(cloud: Cloud, state: StateLog) -> None:
             parts.append((path, value))
     for path, value in parts:
         cloud.bucket(path[0]).uploads.restore_part(path[1], value)
-
-
-def _rule(fields: Sequence[Any]) -> Rule:
-    name, arn, events, prefix, suffix, *_ = fields  # a newer version may add fields
-    return Rule(id=name, arn=arn, events=tuple(events), prefix=prefix, suffix=suffix)

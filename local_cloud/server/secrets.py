@@ -17,8 +17,7 @@ from local_cloud.model.secrets import (
     SecretValue,
 )
 from local_cloud.server.context import Context
-from local_cloud.server.json_protocol import Answer, JsonService
-from local_cloud.server.shapes import Body
+from local_cloud.server.services import Answer, Body, JsonService
 
 # ---------------------------------------------------------------------- parameters
 
@@ -79,19 +78,9 @@ def _described(context: Context, parameter: Parameter) -> Answer:
 
 
 PARAMETERS = JsonService(
-    name="ssm",
+    names=("ssm",),
     invalid="ValidationException",
     missing="ValidationException",
-    shape={
-        "KeyId": str,
-        "Name": str,
-        "Overwrite": bool,
-        "ParameterFilters": [{"Key": str, "Option": str, "Values": [str]}],
-        "Tier": str,
-        "Type": str,
-        "Value": str,
-        "WithDecryption": bool,
-    },
     operations={
         "DeleteParameter": _delete_parameter,
         "DescribeParameters": _describe_parameters,
@@ -186,21 +175,9 @@ def _invalid(message: str) -> CloudError:
 
 
 SECRETS = JsonService(
-    name="secretsmanager",
+    names=("secretsmanager",),
     invalid="InvalidParameterException",
     missing="InvalidParameterException",
-    shape={
-        "ClientRequestToken": str,
-        "ForceDeleteWithoutRecovery": bool,
-        "KmsKeyId": str,
-        "Name": str,
-        "RecoveryWindowInDays": int,
-        "SecretBinary": str,
-        "SecretId": str,
-        "SecretString": str,
-        "VersionId": str,
-        "VersionStage": str,
-    },
     operations={
         "CreateSecret": _create_secret,
         "DeleteSecret": _delete_secret,

@@ -13,8 +13,7 @@ from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.sqs.queue import BATCH_MAX, MessageAttributes, Queue, Received
 from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES
 from local_cloud.server.context import Context
-from local_cloud.server.json_protocol import Answer, JsonService
-from local_cloud.server.shapes import Body, Shape
+from local_cloud.server.services import Answer, Body, JsonService
 
 Single: TypeAlias = Callable[[Context, Body], Answer | None]
 
@@ -29,33 +28,6 @@ _PREFIXED = (
 _QUERY_CODES = {
     "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
     **{name: f"AWS.SimpleQueueService.{name}" for name in _PREFIXED},
-}
-
-_ATTRIBUTES: Shape = {"*": {"DataType": str, "StringValue": str, "BinaryValue": str}}
-_ENTRY: dict[str, Shape] = {
-    "Id": str,
-    "MessageBody": str,
-    "ReceiptHandle": str,
-    "VisibilityTimeout": int,
-    "DelaySeconds": int,
-    "MessageAttributes": _ATTRIBUTES,
-}
-#: Every field that any operation reads.
-_SHAPE: dict[str, Shape] = {
-    **_ENTRY,
-    "AttributeNames": [str],
-    "Attributes": {"*": str},
-    "Entries": [_ENTRY],
-    "MaxNumberOfMessages": int,
-    "MessageAttributeNames": [str],
-    "MessageSystemAttributeNames": [str],
-    "QueueName": str,
-    "QueueNamePrefix": str,
-    "QueueUrl": str,
-    "TagKeys": [str],
-    "Tags": {"*": str},
-    "WaitTimeSeconds": int,
-    "tags": {"*": str},
 }
 
 
@@ -303,12 +275,12 @@ def _md5_of_attributes(attributes: MessageAttributes) -> str:
 
 
 SQS = JsonService(
-    name="sqs",
+    names=("sqs",),
     version="1.0",
+    limits=False,  # the queue checks them, with codes of their own
     invalid="InvalidParameterValue",
     missing="MissingParameter",
     older_codes=_QUERY_CODES,
-    shape=_SHAPE,
     operations={
         "ChangeMessageVisibility": _change_message_visibility,
         "ChangeMessageVisibilityBatch": _batch(_change_message_visibility),

@@ -11,7 +11,6 @@ above 16 bits are computed again with 32.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from operations.alignment.scoring import BLOSUM62, GAP_EXTEND, GAP_OPEN, Codes
-from remote_gpu.api import Backend, DeviceMemory, Program, Quota, Scalar
+from remote_gpu.api import Backend, Call, Calls, Quota, Scalar
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 
@@ -94,27 +93,22 @@ class Scanner:
 
     def __init__(self, backend: Backend, quota: Quota, packed: Packed, *, vectors: bool) -> None:
         """`vectors`: the device is a CPU. Raises OpFailed(ENOMEM, ENOTSUP, EINVAL)."""
-        self._backend = backend
+        self._calls = Calls(backend)
         self._quota = quota
         self._packed = packed
         self._vectors = vectors
-        self._lock = threading.Lock()
-        self._programs: dict[str, Program] = {}  #: by source
-        self._resident = ExitStack()
-        try:
+        with ExitStack() as held:
+            resident = Call(self._calls, quota, held)
             tables = (packed.residues, packed.starts, packed.columns, _PADDED)
-            self._tables = [self._stored(self._resident, table) for table in tables]
-        except BaseException:
-            self.close()
-            raise
+            self._tables = [resident.stored(table) for table in tables]
+            self._resident = held.pop_all()
 
     def scores(self, query: Codes) -> npt.NDArray[np.int64]:
         """Score of the query with every subject, in their order before packing.
 
         Raises OpFailed(ENOMEM, EIO).
         """
-        with self._lock:
-            found = self._scores(query)
+        found = self._scores(query)
         scores = np.zeros(len(self._packed.order), np.int64)
         scores[self._packed.order] = found[: len(scores)]
         return scores
@@ -141,10 +135,10 @@ class Scanner:
         residues, starts, columns, matrix = self._tables
         limit_bytes = self._quota.limit_bytes or CARD_SCRATCH_BYTES_MAX
         batches = _batches(self._packed, min(CARD_SCRATCH_BYTES_MAX, limit_bytes // 4))
-        with ExitStack() as held:
-            stored_query = self._stored(held, query)
-            rows = self._held(held, max(batch.row_bytes for batch in batches))
-            scores = self._held(held, slots * 2)
+        with self._calls.call(self._quota) as call:
+            stored_query = call.stored(query)
+            rows = call.memory(max(batch.row_bytes for batch in batches))
+            scores = call.memory(slots * 2)
             for batch in batches:
                 arguments = (
                     residues,
@@ -158,11 +152,9 @@ class Scanner:
                     rows,
                     scores,
                 )
-                items = -(-batch.groups * GROUP // 2 // CARD_GROUP) * CARD_GROUP
-                kernel = self._program(source_of_pairs()).kernel("scan_pairs", arguments)
-                kernel.enqueue((items,), (CARD_GROUP,))
-            self._backend.finish()
-            return np.frombuffer(scores.read(), np.int16)[:slots].astype(np.int32)
+                items = batch.groups * GROUP // 2
+                call.launch(source_of_pairs(), "scan_pairs", arguments, items, CARD_GROUP)
+            return np.frombuffer(call.result(scores), np.int16)[:slots].astype(np.int32)
 
     def _scan(self, query: Codes, tasks: Numbers, *, lanes: int) -> Numbers:
         cell = np.dtype(np.int16 if lanes == GROUP else np.int32)
@@ -171,41 +163,23 @@ class Scanner:
         group = 1 if self._vectors else CARD_GROUP
         workers = -(-workers // group) * group
         residues, starts, columns, matrix = self._tables
-        with ExitStack() as held:
-            scratch_bytes = 2 * len(query) * workers * lanes * cell.itemsize
-            scratch = self._held(held, scratch_bytes)
-            scores = self._held(held, slots * cell.itemsize)
+        with self._calls.call(self._quota) as call:
+            scratch = call.memory(2 * len(query) * workers * lanes * cell.itemsize)
+            scores = call.memory(slots * cell.itemsize)
             arguments = (
                 residues,
                 starts,
                 columns,
-                self._stored(held, tasks),
+                call.stored(tasks),
                 _int(len(tasks)),
-                self._stored(held, query),
+                call.stored(query),
                 _int(len(query)),
                 matrix,
                 scratch,
                 scores,
             )
-            kernel = self._program(source(lanes)).kernel("scan", arguments)
-            kernel.enqueue((workers,), (group,))
-            self._backend.finish()
-            return np.frombuffer(scores.read(), cell)[:slots].astype(np.int32)
-
-    def _program(self, text: str) -> Program:
-        if text not in self._programs:
-            self._programs[text] = self._backend.build(text)
-        return self._programs[text]
-
-    def _stored(self, owner: ExitStack, values: npt.NDArray[np.generic]) -> DeviceMemory:
-        memory = self._held(owner, values.nbytes)
-        memory.write(np.ascontiguousarray(values).data.cast("B"))
-        return memory
-
-    def _held(self, owner: ExitStack, size: int) -> DeviceMemory:
-        memory = self._backend.allocate(self._quota, size)
-        owner.callback(memory.close)
-        return memory
+            call.launch(source(lanes), "scan", arguments, workers, group)
+            return np.frombuffer(call.result(scores), cell)[:slots].astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

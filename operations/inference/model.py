@@ -22,7 +22,16 @@ import onnxruntime
 
 from operations.inference.batching import Batcher
 from operations.numpy_arrays import Array, array_of
-from remote_gpu.api import CONTENT_PREFIX, Card, Context, Meta, OpCode, OpFailed, visible_ordinal
+from remote_gpu.api import (
+    CONTENT_PREFIX,
+    Card,
+    Context,
+    Meta,
+    OpCode,
+    OpFailed,
+    invalid,
+    visible_ordinal,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -123,13 +132,13 @@ class Model:
     def feeds(self, described: object, tensors: Sequence[memoryview]) -> dict[str, Array]:
         """The checked inputs of a call. Raises OpFailed: EINVAL, ENOTSUP."""
         if not isinstance(described, list) or len(described) != len(tensors):
-            raise OpFailed(OpCode.EINVAL, "'inputs' must describe each tensor: [{name, shape}]")
+            raise invalid("'inputs' must describe each tensor: [{name, shape}]")
         feeds = {}
         for item, view in zip(described, tensors, strict=True):
             name = item.get("name") if isinstance(item, dict) else None
             if not isinstance(name, str) or name not in self.inputs:
                 known = ", ".join(self.inputs)
-                raise OpFailed(OpCode.EINVAL, f"the model has no input {name!r}; it has {known}")
+                raise invalid(f"the model has no input {name!r}; it has {known}")
             wanted = self.inputs[name]
             if wanted.dtype not in _DTYPES.values():
                 raise _unsupported(f"input {name!r}", wanted.dtype)
@@ -141,7 +150,7 @@ class Model:
         numbers."""
         names = list(self.outputs) if wanted is None else wanted
         if not isinstance(names, list) or not names or not all(map(self._gives, names)):
-            raise OpFailed(OpCode.EINVAL, f"'outputs' must name some of {', '.join(self.outputs)}")
+            raise invalid(f"'outputs' must name some of {', '.join(self.outputs)}")
         for tensor in (self.outputs[name] for name in names):
             if tensor.dtype not in _DTYPES.values():
                 raise _unsupported(f"output {tensor.name!r}", tensor.dtype)
@@ -208,7 +217,7 @@ def find_model(context: Context, name: str) -> Model:
         )
     kind, _, rest = name.partition(":")
     if kind != "data":
-        raise OpFailed(OpCode.EINVAL, f"model {name!r} is neither data:NAME nor sha256:HEX")
+        raise invalid(f"model {name!r} is neither data:NAME nor sha256:HEX")
     context.data_path(rest.partition("/")[0])  # a warm model counts as used too
     key = name if context.kind == "cpu" else f"{name} on {device}"
     return context.warm.get(key, lambda: Model(_path(context, rest), processor))
@@ -227,11 +236,10 @@ def run_joined(
     """The results, and the number of calls in the run. Raises OpFailed(EINVAL) unless every tensor
     of the call has the same number of items."""
     if not model.joinable:
-        message = "'batch' needs a model whose tensors all have a free first dimension"
-        raise OpFailed(OpCode.EINVAL, message)
+        raise invalid("'batch' needs a model whose tensors all have a free first dimension")
     counts = {array.shape[0] if array.ndim else 0 for array in feeds.values()}
     if len(counts) != 1 or 0 in counts or len(feeds) != len(model.inputs):
-        raise OpFailed(OpCode.EINVAL, "'batch' needs every input, with the same number of items")
+        raise invalid("'batch' needs every input, with the same number of items")
     if context.within_turn:
         return model.run(feeds, outputs), 1
     return model.batcher.run(
@@ -273,7 +281,7 @@ def _failed(what: str, error: Exception) -> OpFailed:
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         needs = "more memory than the lease has left; free some, or request more memory_mib"
         return OpFailed(OpCode.ENOMEM, f"the model needs {needs}")
-    return OpFailed(OpCode.EINVAL, f"{what}: {text[:300]}")
+    return invalid(f"{what}: {text[:300]}")
 
 
 def _unsupported(tensor: str, dtype: str) -> OpFailed:

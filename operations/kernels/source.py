@@ -16,7 +16,7 @@ from math import prod
 from operations.kernels.lexer.preprocess import Preprocessor
 from operations.kernels.lexer.tokens import tokens_of
 from operations.kernels.translator.translate import Signature, Translator
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpFailed, invalid
 from remote_gpu.wire.graphs import Argument, Scalar, Shared
 
 #: CPU drivers keep the variables of a whole group on the stack of one thread (8 MiB).
@@ -32,7 +32,7 @@ class Source:
 
     text: str  #: for compilers
     kernels: Mapping[str, Signature]
-    _lines: tuple[tuple[int, ...], ...]
+    _lines: tuple[tuple[int, ...], ...]  #: of each bit of a report
 
     def check_call(
         self, kernel: str, arguments: Sequence[Argument], group: Sequence[int] = (1,)
@@ -44,15 +44,14 @@ class Source:
         signature = self.kernels.get(kernel)
         if signature is None:
             known = ", ".join(self.kernels) or "none"
-            raise _misfit(f"the source has no kernel {kernel!r}; it has {known}")
+            raise invalid(f"the source has no kernel {kernel!r}; it has {known}")
         wanted = signature.parameters
         if len(wanted) != len(arguments):
-            message = f"kernel {kernel!r} takes {len(wanted)} arguments, not {len(arguments)}"
-            raise _misfit(message)
+            raise invalid(f"kernel {kernel!r} takes {len(wanted)} arguments, not {len(arguments)}")
         for index, (parameter, argument) in enumerate(zip(wanted, arguments, strict=True)):
             given = _sort_of(argument)
             if given != parameter.takes:
-                raise _misfit(
+                raise invalid(
                     f"argument {index} of kernel {kernel!r} is {given}; {parameter.name!r}"
                     f" takes {parameter.takes}"
                 )
@@ -62,13 +61,13 @@ class Source:
     def _check_group(self, signature: Signature, items: int) -> None:
         if items > GROUP_ITEMS_MAX:
             message = f"a group has at most {GROUP_ITEMS_MAX} work items, not {items}"
-            raise _misfit(f"kernel {signature.name!r} cannot be launched: {message}")
+            raise invalid(f"kernel {signature.name!r} cannot be launched: {message}")
         if items * signature.private_bytes > GROUP_BYTES_MAX:
             message = (
                 f"{items} work items of a group with {signature.private_bytes} bytes of variables"
                 f" each; a group has {GROUP_BYTES_MAX}: use smaller groups or a temporary buffer"
             )
-            raise _misfit(f"kernel {signature.name!r}: {message}")
+            raise invalid(f"kernel {signature.name!r}: {message}")
 
     def fault(self, bits: int) -> str:
         """The message for the bits of a report: kernel and line."""
@@ -84,17 +83,12 @@ def read_source(text: str) -> Source:
     """Check and translate a source. Raises OpFailed(EINVAL) naming line and rule."""
     try:
         tokens = tokens_of(text.replace("\r\n", "\n"))
-        translation = Translator(Preprocessor().expand(tokens)).translate()
+        return Source(*Translator(Preprocessor().expand(tokens)).translate())
     except OpFailed as error:
         raise OpFailed(error.code, f"the source does not build: {error.message}") from None
-    return Source(translation.text, translation.kernels, translation.lines)
 
 
 def _sort_of(argument: Argument) -> str:
     if isinstance(argument, Scalar):
         return argument.kind
     return "shared" if isinstance(argument, Shared) else "buffer"
-
-
-def _misfit(message: str) -> OpFailed:
-    return OpFailed(OpCode.EINVAL, message)

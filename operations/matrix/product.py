@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -164,9 +165,10 @@ class Product:
 
     def __init__(self, backend: Backend, method: Method, quota: Quota) -> None:
         self._backend = backend
-        self._method = method.prepare(backend, quota)
+        self._bind = method.prepare(backend, quota)
         self._lock = threading.Lock()
-        self._bound: _Bound | None = None
+        self._sides: Sides | None = None  #: of the memory that is held
+        self._held = ExitStack()
         self._registered = False
 
     def compute(
@@ -178,22 +180,29 @@ class Product:
             if not self._registered:
                 self._registered = True
                 quota.add_cache(self._evict)
-            bound = self._bind(quota, sides)
-            bound.a.write(a)
-            bound.b.write(b)
-            bound.enqueue()
+            if self._sides != sides:
+                self._allocate(quota, sides)
+            self._memories[0].write(a)
+            self._memories[1].write(b)
+            self._enqueue()
             self._backend.finish()
             with quota.held(4 * m * n):
-                result = np.frombuffer(bound.c.result(), np.float32).reshape(m, n)
-            if bound.bytes > _KEPT_BYTES:
+                result = np.frombuffer(self._memories[2].result(), np.float32).reshape(m, n)
+            if sum(memory.size for memory in self._memories) > _KEPT_BYTES:
                 self._drop()
         return result
 
-    def _bind(self, quota: Quota, sides: Sides) -> _Bound:
-        if self._bound is None or self._bound.sides != sides:
-            self._drop()
-            self._bound = _Bound(self._backend, self._method, quota, sides)
-        return self._bound
+    def _allocate(self, quota: Quota, sides: Sides) -> None:
+        self._drop()
+        m, n, k = sides
+        with ExitStack() as held:
+            self._memories: list[DeviceMemory] = []
+            for count in (m * k, k * n, m * n):
+                self._memories.append(self._backend.allocate(quota, 4 * count))
+                held.callback(self._memories[-1].close)
+            self._enqueue = self._bind(self._memories, sides)
+            self._held = held.pop_all()
+        self._sides = sides
 
     def _evict(self) -> None:
         if self._lock.acquire(blocking=False):
@@ -201,32 +210,5 @@ class Product:
             self._lock.release()
 
     def _drop(self) -> None:
-        if self._bound is not None:
-            self._bound.close()
-            self._bound = None
-
-
-class _Bound:
-    """The memory for products of one size, bound to the method."""
-
-    def __init__(self, backend: Backend, method: Bind, quota: Quota, sides: Sides) -> None:
-        m, n, k = sides
-        self.sides = sides
-        self._memories: list[DeviceMemory] = []
-        try:
-            for count in (m * k, k * n, m * n):
-                self._memories.append(backend.allocate(quota, 4 * count))
-            self.a, self.b, self.c = self._memories
-            self.enqueue = method(self._memories, sides)
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def bytes(self) -> int:
-        return sum(memory.size for memory in self._memories)
-
-    def close(self) -> None:
-        for memory in self._memories:
-            memory.close()
-        self._memories.clear()
+        self._sides = None
+        self._held.close()

@@ -12,21 +12,8 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from operations import aes
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Integer,
-    Limits,
-    OpCode,
-    OpFailed,
-    Outcome,
-    Port,
-    Scalar,
-    Signature,
-    Text,
-    calls_of,
-)
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, Outcome, invalid
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -51,7 +38,7 @@ class _Task:
         return self.data.nbytes // aes.BLOCK_BYTES // self.messages
 
 
-class OpensslCbc(CpuOperation):
+class OpensslCbc(api.CpuOperation):
     """AES of 128, 192 or 256 bits in CBC mode (NIST SP 800-38A section 6.2).
 
     The data are one or more messages of equal length, each with its own initialization vector. With
@@ -62,17 +49,17 @@ class OpensslCbc(CpuOperation):
     name = "aes_cbc"
     implementation = f"openssl by cryptography {version('cryptography')}"
     libraries: tuple[str, ...] = ("cryptography",)
-    limits = Limits(inputs_min=3, inputs_max=3, input_bytes_max=1 << 32)
-    signature = Signature(
+    limits = api.Limits(inputs_min=3, inputs_max=3, input_bytes_max=1 << 32)
+    signature = api.Signature(
         arguments=(
-            Text(name="direction", meaning="the direction", choices=("encrypt", "decrypt")),
-            Text(
+            api.Text(name="direction", meaning="the direction", choices=("encrypt", "decrypt")),
+            api.Text(
                 name="padding",
                 meaning="of a message that may end within a block",
                 default="none",
                 choices=("none", "pkcs7"),
             ),
-            Integer(
+            api.Integer(
                 name="messages",
                 meaning="messages of equal length in the data",
                 least=1,
@@ -81,11 +68,11 @@ class OpensslCbc(CpuOperation):
             ),
         ),
         inputs=(
-            Port(name="key", dtype="bytes", shape="", meaning="16, 24 or 32 bytes"),
-            Port(name="iv", dtype="bytes", shape="", meaning="16 bytes per message"),
-            Port(name="data", dtype="bytes", shape="", meaning="the messages"),
+            api.Port(name="key", meaning="16, 24 or 32 bytes"),
+            api.Port(name="iv", meaning="16 bytes per message"),
+            api.Port(name="data", meaning="the messages"),
         ),
-        outputs=(Port(name="result", dtype="bytes", shape="", meaning="the messages"),),
+        outputs=(api.Port(name="result", meaning="the messages"),),
         values="`messages`, `message_bytes` of the result",
     )
 
@@ -135,16 +122,16 @@ class KernelCbc(OpensslCbc):
         if task.data.nbytes == 0:
             return np.empty(0, np.uint8)
         items = task.messages * (task.blocks if task.decrypts else 1)
-        with calls_of(context).call(context.quota) as call:
+        with api.calls_of(context).call(context.quota) as call:
             result = call.memory(task.data.nbytes)
             arguments = (
                 call.stored(task.data),
                 call.stored(task.vectors),
                 call.stored(aes.schedule(task.key, decrypts=task.decrypts)),
                 call.stored(aes.tables(decrypts=task.decrypts)),
-                Scalar("int", aes.rounds_of(task.key)),
-                Scalar("int", task.messages),
-                Scalar("int", task.blocks),
+                api.Scalar("int", aes.rounds_of(task.key)),
+                api.Scalar("int", task.messages),
+                api.Scalar("int", task.blocks),
                 result,
             )
             kernel = "decrypt" if task.decrypts else "encrypt"
@@ -157,23 +144,23 @@ def _task(args: Arguments, inputs: Sequence[memoryview], *, padded: bool) -> _Ta
     key, vectors, data = inputs
     decrypts, messages = args["direction"] == "decrypt", args["messages"]
     if key.nbytes not in aes.KEY_BYTES:
-        raise _wrong(f"a key has 16, 24 or 32 bytes, not {key.nbytes}")
+        raise invalid(f"a key has 16, 24 or 32 bytes, not {key.nbytes}")
     if vectors.nbytes != messages * aes.BLOCK_BYTES:
         wanted = messages * aes.BLOCK_BYTES
-        raise _wrong(f"'iv' has 16 bytes per message, {wanted} together, not {vectors.nbytes}")
+        raise invalid(f"'iv' has 16 bytes per message, {wanted} together, not {vectors.nbytes}")
     if padded and messages != 1:
-        raise _wrong("with padding pkcs7 a call takes one message")
+        raise invalid("with padding pkcs7 a call takes one message")
     whole: Bytes = np.frombuffer(data, np.uint8)
     if padded and not decrypts:
         added = aes.BLOCK_BYTES - data.nbytes % aes.BLOCK_BYTES
         whole = np.concatenate([whole, np.full(added, added, np.uint8)])
     if padded and not whole.nbytes:
-        raise _wrong("with padding pkcs7 an encrypted message has 16 bytes or more")
+        raise invalid("with padding pkcs7 an encrypted message has 16 bytes or more")
     if whole.nbytes % (messages * aes.BLOCK_BYTES):
         text = (
             f"{messages} messages of whole blocks of 16 bytes are needed, not {data.nbytes} bytes"
         )
-        raise _wrong(text + ("" if decrypts or messages != 1 else "; or use padding pkcs7"))
+        raise invalid(text + ("" if decrypts or messages != 1 else "; or use padding pkcs7"))
     return _Task(decrypts=decrypts, key=bytes(key), vectors=vectors, data=whole, messages=messages)
 
 
@@ -181,12 +168,8 @@ def _unpadded(data: Bytes) -> Bytes:
     """Remove the padding of PKCS #7 (RFC 5652 section 6.3). Raises OpFailed(EINVAL)."""
     added = int(data[-1])
     if not 1 <= added <= aes.BLOCK_BYTES or (data[-added:] != added).any():
-        raise _wrong("the padding is not valid: another key or vector, or changed data")
+        raise invalid("the padding is not valid: another key or vector, or changed data")
     return data[:-added]
-
-
-def _wrong(message: str) -> OpFailed:
-    return OpFailed(OpCode.EINVAL, message)
 
 
 OPERATIONS = (OpensslCbc(), KernelCbc())

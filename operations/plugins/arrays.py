@@ -10,20 +10,8 @@ import numpy as np
 
 from operations.array_kernels import elementwise, reductions
 from operations.numpy_arrays import Array, array_of
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Limits,
-    OpCode,
-    OpFailed,
-    Outcome,
-    Port,
-    Signature,
-    Structure,
-    Text,
-    calls_of,
-)
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, Outcome, invalid
 
 DTYPES = ("float32", "float64", "int32", "int64", "uint8")
 
@@ -63,13 +51,15 @@ REDUCTIONS: Mapping[str, Function] = {
 }
 
 
-_DTYPE = Text(name="dtype", meaning="of every input", default="float32", choices=DTYPES)
+_DTYPE = api.Text(name="dtype", meaning="of every input", default="float32", choices=DTYPES)
 _SHAPES_RULE = "a list of shapes, one per input"
-_RESULT = Port(name="result", dtype="as in `dtype` of the values", shape="`shape` of the values")
+_RESULT = api.Port(
+    name="result", dtype="as in `dtype` of the values", shape="`shape` of the values"
+)
 _VALUES = "`dtype`, `shape` of the result"
 
 
-class Map(CpuOperation):
+class Map(api.CpuOperation):
     """A function of one array, or of two whose shapes broadcast.
 
     The result has numpy's type for the function: roots of int32 and int64 are float64, those of
@@ -79,16 +69,16 @@ class Map(CpuOperation):
     name = "map"
     implementation = f"numpy {np.__version__}"
     libraries: tuple[str, ...] = ("numpy",)
-    limits = Limits(inputs_min=1, inputs_max=2, input_bytes_max=1 << 33)
-    signature = Signature(
+    limits = api.Limits(inputs_min=1, inputs_max=2, input_bytes_max=1 << 33)
+    signature = api.Signature(
         arguments=(
-            Text(name="function", meaning=f"{', '.join(UNARY)}; of two: {', '.join(BINARY)}"),
+            api.Text(name="function", meaning=f"{', '.join(UNARY)}; of two: {', '.join(BINARY)}"),
             _DTYPE,
-            Structure(name="shapes", meaning="of the inputs", rule=_SHAPES_RULE),
+            api.Structure(name="shapes", meaning="of the inputs", rule=_SHAPES_RULE),
         ),
         inputs=(
-            Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),
-            Port(name="b", dtype="`dtype`", shape="`shapes[1]`", meaning="functions of two"),
+            api.Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),
+            api.Port(name="b", dtype="`dtype`", shape="`shapes[1]`", meaning="functions of two"),
         ),
         outputs=(_RESULT,),
         values=_VALUES,
@@ -100,17 +90,14 @@ class Map(CpuOperation):
         known = (UNARY, BINARY)[len(inputs) - 1]
         if name not in known:
             names = ", ".join(known)
-            message = f"no function {name!r} of {len(inputs)} arrays; there are {names}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(f"no function {name!r} of {len(inputs)} arrays; there are {names}")
         arrays = _arrays(args, inputs)
         try:
             shape = np.broadcast_shapes(*(array.shape for array in arrays))
         except ValueError as error:
-            raise OpFailed(
-                OpCode.EINVAL, f"the shapes cannot be broadcast together: {error}"
-            ) from None
+            raise invalid(f"the shapes cannot be broadcast together: {error}") from None
         if name == "power" and arrays[0].dtype.kind != "f" and (arrays[1] < 0).any():
-            raise OpFailed(OpCode.EINVAL, "power: integers to negative powers are not integers")
+            raise invalid("power: integers to negative powers are not integers")
         with context.quota.held(8 * math.prod(shape)), np.errstate(all="ignore"):
             return _described(self._mapped(context, name, arrays, shape))
 
@@ -143,11 +130,11 @@ class KernelMap(Map):
         self, context: Context, name: str, arrays: Sequence[Array], shape: Sequence[int]
     ) -> Array:
         dtype = _result_type((UNARY, BINARY)[len(arrays) - 1][name], arrays)
-        with calls_of(context).call(context.quota) as call:
+        with api.calls_of(context).call(context.quota) as call:
             return elementwise.mapped(call, name, arrays, shape, dtype)
 
 
-class Reduce(CpuOperation):
+class Reduce(api.CpuOperation):
     """A reduction of one array, along one axis or over all elements.
 
     Sums and products of integers are int64 (uint64 of unsigned ones); the mean is a fraction.
@@ -156,20 +143,20 @@ class Reduce(CpuOperation):
     name = "reduce"
     implementation = f"numpy {np.__version__}"
     libraries: tuple[str, ...] = ("numpy",)
-    limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=1 << 33)
-    signature = Signature(
+    limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=1 << 33)
+    signature = api.Signature(
         arguments=(
-            Text(name="function", meaning="the reduction", choices=tuple(REDUCTIONS)),
+            api.Text(name="function", meaning="the reduction", choices=tuple(REDUCTIONS)),
             _DTYPE,
-            Structure(name="shapes", meaning="of the input", rule=_SHAPES_RULE),
-            Structure(
+            api.Structure(name="shapes", meaning="of the input", rule=_SHAPES_RULE),
+            api.Structure(
                 name="axis",
                 meaning="absent: over all elements",
                 rule="an integer below the number of dimensions",
                 default=None,
             ),
         ),
-        inputs=(Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),),
+        inputs=(api.Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),),
         outputs=(_RESULT,),
         values=_VALUES,
     )
@@ -179,9 +166,9 @@ class Reduce(CpuOperation):
         name, axis = args["function"], args["axis"]
         array = _arrays(args, inputs)[0]
         if axis is not None and (type(axis) is not int or not 0 <= axis < array.ndim):
-            raise OpFailed(OpCode.EINVAL, f"'axis' must be an integer below {array.ndim}")
+            raise invalid(f"'axis' must be an integer below {array.ndim}")
         if array.size == 0:
-            raise OpFailed(OpCode.EINVAL, "an empty array cannot be reduced")
+            raise invalid("an empty array cannot be reduced")
         held = 8 if axis is None else 8 * array.size // array.shape[axis]
         with context.quota.held(held), np.errstate(all="ignore"):
             return _described(self._reduced(context, name, array, axis))
@@ -210,14 +197,14 @@ class KernelReduce(Reduce):
 
     def _reduced(self, context: Context, name: str, array: Array, axis: int | None) -> Array:
         dtype = _result_type(REDUCTIONS[name], [array])
-        with calls_of(context).call(context.quota) as call:
+        with api.calls_of(context).call(context.quota) as call:
             return reductions.reduced(call, name, array, axis, dtype)
 
 
 def _arrays(args: Arguments, inputs: Sequence[memoryview]) -> list[Array]:
     dtype, shapes = args["dtype"], args["shapes"]
     if not isinstance(shapes, list) or len(shapes) != len(inputs):
-        raise OpFailed(OpCode.EINVAL, f"'shapes' must list {len(inputs)} shapes, one per input")
+        raise invalid(f"'shapes' must list {len(inputs)} shapes, one per input")
     return [array_of(view, dtype, shape) for view, shape in zip(inputs, shapes, strict=True)]
 
 

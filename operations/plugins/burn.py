@@ -5,17 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Limits,
-    Number,
-    Outcome,
-    Scalar,
-    Signature,
-    calls_of,
-)
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, Outcome
 
 #: Enough to fill a card.
 _ITEMS, _GROUP = 1 << 16, 256
@@ -32,15 +23,15 @@ __kernel void burn(__global int *sink, int steps)
 """
 
 
-class Burn(CpuOperation):
+class Burn(api.CpuOperation):
     """Computes for `ms` of its own processor time."""
 
     name = "burn"
     implementation = "python"
-    limits = Limits()
-    signature = Signature(
+    limits = api.Limits()
+    signature = api.Signature(
         arguments=(
-            Number(name="ms", meaning="processor time, milliseconds", least=0, most=600_000),
+            api.Number(name="ms", meaning="processor time, milliseconds", least=0, most=600_000),
         ),
         values="`ms`: elapsed time, milliseconds",
     )
@@ -71,10 +62,10 @@ class KernelBurn(Burn):
         wanted_s = self.signature.read(args)["ms"] / 1000
         started_s = time.perf_counter()
         steps = _STEPS_MIN
-        with calls_of(context).call(context.quota) as call:
+        with api.calls_of(context).call(context.quota) as call:
             sink = call.memory(4)
             while (elapsed_s := time.perf_counter() - started_s) < wanted_s:
-                call.launch(_SOURCE, "burn", (sink, Scalar("int", steps)), _ITEMS, _GROUP)
+                call.launch(_SOURCE, "burn", (sink, api.Scalar("int", steps)), _ITEMS, _GROUP)
                 call.finish()
                 took_s = time.perf_counter() - started_s - elapsed_s
                 if took_s < _LAUNCH_S:

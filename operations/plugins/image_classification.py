@@ -6,21 +6,9 @@ from collections.abc import Sequence
 
 from operations.inference.model import IMPLEMENTATION, ModelsOnCards, run_joined
 from operations.recognition.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
-from operations.recognition.image import ImageError, decode
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Integer,
-    Limits,
-    OpCode,
-    OpFailed,
-    Outcome,
-    Port,
-    Signature,
-    Structure,
-    Text,
-)
+from operations.recognition.image import decode
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, Outcome
 
 _IMAGE_BYTES_MAX = 32 * 2**20
 #: Of ImageNet, on which most published classifiers were trained, red first.
@@ -28,7 +16,7 @@ _MEAN, _DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 _THREE = "a list of three numbers, red first"
 
 
-class ImageClassification(CpuOperation):
+class ImageClassification(api.CpuOperation):
     """Decodes, scales and classifies an image on its host.
 
     Concurrent calls of one model may be joined.
@@ -38,41 +26,41 @@ class ImageClassification(CpuOperation):
     implementation = IMPLEMENTATION
     libraries: tuple[str, ...] = ("onnxruntime",)
     own_turns = True
-    limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
-    signature = Signature(
+    limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
+    signature = api.Signature(
         arguments=(
-            Text(
+            api.Text(
                 name="model",
                 meaning="`text-direction` (of a line of text), or a model as for `onnx` with"
                 " one input of items × 3 × height × width",
                 default=TEXT_DIRECTION,
             ),
-            Integer(
+            api.Integer(
                 name="top", meaning="number of classes in the result", least=1, most=1000, default=5
             ),
-            Structure(
+            api.Structure(
                 name="labels", meaning="of the classes", rule="a list of strings", default=None
             ),
-            Integer(
+            api.Integer(
                 name="width", meaning="pixels; 0 = the model's", least=0, most=SIDE_MAX, default=0
             ),
-            Integer(
+            api.Integer(
                 name="height", meaning="pixels; 0 = the model's", least=0, most=SIDE_MAX, default=0
             ),
-            Structure(name="mean", meaning="of channels in 0…1", rule=_THREE, default=_MEAN),
-            Structure(
+            api.Structure(name="mean", meaning="of channels in 0…1", rule=_THREE, default=_MEAN),
+            api.Structure(
                 name="deviation", meaning="of channels in 0…1", rule=_THREE, default=_DEVIATION
             ),
-            Text(
+            api.Text(
                 name="scores",
                 meaning="type of the model's scores",
                 default="logits",
                 choices=("logits", "probabilities"),
             ),
         ),
-        inputs=(Port(name="image", dtype="bytes", shape="", meaning="a PNG or JPEG file"),),
+        inputs=(api.Port(name="image", meaning="a PNG or JPEG file"),),
         outputs=(
-            Port(name="scores", dtype="the model's", shape="classes", meaning="of the model"),
+            api.Port(name="scores", dtype="the model's", shape="classes", meaning="of the model"),
         ),
         values='`width`, `height` in pixels; `classes`: [{"class", "label", "probability"}];'
         " `joined`: calls in the run",
@@ -86,10 +74,7 @@ class ImageClassification(CpuOperation):
         args = self.signature.read(args)
         classifier = find_classifier(context, args)
         with context.turn():
-            try:
-                pixels = decode(inputs[0], context.quota)
-            except ImageError as error:
-                raise OpFailed(OpCode.EINVAL, str(error)) from None
+            pixels = decode(inputs[0], context.quota)
             preparation = classifier.preparation
             with context.quota.held(2 * pixels.nbytes + preparation.working_bytes):
                 tensor = preparation.apply(pixels)

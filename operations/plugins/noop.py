@@ -15,8 +15,8 @@ class Noop(CpuOperation):
     implementation = "none"
     limits = Limits(inputs_max=16)
     signature = Signature(
-        inputs=(Port(name="any", dtype="bytes", shape="", meaning="up to 16 buffers"),),
-        outputs=(Port(name="same", dtype="bytes", shape="", meaning="the inputs"),),
+        inputs=(Port(name="any", meaning="up to 16 buffers"),),
+        outputs=(Port(name="same", meaning="the inputs"),),
         values="`args`: the arguments, if any",
         extra=True,
     )

@@ -11,22 +11,11 @@ from operations.inference.model import (
     load_host_models,
     run_joined,
 )
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Flag,
-    Limits,
-    Meta,
-    Outcome,
-    Port,
-    Signature,
-    Structure,
-    Text,
-)
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, Outcome
 
 
-class Onnx(CpuOperation):
+class Onnx(api.CpuOperation):
     """Runs a model; without tensors it loads the model and describes its inputs and outputs.
 
     With `batch` the first dimension of every tensor counts independent items, and concurrent calls
@@ -37,21 +26,25 @@ class Onnx(CpuOperation):
     implementation = IMPLEMENTATION
     libraries: tuple[str, ...] = ("onnxruntime",)
     own_turns = True
-    limits = Limits(inputs_max=32, input_bytes_max=1 << 32)
-    signature = Signature(
+    limits = api.Limits(inputs_max=32, input_bytes_max=1 << 32)
+    signature = api.Signature(
         arguments=(
-            Text(name="model", meaning="`data:NAME`, `data:NAME/FILE` or a registered `sha256:…`"),
-            Structure(
+            api.Text(
+                name="model", meaning="`data:NAME`, `data:NAME/FILE` or a registered `sha256:…`"
+            ),
+            api.Structure(
                 name="inputs",
                 meaning="name and shape of each tensor, in their order",
                 rule='a list of {"name", "shape"}',
                 default=None,
             ),
-            Structure(name="outputs", meaning="absent: all", rule="a list of names", default=None),
-            Flag(name="batch", meaning="items are independent: calls may be joined"),
+            api.Structure(
+                name="outputs", meaning="absent: all", rule="a list of names", default=None
+            ),
+            api.Flag(name="batch", meaning="items are independent: calls may be joined"),
         ),
-        inputs=(Port(name="tensors", dtype="the model's", shape="`inputs`"),),
-        outputs=(Port(name="results", dtype="the model's", shape="`outputs` of the values"),),
+        inputs=(api.Port(name="tensors", dtype="the model's", shape="`inputs`"),),
+        outputs=(api.Port(name="results", dtype="the model's", shape="`outputs` of the values"),),
         values='`outputs`: [{"name", "dtype", "shape"}]; `joined`: calls in the run, with `batch`;'
         " without tensors `inputs` and `outputs` of the model, null for a free size",
     )
@@ -72,7 +65,7 @@ class Onnx(CpuOperation):
         names = model.output_names(args["outputs"])
         if args["batch"]:
             results, joined = run_joined(context, model, feeds, names)
-            values: Meta = {"joined": joined}
+            values: api.Meta = {"joined": joined}
         else:
             with context.turn():
                 results, values = model.run(feeds, names), {}

@@ -20,20 +20,8 @@ from operations.alignment.database import (
     Scores,
 )
 from operations.alignment.fasta import FastaError, Protein, parse_fasta
-from remote_gpu.api import (
-    DATA,
-    Arguments,
-    Context,
-    CpuOperation,
-    Integer,
-    Limits,
-    OpCode,
-    OpFailed,
-    Outcome,
-    Port,
-    Signature,
-    Text,
-)
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, OpCode, OpFailed, Outcome, invalid
 
 HEADER = "query\tsubject\tscore\tquery_start\tquery_end\tsubject_start\tsubject_end\n"
 TOP_DEFAULT = 10
@@ -49,7 +37,7 @@ _FASTA_SUFFIXES = (".fasta", ".fa", ".faa")
 _log = logging.getLogger(__name__)
 
 
-class SequenceSearch(CpuOperation):
+class SequenceSearch(api.CpuOperation):
     """Protein queries in FASTA → their best hits in a database, as a TSV with `HEADER`.
 
     Queries keep their order; their hits are sorted by score, then by position in the database; each
@@ -59,24 +47,22 @@ class SequenceSearch(CpuOperation):
     name = "sequence_search"
     implementation = IMPLEMENTATION
     libraries: tuple[str, ...] = ("pyopal", "numpy")
-    limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_QUERY_BYTES_MAX)
-    signature = Signature(
+    limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=_QUERY_BYTES_MAX)
+    signature = api.Signature(
         arguments=(
-            Text(name="database", meaning="host data, a FASTA file"),
-            Integer(
+            api.Text(name="database", meaning="host data, a FASTA file"),
+            api.Integer(
                 name="top", meaning="hits per query", least=1, most=TOP_MAX, default=TOP_DEFAULT
             ),
-            Text(name="file", meaning="name of the query in errors", default="query"),
+            api.Text(name="file", meaning="name of the query in errors", default="query"),
         ),
         inputs=(
-            Port(
+            api.Port(
                 name="queries",
-                dtype="bytes",
-                shape="",
                 meaning=f"FASTA; at most {QUERIES_MAX} of {QUERY_RESIDUES_MAX} residues",
             ),
         ),
-        outputs=(Port(name="hits", dtype="bytes", shape="", meaning="a TSV with a header line"),),
+        outputs=(api.Port(name="hits", meaning="a TSV with a header line"),),
         values="`queries`, `hits`, `cells` (of the alignments), `database`, `scoring`",
     )
 
@@ -182,7 +168,7 @@ def _queries(data: bytes, file: str) -> tuple[Protein, ...]:
     try:
         queries = parse_fasta(data, file=file, residues_max=QUERY_RESIDUES_MAX)
     except FastaError as error:
-        raise OpFailed(OpCode.EINVAL, str(error)) from None
+        raise invalid(str(error)) from None
     if len(queries) > QUERIES_MAX:
         message = (
             f"{file}: {len(queries)} queries, more than {QUERIES_MAX} per call; split the file"
@@ -201,7 +187,7 @@ def _database(context: Context, name: str) -> Database:
     except ValueError as error:
         message = f"database {name!r} of this host is not valid: {error}"
         raise OpFailed(OpCode.EIO, message) from None
-    context.note_use(DATA, name, database.sha256)
+    context.note_use(api.DATA, name, database.sha256)
     return database
 
 

@@ -8,37 +8,27 @@ import numpy as np
 
 from operations.matrix.cublas import Cublas, library
 from operations.matrix.product import BLOCKED, TILED, Kernel, Method, Product
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Integer,
-    Limits,
-    OpCode,
-    OpFailed,
-    Outcome,
-    Port,
-    Signature,
-)
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, Outcome, invalid
 
 _SIDE_MAX = 32768
-_LIMITS = Limits(inputs_min=2, inputs_max=2, input_bytes_max=1 << 33)
-_SIGNATURE = Signature(
+_LIMITS = api.Limits(inputs_min=2, inputs_max=2, input_bytes_max=1 << 33)
+_SIGNATURE = api.Signature(
     arguments=(
-        Integer(name="m", meaning="rows of A and C", least=1, most=_SIDE_MAX),
-        Integer(name="n", meaning="columns of B and C", least=1, most=_SIDE_MAX),
-        Integer(name="k", meaning="columns of A, rows of B", least=1, most=_SIDE_MAX),
+        api.Integer(name="m", meaning="rows of A and C", least=1, most=_SIDE_MAX),
+        api.Integer(name="n", meaning="columns of B and C", least=1, most=_SIDE_MAX),
+        api.Integer(name="k", meaning="columns of A, rows of B", least=1, most=_SIDE_MAX),
     ),
     inputs=(
-        Port(name="A", dtype="float32", shape="m×k"),
-        Port(name="B", dtype="float32", shape="k×n"),
+        api.Port(name="A", dtype="float32", shape="m×k"),
+        api.Port(name="B", dtype="float32", shape="k×n"),
     ),
-    outputs=(Port(name="C", dtype="float32", shape="m×n"),),
+    outputs=(api.Port(name="C", dtype="float32", shape="m×n"),),
     values="`shape` of C",
 )
 
 
-class NumpySgemm(CpuOperation):
+class NumpySgemm(api.CpuOperation):
     """C = A × B in single precision, row-major.
 
     On a CPU by numpy's BLAS on one thread; on other devices by a kernel.
@@ -59,7 +49,7 @@ class NumpySgemm(CpuOperation):
             return {"shape": [m, n]}, [np.matmul(a, b)]
 
 
-class DeviceSgemm(CpuOperation):
+class DeviceSgemm(api.CpuOperation):
     """The product on a device that is not numpy's. Starts threads: never before a fork."""
 
     name = "sgemm"
@@ -105,7 +95,7 @@ def _sides(args: Arguments, inputs: Sequence[memoryview]) -> tuple[int, int, int
 def _check(what: str, size: int, rows: int, columns: int) -> None:
     if size != 4 * rows * columns:
         wanted = f"{rows}×{columns} float32, {4 * rows * columns} bytes"
-        raise OpFailed(OpCode.EINVAL, f"{what} must be {wanted}, not {size}")
+        raise invalid(f"{what} must be {wanted}, not {size}")
 
 
 OPERATIONS = (

@@ -6,20 +6,9 @@ from collections.abc import Sequence
 
 from operations.inference.model import ModelsOnCards
 from operations.recognition.engine import IMPLEMENTATION, Device, Recognizer
-from operations.recognition.image import ImageError, decode
-from remote_gpu.api import (
-    Arguments,
-    Context,
-    CpuOperation,
-    Limits,
-    Number,
-    OpCode,
-    OpFailed,
-    Outcome,
-    Port,
-    Signature,
-    visible_ordinal,
-)
+from operations.recognition.image import decode
+from remote_gpu import api
+from remote_gpu.api import Arguments, Context, Outcome
 
 _IMAGE_BYTES_MAX = 32 * 2**20
 #: Memory of text detection per pixel (measured: 200 MiB for 1.0 megapixels, 320 MiB for 1.7; larger
@@ -28,16 +17,16 @@ _WORKING_BYTES_PER_PIXEL = 208
 _WORKING_BYTES_MAX = 340 * 2**20
 
 
-class TextRecognition(CpuOperation):
+class TextRecognition(api.CpuOperation):
     """Finds the lines of text in an image and reads them, from top to bottom."""
 
     name = "text_recognition"
     implementation = IMPLEMENTATION
     libraries: tuple[str, ...] = ("rapidocr", "onnxruntime")
-    limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
-    signature = Signature(
+    limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
+    signature = api.Signature(
         arguments=(
-            Number(
+            api.Number(
                 name="min_confidence",
                 meaning="of the lines in the result",
                 least=0,
@@ -45,8 +34,8 @@ class TextRecognition(CpuOperation):
                 default=0.5,
             ),
         ),
-        inputs=(Port(name="image", dtype="bytes", shape="", meaning="a PNG or JPEG file"),),
-        outputs=(Port(name="text", dtype="bytes", shape="", meaning="the lines, UTF-8"),),
+        inputs=(api.Port(name="image", meaning="a PNG or JPEG file"),),
+        outputs=(api.Port(name="text", meaning="the lines, UTF-8"),),
         values="`width`, `height` in pixels; `lines`:"
         ' [{"text", "confidence", "box": [[x, y] × 4]}]',
     )
@@ -57,10 +46,7 @@ class TextRecognition(CpuOperation):
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         least = self.signature.read(args)["min_confidence"]
-        try:
-            pixels = decode(inputs[0], context.quota)
-        except ImageError as error:
-            raise OpFailed(OpCode.EINVAL, str(error)) from None
+        pixels = decode(inputs[0], context.quota)
         height, width = pixels.shape[:2]
         working = min(width * height * _WORKING_BYTES_PER_PIXEL, _WORKING_BYTES_MAX)
         with context.quota.held(pixels.nbytes + working):
@@ -85,7 +71,7 @@ def _recognizer(context: Context) -> Recognizer:
     if context.kind != "cuda":
         return context.warm.get("text_recognition", Recognizer)
     context.charge_context()
-    ordinal = visible_ordinal(context.device)
+    ordinal = api.visible_ordinal(context.device)
     limit_bytes = context.quota.limit_bytes
     if limit_bytes is not None:
         limit_bytes -= context.card.context_bytes

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from operations.inference.model import Model, Processor, find_model, processor_of
 from operations.numpy_arrays import Array
 from operations.recognition.engine import model_paths
-from remote_gpu.api import Arguments, Context, Meta, Number, OpCode, OpFailed
+from remote_gpu.api import Arguments, Context, Meta, Number, OpCode, OpFailed, invalid
 
 TEXT_DIRECTION = "text-direction"
 SIDE_MAX = 4096  #: of a classifier's input
@@ -67,10 +67,10 @@ class Classifier:
         labels and for scores that are not finite."""
         flat = scores.reshape(-1).astype(np.float64)
         if not flat.size or not np.isfinite(flat).all():
-            raise OpFailed(OpCode.EINVAL, "the model's scores are not finite")
+            raise invalid("the model's scores are not finite")
         if self.labels and len(self.labels) != flat.size:
             message = f"the model has {flat.size} classes, but 'labels' lists {len(self.labels)}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(message)
         if self.logits:
             flat = np.exp(flat - flat.max())
             flat /= flat.sum()
@@ -126,12 +126,12 @@ def _text_direction(processor: Processor) -> Classifier:
 def _side(declared: int | None, asked: int, name: str) -> int:
     """The model's own side if it is fixed, else the argument; 0 = no argument."""
     if declared is None and not asked:
-        raise OpFailed(OpCode.EINVAL, f"the model takes any {name}: pass {name!r}")
+        raise invalid(f"the model takes any {name}: pass {name!r}")
     if declared is not None and asked not in (0, declared):
-        raise OpFailed(OpCode.EINVAL, f"the model's {name} is {declared}, not {asked}")
+        raise invalid(f"the model's {name} is {declared}, not {asked}")
     side = declared or asked
     if not 1 <= side <= SIDE_MAX:
-        raise OpFailed(OpCode.EINVAL, f"the model's {name} is {side}, not 1…{SIDE_MAX}")
+        raise invalid(f"the model's {name} is {side}, not 1…{SIDE_MAX}")
     return side
 
 
@@ -139,7 +139,7 @@ def _three(value: object, name: str, least: float = -1e6) -> tuple[float, ...]:
     numbers = value if isinstance(value, list) else []
     rule = Number(name=name, meaning="of a channel", least=least, most=1e6)
     if len(numbers) != 3 or not all(map(rule.fits, numbers)):
-        raise OpFailed(OpCode.EINVAL, f"{name!r} must be three numbers, red first")
+        raise invalid(f"{name!r} must be three numbers, red first")
     return tuple(map(float, numbers))
 
 
@@ -147,5 +147,5 @@ def _labels(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(number, str) for number in value):
-        raise OpFailed(OpCode.EINVAL, "'labels' must be a list of strings")
+        raise invalid("'labels' must be a list of strings")
     return tuple(value)

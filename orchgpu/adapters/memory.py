@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
@@ -60,6 +60,21 @@ class Faults:
         raise AppError(ErrorCode.UNAVAILABLE, "the cloud did not answer (injected fault)")
 
 
+_P = ParamSpec("_P")
+
+
+def _with_faults(
+    method: Callable[Concatenate[Any, _P], Awaitable[T]],
+) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, T]]:
+    """The method of an adapter, with the faults of its `faults`."""
+
+    async def call(self: Any, /, *arguments: _P.args, **named: _P.kwargs) -> T:
+        faults: Faults = self._faults
+        return await faults.around(lambda: method(self, *arguments, **named))
+
+    return call
+
+
 class Arrivals:
     """Wakes long polls when their queue has a message."""
 
@@ -98,61 +113,49 @@ class MemoryQueue:
         self._clock = clock
         self._faults = faults or Faults()
 
+    @_with_faults
     async def receive(
         self, queue_url: str, *, count_max: int, wait_s: float, visibility_s: float
     ) -> Sequence[Message]:
-        async def call() -> Sequence[Message]:
-            queue = self._queue(queue_url)
-            deadline_s = self._clock.wall_s() + wait_s
-            while True:
-                now_s = self._clock.wall_s()
-                found = queue.receive(
-                    now_s, count_max=min(count_max, 10), visibility_s=visibility_s
-                )
-                if found or now_s >= deadline_s:
-                    return [_message(received) for received in found]
-                await self._arrivals.wait(queue, now_s, deadline_s - now_s)
+        queue = self._queue(queue_url)
+        deadline_s = self._clock.wall_s() + wait_s
+        while True:
+            now_s = self._clock.wall_s()
+            found = queue.receive(now_s, count_max=min(count_max, 10), visibility_s=visibility_s)
+            if found or now_s >= deadline_s:
+                return [_message(received) for received in found]
+            await self._arrivals.wait(queue, now_s, deadline_s - now_s)
 
-        return await self._faults.around(call)
-
+    @_with_faults
     async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
-        async def call() -> None:
-            for receipt_handle in receipt_handles:
-                self._queue(queue_url).delete(self._clock.wall_s(), receipt_handle)
+        for receipt_handle in receipt_handles:
+            self._queue(queue_url).delete(self._clock.wall_s(), receipt_handle)
 
-        await self._faults.around(call)
-
+    @_with_faults
     async def set_visibility(
         self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
     ) -> None:
-        async def call() -> None:
-            queue = self._queue(queue_url)
-            for receipt_handle in receipt_handles:
-                try:
-                    queue.change_visibility(self._clock.wall_s(), receipt_handle, visibility_s)
-                except CloudError:
-                    continue  # too old: the message is deleted, or received elsewhere
-            self._arrivals.arrived(queue)
+        queue = self._queue(queue_url)
+        for receipt_handle in receipt_handles:
+            try:
+                queue.change_visibility(self._clock.wall_s(), receipt_handle, visibility_s)
+            except CloudError:
+                continue  # too old: the message is deleted, or received elsewhere
+        self._arrivals.arrived(queue)
 
-        await self._faults.around(call)
-
+    @_with_faults
     async def send(self, queue_url: str, bodies: Sequence[str], *, traceparent: str = "") -> None:
         attribute = {"DataType": "String", "StringValue": traceparent}
 
-        async def call() -> None:
-            queue = self._queue(queue_url)
-            for body in bodies:
-                attributes = {TRACEPARENT: attribute} if traceparent else {}
-                queue.send(self._clock.wall_s(), body, attributes=attributes)
-            self._arrivals.arrived(queue)
+        queue = self._queue(queue_url)
+        for body in bodies:
+            attributes = {TRACEPARENT: attribute} if traceparent else {}
+            queue.send(self._clock.wall_s(), body, attributes=attributes)
+        self._arrivals.arrived(queue)
 
-        await self._faults.around(call)
-
+    @_with_faults
     async def backlog(self, queue_url: str) -> int:
-        async def call() -> int:
-            return self._queue(queue_url).counts(self._clock.wall_s()).visible
-
-        return await self._faults.around(call)
+        return self._queue(queue_url).counts(self._clock.wall_s()).visible
 
     def _queue(self, url: str) -> Queue:
         return _refusals(lambda: self._cloud.queues.get(url.rsplit("/", 1)[-1]))
@@ -182,6 +185,7 @@ class MemoryStore:
     def expect_owners(self, owners: Mapping[str, str]) -> None:
         """One account has all buckets here."""
 
+    @_with_faults
     async def get(
         self,
         bucket: str,
@@ -191,26 +195,24 @@ class MemoryStore:
         if_match: str | None = None,
         bytes_max: int,
     ) -> StoredObject:
-        async def call() -> StoredObject:
-            now_s = self._clock.wall_s()
-            found = _refusals(lambda: self._cloud.read_object(now_s, bucket, key, version_id or ""))
-            if if_match and not etag_matches(if_match, found.etag):
-                raise AppError(ErrorCode.CONFLICT, f"{bucket}/{key} has another etag")
-            small = found.size <= bytes_max
-            modified = datetime.fromtimestamp(int(found.modified_at_s), UTC)
-            return StoredObject(
-                body=self._bodies.read(found.segments) if small else None,
-                etag=found.etag,
-                version_id=found.version_id if found.version_id != "null" else None,
-                last_modified=modified.isoformat(),
-                size=found.size,
-            )
-
-        return await self._faults.around(call)
+        now_s = self._clock.wall_s()
+        found = _refusals(lambda: self._cloud.read_object(now_s, bucket, key, version_id or ""))
+        if if_match and not etag_matches(if_match, found.etag):
+            raise AppError(ErrorCode.CONFLICT, f"{bucket}/{key} has another etag")
+        small = found.size <= bytes_max
+        modified = datetime.fromtimestamp(int(found.modified_at_s), UTC)
+        return StoredObject(
+            body=self._bodies.read(found.segments) if small else None,
+            etag=found.etag,
+            version_id=found.version_id if found.version_id != "null" else None,
+            last_modified=modified.isoformat(),
+            size=found.size,
+        )
 
     async def head(self, bucket: str, key: str) -> StoredObject:
         return await self.get(bucket, key, bytes_max=-1)
 
+    @_with_faults
     async def put(
         self,
         bucket: str,
@@ -220,63 +222,52 @@ class MemoryStore:
         if_absent: bool = False,
         if_match: str | None = None,
     ) -> None:
-        async def call() -> None:
-            content = self._bodies.add(body)
-            condition = Condition(if_match=if_match or "", if_none_match=if_absent)
-            _refusals(
-                lambda: self._cloud.put_object(
-                    self._clock.wall_s(), bucket, key, content, condition=condition
-                )
+        content = self._bodies.add(body)
+        condition = Condition(if_match=if_match or "", if_none_match=if_absent)
+        _refusals(
+            lambda: self._cloud.put_object(
+                self._clock.wall_s(), bucket, key, content, condition=condition
             )
+        )
 
-        await self._faults.around(call)
-
+    @_with_faults
     async def delete(self, bucket: str, key: str) -> None:
-        async def call() -> None:
-            _refusals(lambda: self._cloud.delete_object(self._clock.wall_s(), bucket, key))
+        _refusals(lambda: self._cloud.delete_object(self._clock.wall_s(), bucket, key))
 
-        await self._faults.around(call)
-
+    @_with_faults
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
-        async def call() -> Mapping[str, str]:
-            _refusals(self._cloud.storage.check_load)
-            found = _refusals(lambda: self._cloud.bucket(bucket))
-            etags: dict[str, str] = {}
-            after = ""
-            while True:
-                page = found.page(prefix=prefix, after=after)
-                etags.update((key, found.get(key).etag) for key in page.keys)
-                if page.after is None:
-                    return etags
-                after = page.after
+        _refusals(self._cloud.storage.check_load)
+        found = _refusals(lambda: self._cloud.bucket(bucket))
+        etags: dict[str, str] = {}
+        after = ""
+        while True:
+            page = found.page(prefix=prefix, after=after)
+            etags.update((key, found.get(key).etag) for key in page.keys)
+            if page.after is None:
+                return etags
+            after = page.after
 
-        return await self._faults.around(call)
-
+    @_with_faults
     async def versions(
         self, bucket: str, prefix: str, *, after: Cursor | None = None
     ) -> VersionPage:
-        async def call() -> VersionPage:
-            _refusals(self._cloud.storage.check_load)
-            start = ("", "") if after is None else (after.key, after.version_id)
-            found = _refusals(lambda: self._cloud.bucket(bucket))
-            page = found.version_page(prefix=prefix, after=start)
-            versions = tuple(
-                ObjectVersion(
-                    key=one.key,
-                    version_id=None if one.version_id == "null" else one.version_id,
-                    etag=one.etag,
-                    size=one.size,
-                    modified_s=float(int(one.modified_at_s)),
-                )
-                for one in page.versions
-                if not one.marker
+        _refusals(self._cloud.storage.check_load)
+        start = ("", "") if after is None else (after.key, after.version_id)
+        found = _refusals(lambda: self._cloud.bucket(bucket))
+        page = found.version_page(prefix=prefix, after=start)
+        versions = tuple(
+            ObjectVersion(
+                key=one.key,
+                version_id=None if one.version_id == "null" else one.version_id,
+                etag=one.etag,
+                size=one.size,
+                modified_s=float(int(one.modified_at_s)),
             )
-            end = (
-                None if page.after is None else Cursor(key=page.after[0], version_id=page.after[1])
-            )
-            return VersionPage(versions=versions, after=end)
-
-        return await self._faults.around(call)
+            for one in page.versions
+            if not one.marker
+        )
+        end = None if page.after is None else Cursor(key=page.after[0], version_id=page.after[1])
+        return VersionPage(versions=versions, after=end)
 
 
 class MemoryStarter:
@@ -287,12 +278,10 @@ class MemoryStarter:
         self._clock = clock
         self._faults = faults or Faults()
 
+    @_with_faults
     async def start(self, function: str, payload: str) -> None:
-        async def call() -> None:
-            arn = _refusals(lambda: self._cloud.functions.get(function)).arn
-            _refusals(lambda: self._cloud.invoke_later(self._clock.wall_s(), arn, payload))
-
-        await self._faults.around(call)
+        arn = _refusals(lambda: self._cloud.functions.get(function)).arn
+        _refusals(lambda: self._cloud.invoke_later(self._clock.wall_s(), arn, payload))
 
 
 def _refusals(call: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from corekit.aio.newer import known as known_of
 from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode
 from orchgpu.core.function import Function
-from orchgpu.ports import ObjectStore
+from orchgpu.ports import ObjectStore, Tolerating
 
 logger = logging.getLogger(__name__)
 
@@ -72,12 +72,9 @@ class StoreRegistry:
 
         It is read before the listing, which is then at least as new.
         """
-        try:
+        with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.DENIED):
             return (await self._store.head(self._bucket, CHANGED_KEY)).etag
-        except AppError as error:
-            if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.DENIED):
-                raise
-            return None
+        return None
 
     async def _newest(self, name: str, etag: str) -> tuple[str, Function | None]:
         known = self._known.get(name)

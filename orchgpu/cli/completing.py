@@ -61,7 +61,6 @@ failed_job = jobs_in(lambda record: record.outcome in ("FAILED", "REJECTED"))
 
 
 def function(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """All deployed functions."""
     names = _offered(context, _deployed)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
@@ -69,7 +68,6 @@ def function(context: click.Context, _: click.Parameter, incomplete: str) -> lis
 def job_function_or_program(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The arguments of `logs`."""
     functions = function(context, parameter, incomplete)
     programs = sorted(file.stem for file in default_home().logs.glob("*.log"))
     found = [CompletionItem(name) for name in programs if name.startswith(incomplete)]
@@ -79,7 +77,6 @@ def job_function_or_program(
 def function_or_definition(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The arguments of `rm`."""
     files = definition(context, parameter, incomplete)
     return [*files, *function(context, parameter, incomplete)]
 

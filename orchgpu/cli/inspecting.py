@@ -69,7 +69,6 @@ def inspect(options: Options, cloud: JobCloud) -> Iterator[tuple[str, Finding]]:
 def _declared(
     options: Options, document: Document, place: DeployTarget, read: Read
 ) -> list[Inspected]:
-    """The functions of a definition, or those of them that are named."""
     found = [
         at_place(f, place)
         for f in deployed_functions(document)

@@ -55,5 +55,4 @@ def cli(home: Path | None) -> None:
 
 
 def main() -> None:
-    """Run one command and exit with its status."""
     run_and_exit(cli, "orchgpu")

@@ -9,9 +9,8 @@ from contract.result import Result
 from contract.states import Reason
 from corekit.values import Value
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
-from orchgpu.core.function import Function
+from orchgpu.core.function import Function, Target
 from orchgpu.core.routing import InputEvent
-from orchgpu.core.target import Target
 
 
 class Action(Value):

@@ -11,16 +11,15 @@ from gpu_scheduler.model import RETRY_AT, Record
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
+from orchgpu.core.function import Target
 from orchgpu.core.job import UNCOUNTED, UNSTAGED_SOON, Job, Phase
 from orchgpu.core.not_on_host import lacked_in
-from orchgpu.core.target import Target
 
 #: Ends of attempts that do not count; BUSY: of one that found no device, and may ask again.
 _NOT_COUNTED = UNCOUNTED | {Reason.PREEMPTED, Reason.NOT_ON_HOST, Reason.BUSY}
 
 
 def remember(job: Job, record: Record) -> None:
-    """Copy the record's state into the job."""
     job.revision = record.revision
     job.attempt, job.with_device = record.attempt, record.with_device
     job.strikes = record.strikes

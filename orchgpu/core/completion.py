@@ -106,7 +106,6 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def places_of(value: object) -> list[tuple[str, str]]:
-    """Bucket ("" where it is missing) and key of every record."""
     records = value.get("Records") if isinstance(value, Mapping) else None
     if not isinstance(records, list):
         return []

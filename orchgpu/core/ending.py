@@ -166,7 +166,6 @@ def _known(reason: str) -> Reason:
 
 
 def attempt_failed(context: Context, job: Job, failure: Failure, wall_s: float) -> list[do.Action]:
-    """Another attempt after a pause, or the end of the job."""
     job.not_started, job.not_started_at_s = 0, 0.0
     used = job.attempt - job.first_attempt + 1
     if used >= job.function.attempts_max:
@@ -177,7 +176,6 @@ def attempt_failed(context: Context, job: Job, failure: Failure, wall_s: float) 
 
 
 def _failing(job: Job, failure: Failure, *, pause_s: float) -> list[do.Action]:
-    """Record that the attempt is over; the next one starts after a pause."""
     job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, failure.reason
     return [
         do.RecordAttemptFailure(

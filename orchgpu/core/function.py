@@ -44,7 +44,7 @@ class Function(Value):
     #: `invoke`: the orchestrator starts the function, and the envelope's event again; `event`:
     #: only the event does.
     start: str = "invoke"
-    #: `completion: object`: the bucket and the pattern of the key that ends a job (core/target.py);
+    #: `completion: object`: the bucket and the pattern of the key that ends a job (below);
     #: "" = our runner commits results.
     object_bucket: str = ""
     object_key: str = ""
@@ -52,7 +52,7 @@ class Function(Value):
     concurrency_max: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
-    package_sha256: str = ""  #: of the package; "" = an older version deployed it, or none
+    package_sha256: str = ""  #: of the package; "" = none
     #: Wall clock of the store: an upload before the first deploy with this input starts no job.
     #: 0 = deployed by a version that did not note it; the reconciler leaves such functions out.
     deployed_at_s: float = 0.0
@@ -66,7 +66,6 @@ class Function(Value):
 
     @property
     def with_device(self) -> bool:
-        """False: its jobs need no device."""
         return self.request.count > 0
 
     def in_hand_max(self, without_device: int) -> int | None:
@@ -92,7 +91,6 @@ class Function(Value):
         )
 
     def takes_from(self, bucket: str, key: str) -> bool:
-        """Whether an object lies where the function's inputs are."""
         folder = f"{self.input_prefix}/" if self.input_prefix else ""
         return bucket == self.input_bucket and key.startswith(folder)
 
@@ -110,3 +108,41 @@ class Function(Value):
     def envelope_form(self) -> str:
         """The format of envelopes, and the suffix of their keys: `zip` or `tar.gz`."""
         return "tar.gz" if self.envelope == "tar.gz" else "zip"
+
+
+# ---------------------------------------------------------------------- `completion: object`
+
+# The one key whose change ends a job of a foreign function. Such a function runs code that commits
+# no result (a plain SCAR supervisor, a handler of the user), so the orchestrator reads one exact
+# key instead: its etag and time are noted before the envelope is staged, and others mean that the
+# function has written it. That is weaker than a result: a failure is known only by Lambda's record
+# or by the end of the lease, other outputs are unknown, and two jobs with the same key cannot be
+# distinguished (write `{job}` into the key).
+
+#: The placeholders of a key; the same as in `fdl.keys.jobs`.
+WORDS = ("{job}", "{key}", "{name}", "{stem}")
+
+
+class Target(Value):
+    """One exact object."""
+
+    bucket: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def target_key(template: str, *, job: str, key: str, prefix: str) -> str:
+    """The key of one job: `{key}` is the input's key below its prefix, `{name}` the last part,
+    `{stem}` the name without its last suffix, `{job}` the job's id."""
+    below = key.removeprefix(prefix + "/") if prefix else key
+    name = below.rsplit("/", 1)[-1]
+    stem = name.rpartition(".")[0] or name
+    for word, value in zip(WORDS, (job, below, name, stem), strict=True):
+        before, found, after = template.partition(word)
+        if found:
+            # split first: a value may look like a placeholder itself
+            parts = {"job": job, "key": key, "prefix": prefix}
+            return target_key(before, **parts) + value + target_key(after, **parts)
+    return template

@@ -13,10 +13,9 @@ from corekit.tracing.job import BLOCK_KEY, JobTrace
 from corekit.values import Value, replace
 from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
-from orchgpu.core.function import Function
+from orchgpu.core.function import Function, Target, target_key
 from orchgpu.core.not_on_host import Lacked, with_lacked
 from orchgpu.core.routing import InputEvent
-from orchgpu.core.target import Target, target_key
 
 #: Receipt handles of one job: duplicates of its event plus redeliveries; the newest are kept.
 RECEIPT_HANDLES_MAX = 8
@@ -146,7 +145,6 @@ class Job:
 
     @property
     def request(self) -> Request:
-        """The request of the next attempt."""
         asked = with_lacked(self.function.request, self.lacked)
         return cpu_fallback(asked) if self.fell_back else asked
 

@@ -49,7 +49,6 @@ class OrchestratorMachine:
         )
 
     def count(self, function: str) -> int:
-        """The number of jobs of a function in hand, waiting or running."""
         return sum(j.function.name == function for j in self.jobs.values())
 
     def apply(self, change: None) -> None:

@@ -92,7 +92,6 @@ def _input_of(job: Job) -> do.ReadInput:
 
 
 def beat(context: Context, job: Job) -> list[do.Action]:
-    """Keep the messages of a job hidden."""
     handles = tuple(job.receipt_handles.values())
     queue_url = job.function.queue_url
     return [
@@ -168,7 +167,6 @@ def _identify(context: Context, job: Job, event: InputAnswer) -> list[do.Action]
 
 
 def _lost(job: Job, event: on.InputMissing | on.InputChanged) -> list[do.Action]:
-    """The input is no longer the version that the event named."""
     if isinstance(event, on.InputMissing):
         failure = Failure(reason=Reason.INPUT_DELETED, detail="the input was deleted before use")
         return ending.conclude(job, JobState.INPUT_GONE, failure, event.wall_s)

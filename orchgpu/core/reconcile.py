@@ -65,7 +65,6 @@ class Interval(Value):
 
 
 def listed_prefix(function: Function) -> str:
-    """The prefix of the keys that the function's trigger matches."""
     return f"{function.input_prefix}/" if function.input_prefix else ""
 
 
@@ -160,7 +159,6 @@ class Passes:
         return Interval(since_s=since_s, until_s=wall_s - budget.reconcile_age_s)
 
     def unsettled(self, found: Iterable[Upload]) -> list[Upload]:
-        """The uploads whose job this replica has not looked for."""
         return [upload for upload in found if upload.job not in self._settled]
 
     def settle(self, upload: Upload) -> None:

@@ -162,7 +162,6 @@ _WITHOUT_DEVICE = (
 
 
 def rows(*, with_device: bool) -> tuple[Row, ...]:
-    """The rows of a job by its current attempt."""
     return (*_COMMON, *(_WITH_DEVICE if with_device else _WITHOUT_DEVICE))
 
 
@@ -180,7 +179,6 @@ _CELLS = {with_device: _cells(with_device) for with_device in (True, False)}
 
 
 def row_of(job: Job, event: on.Event) -> Row | None:
-    """The row of an event in the present phase of a job."""
     if isinstance(event, on.AttemptEvent) and event.attempt != job.attempt:
         return None  # of an earlier attempt
     trigger: Trigger = type(event)

@@ -30,7 +30,6 @@ def opened(context: Context, job: Job, event: on.AttemptOpened) -> list[do.Actio
 
 
 def recorded(context: Context, job: Job) -> list[do.Action]:
-    """The envelope is stored and the scheduler knows it."""
     deadline = _deadline(job, context.budget.connect_by_s + _foreign_s(job))
     job.strikes = 0
     return [deadline, *watch_again(context, job)]
@@ -53,7 +52,6 @@ def watch_again(context: Context, job: Job) -> list[do.Action]:
 
 
 def look(job: Job) -> list[do.Action]:
-    """Look for the result, then for the report."""
     job.phase, job.look_again = Phase.CHECKING, False
     return attempt.read_result(job)
 

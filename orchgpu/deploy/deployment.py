@@ -197,7 +197,6 @@ def execute(
 
 
 def _keep(wanted: DesiredFunction, prepared: Prepared, cloud: Cloud) -> None:
-    """Keep a new revision, unless the newest one is equal."""
     kept = cloud.revisions(wanted.name)
     if kept and kept[-1].digest == digest_of(wanted):
         return

@@ -48,12 +48,10 @@ def read_composed(path: Path) -> Composed:
 
 
 def _source_name(path: Path) -> str:
-    """The name of a text in messages about its lines."""
     return f"{path} (as a definition)" if path.suffix == declared.SUFFIX else name_of(path)
 
 
 def name_of(path: Path) -> str:
-    """The name of a file in messages."""
     return STANDARD_INPUT_NAME if path == STANDARD_INPUT else str(path)
 
 

@@ -74,7 +74,6 @@ def revision_of(
     package: str,
     written: Written | None = None,
 ) -> Revision:
-    """The revision that `plan` makes of one function."""
     resources = tuple(_plain(resource) for resource in wanted.resources)
     names = [resource.name for resource in wanted.resources]
     lines = [

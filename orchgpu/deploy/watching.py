@@ -38,7 +38,6 @@ def _names(function: Function) -> Iterator[str]:
 
 
 def stamps(paths: Iterable[Path]) -> Stamps:
-    """The stamps of files, and of all files below folders."""
     found: dict[Path, Stamp] = {}
     for path in paths:
         found[path] = _stamp(path)

@@ -1,4 +1,4 @@
-"""Consumer: writes the event stream of the scheduler into the history.
+"""Consumer: writes the event stream of the scheduler into the history, until SIGTERM.
 
 It reads over HTTP, as any client: a slow disk makes this process late, never a grant. Its place in
 the stream is stored with the data, so after a restart it continues there; when the scheduler no
@@ -11,19 +11,22 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
 
 from corekit.aio.backoff import Backoff
 from corekit.aio.clock import Clock, SystemClock
+from corekit.aio.environment import budget_from_environment
+from corekit.aio.process import log_as_json, stop_signal, write_ready
+from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from corekit.values import replace
+from corekit.values import Value, replace
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.events import Watched, records, watched
 from gpu_scheduler.model import HostState, Record
 from gpu_scheduler.protocol import watch as words
 from gpu_scheduler.protocol.answers import RecordPush
-from orchgpu.history.store import Batch, Presence, Store
+from orchgpu.history.store import Batch, Bounds, Presence, Store
 
 logger = logging.getLogger(__name__)
 
@@ -33,26 +36,6 @@ BATCH_MAX = 1_000
 #: Interval between removals of what is too old or too much.
 PRUNE_EVERY_S = 300.0
 _GONE = (None, HostState.LOST)
-
-
-@dataclass(slots=True)
-class Pending:
-    """Changes that are not written yet. Pure."""
-
-    records: dict[str, Record] = field(default_factory=dict)
-    presences: list[Presence] = field(default_factory=list)
-    position: str | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.records) + len(self.presences)
-
-    def batch(self) -> Batch:
-        return Batch(
-            records=tuple(self.records.values()),
-            presences=tuple(self.presences),
-            position=self.position,
-        )
 
 
 class Devices:
@@ -73,7 +56,6 @@ class Devices:
         self._hosts, self._devices = {}, {}
 
     def changed(self, one: words.HostChanged | words.DeviceChanged, at_s: float) -> list[Presence]:
-        """The presences that an event changes."""
         if isinstance(one, words.HostChanged):
             self._hosts[one.host] = one.state not in _GONE
             of_host = [device for device, host in self._devices.items() if host == one.host]
@@ -86,7 +68,6 @@ class Devices:
         return [self._presence(one.device, at_s)]
 
     def inventory(self, at_s: float) -> list[Presence]:
-        """All devices of the inventory."""
         return [self._presence(device, at_s) for device in self._devices]
 
     def _presence(self, device: str, at_s: float) -> Presence:
@@ -114,7 +95,9 @@ class Consumer:
         self._clock = clock or SystemClock()
         self._on_written = on_written
         self._devices = Devices()
-        self._pending = Pending()  # reset by `run`
+        self._records: dict[str, Record] = {}  # not written yet, as the two below
+        self._presences: list[Presence] = []
+        self._position: str | None = None
         self._complete = True  # False: between `started` and the end of the state
 
     async def run(self) -> None:
@@ -122,7 +105,8 @@ class Consumer:
 
         Raises DENIED, INVALID, and the errors of the store.
         """
-        self._pending, self._complete = Pending(), True
+        self._clear()
+        self._complete = True
         self._devices.clear()
         after = await asyncio.to_thread(lambda: self._store.position)
         self._devices.restore(await asyncio.to_thread(self._store.latest_presences))
@@ -142,8 +126,7 @@ class Consumer:
                     pruned_s = self._clock.monotonic_s()
 
     async def _consume(self, one: Watched) -> None:
-        event, pending = one.event, self._pending
-        match event:
+        match event := one.event:
             case words.Started() | words.Reset():
                 self._devices.clear()
                 self._complete = False
@@ -152,13 +135,13 @@ class Consumer:
             case words.Current():
                 await self._read_all(one)
             case RecordPush(record=Record() as record):
-                pending.records[record.holder] = record
+                self._records[record.holder] = record
             case words.HostChanged() | words.DeviceChanged():
                 changed = self._devices.changed(event, one.at_s)
-                pending.presences += changed if self._complete else ()
+                self._presences += changed if self._complete else ()
         if self._complete and one.position is not None:
-            pending.position = one.position
-        if pending.size >= BATCH_MAX:
+            self._position = one.position
+        if len(self._records) + len(self._presences) >= BATCH_MAX:
             await self._flush()
 
     async def _read_all(self, one: Watched) -> None:
@@ -189,9 +172,17 @@ class Consumer:
             await asyncio.sleep(backoff.next_s())
 
     async def _flush(self) -> None:
-        pending, self._pending = self._pending, Pending()
-        if pending.size or pending.position is not None:
-            await self._write(pending.batch())
+        batch = Batch(
+            records=tuple(self._records.values()),
+            presences=tuple(self._presences),
+            position=self._position,
+        )
+        self._clear()
+        if batch != Batch():
+            await self._write(batch)
+
+    def _clear(self) -> None:
+        self._records, self._presences, self._position = {}, [], None
 
     async def _write(self, batch: Batch) -> None:
         await self._patiently(lambda: asyncio.to_thread(self._store.write, batch))
@@ -237,3 +228,34 @@ def _event(got: Watched | BaseException) -> Watched:
     if isinstance(got, BaseException):
         raise got
     return got
+
+
+logger = logging.getLogger(__name__)
+
+
+class HistorySettings(Value):
+    """The settings of one consumer."""
+
+    http: str  #: HTTP endpoints of the schedulers, "host:port,…"
+    store: Path
+    bounds: Bounds
+    access: Access
+    ready_file: Path | None = None
+
+
+def run(settings: HistorySettings) -> None:
+    """Write the history until SIGTERM or SIGINT. Raises AppError."""
+    log_as_json()
+    with Store(settings.store, settings.bounds) as store:
+        asyncio.run(serve(settings, store))
+
+
+async def serve(settings: HistorySettings, store: Store) -> None:
+    """The whole life of one consumer."""
+    stop = stop_signal()
+    consumer = Consumer(store, settings.http, settings.access, budget_from_environment())
+    async with Nursery("orchgpu-collect") as nursery:
+        nursery.start_loop(consumer.run, "consumer")
+        write_ready(settings.ready_file, {"store": str(settings.store)})
+        logger.info("writing %s", settings.store, extra={"event": "serving"})
+        await until_first(stop.wait(), nursery.failed())

@@ -27,7 +27,6 @@ def clipped(span: Span, window: Span) -> Span | None:
 
 
 def total_s(spans: Iterable[Span]) -> float:
-    """The length of all spans together."""
     return sum(end_s - start_s for start_s, end_s in spans)
 
 

@@ -7,11 +7,9 @@ window is `[since_s, until_s)` of the scheduler's wall clock.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-
-import msgspec
+from typing import Any, TypeVar
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
@@ -28,6 +26,8 @@ from orchgpu.history.measures import (
 from orchgpu.history.rows import JobRow
 from orchgpu.history.store import check_version, errors_of, opened_for_reading
 from orchgpu.jobs.measures import RFAST_WINDOW_S
+
+T = TypeVar("T", bound=Value)
 
 PAGE_MAX = 200
 #: The most steps of a series.
@@ -71,14 +71,6 @@ class DeviceSpans(Value):
     def used_s(self) -> float:
         """Seconds in which at least one lease held it."""
         return total_s(merged((one.start_s, one.end_s) for one in self.spans))
-
-
-class DevicePage(Value):
-    """Devices by id."""
-
-    items: tuple[DeviceSpans, ...]
-    next: str | None  #: the cursor of the next page
-    total: int
 
 
 class JobPage(Value):
@@ -149,17 +141,20 @@ class HistoryReader:
     def __enter__(self) -> HistoryReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._db.close()
 
-    def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with errors_of(self._path):
             return self._db.execute(query, values).fetchall()
+
+    def _values(self, cls: type[T], query: str, *values: object) -> Iterator[T]:
+        """One value for each row, whose columns are named as its fields."""
+        with errors_of(self._path):
+            rows = self._db.execute(query, values)
+            names = [column[0] for column in rows.description]
+            for row in rows:
+                yield cls(**dict(zip(names, row, strict=True)))
 
     # --- jobs
 
@@ -188,66 +183,49 @@ class HistoryReader:
         if after is not None:
             where += " AND (changed_s, job) < (?, ?)"
             values += _cursor(after)
-        fields = ", ".join(JobRow.__struct_fields__)
-        rows = self._rows(
-            f"SELECT {fields} FROM jobs WHERE {where} ORDER BY changed_s DESC, job DESC LIMIT ?",
-            *values,
-            _limit(limit) + 1,
-        )
-        items = tuple(_job(row) for row in rows[: _limit(limit)])
-        last = f"{items[-1].changed_s!r}~{items[-1].job}" if len(rows) > len(items) else None
-        return JobPage(items=items, next=last, total=_int(total))
+        query = f"SELECT * FROM jobs WHERE {where} ORDER BY changed_s DESC, job DESC LIMIT ?"
+        limit = max(1, min(limit, PAGE_MAX))
+        found = list(self._values(JobRow, query, *values, limit + 1))
+        items = tuple(found[:limit])
+        last = f"{items[-1].changed_s!r}~{items[-1].job}" if len(found) > limit else None
+        return JobPage(items=items, next=last, total=total)
 
     def ended(self, window: Window) -> Iterator[JobRow]:
         """The jobs that ended in the window, in the order of their ends."""
-        fields = ", ".join(JobRow.__struct_fields__)
-        query = f"SELECT {fields} FROM jobs WHERE ended_s >= ? AND ended_s < ? ORDER BY ended_s"
-        with errors_of(self._path):
-            for row in self._db.execute(query, window.span):
-                yield _job(row)
+        query = "SELECT * FROM jobs WHERE ended_s >= ? AND ended_s < ? ORDER BY ended_s"
+        return self._values(JobRow, query, *window.span)
 
     def states(self, window: Window) -> dict[str, int]:
         """The number of jobs by state, of those that changed in the window."""
-        rows = self._rows(
-            "SELECT state, count(*) FROM jobs WHERE changed_s >= ? AND changed_s < ? "
-            "GROUP BY state ORDER BY state",
-            *window.span,
+        return dict(
+            self._rows(
+                "SELECT state, count(*) FROM jobs WHERE changed_s >= ? AND changed_s < ? "
+                "GROUP BY state ORDER BY state",
+                *window.span,
+            )
         )
-        return {str(state): _int(count) for state, count in rows}
 
     def failures(self, window: Window) -> tuple[FailureCount, ...]:
         """Attempts without success that ended in the window, by reason; the most first."""
-        rows = self._rows(
-            "SELECT reason, function, count(*), count(DISTINCT job) FROM attempts "
-            "WHERE ended_s >= ? AND ended_s < ? AND outcome != 'SUCCEEDED' "
-            "GROUP BY reason, function ORDER BY count(*) DESC, reason, function",
-            *window.span,
-        )
         return tuple(
-            FailureCount(
-                reason=str(reason), function=str(function), attempts=_int(count), jobs=_int(jobs)
+            self._values(
+                FailureCount,
+                "SELECT reason, function, count(*) AS attempts, count(DISTINCT job) AS jobs "
+                "FROM attempts WHERE ended_s >= ? AND ended_s < ? AND outcome != 'SUCCEEDED' "
+                "GROUP BY reason, function ORDER BY attempts DESC, reason, function",
+                *window.span,
             )
-            for reason, function, count, jobs in rows
         )
 
     # --- devices
 
-    def devices(
-        self, window: Window, *, limit: int = PAGE_MAX, after: str | None = None
-    ) -> DevicePage:
-        """A page of the devices that were there in the window, by id, with their leases."""
-        names = self._present(window)
-        ids = sorted(names)
-        page = [one for one in ids if after is None or one > after][: _limit(limit)]
-        spans = self._spans(window, page)
-        items = tuple(_device(one, names[one], spans) for one in page)
-        more = bool(page) and page[-1] != ids[-1]
-        return DevicePage(items=items, next=page[-1] if more else None, total=len(ids))
-
     def most_used(self, window: Window, limit: int) -> tuple[tuple[DeviceSpans, ...], int]:
         """The devices used longest in the window, and the number of all that were there."""
-        names, spans = self._present(window), self._spans(window)
-        every = [_device(one, names[one], spans) for one in sorted(names)]
+        spans = self._spans(window)
+        every = [
+            DeviceSpans(device=device, host=host, name=name, spans=tuple(spans.get(device, ())))
+            for device, (host, name) in sorted(self._present(window).items())
+        ]
         return tuple(sorted(every, key=lambda one: -one.used_s)[:limit]), len(every)
 
     def _present(self, window: Window) -> dict[str, tuple[str, str]]:
@@ -260,49 +238,43 @@ class HistoryReader:
             window.until_s,
             window.since_s,
         ):
-            found[str(device)] = (str(host), "")
+            found[device] = (host, device)
         for device, host, name in self._rows(
             # a CROSS JOIN begins with the leases of the window; else all shares would be passed
             f"SELECT s.device, s.host, {_NAME} FROM leases l CROSS JOIN shares s "
             f"ON s.lease = l.lease WHERE {_OVERLAPS} GROUP BY s.device",
             *_overlap(window),
         ):
-            found[str(device)] = (str(host), str(name))
+            found[device] = (host, name)
         return found
 
-    def _spans(
-        self, window: Window, devices: Sequence[str] | None = None
-    ) -> dict[str, list[LeaseSpan]]:
-        """Device → spans of its leases in the window; of these devices, by id, or of all."""
+    def _spans(self, window: Window) -> dict[str, list[LeaseSpan]]:
+        """Device → spans of its leases in the window."""
         found: dict[str, list[LeaseSpan]] = {}
-        if devices is not None and not devices:
-            return found
-        between = "" if devices is None else "AND s.device BETWEEN ? AND ? "
-        for row in self._rows(
-            "SELECT s.device, l.granted_s, coalesce(l.freed_s, l.ended_s, ?), l.lease, l.job, "
-            "l.attempt, l.function, l.tenant, l.reason, l.loading_s "
-            f"FROM leases l JOIN shares s ON s.lease = l.lease WHERE {_OVERLAPS} {between}"
+        for device, start_s, end_s, loading_s, *rest in self._rows(
+            "SELECT s.device, l.granted_s, coalesce(l.freed_s, l.ended_s, ?), l.loading_s, "
+            "l.lease, l.job, l.attempt, l.function, l.tenant, l.reason "
+            f"FROM leases l JOIN shares s ON s.lease = l.lease WHERE {_OVERLAPS} "
             "ORDER BY l.granted_s, l.lease",
             window.until_s,
             *_overlap(window),
-            *(() if devices is None else (devices[0], devices[-1])),
         ):
-            device, start, end, lease, job, attempt, function, tenant, reason, loading = row
-            part = clipped((_float(start), _float(end)), window.span)
+            part = clipped((start_s, end_s), window.span)
             if part is None:
                 continue
+            lease, job, attempt, function, tenant, reason = rest
             span = LeaseSpan(
                 start_s=part[0],
                 end_s=part[1],
-                lease=str(lease),
-                job=str(job),
-                attempt=_int(attempt),
-                function=str(function),
-                tenant=str(tenant),
-                reason=None if reason is None else str(reason),
-                cold=None if loading is None else _float(loading) > 0,
+                lease=lease,
+                job=job,
+                attempt=attempt,
+                function=function,
+                tenant=tenant,
+                reason=reason,
+                cold=None if loading_s is None else loading_s > 0,
             )
-            found.setdefault(str(device), []).append(span)
+            found.setdefault(device, []).append(span)
         return found
 
     # --- measures
@@ -317,8 +289,8 @@ class HistoryReader:
         elat: list[list[float]] = [[] for _ in range(count)]
         good, bad, cold, warm = ([0] * count for _ in range(4))
 
-        def step_of(at_s: object) -> int:
-            return min(count - 1, int((_float(at_s) - window.since_s) // step_s))
+        def step_of(at_s: float) -> int:
+            return min(count - 1, int((at_s - window.since_s) // step_s))
 
         for state, start, running, ended in self._rows(
             "SELECT state, coalesce(uploaded_s, received_s), running_s, ended_s FROM jobs "
@@ -331,18 +303,18 @@ class HistoryReader:
                 continue
             good[step] += 1
             if start is not None:
-                rlat[step].append(_float(ended) - _float(start))
+                rlat[step].append(ended - start)
                 if running is not None:
-                    dlat[step].append(_float(running) - _float(start))
+                    dlat[step].append(running - start)
         for active, freed, ended, loading in self._rows(
             "SELECT active_s, coalesce(freed_s, ended_s), ended_s, loading_s FROM leases "
             "WHERE ended_s >= ? AND ended_s < ? AND active_s IS NOT NULL",
             *window.span,
         ):
             step = step_of(ended)
-            elat[step].append(_float(freed) - _float(active))
+            elat[step].append(freed - active)
             if loading is not None:
-                (cold if _float(loading) > 0 else warm)[step] += 1
+                (cold if loading > 0 else warm)[step] += 1
         return Series(
             time_s=tuple(edges_s[:-1]),
             step_s=step_s,
@@ -376,9 +348,9 @@ class HistoryReader:
         for device, since, until in self._rows(
             "SELECT device, since_s, coalesce(until_s, ?) FROM presences", window.until_s
         ):
-            part = clipped((_float(since), _float(until)), window.span)
+            part = clipped((since, until), window.span)
             if part is not None:
-                found[str(device)].append(part)
+                found[device].append(part)
         return found
 
     def uses(self, window: Window) -> tuple[Use, ...]:
@@ -395,16 +367,16 @@ class HistoryReader:
             window.until_s,
             *_overlap(window),
         ):
-            sums = found.setdefault((str(function), str(tenant)), _Sums())
-            part = clipped((_float(granted), _float(ended)), window.span)
-            sums.lease(part, device_s.get(str(lease), 0.0), loading)
+            sums = found.setdefault((function, tenant), _Sums())
+            part = clipped((granted, ended), window.span)
+            sums.lease(part, device_s.get(lease, 0.0), loading)
         for function, tenant, state, received, reserved in self._rows(
             "SELECT function, tenant, state, received_s, reserved_s FROM jobs "
             "WHERE ended_s >= ? AND ended_s < ?",
             *window.span,
         ):
-            sums = found.setdefault((str(function), str(tenant)), _Sums())
-            sums.job(str(state), received, reserved)
+            sums = found.setdefault((function, tenant), _Sums())
+            sums.job(state, received, reserved)
         uses = [sums.use(function, tenant) for (function, tenant), sums in found.items()]
         return tuple(sorted(uses, key=lambda one: (-one.device_s, one.function, one.tenant)))
 
@@ -428,21 +400,20 @@ class _Sums:
         self.waits_s: list[float] = []
         self.loadings_s: list[float] = []
 
-    def lease(self, part: Span | None, device_s: float, loading: object) -> None:
+    def lease(self, part: Span | None, device_s: float, loading_s: float | None) -> None:
         self.leases += 1
         self.held_s += 0.0 if part is None else part[1] - part[0]
         self.device_s += device_s
-        if loading is not None:
-            loading_s = _float(loading)
+        if loading_s is not None:
             self.cold += loading_s > 0
             self.warm += loading_s <= 0
             self.loadings_s += [loading_s] if loading_s > 0 else []
 
-    def job(self, state: str, received: object, reserved: object) -> None:
+    def job(self, state: str, received: float | None, reserved: float | None) -> None:
         self.jobs += 1
         self.succeeded += state == "SUCCEEDED"
         if received is not None and reserved is not None:
-            self.waits_s.append(max(0.0, _float(reserved) - _float(received)))
+            self.waits_s.append(max(0.0, reserved - received))
 
     def use(self, function: str, tenant: str) -> Use:
         return Use(
@@ -461,36 +432,8 @@ class _Sums:
         )
 
 
-def _device(
-    device: str, named: tuple[str, str], spans: Mapping[str, Sequence[LeaseSpan]]
-) -> DeviceSpans:
-    host, name = named
-    return DeviceSpans(
-        device=device, host=host, name=name or device, spans=tuple(spans.get(device, ()))
-    )
-
-
-def _limit(limit: int) -> int:
-    return max(1, min(limit, PAGE_MAX))
-
-
 def _cursor(after: str) -> tuple[float, str]:
-    """The cursor of a page of jobs. Raises INVALID."""
     changed, _, job = after.partition("~")
     with contextlib.suppress(ValueError):
         return float(changed), job
     raise AppError(ErrorCode.INVALID, f"{after!r:.80} is not the cursor of a page")
-
-
-def _job(row: Sequence[object]) -> JobRow:
-    return msgspec.convert(dict(zip(JobRow.__struct_fields__, row, strict=True)), JobRow)
-
-
-def _float(value: object) -> float:
-    assert isinstance(value, int | float), "a column of numbers"
-    return float(value)
-
-
-def _int(value: object) -> int:
-    assert isinstance(value, int), "a column of integers"
-    return value

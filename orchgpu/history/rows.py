@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from typing import TypeAlias
 
 from corekit.values import Value
-from gpu_scheduler.model import JobLease, Record, Step
+from gpu_scheduler.model import Record, Step
 from orchgpu.core.job import input_from_payload
+from orchgpu.jobs.intervals import uploaded_s
 
 #: Outcome of an attempt after which the job was tried again.
 RETRIED = "RETRIED"
@@ -35,61 +36,17 @@ class JobRow(Value):
     changed_s: float
 
 
-class LeaseRow(Value):
-    """One lease of a job, live (`ended_s` None) or over."""
-
-    lease: str
-    job: str
-    attempt: int
-    function: str
-    tenant: str
-    granted_s: float
-    active_s: float | None
-    freed_s: float | None
-    ended_s: float | None
-    reason: str | None
-    loading_s: float | None
-
-    @property
-    def cold(self) -> bool | None:
-        """True: its workers loaded something; None: not known."""
-        return None if self.loading_s is None else self.loading_s > 0
-
-
-class ShareRow(Value):
-    """A part of a device that a lease holds."""
-
-    lease: str
-    device: str
-    host: str
-    position: int  #: index on its host
-    kind: str
-    model: str
-    memory_mib: int
-    compute_pct: float  #: guaranteed
-    exclusive: bool
-
-
-class AttemptRow(Value):
-    """An attempt that is over."""
-
-    job: str
-    n: int
-    function: str
-    tenant: str
-    outcome: str
-    reason: str
-    ended_s: float
+#: One row of a table, by its columns, in their order.
+Row: TypeAlias = dict[str, object]
 
 
 def job_row(record: Record) -> JobRow:
-    """The row of a job."""
     source, times = input_from_payload(record.block), record.times
     ended = record.step is Step.ENDED
     return JobRow(
         job=record.holder,
         function=_function(record),
-        tenant=_tenant(record),
+        tenant=record.tenant or "",
         bucket="" if source is None else source.bucket,
         key="" if source is None else source.key,
         bytes=0 if source is None else source.size,
@@ -97,7 +54,7 @@ def job_row(record: Record) -> JobRow:
         reason=record.reason,
         attempt=record.attempt,
         device=record.device_text,
-        uploaded_s=None if source is None else _moment(source.event_time),
+        uploaded_s=uploaded_s(record),
         received_s=times.get(Step.RECEIVED),
         waiting_s=times.get(Step.WAITING),
         reserved_s=times.get(Step.RESERVED),
@@ -107,31 +64,42 @@ def job_row(record: Record) -> JobRow:
     )
 
 
-def lease_rows(record: Record) -> Iterator[LeaseRow]:
-    """The rows of a job's leases."""
+def lease_rows(record: Record) -> Iterator[Row]:
+    """The rows of a job's leases, live (`ended_s` None) or over."""
     for one in record.leases:
-        yield LeaseRow(
-            lease=one.lease,
-            job=record.holder,
-            attempt=one.attempt,
-            function=_function(record),
-            tenant=_tenant(record),
-            granted_s=one.granted_s,
-            active_s=one.active_s,
-            freed_s=one.freed_s,
-            ended_s=one.ended_s,
-            reason=None if one.reason is None else one.reason.value,
-            loading_s=one.loading_s,
-        )
+        yield {
+            "lease": one.lease,
+            "job": record.holder,
+            "attempt": one.attempt,
+            "function": _function(record),
+            "tenant": record.tenant or "",
+            "granted_s": one.granted_s,
+            "active_s": one.active_s,
+            "freed_s": one.freed_s,
+            "ended_s": one.ended_s,
+            "reason": None if one.reason is None else one.reason.value,
+            "loading_s": one.loading_s,
+        }
 
 
-def share_rows(record: Record) -> Iterator[ShareRow]:
-    """The rows of the shares of a job's leases."""
-    for one in record.leases:
-        yield from _shares(one)
+def share_rows(record: Record) -> Iterator[Row]:
+    """The parts of devices that the job's leases hold."""
+    for lease in record.leases:
+        for share in lease.shares:
+            yield {
+                "lease": lease.lease,
+                "device": share.device,
+                "host": share.host,
+                "position": share.index,
+                "kind": share.kind.value,
+                "model": share.model,
+                "memory_mib": share.memory_mib,
+                "compute_pct": share.compute_guarantee_pct,
+                "exclusive": share.exclusive,
+            }
 
 
-def attempt_rows(record: Record) -> Iterator[AttemptRow]:
+def attempt_rows(record: Record) -> Iterator[Row]:
     """The rows of a job's attempts that are over, the newest one included."""
     for one in record.attempts:
         yield _attempt(record, one.n, one.outcome or RETRIED, one.reason, one.ended_s)
@@ -142,46 +110,18 @@ def attempt_rows(record: Record) -> Iterator[AttemptRow]:
         yield _attempt(record, record.attempt, RETRIED, record.reason, record.updated_s)
 
 
-def _attempt(
-    record: Record, n: int, outcome: str, reason: str | None, ended_s: float
-) -> AttemptRow:
-    return AttemptRow(
-        job=record.holder,
-        n=n,
-        function=_function(record),
-        tenant=_tenant(record),
-        outcome=outcome,
-        reason=reason or "NONE",
-        ended_s=ended_s,
-    )
-
-
-def _shares(lease: JobLease) -> Iterator[ShareRow]:
-    for share in lease.shares:
-        yield ShareRow(
-            lease=lease.lease,
-            device=share.device,
-            host=share.host,
-            position=share.index,
-            kind=share.kind.value,
-            model=share.model,
-            memory_mib=share.memory_mib,
-            compute_pct=share.compute_guarantee_pct,
-            exclusive=share.exclusive,
-        )
+def _attempt(record: Record, n: int, outcome: str, reason: str | None, ended_s: float) -> Row:
+    return {
+        "job": record.holder,
+        "n": n,
+        "function": _function(record),
+        "tenant": record.tenant or "",
+        "outcome": outcome,
+        "reason": reason or "NONE",
+        "ended_s": ended_s,
+    }
 
 
 def _function(record: Record) -> str:
     name = record.block.get("function")
     return name if isinstance(name, str) else ""
-
-
-def _tenant(record: Record) -> str:
-    return record.tenant or ""
-
-
-def _moment(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None

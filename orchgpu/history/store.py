@@ -11,8 +11,8 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import msgspec
@@ -20,16 +20,7 @@ import msgspec
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.model import Record
-from orchgpu.history.rows import (
-    AttemptRow,
-    JobRow,
-    LeaseRow,
-    ShareRow,
-    attempt_rows,
-    job_row,
-    lease_rows,
-    share_rows,
-)
+from orchgpu.history.rows import Row, attempt_rows, job_row, lease_rows, share_rows
 
 #: Form of the tables; a file of another one is refused.
 VERSION = 1
@@ -116,12 +107,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._db.close()
         self._lock.close()
 
@@ -137,7 +123,7 @@ class Store:
         with errors_of(self.path), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             for record in batch.records:
-                self._replace("jobs", (job_row(record),))
+                self._replace("jobs", (msgspec.structs.asdict(job_row(record)),))
                 self._replace("leases", lease_rows(record))
                 self._replace("shares", share_rows(record))
                 self._replace("attempts", attempt_rows(record))
@@ -150,13 +136,9 @@ class Store:
                     "INSERT OR REPLACE INTO facts VALUES ('position', ?)", (batch.position,)
                 )
 
-    def _replace(
-        self, table: str, rows: Iterable[JobRow | LeaseRow | ShareRow | AttemptRow]
-    ) -> None:
+    def _replace(self, table: str, rows: Iterable[Row]) -> None:
         for row in rows:
-            values = msgspec.structs.astuple(row)
-            marks = ", ".join("?" * len(values))
-            self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", values)
+            self._db.execute(_insertion(table, len(row)), tuple(row.values()))
 
     def _presence(self, one: Presence) -> None:
         here = self._db.execute(
@@ -238,6 +220,11 @@ class Store:
             self._db.execute("DELETE FROM presences WHERE until_s < ?", (before_s,))
             done = self._db.execute(f"DELETE FROM jobs WHERE changed_s {compared} ?", (before_s,))
         return done.rowcount
+
+
+@cache
+def _insertion(table: str, columns: int) -> str:
+    return f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * columns)})"
 
 
 def _locked(path: Path) -> IO[str]:

@@ -24,7 +24,6 @@ class Call(Value):
 
     @property
     def action(self) -> str:
-        """The IAM action that it needs."""
         operation = "ListBucket" if self.operation == "HeadBucket" else self.operation
         return f"{self.service}:{operation}"
 
@@ -91,7 +90,6 @@ class Subject(Value):
     orchestrator_role: str = ""  #: name or ARN; "" = not given
 
     def role_arn(self, role: str) -> str:
-        """The ARN of a role that is given by its name or its ARN."""
         return role if role.startswith("arn:") else self.place.role_arn(role)
 
 

@@ -56,7 +56,6 @@ def network_of(inspected: Inspected, read: Read) -> Network:
 
 
 def described(read: Read, operation: str, member: str, **arguments: object) -> list[Answer]:
-    """The list in the answer of one Describe call of EC2."""
     return list(read(Call(service="ec2", operation=operation, arguments=arguments))[member])
 
 

@@ -49,7 +49,6 @@ def commit_cancelled(cloud: JobCloud, known: Known, detail: str) -> None:
 
 
 def cancelled_result(known: Known, detail: str, now_s: float) -> Result:
-    """The final result of a cancelled job."""
     return Result(
         job_id=known.job,
         state=JobState.CANCELLED.value,

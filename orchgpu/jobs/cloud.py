@@ -23,8 +23,25 @@ from corekit.values import Value
 from fdl.plan.resources import Ledger, Notification, QueueResource, Record
 from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
 from orchgpu.core.function import Function
-from orchgpu.jobs.direct import DirectFunction
 from orchgpu.jobs.provider import provider
+
+
+class DirectFunction(Value):
+    """A function without jobs, as it is deployed."""
+
+    name: str
+    inputs: Sequence[Notification]  #: the rules by which objects start it
+    dead_letters: str = ""  #: name of the queue of events that it could not run; "" = it has none
+
+    @property
+    def places(self) -> list[str]:
+        """Locations whose new objects start it, as `s3://bucket/prefix`."""
+        return list(dict.fromkeys(f"s3://{rule.bucket}/{rule.prefix}" for rule in self.inputs))
+
+    def takes(self, file: Path) -> bool:
+        """True when a file of that name starts the function."""
+        return any(file.name.endswith(rule.suffix) for rule in self.inputs)
+
 
 logger = logging.getLogger(__name__)
 
@@ -70,13 +87,11 @@ class JobCloud:
 
     @cached_property
     def services(self) -> CloudServices:
-        """The services of the cloud."""
         connect = provider().connect
         return connect(self._address, connections=self._connections, within_s=self._within_s)
 
     @property
     def local(self) -> bool:
-        """True for a local cloud."""
         return self.services.local
 
     # ------------------------------------------------------------------ deployed functions
@@ -113,7 +128,6 @@ class JobCloud:
         return sorted({*self._names("deployments/"), *self.served()})
 
     def served(self) -> list[str]:
-        """The names of functions that orchestrators serve."""
         return self._names("functions/")
 
     def _names(self, prefix: str) -> list[str]:
@@ -300,7 +314,6 @@ class JobCloud:
         return identity, _ahead_s(identity.date, asked_s, time.time())
 
     def close(self) -> None:
-        """Close the connections that were opened."""
         if "services" in self.__dict__:
             self.services.close()
 
@@ -310,7 +323,6 @@ class JobCloud:
         return first is not None and first.key == key
 
     def _found(self, bucket: str, key: str) -> bytes | None:
-        """One object, or None where there is none."""
         try:
             return self.services.read_object(bucket, key)[0]
         except AppError as error:

@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 
 from contract.result import Result
 from contract.states import JobState, Reason
-from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.client import PushWord, SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasePush
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.live.feed import Change, Feed
 from orchgpu.jobs.outputs import JobOutput, output_of
-from orchgpu.jobs.records import reason_of, state_of
-from orchgpu.jobs.scheduler import ANSWER_WITHIN_S
+from orchgpu.jobs.summary import reason_of, state_of
 from orchgpu.jobs.waiting import reason_of_wait, waits
 
 #: The longest pause between two checks; a push about a followed job ends it.
@@ -57,7 +55,6 @@ class Followed:
 
     @property
     def outputs(self) -> tuple[JobOutput, ...]:
-        """The outputs that its result names."""
         files = self.result.files if self.result is not None else ()
         return tuple(output_of(self.submitted.function, self.job_id, file) for file in files)
 
@@ -92,19 +89,19 @@ class Follower:
     """Follows a fixed set of jobs until all are over."""
 
     cloud: JobCloud
-    scheduler: SchedulerClient | None
+    feed: Feed | None  #: of the scheduler; None: only results show the end
     on_change: OnChange
     jobs: list[Followed]
     look_now: asyncio.Event = field(default_factory=asyncio.Event)
     checked_triggers: bool = False
     looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
 
-    def pushed(self, push: PushWord) -> None:
-        """Handle a push: note the device, and check now."""
-        if isinstance(push, LeasePush):
+    def take(self, change: Change) -> None:
+        """Take a change: note the device, and check now."""
+        if isinstance(change, LeasePush):
             for job in self.jobs:
-                if push.holder in job.submitted.job_ids:
-                    job.device = push.device
+                if change.holder in job.submitted.job_ids:
+                    job.device = change.device
                     self.look_now.set()
 
     async def run(self, check: Callable[[], None]) -> None:
@@ -117,6 +114,8 @@ class Follower:
         while not all(job.over for job in self.jobs):
             check()
             self.look_now.clear()
+            if self.feed is not None:
+                await self.feed.subscribe()
             await asyncio.gather(*(self._bounded(job) for job in self.jobs if not job.over))
             if not self.checked_triggers and loop.time() >= unreceived_s:
                 await self._check_triggers()
@@ -137,7 +136,7 @@ class Follower:
             job.record, job.job_id = record, record.holder
             job.state = state_of(record)
             job.reason = reason_of(record)
-            why = await waits(self.scheduler, record) if self.scheduler is not None else None
+            why = await waits(self.feed.client, record) if self.feed is not None else None
             job.sentence = why.sentence if why is not None else ""
             if why is not None and job.reason == Reason.NONE:
                 job.reason = reason_of_wait(why).value
@@ -170,21 +169,21 @@ class Follower:
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 return
-            if self.scheduler is not None:
+            if self.feed is not None:
                 raise
             why = error.message
         else:
-            if self.scheduler is None:
+            if self.feed is None:
                 return  # it may be running: only a scheduler shows that
         for job in lost:
             job.sentence = why
             self.on_change(job)
 
     async def _record(self, job: Followed) -> Record | None:
-        if self.scheduler is None:
+        if self.feed is None:
             return None
         for name in job.submitted.job_ids:
-            record = await self.scheduler.record(name)
+            record = await self.feed.client.record(name)
             if record is not None:
                 return record
         return None
@@ -219,7 +218,7 @@ async def follow(
 ) -> list[Followed]:
     """Follow to the end. Raises TIMEOUT after `within_s` naming the jobs that are not over."""
     jobs = [Followed(submitted=s, job_id=s.job_ids[0]) for s in submitted]
-    follower = Follower(cloud=cloud, scheduler=None, on_change=on_change, jobs=jobs)
+    follower = Follower(cloud=cloud, feed=None, on_change=on_change, jobs=jobs)
     try:
         async with asyncio.timeout(within_s):
             await _with_scheduler(follower, scheduler, check)
@@ -237,9 +236,7 @@ async def _with_scheduler(
     if address is None:
         await follower.run(check)
         return
-    budget = budget_from_environment()
-    async with SchedulerClient(address, budget=budget, on_push=follower.pushed) as client:
-        await client.wait_connected(ANSWER_WITHIN_S)
-        await client.watch()
-        follower.scheduler = client
+    # without a deadline of ours: jobs are followed over a restart of the scheduler
+    async with Feed(address, on_change=follower.take, records=False, deadline_s=None) as feed:
+        follower.feed = feed
         await follower.run(check)

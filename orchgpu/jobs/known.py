@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from contract.result import Report, Result
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Share, Step
@@ -19,8 +19,15 @@ from orchgpu.core.job import input_from_payload
 from orchgpu.jobs import measures
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.intervals import Interval, intervals, job_times, uploaded_s
-from orchgpu.jobs.records import state_of
-from orchgpu.jobs.waiting import BlockingLease, blocking_leases, waits
+from orchgpu.jobs.summary import state_of
+from orchgpu.jobs.waiting import (
+    BlockingLease,
+    blocking_leases,
+    in_lines,
+    pause_sentence,
+    wait_sentence,
+    waits,
+)
 
 #: The newest attempts whose reports are read.
 REPORTS_MAX = 10
@@ -51,6 +58,14 @@ class Known(Value):
     @property
     def record(self) -> Record | None:
         return self.scheduled.record if self.scheduled else None
+
+    @property
+    def function_name(self) -> str:
+        """For people, also of a function that is no longer deployed."""
+        if self.function is not None:
+            return self.function.name
+        named = self.record.block.get("function") if self.record else None
+        return str(named or "function unknown")
 
     @property
     def state(self) -> str:
@@ -90,6 +105,15 @@ class Moment(Value):
     name: str | None = None  #: the paper's, if it has one
     #: The same in every read of the job, even when more is known about the moment.
     id: str
+
+
+def wait_text(known: Known, now_s: float) -> str:
+    """The reason why the job waits now; "" when it proceeds or is over."""
+    if known.scheduled is None:
+        return ""
+    if known.scheduled.waits is not None:
+        return in_lines(wait_sentence(known.scheduled.waits, known.scheduled.others))
+    return pause_sentence(known.scheduled.record, now_s)
 
 
 async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
@@ -171,7 +195,6 @@ def _as_they_happened(found: list[Moment], attempt: int) -> list[Moment]:
 
 
 def intervals_of(known: Known) -> tuple[Interval, ...]:
-    """The bars of the job's Gantt."""
     times = job_times(known.record, known.standing, known.reports, known.reported_s)
     return intervals(times)
 
@@ -303,3 +326,19 @@ def _device(known: Known) -> str:
         share = shares[0]
         device = {"host": share.host, "kind": share.kind.value, "model": share.model}
     return f" on {device.get('host')}: {device.get('kind')} {device.get('model')}" if device else ""
+
+
+def measured_run(cloud: JobCloud, known: Known) -> tuple[float, int]:
+    """The function's time for the job, from start to result, and the function's memory in MiB.
+
+    Raises INVALID for a job that did not succeed, NOT_FOUND without its function.
+    """
+    times = known.standing.times if known.standing is not None else {}
+    if known.state != "SUCCEEDED" or not {"EStart", "committed"} <= set(times):
+        raise invalid(
+            f"{known.job} is {known.state}: only a job that succeeded has a measured time"
+        )
+    if known.function is None:
+        raise AppError(ErrorCode.NOT_FOUND, f"the function of {known.job} is no longer deployed")
+    settings = cloud.services.function_settings(known.function.name)
+    return times["committed"] - times["EStart"], settings.memory_mib

@@ -2,7 +2,8 @@
 
 A letter is the event that started a job, with the reason and time of its failure. Sent back, it
 gives the job a new budget of attempts; the new result may replace that failure and nothing else
-(`orchgpu.core.machine`), so that it does no harm to send a letter back twice.
+(`orchgpu.core.machine`), so that it does no harm to send a letter back twice. A failed job runs
+again by its letter, else by one made from its record.
 
 A function without jobs has Lambda's own records of the events that it could not run. Sent back,
 such an event starts the function once more: twice, if this command is cut off before the letter is
@@ -17,13 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from corekit.errors import AppError, ErrorCode
+from contract.result import Result
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from orchgpu.cloud_services import CloudServices
 from orchgpu.core.completion import failure_of, places_of
+from orchgpu.core.ending import dead_letter_body
 from orchgpu.core.function import Function
+from orchgpu.core.job import input_from_payload
 from orchgpu.core.routing import InputEvent, classify
-from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.cloud import DirectFunction, JobCloud
+from orchgpu.jobs.known import Known
 from orchgpu.ports import Message
 
 #: A letter that was read stays hidden this long when this process dies before unhiding it.
@@ -210,3 +215,47 @@ def newest_of(letters: Sequence[Letter], job: str, ended_at_s: float) -> Letter 
         if letter.job == job and (letter.dead_at_s or 0.0) >= ended_at_s - 1e-6
     ]
     return able[-1] if able else None
+
+
+def retry(cloud: JobCloud, known: Known) -> Function:
+    """Send the failed job to its queue again; returns its function. Raises as `failed_function`."""
+    function, result = failed_function(known)
+    with dead_letters(cloud.services, function) as letters:
+        letter = newest_of(letters.read(LETTERS_MAX), known.job, result.ended_at_s)
+        if letter is not None:
+            letters.send_back(letter)
+        else:
+            cloud.services.send(function.queue_url, letter_body(known, result))
+    return function
+
+
+def failed_function(known: Known) -> tuple[Function, Result]:
+    """The function and result of a failed job.
+
+    Raises CONFLICT while the job is not over, INVALID for an outcome that cannot be retried.
+    """
+    if not known.over:
+        raise AppError(ErrorCode.CONFLICT, f"{known.job} is not over: it is {known.state}")
+    if known.state not in ("FAILED", "REJECTED"):
+        raise invalid(f"{known.job} is {known.state}, not a failed job; upload its input again")
+    if known.function is None or known.result is None:
+        raise AppError(ErrorCode.NOT_FOUND, f"the function of {known.job} is no longer deployed")
+    return known.function, known.result
+
+
+def letter_body(known: Known, result: Result) -> str:
+    """The letter, made from the job's record: the original was sent back or expired."""
+    source = input_from_payload(known.record.block) if known.record else None
+    if source is None:
+        raise AppError(
+            ErrorCode.NOT_FOUND,
+            f"neither a dead letter nor a record of {known.job} exists any more; upload its input"
+            " again",
+        )
+    function = known.function
+    if function is not None and not function.takes_from(source.bucket, source.key):
+        where = f"s3://{source.bucket}/{source.key}"
+        text = f"the record of {known.job} names {where}, which is not an input of {function.name}"
+        raise AppError(ErrorCode.DENIED, f"{text}: it is not run again")
+    event = json.dumps(source.as_s3_event())
+    return dead_letter_body(event, known.job, result.reason, result.detail, result.ended_at_s)

@@ -1,4 +1,4 @@
-"""Job records of the scheduler: a page-wise search, and their form for people and programs."""
+"""Job records of the scheduler: a page-wise search, and their form for programs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contract.states import Reason
 from corekit.decode import encode
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.ops import PAGE_MAX
+from orchgpu.jobs.summary import state_of, summary_of
 
 #: A search looks through this many of the newest records; each `PAGE_MAX` of them cost a call.
 SCANNED_MAX = 10_000
-
-_JOB_REASONS = frozenset(reason.value for reason in Reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,6 @@ class JobFilter:
         return (not self.functions or function in self.functions) and updated_s >= self.since_s
 
     def allows(self, record: Record) -> bool:
-        """True when the record meets all conditions."""
         asked = not self.states or state_of(record) in self.states
         return asked and self.allows_any_state(record.block.get("function"), record.updated_s)
 
@@ -58,37 +55,20 @@ async def newest_records(
     return found[:limit]
 
 
-def state_of(record: Record) -> str:
-    """The state of the record's job: a `JobState`."""
-    return record.outcome or record.step.value
-
-
-def reason_of(record: Record) -> str:
-    """The job's reason; while it runs, the record may have the reason of the last lease."""
-    return record.reason if record.reason in _JOB_REASONS else Reason.NONE.value
-
-
-def shown_reason(reason: object) -> str:
-    """A reason for people: nothing where there is none."""
-    return "" if reason in (None, Reason.NONE) else str(reason)
-
-
 def record_json(record: Record) -> dict[str, object]:
     """A job record as data; its function and input are those of the orchestrator's block."""
-    block = record.block
-    given = block.get("input")
-    source = given if isinstance(given, dict) else {}
+    job = summary_of(record)
     waits = record.step is Step.WAITING and record.waiting_since_s is not None
     return {
-        "job_id": record.holder,
-        "function": block.get("function"),
-        "input": f"{source['bucket']}/{source['key']}" if "key" in source else None,
-        "state": state_of(record),
-        "reason": reason_of(record),
-        "attempt": record.attempt,
+        "job_id": job.job,
+        "function": job.function,
+        "input": job.input,
+        "state": job.state,
+        "reason": job.reason,
+        "attempt": job.attempt,
         "owner": record.owner,
         "lease": record.lease,
-        "device": record.device_text or None,
+        "device": job.device,
         "leases": encode(record.leases),
         "earlier_attempts": encode(record.attempts),
         "waiting_s": time.time() - (record.waiting_since_s or 0.0) if waits else None,

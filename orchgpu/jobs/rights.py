@@ -2,30 +2,21 @@
 
 The scheduler decides on its own ops. A cancel and a retry begin in the cloud, with credentials of
 the cloud, so they are checked here first: else the cloud would be changed, and the scheduler would
-refuse the rest.
+refuse the rest. The console decides by them on its shared picture, too: where the scheduler knows
+more than the console (keys that were revoked), it allows less.
 """
 
 from __future__ import annotations
-
-from enum import StrEnum
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.model import Record
 from gpu_scheduler.protocol.answers import SessionWelcome
-from gpu_scheduler.protocol.keys import key_of
+from gpu_scheduler.protocol.keys import Role, key_of
 from orchgpu.core.function import Function
+from orchgpu.jobs.summary import JobSummary
 
-
-class Role(StrEnum):
-    """The role of a key, in ascending order of rights; `host` keys have no right on jobs."""
-
-    READER = "reader"
-    REQUESTER = "requester"
-    OPERATOR = "operator"
-
-
-_RANK = {role: rank for rank, role in enumerate(Role)}
+_RANK = {role: rank for rank, role in enumerate((Role.READER, Role.REQUESTER, Role.OPERATOR))}
 
 
 class KeyRights(Value):
@@ -38,6 +29,24 @@ class KeyRights(Value):
     @property
     def sees_all(self) -> bool:
         return self.role is Role.OPERATOR
+
+    def sees(self, job: JobSummary) -> bool:
+        """Whether the viewer may read the names of the job's objects."""
+        if self.sees_all or self.name in (job.made_by, job.owned_by):
+            return True
+        return self.tenant is not None and self.tenant == job.tenant
+
+    def shown(self, job: JobSummary) -> JobSummary:
+        return job if self.sees(job) else job.redacted()
+
+    def may_change(self, job: JobSummary) -> bool:
+        """Whether the viewer may run the job again, or cancel it if the key may act for it."""
+        return self.role is not Role.READER and self.sees(job)
+
+    def require_job(self, job: JobSummary) -> None:
+        """Raise DENIED unless the viewer may read the objects of the job."""
+        if not self.sees(job):
+            raise self.denied(f"job {job.job} belongs to another key")
 
     def sees_function(self, function: Function) -> bool:
         """Whether the key may read the definition, the letters and the outputs of a function."""
@@ -72,10 +81,8 @@ def rights_of(session: str, welcome: SessionWelcome | None) -> KeyRights | None:
     """
     if welcome is None or not welcome.role:
         return None
-    try:
-        role = Role(welcome.role)
-    except ValueError:  # a host's key, or a newer role: the least rights
-        role = Role.READER
+    known = {role.value: role for role in _RANK}
+    role = known.get(welcome.role, Role.READER)  # a host's key, or a newer role: the least rights
     return KeyRights(name=key_of(session), role=role, tenant=welcome.tenant)
 
 

@@ -5,10 +5,13 @@ The scheduler explains why a request waits; the blocking leases follow from thei
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from contract.states import Reason
+from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import AttemptId
 from corekit.units import format_percent
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
@@ -32,6 +35,10 @@ _RULES = {HeldBack.QUOTA: Reason.QUOTA, HeldBack.POLICY: Reason.HELD_BY_POLICY}
 #: Leases named in a sentence; JSON has all of them.
 _NAMED_MAX = 3
 _BLOCKED_BY = ". Blocked by "
+#: For each one the scheduler evaluates every device.
+EXPLAINED_MAX = 20
+#: An explanation is asked for again after this long.
+EXPLAINED_KEPT_S = 3.0
 
 
 class BlockingLease(Value):
@@ -70,6 +77,38 @@ async def waits(client: SchedulerClient, record: Record) -> Explanation | None:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         return None  # granted between the two calls
+
+
+class Explanations:
+    """The newest explanations, by attempt; many readers of one queue ask once."""
+
+    def __init__(self, client: SchedulerClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._kept: dict[AttemptId, tuple[float, Explanation]] = {}
+        self._asking = asyncio.Lock()
+
+    async def of(self, attempts: Sequence[AttemptId]) -> dict[AttemptId, Explanation]:
+        """The explanations of the first `EXPLAINED_MAX` attempts that still wait."""
+        async with self._asking:
+            now_s = self._clock.monotonic_s()
+            oldest_s = now_s - EXPLAINED_KEPT_S
+            self._kept = {a: one for a, one in self._kept.items() if oldest_s < one[0]}
+            missing = [a for a in attempts[:EXPLAINED_MAX] if a not in self._kept]
+            for attempt, found in zip(
+                missing, await asyncio.gather(*map(self._ask, missing)), strict=True
+            ):
+                if found is not None:
+                    self._kept[attempt] = (now_s, found)
+            return {a: self._kept[a][1] for a in attempts if a in self._kept}
+
+    async def _ask(self, attempt: AttemptId) -> Explanation | None:
+        try:
+            return (await self._client.explain(attempt=attempt)).explanation
+        except AppError as error:
+            if error.code in (ErrorCode.NOT_FOUND, ErrorCode.DENIED):
+                return None  # granted or withdrawn by now, or not for this key
+            raise
 
 
 def reason_of_wait(why: Explanation) -> Reason:

@@ -21,15 +21,13 @@ from pathlib import Path
 import orchgpu
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import log_as_json
+from corekit.decode import decode_json
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.local.home import Home
-from orchgpu.local.programs import CLOUDS, LocalSettings, Programs, base_environment
+from orchgpu.local.programs import LocalSettings, Programs, base_environment
 from orchgpu.local.supervisor import Event, Supervisor
 
 logger = logging.getLogger(__name__)
-
-#: Maximum memory of each host, which is otherwise a quarter of the machine's: a demo fits anywhere.
-HOST_MEMORY_MIB_MAX = 4096
 
 
 def main() -> None:
@@ -54,14 +52,7 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="orchgpu.local")
     parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--cloud", choices=CLOUDS, default="embedded")
-    parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH")
-    parser.add_argument("--middleware", action="append", default=[], metavar="NAME=PATH")
-    parser.add_argument("--program", action="append", default=[], metavar="NAME=COMMAND")
-    parser.add_argument("--emulate", type=Path, help="emulated devices of the first host")
-    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
-    parser.add_argument("--verify-signatures", action="store_true")
-    parser.add_argument("--weather", default="", help="of the embedded cloud")
+    parser.add_argument("--settings", required=True, help="LocalSettings as JSON")
     parser.add_argument("--lifeline", action="store_true", help="stop when standard input closes")
     parser.add_argument("--remove-home", action="store_true", help="remove the folder at the end")
     return parser
@@ -75,7 +66,7 @@ async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
     loop.add_signal_handler(signal.SIGCHLD, look.set)
     if arguments.lifeline:
         loop.add_reader(sys.stdin.fileno(), _lifeline, loop, life)
-    settings = _settings(arguments)
+    settings = decode_json(LocalSettings, arguments.settings.encode(), "--settings")
     environment = base_environment(os.environ, home, Path(orchgpu.__file__).parents[1])
     supervisor = Supervisor(
         Programs(settings, home, environment), home, report, budget_from_environment()
@@ -125,30 +116,6 @@ def _lifeline(loop: asyncio.AbstractEventLoop, life: _Life) -> None:
     if not os.read(sys.stdin.fileno(), 1):
         loop.remove_reader(sys.stdin.fileno())
         life.end()
-
-
-def _settings(arguments: argparse.Namespace) -> LocalSettings:
-    memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    return LocalSettings(
-        cloud=arguments.cloud,
-        cores=tuple(sorted(os.sched_getaffinity(0))),
-        host_memory_mib=max(256, min(HOST_MEMORY_MIB_MAX, memory_mib // 4)),
-        data=_named(arguments.data),
-        middlewares=_named(arguments.middleware),
-        programs=_pairs(arguments.program),
-        emulate=arguments.emulate,
-        verify_signatures=arguments.verify_signatures,
-        weather=arguments.weather,
-        allowed_hosts=tuple(arguments.allow_host),
-    )
-
-
-def _named(pairs: list[str]) -> dict[str, Path]:
-    return {name: Path(path) for name, path in _pairs(pairs).items()}
-
-
-def _pairs(pairs: list[str]) -> dict[str, str]:
-    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
 #: Events that the log keeps too: nothing reads the output of a detached system.

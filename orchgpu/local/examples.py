@@ -30,10 +30,10 @@ def example(name: str) -> Example:
     return Example(name=name, definition=definition, inputs=inputs)
 
 
-def resident_data() -> dict[str, Path]:
+def resident_data() -> dict[str, str]:
     """The data sets of the examples, for `gpud --data NAME=PATH`: every `database` folder."""
     files = sorted(_examples().glob("*/database/*.fasta"))
-    return {file.stem: file for file in files}
+    return {file.stem: str(file) for file in files}
 
 
 def _examples() -> Path:

@@ -6,6 +6,7 @@ addresses of the stages before; programs stop in reverse order.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,18 +26,32 @@ HISTORY_VARIABLE = "ORCHGPU_HISTORY"
 ReadyFiles = Mapping[str, Ready]  #: by the program's name
 
 
+#: Maximum memory of each host, which is otherwise a quarter of the machine's: a demo fits anywhere.
+HOST_MEMORY_MIB_MAX = 4096
+
+
+def _own_cores() -> tuple[int, ...]:
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def _memory_mib() -> int:
+    whole_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return max(256, min(HOST_MEMORY_MIB_MAX, whole_mib // 4))
+
+
 class LocalSettings(Value):
-    """The settings of a local system."""
+    """The settings of a local system, from the command that starts it."""
 
     cloud: str = "embedded"  #: one of CLOUDS
-    cores: tuple[int, ...]  #: usable cores of this machine; each host owns a part
-    host_memory_mib: int  #: of each host
-    data: Mapping[str, Path]  #: data sets resident on every host: name → file
+    #: Usable cores of this machine; each host owns a part.
+    cores: tuple[int, ...] = field(default_factory=_own_cores)
+    host_memory_mib: int = field(default_factory=_memory_mib)  #: of each host
+    data: Mapping[str, str] = field(default_factory=dict)  #: resident on every host: name → file
     #: Middlewares of every host besides the built-in one: name → its server's program.
-    middlewares: Mapping[str, Path] = field(default_factory=dict)
+    middlewares: Mapping[str, str] = field(default_factory=dict)
     #: Programs of every host: name → command, as of `gpud --program`.
     programs: Mapping[str, str] = field(default_factory=dict)
-    emulate: Path | None = None  #: emulated devices of the first host
+    emulate: str = ""  #: file of emulated devices of the first host
     verify_signatures: bool = False  #: the embedded cloud serves the holder of its key alone
     weather: str = ""  #: of the embedded cloud, as `local_cloud` reads it; empty = none
     #: Additional host names by which clients and pages may reach the cloud.
@@ -81,8 +96,8 @@ class Programs:
 
     def _cloud(self, ready: ReadyFiles) -> Program:
         module = "orchgpu.local.moto" if self._settings.cloud == "moto" else "local_cloud.server"
-        hosts = [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
-        command = [module, "--listen", last_address(ready, "cloud", "endpoint"), *hosts]
+        listen = last_address(ready, "cloud", "endpoint")
+        command = [module, "--listen", listen, *self._allowed_hosts()]
         if self._settings.cloud == "embedded":
             command += ["--state", str(self._home.state("cloud"))]
             command += ["--verify-signatures"] if self._settings.verify_signatures else []
@@ -90,14 +105,9 @@ class Programs:
         return self._built("cloud", tuple(command), "endpoint", {})
 
     def _bridge(self, ready: ReadyFiles) -> Program:
-        endpoint = str(ready["cloud"]["endpoint"])
-        command = ("local_cloud.bridge", "--endpoint", endpoint)
-        return self._built(
-            "bridge",
-            (*command, "--state", str(self._home.state("bridge"))),
-            None,
-            cloud_environment(endpoint, key_pair(ready)),
-        )
+        command = ("local_cloud.bridge", "--endpoint", str(ready["cloud"]["endpoint"]))
+        state = ("--state", str(self._home.state("bridge")))
+        return self._built("bridge", (*command, *state), None, _of_cloud(ready))
 
     def _scheduler(self, ready: ReadyFiles) -> Program:
         doors = (
@@ -109,6 +119,7 @@ class Programs:
 
     def _host(self, name: str, ready: ReadyFiles) -> Program:
         cores = cores_of(HOSTS.index(name), len(HOSTS), self._settings.cores)
+        emulate = self._settings.emulate
         command = (
             "remote_gpu.host",
             *("--host-id", name, "--scheduler", str(ready["scheduler"]["socket"])),
@@ -118,7 +129,7 @@ class Programs:
             *("--cpus", ",".join(str(core) for core in cores)),
             *self._sharers(name),
             *(() if name == HOSTS[0] else ("--no-nvml",)),  # one machine: its GPUs are one host's
-            *self._emulated(name),
+            *(("--emulate", emulate) if emulate and name == HOSTS[0] else ()),
             *("--memory-mib", str(self._settings.host_memory_mib)),
             *("--drain-s", "0"),  # the whole system stops: no other host takes its jobs
             *_each("--data", self._settings.data),
@@ -127,11 +138,8 @@ class Programs:
         )
         return self._built(name, command, "gateway", {})
 
-    def _emulated(self, name: str) -> tuple[str, ...]:
-        """The option of the first host, which has all emulated devices."""
-        if self._settings.emulate is None or name != HOSTS[0]:
-            return ()
-        return "--emulate", str(self._settings.emulate)
+    def _allowed_hosts(self) -> list[str]:
+        return [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
 
     def _sharers(self, name: str) -> tuple[str, ...]:
         """The options of a host that shares its cores, when there are too few for a part each."""
@@ -140,33 +148,28 @@ class Programs:
         return tuple(a for host in HOSTS if host != name for a in ("--cpus-shared-with", host))
 
     def _orchestrator(self, ready: ReadyFiles) -> Program:
-        scheduler = str(ready["scheduler"]["socket"])
-        return self._built(
-            "orchestrator",
-            (
-                *("orchgpu", "orchestrate", "--scheduler", scheduler),
-                *("--metrics", last_address(ready, "orchestrator", "metrics")),
-            ),
-            None,
-            cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready)),
+        command = (
+            *("orchgpu", "orchestrate", "--scheduler", str(ready["scheduler"]["socket"])),
+            *("--metrics", last_address(ready, "orchestrator", "metrics")),
         )
+        return self._built("orchestrator", command, None, _of_cloud(ready))
 
     def _console(self, ready: ReadyFiles) -> Program:
-        scheduler = str(ready["scheduler"]["socket"])
-        hosts = [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
-        listen = last_address(ready, "console", "http")
-        metrics = ("--metrics", last_address(ready, "console", "metrics"))
-        command = ("orchgpu", "web", "--scheduler", scheduler, "--listen", listen, *metrics, *hosts)
-        cloud = cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready))
+        command = (
+            *("orchgpu", "web", "--scheduler", str(ready["scheduler"]["socket"])),
+            *("--listen", last_address(ready, "console", "http")),
+            *("--metrics", last_address(ready, "console", "metrics")),
+            *self._allowed_hosts(),
+        )
         history = {HISTORY_VARIABLE: str(self._home.history)}
-        return self._built("console", command, "http", {**cloud, **history})
+        return self._built("console", command, "http", {**_of_cloud(ready), **history})
 
     def _collector(self, ready: ReadyFiles) -> Program:
-        http = str(ready["scheduler"]["http"])
-        store = ("--store", str(self._home.history))
-        return self._built(
-            "collector", ("orchgpu", "collect", "--scheduler-http", http, *store), None, {}
+        command = (
+            *("orchgpu", "collect", "--scheduler-http", str(ready["scheduler"]["http"])),
+            *("--store", str(self._home.history)),
         )
+        return self._built("collector", command, None, {})
 
     def _built(
         self,
@@ -191,7 +194,7 @@ def last_address(ready: ReadyFiles, name: str, key: str) -> str:
     return address_of(str(ready.get(name, {}).get(key) or fixed_address()))
 
 
-def _each(option: str, named: Mapping[str, Path | str]) -> Iterator[str]:
+def _each(option: str, named: Mapping[str, str]) -> Iterator[str]:
     for name, path in sorted(named.items()):
         yield from (option, f"{name}={path}")
 
@@ -211,6 +214,10 @@ def key_pair(ready: ReadyFiles) -> tuple[str, str]:
     if not isinstance(found, Mapping):
         return "", ""
     return str(found.get("access_key", "")), str(found.get("secret_key", ""))
+
+
+def _of_cloud(ready: ReadyFiles) -> dict[str, str]:
+    return cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready))
 
 
 def cloud_environment(endpoint: str, keys: tuple[str, str] = ("", "")) -> dict[str, str]:

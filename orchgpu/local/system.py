@@ -11,17 +11,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orchgpu
 from corekit.aio.environment import budget_from_environment
+from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import parse_address
 from orchgpu.local.child import birth_of
 from orchgpu.local.home import Home, ProcessRecord, ProgramState, SystemRecord
-from orchgpu.local.programs import cloud_environment
+from orchgpu.local.programs import LocalSettings, cloud_environment
 
 _PROBE_WITHIN_S = 1.0
 
@@ -30,32 +31,13 @@ class Launch:
     """A supervisor process that this process started, and its events."""
 
     def __init__(
-        self,
-        home: Home,
-        *,
-        cloud: str,
-        data: Mapping[str, Path],
-        middlewares: Mapping[str, Path] | None = None,
-        programs: Mapping[str, str] | None = None,
-        emulate: Path | None = None,
-        allowed_hosts: Iterable[str] = (),
-        verify_signatures: bool = False,
-        weather: str = "",
-        lifeline: bool,
-        remove_home: bool = False,
+        self, home: Home, settings: LocalSettings, *, lifeline: bool, remove_home: bool = False
     ) -> None:
         """Start it. With `lifeline` it ends when this process does, however that happens."""
         self.left = False  #: True: it runs on by itself
         home.create()
         command = [sys.executable, "-m", "orchgpu.local", "--home", str(home.path)]
-        command += ["--cloud", cloud]
-        named = {"--data": data, "--middleware": middlewares or {}, "--program": programs or {}}
-        for option, pairs in named.items():
-            command += [part for name, one in pairs.items() for part in (option, f"{name}={one}")]
-        command += [] if emulate is None else ["--emulate", str(emulate)]
-        command += [part for name in allowed_hosts for part in ("--allow-host", name)]
-        command += ["--verify-signatures"] if verify_signatures else []
-        command += ["--weather", weather] if weather else []
+        command += ["--settings", encode_json(settings).decode()]
         command += ["--lifeline"] if lifeline else []
         command += ["--remove-home"] if remove_home else []
         with home.supervisor_log.open("ab") as log:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from corekit.values import Value, replace
+from corekit.values import Value
 from fdl.model import ROLE_PATH, Function
 from fdl.plan.desired import buckets_of
 from fdl.plan.resources import DeployTarget
@@ -31,7 +31,6 @@ class Statement(Value):
         return {key: value if isinstance(value, str) else value[0] for key, value in named.items()}
 
     def document(self) -> dict[str, object]:
-        """The statement as JSON."""
         condition = {"Condition": dict(self.condition)} if self.condition else {}
         return {
             "Sid": self.sid,
@@ -40,6 +39,21 @@ class Statement(Value):
             "Resource": list(self.resources),
             **condition,
         }
+
+
+def allow(
+    sid: str, *actions: str, on: Iterable[str] = ("*",), when: Mapping[str, Any] | None = None
+) -> Statement:
+    """Actions on resources, each once; `when`: a condition as IAM writes it.
+
+    A service is written once: `s3:GetObject`, `PutObject`.
+    """
+    named, service = [], ""
+    for action in actions:
+        service = action.partition(":")[0] if ":" in action else service
+        named.append(action if ":" in action else f"{service}:{action}")
+    resources = tuple(dict.fromkeys(on))
+    return Statement(sid=sid, actions=tuple(named), resources=resources, condition=when or {})
 
 
 class Scope(Value):
@@ -53,27 +67,25 @@ class Scope(Value):
     bucket_prefix: str = ""
     function_prefix: str = ""  #: of functions, and of their queues, roles and log groups
     secret_prefix: str | None = None  #: of entries that functions may read; None = no entry
-    any_state: bool = False  #: the state bucket by its earlier name or by its newer one
+
+    @property
+    def where(self) -> str:
+        """Region and account, as ARNs have them."""
+        return f"{self.place.region}:{self.place.account}"
 
     @property
     def state(self) -> str:
-        return self.place.bucket_arn(self._state_name)
-
-    @property
-    def _state_name(self) -> str:
-        older = replace(self.place, account_regional=False).state_bucket
-        return f"{older}*" if self.any_state else self.place.state_bucket
+        return self.place.bucket_arn(self.place.state_bucket)
 
     @property
     def all_buckets(self) -> tuple[str, ...]:
         """Buckets that deploy makes or configures."""
         named = (name for function in self.functions for name in buckets_of(function))
-        return self._arns((self._state_name, *named, *self._packages), "bucket")
+        return self._arns((self.place.state_bucket, *named, *self._packages), "bucket")
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Buckets of functions' zips."""
-        return self._arns((self._state_name, *self._packages), "bucket", always=True)
+        return self._arns((self.place.state_bucket, *self._packages), "bucket", always=True)
 
     @property
     def _packages(self) -> tuple[str, ...]:
@@ -82,7 +94,6 @@ class Scope(Value):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Buckets to which users upload."""
         named = (s.path.bucket for f in self.functions for s in f.user_input)
         return self._arns(named, "bucket")
 
@@ -119,8 +130,7 @@ class Scope(Value):
     def keys(self, *, of_buckets: bool) -> tuple[str, ...]:
         """KMS keys that the definition names: of objects, or of functions' variables."""
         if not self.functions:
-            where = f"arn:{self.place.partition}:kms:{self.place.region}:{self.place.account}"
-            return (f"{where}:key/*",)
+            return (f"arn:{self.place.partition}:kms:{self.where}:key/*",)
         storages = (s for f in self.functions for s in (*f.user_input, *f.function.output))
         named = (
             [s.kms_key for s in storages]
@@ -150,7 +160,6 @@ class Scope(Value):
         return tuple(dict.fromkeys(named))
 
     def by(self, service: str) -> dict[str, Any]:
-        """The condition that a key is used through a service."""
         return {"StringEquals": {"kms:ViaService": f"{service}.{self.place.region}.amazonaws.com"}}
 
     @property
@@ -172,7 +181,7 @@ class Scope(Value):
     @property
     def tagged_log_groups(self) -> tuple[str, ...]:
         """Log groups as IAM names them in actions on tags (CloudWatch Logs API, LogGroup)."""
-        where = f"arn:{self.place.partition}:logs:{self.place.region}:{self.place.account}"
+        where = f"arn:{self.place.partition}:logs:{self.where}"
         prefixed = f"/aws/lambda/{self.function_prefix}*"
         names = [f.log_group for f in self.functions] if self.functions else [prefixed]
         return tuple(f"{where}:log-group:{name}" for name in dict.fromkeys(names))
@@ -197,28 +206,20 @@ def below(buckets: Iterable[str], *prefixes: str) -> tuple[str, ...]:
     return tuple(f"{bucket}/{prefix}*" for bucket in buckets for prefix in prefixes or ("",))
 
 
-class RoleKind(Protocol):
+class RoleKind(Value):
     """One role of a system."""
 
-    @property
-    def summary(self) -> str:
-        """The program or person that has the role."""
-        ...
+    summary: str  #: the program or person that has the role
+    service: str  #: the AWS service that may assume the role; "" for people
+    needs: Callable[[Scope], Iterable[Statement]]
 
-    @property
-    def service(self) -> str:
-        """The AWS service that may assume the role; "" for people."""
-        ...
-
-    def statements(self, scope: Scope, /) -> tuple[Statement, ...]:
+    def statements(self, scope: Scope) -> tuple[Statement, ...]:
         """The least that it needs."""
-        ...
+        return tuple(one for one in self.needs(scope) if one.resources)
 
 
 def document(statements: Iterable[Statement]) -> dict[str, object]:
-    """A policy; statements without a resource are left out, because IAM refuses them."""
-    kept = [one.document() for one in statements if one.resources]
-    return {"Version": LANGUAGE, "Statement": kept}
+    return {"Version": LANGUAGE, "Statement": [one.document() for one in statements]}
 
 
 def trust(service: str, place: DeployTarget) -> dict[str, object]:

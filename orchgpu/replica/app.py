@@ -17,12 +17,10 @@ from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.ids import IdSource
 from corekit.tracing.setup import tracer_from
-from corekit.tracing.span import Tracer
 from orchgpu.adapters.clouds import open_cloud
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.ports import CloudPorts
 from orchgpu.replica.loops import Replica
 from orchgpu.replica.startup import OrchestratorSettings, StartupRetry, Stopped
 from remote_gpu.middleware import render
@@ -37,7 +35,6 @@ def run(settings: OrchestratorSettings) -> None:
 
 
 async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
-    """The whole life of one replica."""
     stop = stop_signal()
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
@@ -56,7 +53,21 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
             tracer = tracer_from(os.environ, "orchgpu-orchestrator")
             if tracer.enabled:
                 stack.push_async_callback(asyncio.to_thread, tracer.close)
-            shell = build(cloud, scheduler, settings, budget, nursery, tracer)
+            ids = IdSource(scheduler.session)
+            shell = Replica(
+                machine=OrchestratorMachine(budget=budget, session=scheduler.session, ids=ids),
+                queue=cloud.queue,
+                store=cloud.store,
+                functions=cloud.functions,
+                scheduler=scheduler,
+                registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
+                render=render,
+                clock=SystemClock(),
+                budget=budget,
+                nursery=nursery,
+                jitter=ids.stream("reconcile"),
+                tracer=tracer,
+            )
             addresses = await stack.enter_async_context(
                 metrics_endpoint(settings.metrics, shell.metrics.lines)
             )
@@ -70,31 +81,3 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
         await until_first(stop.wait(), nursery.failed())
         logger.info("draining", extra={"event": "draining"})
         await shell.drain()
-
-
-def build(
-    cloud: CloudPorts,
-    scheduler: SchedulerAdapter,
-    settings: OrchestratorSettings,
-    budget: Budget,
-    nursery: Nursery,
-    tracer: Tracer,
-) -> Replica:
-    """One replica over real adapters."""
-    clock = SystemClock()
-    ids = IdSource(scheduler.session)
-    machine = OrchestratorMachine(budget=budget, session=scheduler.session, ids=ids)
-    return Replica(
-        machine=machine,
-        queue=cloud.queue,
-        store=cloud.store,
-        functions=cloud.functions,
-        scheduler=scheduler,
-        registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
-        render=render,
-        clock=clock,
-        budget=budget,
-        nursery=nursery,
-        jitter=ids.stream("reconcile"),
-        tracer=tracer,
-    )

@@ -22,10 +22,10 @@ from corekit.aio.driver import Driver, NoJournal
 from corekit.aio.supervise import Nursery, contained
 from corekit.budget import Budget
 from corekit.errors import AppError
-from corekit.ids import JobId, RandomStream
+from corekit.ids import JobId, RandomStream, split_attempt
 from corekit.tracing.span import Tracer
-from gpu_scheduler.client import Disconnected
-from gpu_scheduler.protocol import ops
+from gpu_scheduler.client import Connected, Disconnected, PushWord
+from gpu_scheduler.protocol import answers, ops
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.completion import read_completion
@@ -40,13 +40,10 @@ from orchgpu.ports import (
     Registry,
     Scheduler,
 )
-from orchgpu.replica.actions.performer import Performer, Render
-from orchgpu.replica.actions.timers import Timers
-from orchgpu.replica.emf import EmbeddedMetrics
-from orchgpu.replica.metrics import OrchestratorMetrics
+from orchgpu.replica.actions.performer import Performer, Render, Timers
+from orchgpu.replica.metrics import EmbeddedMetrics, OrchestratorMetrics
 from orchgpu.replica.observer import Observer, Performed, Progress, Windows
 from orchgpu.replica.own_time import OwnTimes
-from orchgpu.replica.pushes import event_of_push
 from orchgpu.replica.reconciling import Reconciler, Search
 from orchgpu.replica.spans import JobSpans
 
@@ -148,7 +145,6 @@ class Replica:
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Load the deployed functions and start every loop."""
         await self._load_functions()
         self._nursery.start_eternal(self._driver.run(), "driver")
         self._nursery.start_loop(self._pushes, "pushes")
@@ -170,7 +166,6 @@ class Replica:
             self._start_every(self._budget.emf_every_s, log, "emf")
 
     async def _measure(self) -> None:
-        """Read the length of every queue."""
         for name, function in list(self._functions.items()):
             for queue, url in (
                 ("jobs", function.queue_url),
@@ -244,7 +239,6 @@ class Replica:
                 ]
 
     async def _window_of(self, function: Function) -> int:
-        """The full size of the receive window."""
         if not function.with_device:
             return self._in_hand_max(function) or WINDOW_MAX
         devices = await self._scheduler.device_count(function.request)
@@ -277,7 +271,6 @@ class Replica:
             await asyncio.sleep(AFTER_EVENTS_S)
 
     def _room(self, function: Function) -> int:
-        """The number of jobs that may be received now."""
         room = self._windows.of[function.name].size - self._machine.waiting_count(function.name)
         in_hand_max = self._in_hand_max(function)
         if in_hand_max is None:
@@ -416,6 +409,46 @@ class Replica:
         with contained(f"figures of {type(action).__name__}"):
             for observer in self._observers:
                 observer.performed(done)
+
+
+def event_of_push(push: PushWord, now: on.EventTimes) -> on.Event | None:
+    """The event of a push of the scheduler; None for one that changes no job."""
+    if isinstance(push, Connected):
+        return on.SchedulerReturned(**now)
+    if isinstance(push, Disconnected | answers.RecordPush) or push.holder is None:
+        return None
+    job = push.holder
+    match push:
+        case answers.HandlePush():
+            return on.ReceiptHandleRenewed(**now, job=job, receipt_handle=push.handle)
+        case answers.DisownedPush():
+            return on.Disowned(**now, job=job)
+        case answers.GrantedPush():
+            return on.AttemptGranted(
+                **now,
+                job=job,
+                attempt=split_attempt(push.attempt)[1],
+                granted=push.granted,
+                record=None,
+                pushed=True,
+            )
+        case answers.ImpossiblePush() | answers.BusyPush():
+            return on.AttemptImpossible(
+                **now,
+                job=job,
+                explanation=push.explanation,
+                busy=isinstance(push, answers.BusyPush),
+                attempt=split_attempt(push.attempt)[1],
+            )
+        case answers.LeasePush():
+            return on.LeaseChanged(
+                **now,
+                job=job,
+                attempt=split_attempt(push.attempt)[1],
+                state=push.state,
+                reason=push.reason,
+                detail=push.detail,
+            )
 
 
 async def tolerated(work: Awaitable[T], event: str = "call_failed") -> T | None:

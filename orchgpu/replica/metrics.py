@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from contract.result import SECRET_REFUSED
 from contract.states import JobState, Reason
 from corekit.aio.clock import Clock
-from corekit.metrics import LabelValues, Observations, Sample, family, histogram
+from corekit.metrics import METRICS, Kind, LabelValues, Observations, Sample, family, histogram
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
@@ -51,7 +51,6 @@ class OrchestratorMetrics(Observer):
         self.backlog = {key: size for key, size in self.backlog.items() if key[0] in functions}
 
     def performed(self, done: Performed) -> None:
-        """Count the effect of an action."""
         job, action, event, _ = done
         if isinstance(event, on.CallFailed):
             return
@@ -73,7 +72,6 @@ class OrchestratorMetrics(Observer):
                 self._failed(function, action.reason, action.detail)
 
     def own_time_of(self, function: str, own_s: float) -> None:
-        """Add the own time of a job that finished here."""
         series = self.own_time.get((function,))
         if series is None:
             series = self.own_time[(function,)] = Observations(_OWN_TIME_BOUNDS)
@@ -110,11 +108,9 @@ class OrchestratorMetrics(Observer):
         yield "orchgpu_scheduler_connected", [((), int(self.connected))]
 
     def histograms(self) -> Iterator[Histogram]:
-        """The distributions, with their series."""
         yield _OWN_TIME, sorted(self.own_time.items(), key=lambda one: one[0])
 
     def lines(self) -> Iterator[str]:
-        """All metrics in Prometheus' format."""
         for name, samples in self.families():
             yield from family(name, samples)
         for name, series in self.histograms():
@@ -134,3 +130,75 @@ class OrchestratorMetrics(Observer):
 def _with_zeros(counts: Counts, names: Sequence[LabelValues]) -> list[Sample]:
     """The samples of a counter, with 0 for names that were never counted: rates need a start."""
     return sorted({**dict.fromkeys(names, 0), **counts}.items())
+
+
+# ---------------------------------------------------------------------- in the log
+
+#: CloudWatch's names of units; a unit that it lacks is `None` there.
+_UNITS = {"1": "Count", "s": "Seconds", "bytes": "Bytes", "%": "Percent"}
+#: Labels by name and value: the dimensions of one line.
+Dimensions = tuple[tuple[str, str], ...]
+
+
+class EmbeddedMetrics:
+    """CloudWatch's embedded metric format: metrics as JSON in lines of the log.
+
+    Where the log of an orchestrator goes to CloudWatch Logs, CloudWatch makes metrics of these
+    lines without a call. Specification:
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+
+    Makes the lines of one program. Counters become what was added since the last lines.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._totals: dict[tuple[str, LabelValues], float] = {}
+
+    def lines(
+        self, families: Iterable[Family], histograms: Iterable[Histogram], wall_s: float
+    ) -> Iterator[dict[str, object]]:
+        """One object for each set of dimensions."""
+        found: dict[Dimensions, dict[str, tuple[float, str]]] = {}
+        for name, samples in families:
+            rises = METRICS[name].kind is Kind.COUNTER
+            for labels, value in samples:
+                added = self._added(name, labels, value, rises=rises)
+                found.setdefault(_dimensions(name, labels), {})[name] = (added, _unit(name))
+        for name, series in histograms:
+            for labels, seen in series:
+                of = found.setdefault(_dimensions(name, labels), {})
+                for part, value, unit in (
+                    (f"{name}_sum", seen.total, _unit(name)),
+                    (f"{name}_count", seen.count, "Count"),
+                ):
+                    of[part] = (self._added(part, labels, value, rises=True), unit)
+        for dimensions, values in sorted(found.items()):
+            yield self._line(dimensions, values, wall_s)
+
+    def _added(self, name: str, labels: LabelValues, value: float, *, rises: bool) -> float:
+        if not rises:
+            return value
+        before = self._totals.get((name, labels), 0)
+        self._totals[name, labels] = value
+        return value - before
+
+    def _line(
+        self, dimensions: Dimensions, values: Mapping[str, tuple[float, str]], wall_s: float
+    ) -> dict[str, object]:
+        definitions = [{"Name": name, "Unit": unit} for name, (_, unit) in values.items()]
+        directive = {
+            "Namespace": self._namespace,
+            "Dimensions": [[name for name, _ in dimensions]],
+            "Metrics": definitions,
+        }
+        about = {"Timestamp": round(wall_s * 1000), "CloudWatchMetrics": [directive]}
+        figures = {name: value for name, (value, _) in values.items()}
+        return {"_aws": about, **dict(dimensions), **figures}
+
+
+def _dimensions(name: str, labels: LabelValues) -> Dimensions:
+    return tuple(zip(METRICS[name].labels, labels, strict=True))
+
+
+def _unit(name: str) -> str:
+    return _UNITS.get(METRICS[name].unit, "None")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contract.keys import result_key
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError
 from corekit.ids import RandomStream
 from corekit.values import Value
 from orchgpu.core.function import Function
@@ -26,7 +26,7 @@ from orchgpu.core.reconcile import (
     listed_prefix,
     uploads,
 )
-from orchgpu.ports import JobQueue, ObjectStore
+from orchgpu.ports import JobQueue, ObjectStore, if_present
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +68,8 @@ class Search:
 
     async def is_lost(self, function: Function, upload: Upload) -> bool:
         """True when the upload's job has neither a result nor a record. Raises AppError."""
-        try:
-            await self._store.head(function.intermediate_bucket, result_key(upload.job))
-        except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-            return not await self._has_record(upload.job)
-        return False
+        result = self._store.head(function.intermediate_bucket, result_key(upload.job))
+        return await if_present(result) is None and not await self._has_record(upload.job)
 
 
 class Reconciler:
@@ -97,7 +92,6 @@ class Reconciler:
         self._passes: dict[str, tuple[Function, Passes]] = {}
 
     def load(self, functions: Mapping[str, Function]) -> None:
-        """Take over the functions that are deployed now."""
         at_s, wall_s = self._clock.monotonic_s(), self._clock.wall_s()
         now: dict[str, tuple[Function, Passes]] = {}
         for name, function in functions.items():

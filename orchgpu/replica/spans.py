@@ -142,7 +142,6 @@ class JobSpans(Observer):
     def _function(
         self, job: Job, trace: JobTrace, attempt: int, times: Mapping[str, float], error: str
     ) -> None:
-        """The spans of a function, once, from the moments in its result or report."""
         of = self._open(job, trace)
         opened = of.attempts[attempt]
         if opened.reported or "invoked" not in times:

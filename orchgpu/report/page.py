@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from corekit.values import Value
 from orchgpu.report.charts import LENGTHS_S, Line, bars, curves, gantt
 from orchgpu.report.summary import DEVICES_SHOWN, Report, UseCost
 
@@ -55,11 +54,8 @@ th { color: var(--quiet); font-weight: 500; font-size: 13px; }
 """
 
 
-class Column(Value):
-    """One column of a table."""
-
-    name: str
-    number: bool = True
+#: Columns of texts; all others have numbers.
+TEXTS = ("Function", "Tenant", "Reason")
 
 
 def page(report: Report) -> str:
@@ -167,14 +163,8 @@ def _devices(report: Report) -> str:
 
 def _uses(report: Report) -> str:
     columns = (
-        Column(name="Function", number=False),
-        Column(name="Tenant", number=False),
-        *(
-            Column(name=name)
-            for name in ("Jobs", "Succeeded", "Wait p50", "Wait p95", "Cold", "Warm")
-        ),
-        *(Column(name=name) for name in ("Loading p50", "Device time")),
-        *(Column(name=name) for name in ("Device $", "Function $", "Cost $")),
+        *("Function", "Tenant", "Jobs", "Succeeded", "Wait p50", "Wait p95", "Cold", "Warm"),
+        *("Loading p50", "Device time", "Device $", "Function $", "Cost $"),
     )
     rows = [_use(one) for one in report.uses]
     prices = report.prices
@@ -206,12 +196,7 @@ def _use(one: UseCost) -> tuple[str, ...]:
 
 
 def _failures(report: Report) -> str:
-    columns = (
-        Column(name="Reason", number=False),
-        Column(name="Function", number=False),
-        Column(name="Attempts"),
-        Column(name="Jobs"),
-    )
+    columns = ("Reason", "Function", "Attempts", "Jobs")
     rows = [
         (one.reason, one.function or "–", f"{one.attempts:,}", f"{one.jobs:,}")
         for one in report.failures
@@ -232,10 +217,10 @@ def _legend(lines: Sequence[Line]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return "<p>none</p>"
-    head = "".join(f"<th{_css(column)}>{escape(column.name)}</th>" for column in columns)
+    head = "".join(f"<th{_css(column)}>{escape(column)}</th>" for column in columns)
     body = "".join(
         "<tr>"
         + "".join(
@@ -251,8 +236,8 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _css(column: Column) -> str:
-    return ' class="number"' if column.number else ""
+def _css(column: str) -> str:
+    return "" if column in TEXTS else ' class="number"'
 
 
 def seconds(value: float | None) -> str:

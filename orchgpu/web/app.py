@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 
 from corekit.aio.clock import SystemClock
@@ -17,24 +17,18 @@ from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import is_loopback, parse_address
-from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.core.admission.rates import Rates
+from orchgpu.jobs.live.feed import Feed
+from orchgpu.jobs.waiting import Explanations
 from orchgpu.replica.startup import StartupRetry, Stopped
-from orchgpu.web.console import Console
-from orchgpu.web.feed import Feed
-from orchgpu.web.http.assets import read_assets
+from orchgpu.web.console import Console, ConsoleMetrics, ConsoleSettings
+from orchgpu.web.doors import CloudDoor, SchedulerDoor
 from orchgpu.web.http.live import LiveChanges
-from orchgpu.web.http.server import listen
-from orchgpu.web.http.sessions import Sessions
-from orchgpu.web.http.streams import Streams
-from orchgpu.web.metrics import ConsoleMetrics
+from orchgpu.web.http.server import served
+from orchgpu.web.http.sessions import Sessions, Streams
 from orchgpu.web.model.picture import Picture
-from orchgpu.web.scheduler import ANSWER_WITHIN_S, SchedulerDoor
-from orchgpu.web.settings import ConsoleSettings
-from orchgpu.web.work.activity import ActivityReader
-from orchgpu.web.work.door import CloudDoor
-from orchgpu.web.work.explanations import Explanations
-from orchgpu.web.work.workloads import Workloads
+from orchgpu.web.reader import PictureReader
+from orchgpu.web.shared_answers import ActivityReader, Workloads
 
 logger = logging.getLogger(__name__)
 
@@ -71,55 +65,41 @@ async def running(
 ) -> AsyncIterator[tuple[Console, str]]:
     """A console and its address, for the length of the block. Raises INVALID, UNAVAILABLE."""
     check_listen(settings, has_keys=has_keys)
-    async with AsyncExitStack() as stack:
-        nursery = await stack.enter_async_context(Nursery("orchgpu-web"))
-        console = await opened(settings, scheduler, has_keys, nursery, stack)
-        yield console, await listen(console, stack)
-
-
-async def opened(
-    settings: ConsoleSettings,
-    scheduler: SchedulerDoor,
-    has_keys: bool,
-    nursery: Nursery,
-    stack: AsyncExitStack,
-) -> Console:
-    """The parts of a console, of which those that read the scheduler run in the nursery."""
     clock, picture = SystemClock(), Picture(secrets.token_hex(4))
-    sessions, feed = Sessions(clock), Feed(picture, clock)
-    streams = Streams()
+    sessions, streams, reader = Sessions(clock), Streams(), PictureReader(picture, clock)
     live = LiveChanges(picture, sessions, streams)
-    client = SchedulerClient(
+    feed = Feed(
         settings.scheduler,
-        budget=scheduler.budget,
-        on_push=feed.on_push,
+        on_change=reader.take,
         access=settings.access,
-        deadline_s=ANSWER_WITHIN_S,
+        budget=scheduler.budget,
     )
-    await stack.enter_async_context(client)
-    console = Console(
-        settings=settings,
-        has_keys=has_keys,
-        picture=picture,
-        sessions=sessions,
-        live=live,
-        streams=streams,
-        logins=Rates(),
-        metrics=ConsoleMetrics(picture, sessions, streams),
-        scheduler=scheduler,
-        cloud=await stack.enter_async_context(CloudDoor()),
-        explanations=Explanations(client, clock),
-        workloads=Workloads(client, clock),
-        activity=ActivityReader(settings.history, clock),
-        feed=feed,
-        nursery=nursery,
-        assets=read_assets(),
-        clock=clock,
-    )
-    nursery.start_loop(partial(feed.run, client), "feed")
-    nursery.start_loop(live.run, "live")
-    stack.push_async_callback(nursery.close)  # before its client closes
-    return console
+    async with Nursery("orchgpu-web") as nursery, feed, CloudDoor() as cloud:
+        console = Console(
+            settings=settings,
+            has_keys=has_keys,
+            picture=picture,
+            sessions=sessions,
+            live=live,
+            streams=streams,
+            logins=Rates(),
+            metrics=ConsoleMetrics(picture, sessions, streams),
+            scheduler=scheduler,
+            cloud=cloud,
+            explanations=Explanations(feed.client, clock),
+            workloads=Workloads(feed.client, clock),
+            activity=ActivityReader(settings.history, clock),
+            feed=feed,
+            nursery=nursery,
+            clock=clock,
+        )
+        nursery.start_loop(partial(reader.run, feed), "reader")
+        nursery.start_loop(live.run, "live")
+        try:
+            async with served(console) as address:
+                yield console, address
+        finally:
+            await nursery.close()  # before its client closes
 
 
 async def needs_keys(scheduler: SchedulerDoor) -> bool:

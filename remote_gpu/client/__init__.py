@@ -12,8 +12,7 @@ asyncio.
 """
 
 from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
-from remote_gpu.client.devices import Devices
-from remote_gpu.client.entry import connect
+from remote_gpu.client.devices import Devices, connect
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local
 from remote_gpu.client.resources import OperationInfo, Operations, Resource

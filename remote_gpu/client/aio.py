@@ -25,9 +25,9 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from remote_gpu.client import device as blocking
+from remote_gpu.client.devices import DEFAULT_CAP_S
 from remote_gpu.client.devices import Devices as BlockingDevices
-from remote_gpu.client.entry import DEFAULT_CAP_S
-from remote_gpu.client.entry import connect as connect_blocking
+from remote_gpu.client.devices import connect as connect_blocking
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local as BlockingLocal
 from remote_gpu.wire.connection import DeviceInfo

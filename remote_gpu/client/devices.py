@@ -1,18 +1,31 @@
-"""All devices of a lease: a sequence that also acts as its first device."""
+"""All devices of a lease: `connect()` opens them, a sequence that also acts as its first device."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import overload
 
-from remote_gpu.client.affinity import Affinity
+from remote_gpu.client.affinity import Affinity, Load
 from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
 from remote_gpu.client.graph import Graph, GraphResult
-from remote_gpu.client.loads import HostLoads
-from remote_gpu.wire.connection import Access, DeviceInfo
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.client.transport.session import Session
+from remote_gpu.client.uncaught import end_in_own_line
+from remote_gpu.wire.connection import (
+    CONNECTION_VARIABLE,
+    SESSION_VARIABLE,
+    Access,
+    DeviceInfo,
+    parse_access,
+)
+from remote_gpu.wire.errors import OpCode, OpFailed, Refusal, Refused, RemoteError, WireError
 from remote_gpu.wire.frames import BufferLike, Out
+
+#: Without a runner: the longest run of a Lambda function, plus 30 s.
+DEFAULT_CAP_S = 930.0
+#: Of a lease on one host: with more devices, all of its 16 lanes there are left to them.
+REPORTED_DEVICES_MAX = 8
 
 
 class Devices(Sequence[Lane], Device):
@@ -108,3 +121,90 @@ class Devices(Sequence[Lane], Device):
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
             on_close()
+
+
+class HostLoads:
+    """The use of the devices by other leases, read over one lane to each host, beside those of the
+    runs. Thread-safe."""
+
+    def __init__(self, access: Access, devices: Sequence[int]) -> None:
+        """`devices`: the numbers of those to report."""
+        self.devices = devices
+        self._access = access
+        self._lock = threading.Lock()
+        self._lanes: dict[str, Lane] = {}  # by host
+        self._silent: set[str] = set()  #: hosts of an earlier version, or without a lane left
+        self._closed = False
+
+    def read(self) -> dict[int, Load]:
+        """The load of each device whose host reports it. Raises Refused, OpFailed."""
+        numbers: dict[str, dict[str, int]] = {}  # by host, then by index there
+        for number in self.devices:
+            host, info = self._access.devices[number]
+            numbers.setdefault(host.host, {})[str(info.index)] = number
+        return {
+            known[index]: load
+            for host, known in numbers.items()
+            if len(known) <= REPORTED_DEVICES_MAX
+            for index, load in self._read(host, min(known.values())).items()
+            if index in known
+        }
+
+    def close(self) -> None:
+        """End the lanes. Safe to repeat."""
+        with self._lock:
+            self._closed = True
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.close()
+
+    def _read(self, host: str, number: int) -> dict[str, Load]:
+        if host in self._silent:
+            return {}
+        try:
+            found = self._lane(host, number).op("device.loads").values.get("devices")
+        except RemoteError as error:
+            if error.code not in (OpCode.ENOENT, Refusal.BUSY):
+                raise
+            self._silent.add(host)
+            return {}
+        if not isinstance(found, Mapping):
+            return {}
+        return {str(index): Load(bool(free), slowdown) for index, (free, slowdown) in found.items()}
+
+    def _lane(self, host: str, number: int) -> Lane:
+        with self._lock:
+            if self._closed:
+                raise Refused(Refusal.ENDED, "the device was closed")
+            if host not in self._lanes:
+                self._lanes[host] = Lane.open(self._access, number)
+            return self._lanes[host]
+
+
+def connect(environ: Mapping[str, str] | None = None, *, cap_s: float = DEFAULT_CAP_S) -> Devices:
+    """The devices of the lease that the environment names; used as one, they are the first.
+
+    With a runner (`ORCHGPU_SESSION`) their lanes are on the runner's session. Without one
+    (`ORCHGPU_CONNECTION`) this opens a session of at most `cap_s` seconds, which closing the
+    devices ends. The traceback of an uncaught device error ends at the program's own line. Raises
+    Refused: NOT_INSTALLED when the environment names no lease.
+    """
+    end_in_own_line()
+    variables = os.environ if environ is None else environ
+    if text := variables.get(SESSION_VARIABLE):
+        try:
+            return Devices(parse_access(text))
+        except WireError as error:
+            raise Refused(Refusal.PROTOCOL, f"{SESSION_VARIABLE}: {error}") from None
+    if text := variables.get(CONNECTION_VARIABLE):
+        session = Session.open(text, cap_s)
+        try:
+            return Devices(session.view(), on_close=session.close)
+        except BaseException:
+            session.close()
+            raise
+    raise Refused(
+        Refusal.NOT_INSTALLED,
+        f"neither {SESSION_VARIABLE} nor {CONNECTION_VARIABLE} is set: this program has no lease;"
+        " Local() runs the same operations on its own CPU",
+    )

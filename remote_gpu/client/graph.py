@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
 from remote_gpu.wire.graphs import (
     Argument,
@@ -126,12 +126,11 @@ def payload_of(spec: Spec, inputs: Mapping[str, object]) -> list[memoryview]:
     names = {buffer.name for buffer in wanted}
     if names != inputs.keys():
         have, need = ", ".join(sorted(inputs)) or "none", ", ".join(sorted(names)) or "none"
-        raise OpFailed(OpCode.EINVAL, f"this graph takes the inputs {need}, not {have}")
+        raise invalid(f"this graph takes the inputs {need}, not {have}")
     views = flat_views([inputs[buffer.name] for buffer in wanted])
     for buffer, view in zip(wanted, views, strict=True):
         if view.nbytes != buffer.size:
-            message = f"input {buffer.name!r} has {view.nbytes} bytes, not {buffer.size}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(f"input {buffer.name!r} has {view.nbytes} bytes, not {buffer.size}")
     return views
 
 

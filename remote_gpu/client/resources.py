@@ -16,14 +16,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from typing import Any, TypeAlias
 
 from remote_gpu.client.content_ids import ByteIds, FileIds
 from remote_gpu.client.graph import Operating
 from remote_gpu.client.uses import uses_file
-from remote_gpu.wire.errors import OpCode, OpFailed, Refused
+from remote_gpu.wire.errors import OpCode, OpFailed, Refused, invalid
 from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
 from remote_gpu.wire.graphs import content_id
 
@@ -92,7 +92,7 @@ class Operations:
     def id(self) -> int:
         """Its number on the device. Raises OpFailed(EINVAL) once it is closed."""
         if self._id is None:
-            raise OpFailed(OpCode.EINVAL, "this session of operations was closed")
+            raise invalid("this session of operations was closed")
         return self._id
 
     def describe(self) -> tuple[OperationInfo, ...]:
@@ -121,7 +121,7 @@ class Operations:
         or another number of results; and as `run` does.
         """
         if not call or not isinstance(call[0], str):
-            raise OpFailed(OpCode.EINVAL, "a generic call must begin with the operation's name")
+            raise invalid("a generic call must begin with the operation's name")
         found = next((info for info in self.describe() if info.name == call[0]), None)
         if found is None:
             raise OpFailed(OpCode.ENOTSUP, f"this device has no operation {call[0]!r}")
@@ -129,11 +129,11 @@ class Operations:
         given = [item for item in call[1:] if not _is_buffer(item)]
         if len(given) > len(found.arguments):
             names = ", ".join(argument["name"] for argument in found.arguments) or "no arguments"
-            raise OpFailed(OpCode.EINVAL, f"{call[0]} takes {names}, not {len(given)} arguments")
+            raise invalid(f"{call[0]} takes {names}, not {len(given)} arguments")
         args: Meta = {a["name"]: v for a, v in zip(found.arguments, given, strict=False)}
         back: list[memoryview] = self.run(call[0], *buffers, **args).buffers
         if results is not None and len(back) != results:
-            raise OpFailed(OpCode.EINVAL, f"{call[0]} returned {len(back)} buffers, not {results}")
+            raise invalid(f"{call[0]} returned {len(back)} buffers, not {results}")
         return back
 
     def resource(self, type_: str, source: Source, *, fetch: Fetch | None = None) -> Resource:
@@ -205,7 +205,7 @@ def read_source(
     except OSError as error:
         raise OpFailed(OpCode.ENOENT, f"{source} cannot be read: {error}") from None
     if not data.nbytes:
-        raise OpFailed(OpCode.EINVAL, "the resource is empty; it must have at least one byte")
+        raise invalid("the resource is empty; it must have at least one byte")
     if data.nbytes > RESOURCE_BYTES_MAX:
         message = f"{data.nbytes} bytes; a resource has at most {RESOURCE_BYTES_MAX}"
         raise OpFailed(OpCode.E2BIG, message)
@@ -234,10 +234,10 @@ def _from_web(address: str) -> bytes:
 def _from_s3(address: str, fetch: Fetch | None) -> bytes:
     bucket, _, key = address.removeprefix("s3://").partition("/")
     if not bucket or not key:
-        raise OpFailed(OpCode.EINVAL, f"{address!r} is not s3://bucket/key")
+        raise invalid(f"{address!r} is not s3://bucket/key")
     if fetch is None:
         message = f"{address}: pass fetch=, a function of bucket and key, or a presigned address"
-        raise OpFailed(OpCode.EINVAL, message)
+        raise invalid(message)
     return fetch(bucket, key)
 
 
@@ -258,14 +258,7 @@ def _matches(implementation: str, hint: str) -> bool:
 
 
 def _info(meta: Meta) -> OperationInfo:
-    return OperationInfo(
-        name=meta["name"],
-        version=meta["version"],
-        implementation=meta["implementation"],
-        kinds=tuple(meta["kinds"]),
-        arguments=tuple(meta["arguments"]),
-        inputs=tuple(meta["inputs"]),
-        outputs=tuple(meta["outputs"]),
-        values=meta["values"],
-        limits=meta["limits"],
-    )
+    """The description of an answer, without the keys of newer versions."""
+    values: Meta = {field.name: meta[field.name] for field in fields(OperationInfo)}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return OperationInfo(**{**values, **lists})

@@ -25,7 +25,7 @@ from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.devices.card_checks import CardChecks
-from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load
+from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
@@ -38,8 +38,8 @@ from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.options import HostOptions
 from remote_gpu.host.parts import Outside, Parts
-from remote_gpu.host.reports.link import Scheduler
 from remote_gpu.host.reports.metrics import host_lines
+from remote_gpu.host.reports.sessions import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.isolation.machine import find_policy
@@ -49,7 +49,6 @@ from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.wire.uses import DATA, PROGRAMS
-from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.settings import WorkerSettings
 
@@ -68,9 +67,10 @@ class HostSettings:
     options: HostOptions
     cpu: CpuSettings
     budget: Budget
-    listen_address: str = "127.0.0.1"
-    listen_port: int = 0  #: 0 = any free one
-    advertise_address: str = ""  #: address for clients; "" = the same
+    access: Access = field(default_factory=Access)  #: to the scheduler
+    listen: tuple[str, int] = ("127.0.0.1", 0)  #: port 0 = any free one
+    advertise: tuple[str, int] = ("127.0.0.1", 0)  #: for clients; port 0 = the one it got
+    drivers: Sequence[str] = ()  #: whose devices are lent beside the CPU; of `probes.PROBES`
     door_ports: range = range(1)  #: for leases with a port of their own; 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
@@ -79,7 +79,7 @@ class HostSettings:
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
     )  #: devices that those servers can see
-    emulated: EmulatedDevices | None = None
+    emulated: EmulatedDevices = field(default_factory=EmulatedDevices)
     tls: HostTls | None = None
     descriptors: int = DESCRIPTORS_MAX  #: that this process may have
     secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
@@ -95,16 +95,6 @@ class HostSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
-    """The scheduler of this host, and the data that this host reports to it."""
-
-    scheduler: str  #: "address:port", or several, separated by commas
-    access: Access
-    advertise: tuple[str, int]  #: the gateway as functions reach it; port 0 = the one it got
-    drivers: Sequence[str]  #: whose devices are listed beside the CPU; of `monitor.probes.PROBES`
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunningHost:
     """A running host, with its link to the scheduler."""
 
@@ -117,7 +107,7 @@ class RunningHost:
 
 @contextlib.asynccontextmanager
 async def running_host(
-    settings: HostSettings, upstream: Upstream, registered: Callable[[], None]
+    settings: HostSettings, registered: Callable[[], None]
 ) -> AsyncIterator[RunningHost]:
     """All parts of a host, open for the length of the block. Raises AppError.
 
@@ -146,8 +136,7 @@ async def running_host(
         table = LeaseTable(
             {cpu.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
         )
-        probes = [cpu, *_emulated_probes(settings, table, turns)]
-        probe = await _probe(probes, pool, settings, upstream)
+        probe = await _probe([cpu, _emulated(settings, table, turns)], pool, settings)
         stack.push_async_callback(probe.close)
         scheduler = Scheduler()
         cards = CardChecks(settings.budget, nursery, scheduler.report_soon)
@@ -172,8 +161,8 @@ async def running_host(
             warm_workers=settings.options.warm_workers,
             on_excess=settings.options.on_memory_excess,
         )
-        daemon = HostDaemon(parts, outside, settings.budget, registered)
-        link = _link(settings, upstream, daemon, outside, probe)
+        daemon = HostDaemon(parts, registered)
+        link = _link(settings, daemon, outside, probe)
         scheduler.link = link
         _start(parts, pool, nursery)
         await stack.enter_async_context(link)
@@ -187,20 +176,16 @@ def _files(settings: HostSettings) -> HostFiles:
 
 
 def _link(
-    settings: HostSettings,
-    upstream: Upstream,
-    daemon: HostDaemon,
-    outside: Outside,
-    probe: HostProbe,
+    settings: HostSettings, daemon: HostDaemon, outside: Outside, probe: HostProbe
 ) -> HostLink:
     return HostLink(
-        upstream.scheduler,
+        settings.options.scheduler,
         host=settings.host,
         control=daemon,
         probe=probe,
-        gateway=advertised(upstream.advertise, outside.endpoints.listeners.address),
+        gateway=advertised(settings.advertise, outside.endpoints.listeners.address),
         budget=settings.budget,
-        access=upstream.access,
+        access=settings.access,
         middlewares=("builtin", *settings.middlewares),
         ephemeral=settings.options.ephemeral,
         digests=outside.pool.offered_digests,
@@ -235,7 +220,7 @@ def _running(parts: Parts, link: HostLink, nursery: Nursery) -> RunningHost:
 async def _pool(
     settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: Policy
 ) -> WorkerPool:
-    emulated, tls = settings.emulated, settings.tls
+    tls = settings.tls
     workers = WorkerSettings(
         kept=(settings.state / KEPT_NAME).resolve(),
         options=settings.options.of_workers,
@@ -247,8 +232,8 @@ async def _pool(
         cpus=tuple(settings.cpu.cpus),
         handshake_s=settings.budget.handshake_s,
         tls=None if tls is None else (tls.certificate, tls.key),
-        emulation=Emulation(devices=()) if emulated is None else emulated.emulation,
-        emulated=() if emulated is None else tuple(emulated.by_id),
+        emulation=settings.emulated.emulation,
+        emulated=tuple(settings.emulated.by_id),
     )
     return WorkerPool(workers, settings.budget, nursery, sandboxes)
 
@@ -268,8 +253,8 @@ def _relays(settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes) -> R
 
 def _endpoints(settings: HostSettings, listeners: Listeners) -> Endpoints:
     ports = PortSettings(
-        listen=settings.listen_address,
-        advertise=settings.advertise_address or settings.listen_address,
+        listen=settings.listen[0],
+        advertise=settings.advertise[0],
         ports=settings.door_ports,
     )
     return Endpoints(
@@ -283,33 +268,27 @@ def _endpoints(settings: HostSettings, listeners: Listeners) -> Endpoints:
 
 def _indices(settings: HostSettings) -> dict[DeviceId, int]:
     """The indices of emulated devices: the CPU is the first device that `HostProbe` sees."""
-    emulated = () if settings.emulated is None else tuple(settings.emulated.by_id)
-    return {device: index for index, device in enumerate(emulated, CPU_INDEX + 1)}
+    return {device: index for index, device in enumerate(settings.emulated.by_id, CPU_INDEX + 1)}
 
 
 def _turns(settings: HostSettings) -> Turns:
-    widths, indices = {CPU_INDEX: len(settings.cpu.cpus)}, _indices(settings)
-    if settings.emulated is not None:
-        by_id = settings.emulated.by_id
-        widths |= {index: by_id[device].slots for device, index in indices.items()}
+    indices, by_id = _indices(settings), settings.emulated.by_id
+    widths = {index: by_id[device].slots for device, index in indices.items()}
+    widths[CPU_INDEX] = len(settings.cpu.cpus)
     return Turns(widths, uninterruptible=tuple(indices.values()))
 
 
-def _emulated_probes(settings: HostSettings, table: LeaseTable, turns: Turns) -> list[Probe]:
-    if settings.emulated is None:
-        return []
+def _emulated(settings: HostSettings, table: LeaseTable, turns: Turns) -> EmulatedProbe:
     indices = _indices(settings)
 
-    def load_of(device: DeviceId) -> Load:
-        return Load(memory_mib=table.used_mib(device), running=turns.running(indices[device]))
+    def running(device: DeviceId) -> int:
+        return turns.running(indices[device])
 
-    return [EmulatedProbe(settings.emulated, load_of)]
+    return EmulatedProbe(settings.emulated, table.used_mib, running)
 
 
-async def _probe(
-    probes: list[Probe], pool: WorkerPool, settings: HostSettings, upstream: Upstream
-) -> HostProbe:
-    for driver in upstream.drivers:
+async def _probe(probes: list[Probe], pool: WorkerPool, settings: HostSettings) -> HostProbe:
+    for driver in settings.drivers:
         probe = probe_of(driver, settings.host, settings.budget.probe_answer_s)
         try:
             await probe.devices()
@@ -349,9 +328,9 @@ def _log(folder: Path) -> LeaseLog:
 
 def _listeners(settings: HostSettings) -> Listeners:
     try:
-        listeners = Listeners(settings.listen_address, settings.listen_port)
+        listeners = Listeners(*settings.listen)
     except OSError as error:
-        where = f"{settings.listen_address}:{settings.listen_port}"
+        where = f"{settings.listen[0]}:{settings.listen[1]}"
         raise AppError(ErrorCode.UNAVAILABLE, f"cannot listen on {where}: {error}") from None
     try:
         listeners.add_local(settings.state.resolve() / SOCKET_NAME)

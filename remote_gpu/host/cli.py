@@ -38,7 +38,7 @@ from gpu_scheduler.client.access import (
 )
 from gpu_scheduler.client.joining import IamJoin
 from gpu_scheduler.data_names import is_data_name
-from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
+from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.departure.departure import Departure
 from remote_gpu.host.departure.metadata import (
@@ -100,17 +100,8 @@ def main(options: HostOptions) -> None:
         _hide()
         _use_mps(options.mps)
         parse_addresses(options.scheduler)  # before anything is started
-        listen = _address("--listen", options.listen)
-        public = _advertised(options.advertise or options.listen)
-        upstream = Upstream(
-            scheduler=options.scheduler,
-            access=_access(options),
-            advertise=public,
-            drivers=_drivers(options),
-        )
-        settings = _settings(options, listen, public[0])
-        settings = replace(settings, descriptors=raise_descriptor_limit())
-        asyncio.run(_serve(settings, upstream))
+        settings = replace(_settings(options), descriptors=raise_descriptor_limit())
+        asyncio.run(_serve(settings))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
@@ -127,9 +118,7 @@ def _drivers(options: HostOptions) -> tuple[str, ...]:
     return ()
 
 
-def _settings(
-    options: HostOptions, listen: tuple[str, int], advertise_address: str
-) -> HostSettings:
+def _settings(options: HostOptions) -> HostSettings:
     """The checked settings. Raises INVALID, naming the option."""
     host, memory = HostId(options.host_id), options.memory_mib
     return HostSettings(
@@ -141,21 +130,22 @@ def _settings(
             shared_with=options.cpus_shared_with,
         ),
         budget=budget_from_environment(),
-        listen_address=listen[0],
-        listen_port=listen[1],
-        advertise_address=advertise_address,
+        listen=_address("--listen", options.listen),
+        advertise=_advertised(options.advertise or options.listen),
+        access=_access(options),
+        drivers=_drivers(options),
         door_ports=_ports(options.door_ports),
         data=_data(options.data),
         operations=_operations(options.operation),
         programs=_programs(options.program),
         middlewares=_middlewares(options.middleware),
-        emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
+        emulated=EmulatedDevices.read(options.emulate, host),
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
         secret_files=_secret_files(options.key_file),
     )
 
 
-async def _serve(settings: HostSettings, upstream: Upstream) -> None:
+async def _serve(settings: HostSettings) -> None:
     options = settings.options
     drain_s = settings.budget.host_drain_s if options.drain_s is None else options.drain_s
     departure = Departure(settings.budget, drain_s)
@@ -167,7 +157,7 @@ async def _serve(settings: HostSettings, upstream: Upstream) -> None:
         check_middlewares(settings.middlewares, visible)
         settings = replace(settings, visible=visible)
     async with (
-        running_host(settings, upstream, departure.registered) as host,
+        running_host(settings, departure.registered) as host,
         metrics_endpoint(options.metrics, host.metrics_lines) as addresses,
     ):
         if _watches_metadata(options.instance_metadata):

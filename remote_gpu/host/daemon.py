@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from corekit.budget import Budget
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, EndReason, Resident
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.leases.table import Phase
-from remote_gpu.host.parts import Outside, Parts
-from remote_gpu.host.reports.link import NoLink
+from remote_gpu.host.parts import Parts
+from remote_gpu.host.reports.sessions import NoLink
 
 logger = logging.getLogger(__name__)
 
@@ -20,19 +19,12 @@ logger = logging.getLogger(__name__)
 class HostDaemon:
     """The calls of the scheduler on the leases of this host; lives in the event loop."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        outside: Outside,
-        budget: Budget,
-        registered: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, parts: Parts, registered: Callable[[], None] = lambda: None) -> None:
         """`registered`: called each time that the scheduler has registered this host."""
         self.parts = parts
         self.leases = parts.leases
         self.table = parts.leases.table
-        self._outside = outside
-        self._budget = budget
+        self._outside = parts.outside
         self._registered = registered
 
     def installed(self) -> tuple[LeaseId, ...]:
@@ -118,8 +110,8 @@ class HostDaemon:
         for lease in self.installed():
             self.leases.end(lease, EndReason.HOST_LOST, "the host's program is stopping")
         self.parts.warm.evict_all()
-        cut_s = self._budget.worker_cut_s  # processes that are left die with the spawner
+        cut_s = self.parts.budget.worker_cut_s  # processes that are left die with the spawner
         if not await self.leases.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})
-        self.parts.doors.close_all()
+        self.parts.ports.close_all()
         self._outside.scheduler.link = NoLink()

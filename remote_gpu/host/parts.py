@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.tracing.span import Tracer
+from gpu_scheduler.model import Door, EndReason
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.excess import MemoryExcess
 from remote_gpu.host.devices.excess_table import OnExcess
 from remote_gpu.host.devices.residual_memory import MemoryProbe
-from remote_gpu.host.gateway.doors import Doors
 from remote_gpu.host.gateway.gateway import Endpoints, Gateway
-from remote_gpu.host.gateway.lanes import Lanes
+from remote_gpu.host.gateway.lease_ports import LeasePorts
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import Step, StepKind
-from remote_gpu.host.reports.link import Scheduler
-from remote_gpu.host.reports.sessions import SessionReports
+from remote_gpu.host.leases.table import Step, StepKind
+from remote_gpu.host.reports.sessions import Scheduler, SessionReports
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.warm.workers import WarmWorkers
@@ -60,6 +59,8 @@ class Parts:
     ) -> None:
         """`warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory."""
         self.leases = leases
+        self.outside = outside
+        self.budget = budget
         relays, scheduler, cards = outside.relays, outside.scheduler, outside.cards
         traces = HostTraces(outside.tracer, outside.endpoints.host)
         endings = self.endings = Endings(leases, outside.memory, budget)
@@ -68,19 +69,18 @@ class Parts:
             leases, endings, changed, budget, nursery, enabled=warm_workers
         )
         workers = self.workers = LeaseWorkers(
-            leases, outside.pool, warm, outside.turns, cards, budget, nursery
+            leases, outside.pool, warm, outside.turns, cards, traces, budget, nursery
         )
         sessions = self.sessions = SessionReports(scheduler, workers, warm, traces)
         ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
-        lanes = Lanes(leases, workers, relays, traces)
-        gateway = self.gateway = Gateway(outside.endpoints, leases, lanes, traces, budget, nursery)
-        doors = self.doors = Doors(
-            outside.endpoints.ports, leases, gateway, relays, scheduler, nursery
+        gateway = self.gateway = Gateway(
+            outside.endpoints, leases, workers, relays, traces, budget, nursery
         )
+        ports = self.ports = LeasePorts(outside.endpoints.ports, gateway.serve_port, nursery)
         context_bytes = cards.context_bytes
         self.excess = MemoryExcess(leases.table, outside.memory, context_bytes, on_excess)
         on = leases.on
-        on(StepKind.PLACED, warm.placed, doors.placed)
+        on(StepKind.PLACED, warm.placed, self._open_port)
         on(StepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
         on(StepKind.EVICT, warm.evict)
         on(StepKind.OPENED, sessions.opened)
@@ -89,8 +89,24 @@ class Parts:
         on(StepKind.UNBOUND, lambda step: ends.unbind(step.lease))
         on(StepKind.CUT, lambda step: scheduler.link.cut(step.lease))
         on(StepKind.CONFLICT, _log_conflict)
-        on(StepKind.CLOSED, doors.closed, gateway.session_ended, sessions.closed)
+        on(StepKind.CLOSED, lambda step: ports.close(step.lease))
+        on(StepKind.CLOSED, gateway.session_ended, sessions.closed)
         on(StepKind.CLOSED, lambda step: workers.forget(step.lease))
+
+    def _open_port(self, step: Step) -> None:
+        """Listen for a lease with a port of its own, and report the address."""
+        entry = self.leases.table.find(step.lease)
+        if entry is None or entry.install.door is not Door.PORT:
+            return
+        try:
+            address = self.ports.open(entry.install)
+        except OSError as error:
+            detail = f"no port can be opened for the lease: {error.strerror or error}"
+            about = {"event": "no_port", "lease": step.lease, "why": detail}
+            logger.error("no port", extra=about)
+            self.leases.end(step.lease, EndReason.REVOKED, detail)
+        else:
+            self.outside.scheduler.link.door(step.lease, address)
 
 
 def _log_conflict(step: Step) -> None:

@@ -71,3 +71,8 @@ class OpFailed(RemoteError):
     def errno(self) -> int:
         """The number of `code`; EIO for a code of a newer version."""
         return ERRNO.get(self.code, errno.EIO)
+
+
+def invalid(message: str) -> OpFailed:
+    """The error of wrong arguments or inputs."""
+    return OpFailed(OpCode.EINVAL, message)

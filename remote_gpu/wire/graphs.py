@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import invalid
 from remote_gpu.wire.frames import BufferLike, Meta, encode_meta
 
 BUFFERS_MAX = 64  #: of one graph: the limit of one frame
@@ -140,10 +140,10 @@ class Spec:
         buffers = tuple(_buffer(item) for item in _list(value["buffers"], "buffers", BUFFERS_MAX))
         names = {buffer.name: buffer for buffer in buffers}
         if len(names) < len(buffers):
-            raise _wrong("two buffers of one graph have the same name")
+            raise invalid("two buffers of one graph have the same name")
         items = _list(value["steps"], "steps", STEPS_MAX)
         if not items:
-            raise _wrong("a graph has at least one step")
+            raise invalid("a graph has at least one step")
         steps = tuple(_step(item, names, number) for number, item in enumerate(items, 1))
         source = value["source"]
         if any(isinstance(step, Launch) for step in steps) or source != "":
@@ -160,7 +160,7 @@ def check_content_id(value: object) -> str:
     """Raises OpFailed(EINVAL) for anything but `sha256:` and 64 hex digits."""
     prefix, digits = str(value)[: len(CONTENT_PREFIX)], str(value)[len(CONTENT_PREFIX) :]
     if prefix != CONTENT_PREFIX or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
-        raise _wrong(f"{str(value)[:80]!r} is not sha256:<64 hex digits>")
+        raise invalid(f"{str(value)[:80]!r} is not sha256:<64 hex digits>")
     return str(value)
 
 
@@ -189,13 +189,13 @@ def _argument_to_meta(argument: Argument) -> object:
 def _buffer(item: object) -> Buffer:
     fields = _list(item, "a buffer", 4)
     if len(fields) != 4:
-        raise _wrong("a buffer is [name, role, bytes, content]")
+        raise invalid("a buffer is [name, role, bytes, content]")
     name, role, size, content = fields
     known = _name(name, "a buffer")
     if not isinstance(role, str) or role not in tuple(Role):
-        raise _wrong(f"buffer {known!r}: role {role!r} is not one of {', '.join(Role)}")
+        raise invalid(f"buffer {known!r}: role {role!r} is not one of {', '.join(Role)}")
     if role != Role.CONSTANT and content != "":
-        raise _wrong(f"buffer {known!r}: only a constant has a content")
+        raise invalid(f"buffer {known!r}: only a constant has a content")
     constant = check_content_id(content) if role == Role.CONSTANT else ""
     return Buffer(
         known, Role(role), _whole(size, f"bytes of {known!r}", 1, BUFFER_BYTES_MAX), constant
@@ -210,10 +210,10 @@ def _step(item: object, buffers: Mapping[str, Buffer], number: int) -> Step:
     global_size = _sizes(value["global"], f"{where}: global")
     local_size = _sizes(value["local"], f"{where}: local")
     if len(global_size) != len(local_size):
-        raise _wrong(f"{where}: global and local have different dimensions")
+        raise invalid(f"{where}: global and local have different dimensions")
     for whole, part in zip(global_size, local_size, strict=True):
         if whole % part:
-            raise _wrong(f"{where}: a group of {part} does not divide {whole}; pad the grid")
+            raise invalid(f"{where}: a group of {part} does not divide {whole}; pad the grid")
     arguments = _list(value["args"], f"{where}: args", ARGUMENTS_MAX)
     return Launch(
         _name(value["kernel"], where),
@@ -226,7 +226,7 @@ def _step(item: object, buffers: Mapping[str, Buffer], number: int) -> Step:
 def _call(item: Meta, buffers: Mapping[str, Buffer], where: str) -> Call:
     value = _object(item, where, ("op", "args", "in", "out"))
     if not isinstance(value["args"], dict):
-        raise _wrong(f"{where}: args of an operation must be an object")
+        raise invalid(f"{where}: args of an operation must be an object")
     ends: list[tuple[str, ...]] = []
     for key in ("in", "out"):
         names = _list(value[key], f"{where}: {key}", BUFFERS_MAX)
@@ -242,18 +242,18 @@ def _argument(value: object, buffers: Mapping[str, Buffer], where: str) -> Argum
         return Shared(_whole(pair[1], f"{where}: shared bytes", 1, SIZE_MAX))
     if len(pair) != 2 or not isinstance(pair[0], str) or pair[0] not in SCALARS:
         kinds = ", ".join((*SCALARS, "shared"))
-        raise _wrong(f"{where}: an argument is a buffer's name or [one of {kinds}, value]")
+        raise invalid(f"{where}: an argument is a buffer's name or [one of {kinds}, value]")
     return Scalar(pair[0], _number(pair[0], pair[1], where))
 
 
 def _number(kind: str, value: object, where: str) -> int | float:
     if kind in ("float", "double"):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _wrong(f"{where}: {str(value)[:80]!r} is not a {kind}")
+            raise invalid(f"{where}: {str(value)[:80]!r} is not a {kind}")
         try:
             struct.pack("<" + SCALARS[kind], value)  # native order makes infinity of it
         except (OverflowError, struct.error):
-            raise _wrong(f"{where}: the number is too large for a {kind}") from None
+            raise invalid(f"{where}: the number is too large for a {kind}") from None
         return float(value)
     bits = 32 if kind.endswith("int") else 64
     least, most = (0, 2**bits - 1) if kind[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -262,40 +262,36 @@ def _number(kind: str, value: object, where: str) -> int | float:
 
 def _known(name: object, buffers: Mapping[str, Buffer], where: str) -> str:
     if not isinstance(name, str) or name not in buffers:
-        raise _wrong(f"{where}: this graph has no buffer {str(name)[:80]!r}")
+        raise invalid(f"{where}: this graph has no buffer {str(name)[:80]!r}")
     return name
 
 
 def _sizes(value: object, what: str) -> tuple[int, ...]:
     sizes = tuple(_whole(size, what, 1, SIZE_MAX) for size in _list(value, what, 3))
     if not sizes:
-        raise _wrong(f"{what} has 1 to 3 dimensions")
+        raise invalid(f"{what} has 1 to 3 dimensions")
     return sizes
 
 
 def _object(value: object, what: str, keys: Sequence[str]) -> Meta:
     if not isinstance(value, dict) or sorted(value) != sorted(keys):
-        raise _wrong(f"{what} must be an object with {', '.join(keys)}")
+        raise invalid(f"{what} must be an object with {', '.join(keys)}")
     return value
 
 
 def _list(value: object, what: str, most: int) -> list[object]:
     if not isinstance(value, list) or len(value) > most:
-        raise _wrong(f"{what} must be a list of at most {most}")
+        raise invalid(f"{what} must be a list of at most {most}")
     return value
 
 
 def _name(value: object, what: str) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARS_MAX:
-        raise _wrong(f"{what}: a name has 1…{NAME_CHARS_MAX} characters")
+        raise invalid(f"{what}: a name has 1…{NAME_CHARS_MAX} characters")
     return value
 
 
 def _whole(value: object, what: str, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise _wrong(f"{what} must be an integer of {least}…{most}, not {str(value)[:40]}")
+        raise invalid(f"{what} must be an integer of {least}…{most}, not {str(value)[:40]}")
     return value
-
-
-def _wrong(message: str) -> OpFailed:
-    return OpFailed(OpCode.EINVAL, message)

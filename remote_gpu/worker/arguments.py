@@ -6,10 +6,10 @@ Every error names the argument and its rule.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import invalid
 from remote_gpu.wire.frames import Meta
 
 #: The arguments of a call: JSON by name, checked by `Signature.read` or by the operation.
@@ -21,41 +21,19 @@ _TEXT_CHARS_MAX = 1000
 REQUIRED = object()
 
 
-class Argument(Protocol):
-    """One argument of an operation."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Declared:
+    """The fields of all arguments. A class adds the rule, in words, and whether a value fits it."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def meaning(self) -> str:
-        """For people, with the unit if there is one."""
-        ...
-
-    @property
-    def default(self) -> object:
-        """The value of an absent argument; REQUIRED if there is none."""
-        ...
-
-    @property
-    def rule(self) -> str:
-        """The valid values: `an integer of 1…10`."""
-        ...
-
-    def fits(self, value: object) -> bool:
-        """Whether a value satisfies the rule."""
-        ...
+    name: str
+    meaning: str  #: for people, with the unit if there is one
+    default: object = REQUIRED  #: the value of an absent argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Integer:
-    """An integer."""
-
-    name: str
-    meaning: str
+class Integer(_Declared):
     least: int
     most: int
-    default: object = REQUIRED
 
     @property
     def rule(self) -> str:
@@ -66,14 +44,11 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class Number(_Declared):
     """A finite number."""
 
-    name: str
-    meaning: str
     least: float
     most: float
-    default: object = REQUIRED
 
     @property
     def rule(self) -> str:
@@ -86,12 +61,9 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Text(_Declared):
     """A string, free or one of a few."""
 
-    name: str
-    meaning: str
-    default: object = REQUIRED
     choices: tuple[str, ...] = ()
 
     @property
@@ -107,11 +79,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
-    """True or false."""
-
-    name: str
-    meaning: str
+class Flag(_Declared):
     default: object = False
     rule = "true or false"
 
@@ -120,17 +88,17 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Structure:
+class Structure(_Declared):
     """JSON that the operation itself checks."""
 
-    name: str
-    meaning: str
     rule: str
-    default: object = REQUIRED
 
     def fits(self, value: object) -> bool:
         del value
         return True
+
+
+Argument: TypeAlias = Integer | Number | Text | Flag | Structure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +106,9 @@ class Port:
     """One input or result buffer."""
 
     name: str
-    dtype: str  #: `float32`; `bytes` for files
-    shape: str  #: `m×k` in the operation's arguments; "" for files
+    dtype: str = "bytes"  #: `float32`; `bytes` for files
+    shape: str = ""  #: `m×k` in the operation's arguments; "" for files
     meaning: str = ""
-
-    def to_meta(self) -> dict[str, str]:
-        return {
-            "name": self.name,
-            "dtype": self.dtype,
-            "shape": self.shape,
-            "meaning": self.meaning,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +134,7 @@ class Signature:
                 value = argument.default
                 right = value is not REQUIRED
             if not right:
-                raise OpFailed(OpCode.EINVAL, f"{name!r} must be {argument.rule}")
+                raise invalid(f"{name!r} must be {argument.rule}")
             found[name] = value
         if given != len(args) and not self.extra:
             self._refuse_unknown(args)
@@ -185,16 +145,14 @@ class Signature:
         for name in args:
             if name not in known and name != IMPLEMENTATION:
                 taken = ", ".join(known) or "no arguments"
-                raise OpFailed(
-                    OpCode.EINVAL, f"unknown argument {name!r}; the operation takes {taken}"
-                )
+                raise invalid(f"unknown argument {name!r}; the operation takes {taken}")
 
     def to_meta(self) -> Meta:
         """For `operations.describe`."""
         return {
             "arguments": [_described(argument) for argument in self.arguments],
-            "inputs": [port.to_meta() for port in self.inputs],
-            "outputs": [port.to_meta() for port in self.outputs],
+            "inputs": list(map(asdict, self.inputs)),
+            "outputs": list(map(asdict, self.outputs)),
             "values": self.values,
         }
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from operations.kernels.source import Source, read_source
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import flat_views
 from remote_gpu.wire.graphs import ITERATIONS_MAX, Call, Launch, Role, Spec, check_content_id
 from remote_gpu.worker.arguments import Arguments
@@ -68,7 +68,7 @@ class Graphs:
     def content(self, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         """`content` and one input → nothing; stores the input under its hash."""
         if len(inputs) != 1:
-            raise OpFailed(OpCode.EINVAL, "content.put takes one input")
+            raise invalid("content.put takes one input")
         self._context.contents.put(check_content_id(args.get("content")), inputs[0])
         return {}, []
 
@@ -181,11 +181,11 @@ class _Graph:
         """Raises OpFailed(EINVAL)."""
         if [self._memories[name].size for name in self._inputs] != list(sizes):
             expected = ", ".join(f"{name}: {self._memories[name].size}" for name in self._inputs)
-            raise OpFailed(OpCode.EINVAL, f"this graph takes inputs of these bytes: {expected}")
+            raise invalid(f"this graph takes inputs of these bytes: {expected}")
 
     def run(self, iterations: object, inputs: Sequence[memoryview]) -> list[memoryview]:
         if type(iterations) is not int or not 1 <= iterations <= ITERATIONS_MAX:
-            raise OpFailed(OpCode.EINVAL, f"'iterations' must be an integer of 1…{ITERATIONS_MAX}")
+            raise invalid(f"'iterations' must be an integer of 1…{ITERATIONS_MAX}")
         self._check_sizes([view.nbytes for view in inputs])
         for name, view in zip(self._inputs, inputs, strict=True):
             self._memories[name].write(view)
@@ -221,7 +221,7 @@ class _Graph:
         if view is None:
             raise OpFailed(OpCode.ENOENT, f"this host no longer has {content}; send it again")
         if len(view) != size:
-            raise OpFailed(OpCode.EINVAL, f"{content} has {len(view)} bytes, not {size}")
+            raise invalid(f"{content} has {len(view)} bytes, not {size}")
         return view
 
     def _bind(self, registry: Registry) -> list[Callable[[], None]]:
@@ -277,8 +277,7 @@ def _store(operation: str, results: Sequence[memoryview], targets: Sequence[Devi
     sizes = [memory.size for memory in targets]
     if [view.nbytes for view in results] != sizes:
         found = ", ".join(str(view.nbytes) for view in results) or "none"
-        message = f"{operation} returned results of bytes ({found}), not {sizes}"
-        raise OpFailed(OpCode.EINVAL, message)
+        raise invalid(f"{operation} returned results of bytes ({found}), not {sizes}")
     for memory, view in zip(targets, results, strict=True):
         memory.write(view)
 
@@ -294,4 +293,4 @@ def _text(source: memoryview) -> str:
     try:
         return str(source, "utf-8")
     except UnicodeDecodeError as error:
-        raise OpFailed(OpCode.EINVAL, f"the source is not UTF-8: {error}") from None
+        raise invalid(f"the source is not UTF-8: {error}") from None

@@ -141,10 +141,11 @@ def registered_model(args: Arguments) -> str | None:
 class Caller:
     """One lane of a batch process, and the lease whose calls it carries."""
 
-    def __init__(self, lease: str, lane: socket.socket, used: Callable[[float], None]) -> None:
+    def __init__(self, lease: str, lane: socket.socket, charge: Callable[[float], None]) -> None:
+        """`charge`: charges the lease for seconds of device time."""
         self.lease = lease
+        self.charge = charge
         self._lane = lane
-        self._used = used
         self._look = select.poll()
         self._look.register(lane, select.POLLRDHUP)
 
@@ -152,16 +153,9 @@ class Caller:
         """Whether the worker of the lease has closed its end, or has died."""
         return bool(self._look.poll(0))
 
-    def charge(self, used_s: float) -> None:
-        """Charge the lease for device time."""
-        self._used(used_s)
-
-    def charged(self, turn: AbstractContextManager[None]) -> AbstractContextManager[None]:
-        """A turn whose whole time is charged to the lease."""
-        return self._charged(turn)
-
     @contextlib.contextmanager
-    def _charged(self, turn: AbstractContextManager[None]) -> Iterator[None]:
+    def charged(self, turn: AbstractContextManager[None]) -> Iterator[None]:
+        """A turn whose whole time is charged to the lease."""
         with turn:
             started_s = time.monotonic()
             try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from remote_gpu.wire.channel import Channel, Stream
-from remote_gpu.wire.errors import OpCode, OpFailed, WireError
+from remote_gpu.wire.errors import OpCode, OpFailed, WireError, invalid
 from remote_gpu.wire.frames import (
     NO_REPLY,
     Header,
@@ -38,7 +38,7 @@ from remote_gpu.worker.joining import registered_model
 from remote_gpu.worker.memory.memory import Area, Buffers, Source
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
-from remote_gpu.worker.operation import Context, LaneUses, Operation, Outcome
+from remote_gpu.worker.operation import Context, CpuOperation, LaneUses, Outcome
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
 
@@ -133,7 +133,7 @@ class Runner:
             return result.values, result.buffers, result.implementation
 
     def _computed(
-        self, operation: Operation, args: Arguments, views: Sequence[memoryview]
+        self, operation: CpuOperation, args: Arguments, views: Sequence[memoryview]
     ) -> Outcome:
         """The results of an operation. It runs again without the models that only earlier leases
         used, when it lacks memory."""
@@ -153,13 +153,12 @@ class Runner:
     def keep(self, results: Sequence[memoryview], handles: Sequence[int]) -> None:
         """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""
         if len(results) != len(handles):
-            message = f"{len(results)} results do not fit {len(handles)} buffers"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(f"{len(results)} results do not fit {len(handles)} buffers")
         for result, handle in zip(results, handles, strict=True):
             target = self._buffers.view(handle)
             if result.nbytes > target.nbytes:
                 message = f"a result of {result.nbytes} bytes does not fit a buffer of"
-                raise OpFailed(OpCode.EINVAL, f"{message} {target.nbytes}")
+                raise invalid(f"{message} {target.nbytes}")
             target[: result.nbytes] = result
 
     def places(self, name: str, args: Arguments, sizes: Sequence[int]) -> list[memoryview] | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import TypeAlias, TypeVar, cast
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.wire.uses import DATA, HOST_KINDS, PROGRAMS, Uses
 from remote_gpu.worker.arguments import Arguments, Signature
@@ -28,7 +28,7 @@ from remote_gpu.worker.turns import Gate, Loads
 
 T = TypeVar("T")
 
-#: The result of `Operation.run`: JSON values, and buffers.
+#: The result of `CpuOperation.run`: JSON values, and buffers.
 Outcome: TypeAlias = "tuple[Meta, list[BufferLike]]"
 
 
@@ -40,18 +40,11 @@ class Limits:
     inputs_max: int = 0
     input_bytes_max: int = 1 << 30  #: of all inputs together
 
-    def to_meta(self) -> dict[str, int]:
-        return {
-            "inputs_min": self.inputs_min,
-            "inputs_max": self.inputs_max,
-            "input_bytes_max": self.input_bytes_max,
-        }
-
     def check(self, name: str, sizes: Sequence[int]) -> None:
         """Check the sizes of inputs. Raises OpFailed: EINVAL, E2BIG."""
         if not self.inputs_min <= len(sizes) <= self.inputs_max:
             message = f"{name} takes {self.inputs_min}…{self.inputs_max} inputs, not {len(sizes)}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(message)
         if (total := sum(sizes)) > self.input_bytes_max:
             message = f"{name} takes {self.input_bytes_max} bytes of input, not {total}"
             raise OpFailed(OpCode.E2BIG, message)
@@ -106,14 +99,6 @@ class Warm:
         return tuple(self._entries)
 
 
-def _nothing() -> None:
-    """Outside of a host no worker outlives its caller."""
-
-
-def _not_shown(name: str, sequences: int, part: float) -> None:
-    """Outside of gpud's spawner no client waits for an index."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The environment of an operation, besides its arguments and inputs."""
@@ -129,8 +114,9 @@ class Context:
     programs: Mapping[str, Program] = field(default_factory=dict)  #: `gpud --program NAME=…`
     digests: Uses = field(default_factory=dict)  #: of data and programs, by kind and name
     uses: LaneUses | None = None  #: of the calling lane; None: they are not collected
-    #: Reports the indexing of host data: name, sequences, finished part from 0 to 1.
-    indexing: Callable[[str, int, float], None] = _not_shown
+    #: Reports the indexing of host data: name, sequences, finished part from 0 to 1. Outside of
+    #: gpud's spawner no client waits for it.
+    indexing: Callable[[str, int, float], None] = lambda *_: None
     lifeline: int | None = None  #: descriptor that programs hold open: gpud sees their end
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
     gate: Gate | None = None  #: of the device; None: not shared
@@ -144,29 +130,23 @@ class Context:
     card: Card = field(default_factory=Card)  #: if the device is NVIDIA's
     emulated: frozenset[str] = frozenset()  #: ids of emulated devices, which run no kernels
     #: Called before a kernel or program of a caller, or before a library that keeps data of a call
-    #: in its own memory: the worker serves no later lease then.
-    taint: Callable[[], None] = _nothing
+    #: in its own memory: the worker serves no later lease then. Outside of a host none does.
+    taint: Callable[[], None] = lambda: None
 
     def data_path(self, name: str) -> Path:
         """The path of host data, which counts as used. Raises OpFailed(ENOENT) listing the known
         names."""
-        found = self.data.get(name)
-        if found is None:
-            known = ", ".join(sorted(self.data)) or "none"
-            message = f"no data {name!r} on this host; it has {known}"
-            raise OpFailed(OpCode.ENOENT, message, {DATA: name})
+        if name not in self.data:
+            raise _absent(DATA, name, f"no data {name!r} on this host", self.data)
         self.note_use(DATA, name)
-        return found
+        return self.data[name]
 
     def program(self, name: str) -> Program:
         """A program of the host, which counts as used. Raises OpFailed(ENOENT), as `data_path`."""
-        found = self.programs.get(name)
-        if found is None:
-            known = ", ".join(sorted(self.programs)) or "none"
-            message = f"this host has no program {name!r}; it has {known}"
-            raise OpFailed(OpCode.ENOENT, message, {PROGRAMS: name})
+        if name not in self.programs:
+            raise _absent(PROGRAMS, name, f"this host has no program {name!r}", self.programs)
         self.note_use(PROGRAMS, name)
-        return found
+        return self.programs[name]
 
     def note_use(self, kind: str, name: str, sha256: str = "") -> None:
         """Report to the caller that its call used this; `sha256`: of content read just now."""
@@ -184,7 +164,7 @@ class Context:
             return contextlib.nullcontext()
         return self.gate.turn()
 
-    def turn_of(self, operation: Operation) -> AbstractContextManager[None]:
+    def turn_of(self, operation: CpuOperation) -> AbstractContextManager[None]:
         """The turn for a run of an operation; nothing for one with `own_turns`."""
         return contextlib.nullcontext() if operation.own_turns else self.turn()
 
@@ -214,71 +194,22 @@ class Context:
         return backend
 
 
-@runtime_checkable
-class Operation(Protocol):
-    """One implementation of a named operation. Instances are stateless; state is in `Warm`."""
-
-    @property
-    def name(self) -> str:
-        """The name for callers: `onnx`."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Increases when arguments or results change their meaning."""
-        ...
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Device kinds it runs on."""
-        ...
-
-    @property
-    def implementation(self) -> str:
-        """For the caller: `numpy 2.4`, `opencl-blocked`; part of every result.
-
-        Its first word is unique per operation; callers select by it.
-        """
-        ...
-
-    @property
-    def signature(self) -> Signature: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def by_kernels(self) -> bool:
-        """Whether it needs kernels: offered only where the device's driver works."""
-        ...
-
-    @property
-    def own_turns(self) -> bool:
-        """Whether it takes `context.turn()` itself, after waiting for other calls."""
-        ...
-
-    def prepare(self, context: Context) -> None:
-        """Load into `context.warm` what all leases share; called once, before any lease.
-
-        An error is logged and disables this implementation on the host.
-        """
-        ...
-
-    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
-        """Compute. `inputs` are flat byte views, valid until the return.
-
-        Raises OpFailed; other exceptions become EIO.
-        """
-        ...
-
-
 class CpuOperation:
-    """The usual operation: on the host's CPU, without preparation, one turn per run."""
+    """One implementation of a named operation; by default on the host's CPU, one turn per run.
 
-    version = 1
-    kinds: tuple[str, ...] = ("cpu",)
-    by_kernels = False
-    own_turns = False
+    Instances are stateless; state is in `Warm`.
+    """
+
+    name: str  #: for callers: `onnx`
+    version = 1  #: increases when arguments or results change their meaning
+    kinds: tuple[str, ...] = ("cpu",)  #: of devices that it runs on
+    #: For the caller: `numpy 2.4`, `opencl-blocked`; part of every result. Its first word is unique
+    #: per operation; callers select by it.
+    implementation: str
+    signature: Signature
+    limits: Limits
+    by_kernels = False  #: needs kernels: offered only where the device's driver works
+    own_turns = False  #: takes `context.turn()` itself, after waiting for other calls
     #: Distributions of which a request may constrain the version.
     libraries: tuple[str, ...] = ()
 
@@ -288,4 +219,19 @@ class CpuOperation:
         return ()
 
     def prepare(self, context: Context) -> None:
-        """Load nothing."""
+        """Load into `context.warm` what all leases share; called once, before any lease.
+
+        An error is logged and disables this implementation on the host.
+        """
+
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
+        """Compute. `inputs` are flat byte views, valid until the return.
+
+        Raises OpFailed; other exceptions become EIO.
+        """
+        raise NotImplementedError
+
+
+def _absent(kind: str, name: str, message: str, there: Iterable[str]) -> OpFailed:
+    known = ", ".join(sorted(there)) or "none"
+    return OpFailed(OpCode.ENOENT, f"{message}; it has {known}", {kind: name})

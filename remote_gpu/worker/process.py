@@ -55,30 +55,19 @@ _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneSettings:
-    """The settings of lanes after their handover from gpud."""
+class Prepared:
+    """The state that the spawner has ready for every worker."""
 
-    handshake_s: float  #: for the TLS handshake and the second proof
-    context: ssl.SSLContext | None  #: of the host's certificate; None = no lane is in TLS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsolationSettings:
-    """The isolation of a worker, and the files of its host."""
-
+    registry: Registry
+    context: Context
     policy: Policy
-    host: HostFiles
+    files: HostFiles
     kept: Path  #: the host's folder of contents
+    handshake_s: float  #: for the TLS handshake and the second proof
+    tls: ssl.SSLContext | None  #: of the host's certificate; None = no lane is in TLS
 
 
-def run_worker(
-    parent: int,
-    stream: socket.socket,
-    registry: Registry,
-    context: Context,
-    isolation: IsolationSettings,
-    lanes: LaneSettings,
-) -> NoReturn:
+def run_worker(parent: int, stream: socket.socket, prepared: Prepared) -> NoReturn:
     """Run a worker after its fork; never returns."""
     code = 1
     try:
@@ -86,7 +75,7 @@ def run_worker(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _end_at_alarm()
         threading.stack_size(_STACK_BYTES)
-        _serve(stream, registry, context, isolation, lanes)
+        _serve(stream, prepared)
         code = 0
     except BaseException:
         traceback.print_exc(file=sys.stderr)
@@ -94,13 +83,7 @@ def run_worker(
     os._exit(code)  # not through the interpreter's exit: its handlers belong to the spawner
 
 
-def _serve(
-    stream: socket.socket,
-    registry: Registry,
-    context: Context,
-    isolation: IsolationSettings,
-    lanes: LaneSettings,
-) -> None:
+def _serve(stream: socket.socket, prepared: Prepared) -> None:
     received = control.receive(stream)
     if received is None:
         return
@@ -108,24 +91,25 @@ def _serve(
     limit = MemoryLimit()
     limit.set(start)
     os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
-    contents = Contents.of_tenant(isolation.kept, start.tenant)
+    contents = Contents.of_tenant(prepared.kept, start.tenant)
     sandbox = Sandbox(**start.sandbox)
     _end_in(start.cap_s)
-    isolate_worker(isolation.policy, isolation.host, sandbox, contents.folder)
+    isolate_worker(prepared.policy, prepared.files, sandbox, contents.folder)
+    options = prepared.context.options
+    if start.batch_wait_ms is not None:
+        options = dataclasses.replace(options, batch_wait_ms=start.batch_wait_ms)
     context = dataclasses.replace(
-        context,
+        prepared.context,
         tenant=start.tenant,
         quota=Quota(start.memory_bytes),
         contents=contents,
         compiled=Path(sandbox.compiled) if sandbox.compiled else contents.compiled,
         lifeline=stream.fileno(),
         taint=Taint(stream, limit),
+        options=options,
         batch_items_max=start.batch_items_max,
     )
-    if start.batch_wait_ms is not None:
-        options = dataclasses.replace(context.options, batch_wait_ms=start.batch_wait_ms)
-        context = dataclasses.replace(context, options=options)
-    _Process(stream, registry, context, lanes, limit, start).serve()
+    _Process(stream, prepared, context, limit, start).serve()
 
 
 class Taint:
@@ -154,16 +138,14 @@ class _Process:
     def __init__(
         self,
         stream: socket.socket,
-        registry: Registry,
+        prepared: Prepared,
         context: Context,
-        lanes: LaneSettings,
         limit: MemoryLimit,
         start: control.Start,
     ) -> None:
         self._stream = stream
-        self._registry = registry
+        self._prepared = prepared
         self._context = context
-        self._settings = lanes
         self._limit = limit
         self._start = start
         self._gates: dict[int, Gate] = {}
@@ -229,11 +211,12 @@ class _Process:
             batches=self._batches.get(index),
             caller=self._callers.enter(lease, index, stream) if lease else None,
         )
-        carried = _carrier(self._settings, stream, bytes.fromhex(lane["key"]))
+        carried = _carrier(self._prepared, stream, bytes.fromhex(lane["key"]))
         ended = _ended(self._stream, lane["number"], self._callers, context.caller)
         self._lanes = [lane for lane in self._lanes if lane[0].is_alive()]
         activity = Activity()
-        if thread := _start_lane(ended, stream, self._registry, context, carried, activity):
+        registry = self._prepared.registry
+        if thread := _start_lane(ended, stream, registry, context, carried, activity):
             self._lanes.append((thread, activity))
 
     def _release(self, cap_s: float) -> None:
@@ -357,15 +340,15 @@ def _start_lane(
     return thread
 
 
-def _carrier(lanes: LaneSettings, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
+def _carrier(prepared: Prepared, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
     """The function that opens a lane's stream; it blocks, so the lane's own thread calls it."""
 
     def carried() -> Stream:
         if not key:
             return lane
-        assert lanes.context is not None, "gpud gives keys to hosts with a certificate only"
-        lane.settimeout(lanes.handshake_s)
-        machine = secure(lane, lanes.context, server=True)
+        assert prepared.tls is not None, "gpud gives keys to hosts with a certificate only"
+        lane.settimeout(prepared.handshake_s)
+        machine = secure(lane, prepared.tls, server=True)
         carrier = TlsStream(lane, machine)
         channel = Channel(carrier, HANDSHAKE)
         received = channel.receive()

@@ -9,6 +9,7 @@ registers such a tuple as an entry point of the group `orchgpu.operations`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points
 from importlib.metadata import version as version_of
 
@@ -17,7 +18,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import IMPLEMENTATION
 from remote_gpu.worker.backends.drivers import working_kinds
-from remote_gpu.worker.operation import Context, CpuOperation, Operation
+from remote_gpu.worker.operation import Context, CpuOperation
 
 #: Of entry points whose objects are tuples of operations.
 GROUP = "orchgpu.operations"
@@ -28,16 +29,18 @@ class Registry:
     """Operations by name and kind, best implementation first."""
 
     def __init__(self) -> None:
-        self._operations: dict[tuple[str, str], list[Operation]] = {}
-        self._found: dict[tuple[str, str, str], Operation] = {}  # by name, kind and implementation
+        self._operations: dict[tuple[str, str], list[CpuOperation]] = {}
+        self._found: dict[
+            tuple[str, str, str], CpuOperation
+        ] = {}  # by name, kind and implementation
         self.failures: dict[str, str] = {}  #: file, entry point or operation → reason
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: CpuOperation) -> None:
         """Register for each of its kinds, after those of the same name and kind."""
         for kind in operation.kinds:
             self._operations.setdefault((operation.name, kind), []).append(operation)
 
-    def find(self, name: str, kind: str, wanted: object = None) -> Operation:
+    def find(self, name: str, kind: str, wanted: object = None) -> CpuOperation:
         """The best implementation, or the one whose first word is `wanted`.
 
         Raises OpFailed: ENOENT for an unknown name, ENOTSUP for a kind or implementation without
@@ -86,21 +89,20 @@ class Registry:
             library
             for name in self.names(kind)
             for operation in self.all(name, kind)
-            if isinstance(operation, CpuOperation)
             for library in operation.libraries
         )
         return {name: version for name in sorted(set(named)) if (version := _installed(name))}
 
-    def registered(self, kind: str) -> list[Operation]:
+    def registered(self, kind: str) -> list[CpuOperation]:
         """All implementations for `kind`, by name, whether its driver works or not."""
         keys = sorted(key for key in self._operations if key[1] == kind)
         return [operation for key in keys for operation in self._operations[key]]
 
-    def all(self, name: str, kind: str) -> tuple[Operation, ...]:
+    def all(self, name: str, kind: str) -> tuple[CpuOperation, ...]:
         """The implementations of an operation for `kind`, best first; none: ()."""
         return tuple(self._available(name, kind))
 
-    def _available(self, name: str, kind: str) -> Iterator[Operation]:
+    def _available(self, name: str, kind: str) -> Iterator[CpuOperation]:
         """The implementations whose drivers work; drivers are tried on first use."""
         for operation in self._operations.get((name, kind), ()):
             if not operation.by_kernels or kind in working_kinds():
@@ -121,7 +123,7 @@ class Registry:
             else:
                 del self._operations[key]
 
-    def _prepared(self, operation: Operation, context: Context) -> bool:
+    def _prepared(self, operation: CpuOperation, context: Context) -> bool:
         try:
             operation.prepare(context)
         except Exception as error:
@@ -147,7 +149,7 @@ def _installed(distribution: str) -> str:
         return ""
 
 
-def first_word(operation: Operation) -> str:
+def first_word(operation: CpuOperation) -> str:
     """The name of an implementation for callers, without its version."""
     return operation.implementation.partition(" ")[0]
 
@@ -157,13 +159,13 @@ def wanted_implementation(args: Mapping[str, object]) -> object:
     return args.get(IMPLEMENTATION)
 
 
-def _described(operation: Operation) -> Meta:
+def _described(operation: CpuOperation) -> Meta:
     return {
         "name": operation.name,
         "version": operation.version,
         "kinds": list(operation.kinds),
         "implementation": operation.implementation,
-        "limits": operation.limits.to_meta(),
+        "limits": asdict(operation.limits),
         **operation.signature.to_meta(),
     }
 
@@ -191,11 +193,17 @@ def load_registry(only: Sequence[str] = ()) -> Registry:
             registry.failures[name] = _reason(entry, error)
             continue
         for operation in operations:
-            if isinstance(operation, Operation):
+            if isinstance(operation, CpuOperation) and _is_complete(operation):
                 registry.add(operation)
             else:
                 registry.failures[name] = f"{entry.value}: {operation!r} is not an operation"
     return registry
+
+
+def _is_complete(operation: CpuOperation) -> bool:
+    return all(
+        hasattr(operation, name) for name in ("name", "implementation", "signature", "limits")
+    )
 
 
 def installed() -> Mapping[str, EntryPoint]:

@@ -26,7 +26,7 @@ from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import working_kinds
 from remote_gpu.worker.emulation.operation import emulate
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.process import IsolationSettings, LaneSettings, run_worker
+from remote_gpu.worker.process import Prepared, run_worker
 from remote_gpu.worker.registry import Registry, load_registry
 from remote_gpu.worker.settings import WorkerSettings
 
@@ -46,13 +46,10 @@ def main() -> None:
     if settings.cpus:
         os.sched_setaffinity(0, settings.cpus)
     stream = socket.socket(fileno=descriptor)
-    lanes = LaneSettings(  # read now: workers may have no access to the key's file
-        handshake_s=settings.handshake_s,
-        context=server_context(*settings.tls) if settings.tls else None,
-    )
-    isolation = _isolation(settings)
-    fork = isolate_spawner(isolation.policy, isolation.host, isolation.kept)
-    if isolation.policy.pid_namespace:  # another process: its parent waits for it
+    tls = server_context(*settings.tls) if settings.tls else None  # workers may not read the key
+    files = _files(settings)
+    fork = isolate_spawner(settings.policy, files, settings.kept)
+    if settings.policy.pid_namespace:  # another process: its parent waits for it
         control.die_with_parent(0)
     registry = load_registry(settings.operations)
     context = Context(
@@ -61,11 +58,11 @@ def main() -> None:
         digests=settings.digests,
         indexing=_Indexing(stream).show,
         options=settings.options,
-        kernels_refused=isolation.policy.kernels_refused,
+        kernels_refused=settings.policy.kernels_refused,
         emulated=frozenset(settings.emulated),
     )
-    if context.programs and isolation.policy.programs_refused:
-        registry.refuse("exec", isolation.policy.programs_refused)
+    if context.programs and settings.policy.programs_refused:
+        registry.refuse("exec", settings.policy.programs_refused)
     for kind in KINDS:
         registry.prepare(dataclasses.replace(context, kind=kind))
     emulate(registry, settings.emulation, settings.emulated)
@@ -74,7 +71,16 @@ def main() -> None:
     _announce(
         stream, registry, context, {device.kind.value for device in settings.emulation.devices}
     )
-    _serve(stream, registry, context, isolation, lanes, fork)
+    prepared = Prepared(
+        registry=registry,
+        context=context,
+        policy=settings.policy,
+        files=files,
+        kept=settings.kept,
+        handshake_s=settings.handshake_s,
+        tls=tls,
+    )
+    _serve(stream, prepared, fork)
 
 
 class _Indexing:
@@ -93,14 +99,13 @@ class _Indexing:
         control.send(self._stream, {"indexing": message})
 
 
-def _isolation(settings: WorkerSettings) -> IsolationSettings:
+def _files(settings: WorkerSettings) -> HostFiles:
     pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
-    host = HostFiles(
+    return HostFiles(
         data=tuple(settings.data.values()),
         programs=tuple(Path(program.command[0]) for program in settings.programs.values()),
         pipes=(Path(pipes),) if pipes else (),
     )
-    return IsolationSettings(policy=settings.policy, host=host, kept=settings.kept)
 
 
 def _announce(
@@ -138,28 +143,21 @@ def _offered(
     return {kind: names for kind, names in offered.items() if names}
 
 
-def _serve(
-    stream: socket.socket,
-    registry: Registry,
-    context: Context,
-    isolation: IsolationSettings,
-    lanes: LaneSettings,
-    fork: Callable[[], int],
-) -> None:
+def _serve(stream: socket.socket, prepared: Prepared, fork: Callable[[], int]) -> None:
     # only now: drivers that are tried before start programs and wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
     while (received := control.receive(stream)) is not None:
         meta, descriptor = received
         if descriptor is None:
             continue
-        me = 0 if isolation.policy.pid_namespace else os.getpid()
+        me = 0 if prepared.policy.pid_namespace else os.getpid()
         answer: dict[str, object] = {"number": meta["fork"]}
         try:
             pid = fork()
             if pid == 0:
                 stream.close()
                 worker = socket.socket(fileno=descriptor)
-                run_worker(me, worker, registry, context, isolation, lanes)
+                run_worker(me, worker, prepared)
             pidfd = os.pidfd_open(pid)  # it may have ended by now
         except OSError as error:
             control.send(stream, {**answer, "failed": str(error)})

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from corekit.ids import DeviceId
-from orchgpu.jobs.measures import count_over_time, rfast_max
 from simulator.workloads.engine import Engine, Job
+from simulator.workloads.rates import count_over_time, rfast_max
 
 #: Tenants and workloads with figures of their own, at most; above it only all together.
 GROUPS_MAX = 16

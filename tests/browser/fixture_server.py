@@ -37,7 +37,7 @@ COST: Json = {
 
 def _item(name: str, value: object, meaning: str = "", *, overridden: bool = False) -> Json:
     found: Json = {"name": name, "value": value, "meaning": meaning, "overridden": overridden}
-    return found | {"choices": [], "settable": True}
+    return found | {"choices": []}
 
 
 SETTINGS: Json = {

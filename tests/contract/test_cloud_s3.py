@@ -144,7 +144,6 @@ def test_an_aborted_upload_leaves_nothing(cloud: Cloud, refused: Refused) -> Non
     upload = s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
     part = {"Bucket": bucket, "Key": "k", "UploadId": upload}
     s3.upload_part(**part, PartNumber=1, Body=b"x")
-    assert len(s3.list_parts(**part)["Parts"]) == 1
     s3.abort_multipart_upload(**part)
     assert refused(lambda: s3.upload_part(**part, PartNumber=2, Body=b"x")) == "NoSuchUpload"
     assert refused(lambda: s3.head_object(Bucket=bucket, Key="k")) == "404"

@@ -11,6 +11,7 @@ from contract.secrets.reference import parse_reference
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws import commands as aws
+from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.deploy.facts import secret_keys
 from orchgpu.cloud_services import Address, SecretStores
 from tests.commandline import done
@@ -105,7 +106,7 @@ def test_the_keys_of_customers_are_facts_of_a_deploy(
     elsewhere = "ssm:arn:aws:ssm:eu-west-1:210987654321:parameter/x"
     references = [parse_reference(text) for text in (*texts, elsewhere, "file:x")]
     place = DeployTarget(account=cloud.account, region="us-east-1")
-    found = secret_keys(references, place, cloud.client)
+    found = secret_keys(references, place, lambda service: AwsClient(cloud.client(service)))
     assert found == {texts[0]: KEY, texts[3]: KEY}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,13 @@ import pytest
 from benchmarks.remote_gpu.sgemm_kernels import NAIVE, TILED
 from operations.kernels.source import read_source
 from operations.matrix.product import BLOCKED, Kernel
-from remote_gpu.client import OpFailed
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.memory.quota import Quota
+from tests.drivers import needs_cpu_driver
+
+pytestmark = needs_cpu_driver
 
 N = 16
 EDGES = Path(__file__).parents[2] / "fdl/examples/edge-detection/edges.py"
@@ -83,15 +84,7 @@ static int of(const P *p) { return p->a * 100 + (*p).k[0] * 10 + p[0].k[1]; }
 
 @pytest.fixture(scope="module")
 def backend() -> Any:
-    if importlib.util.find_spec("pyopencl") is None:
-        pytest.skip("pyopencl is not installed")
-    try:
-        found = open_backend("cpu", "")
-    except OpFailed as error:
-        pytest.skip(error.message)
-    if found.implementation == "host":
-        pytest.skip("no OpenCL driver for this machine's CPU")
-    return found
+    return open_backend("cpu")
 
 
 def both(

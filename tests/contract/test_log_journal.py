@@ -22,7 +22,7 @@ from gpu_scheduler.daemon.log.item import encode_items
 from gpu_scheduler.daemon.log.port import Log, LogDamage
 from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
 from gpu_scheduler.daemon.log.writer import LogSuperseded, RetryLimits
-from gpu_scheduler.protocol.changes import Entry, Unknown, encode_parts
+from gpu_scheduler.protocol.changes import Entry, encode_parts
 from tests.contract.log_journals import append, compact, entry, names
 from tests.log_engines import CALL_S, EngineUnderTest, WrappedLog
 from tests.unit.gpu_scheduler_daemon.journals import history
@@ -317,19 +317,3 @@ def test_a_foreign_item_is_damage(
     with pytest.raises(LogDamage, match=why) as damage:
         opened(address).recover()
     assert damage.value.seq == seq
-
-
-def test_what_a_compaction_would_lose_of_a_newer_version_is_kept(
-    engine: EngineUnderTest, opened: Callable[..., Journal], tmp_path: Path
-) -> None:
-    address = engine.fresh()
-    newer = opened(address)
-    newer.recover()
-    many = [Entry(parts=(Unknown(name="later", fields={"ignorable": True}),)) for _ in range(1001)]
-    append(newer, many)
-    older = opened(address)
-    machine = SchedulerMachine(Budget(), IdSource("seed"))
-    for one in older.recover():
-        machine.apply(one)
-    compact(older, machine)
-    assert (tmp_path / "journal.newer-1").read_bytes().count(b'"later"') == 1001

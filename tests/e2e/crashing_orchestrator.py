@@ -20,7 +20,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.replica import loops
 from orchgpu.replica.actions.performer import Performer
-from orchgpu.replica.pushes import event_of_push
+from orchgpu.replica.loops import event_of_push
 
 POINT, MARKER = sys.argv[1], Path(sys.argv[2])
 

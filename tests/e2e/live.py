@@ -70,7 +70,8 @@ class Live:
         self.home.create()
         cores = tuple(sorted(os.sched_getaffinity(0)))
         weather = chosen() if self.weather is None else self.weather
-        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=self.data, weather=weather)
+        data = {name: str(path) for name, path in self.data.items()}
+        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=data, weather=weather)
         outer = {**os.environ, "ORCHGPU_TIME_SCALE": SCALE}
         environment = base_environment(outer, self.home, ROOT)
         self._programs = Programs(settings, self.home, environment)
@@ -187,7 +188,7 @@ class Live:
             **cloud_environment(self.endpoint),
             "ORCHGPU_TIME_SCALE": SCALE,
             "ORCHGPU_SCHEDULER": str(self.ready["scheduler"]["socket"]),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', ROOT)}",
         }
 
     def client(self, service: str) -> Any:
@@ -300,6 +301,10 @@ class Live:
         hosts = self.scheduler("inventory")["hosts"]
         return str(next(host["state"] for host in hosts if host["host"] == name))
 
+    def steps(self) -> dict[str, str]:
+        """Job → its step, of all records of the scheduler."""
+        return {one["holder"]: one["step"] for one in self.scheduler("records")["records"]}
+
     def leases(self) -> list[dict[str, Any]]:
         return list(self.scheduler("leases")["leases"])
 
@@ -342,6 +347,21 @@ class FunctionSpec:
             "gpu": "none" if self.gpu is None else {"memory": 256, "kinds": ["cpu"], **self.gpu},
             "job": {"input": [source], **self.job},
         }
+
+
+def s3_record(bucket: str, key: str, version: str | None = None, etag: str = "") -> dict[str, Any]:
+    """A record of S3's events."""
+    entry: dict[str, Any] = {"key": key, "size": 6, "eTag": etag}
+    return {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventName": "ObjectCreated:Put",
+        "eventTime": "2026-01-01T00:00:00.000Z",
+        "s3": {
+            "bucket": {"name": bucket},
+            "object": entry | ({"versionId": version} if version else {}),
+        },
+    }
 
 
 def _repeated_404(attempts: int, response: Any, **_: object) -> float | None:

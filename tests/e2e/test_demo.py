@@ -7,10 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 from orchgpu.local.child import birth_of
 from tests import weather
+from tests.e2e.live import until
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Two cores, shared with the rest of a test run.
@@ -59,14 +59,6 @@ def finish(process: subprocess.Popen[str], within_s: float = DEMO_WITHIN_S) -> t
         process.communicate()
         raise
     return process.returncode, out, err
-
-
-def until(what: str, holds: Callable[[], Any], within_s: float = 60.0) -> Any:
-    deadline_s = time.monotonic() + within_s
-    while not (found := holds()):
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)
-    return found
 
 
 def processes_naming(text: str) -> list[str]:

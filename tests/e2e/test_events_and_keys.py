@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contract.keys import job_id
-from tests.e2e.live import COPY, FunctionSpec, Live, get, until
+from tests.e2e.live import COPY, FunctionSpec, Live, get, s3_record, until
 from tests.weather import is_attempt
 
 KEYS = [
@@ -36,19 +36,6 @@ def _deployed(live: Live) -> None:
 
 def _body(*records: Any) -> str:
     return json.dumps({"Records": list(records)})
-
-
-def _record(bucket: str, key: str, version: str | None, etag: str = "") -> dict[str, Any]:
-    entry: dict[str, Any] = {"key": key, "size": 6, "eTag": etag}
-    if version:
-        entry["versionId"] = version
-    return {
-        "eventVersion": "2.1",
-        "eventSource": "aws:s3",
-        "eventName": "ObjectCreated:Put",
-        "eventTime": "2026-01-01T00:00:00.000Z",
-        "s3": {"bucket": {"name": bucket}, "object": entry},
-    }
 
 
 def _send(live: Live, function: str, body: str) -> None:
@@ -89,7 +76,7 @@ def test_two_records_in_one_message_are_two_jobs(live: Live) -> None:
     made = {}
     for key in ("first.txt", "second.txt"):  # outside the notification's way: sent by hand below
         made[key] = s3.put_object(Bucket="many-in", Key=key, Body=b"x")["VersionId"]
-    _send(live, "many", _body(*[_record("many-in", k, v) for k, v in made.items()]))
+    _send(live, "many", _body(*[s3_record("many-in", k, v) for k, v in made.items()]))
     for key, version in made.items():
         assert live.result("many", job_id("many-in", key, version, "many")).state == "SUCCEEDED"
     live.quiet("many")
@@ -98,7 +85,7 @@ def test_two_records_in_one_message_are_two_jobs(live: Live) -> None:
 def test_a_duplicate_event_runs_once(live: Live) -> None:
     made = live.client("s3").put_object(Bucket="events-in", Key="dup.txt", Body=b"x")
     for _ in range(3):
-        _send(live, "events", _body(_record("events-in", "dup.txt", made["VersionId"])))
+        _send(live, "events", _body(s3_record("events-in", "dup.txt", made["VersionId"])))
     job = job_id("events-in", "dup.txt", made["VersionId"], "events")
     result = live.result("events", job)
     assert result.state == "SUCCEEDED"
@@ -148,7 +135,7 @@ def test_on_an_unversioned_bucket_the_older_version_is_superseded(live: Live) ->
         lambda: live.log("orchestrator").count("serving unversioned") >= 2,
     )
     for etag in (old, new):
-        _send(live, "unversioned", _body(_record("plain-bucket", "k.txt", None, etag)))
+        _send(live, "unversioned", _body(s3_record("plain-bucket", "k.txt", None, etag)))
 
     def states() -> list[str] | None:
         found = s3.list_objects_v2(Bucket="unversioned-intermediate", Prefix="results/")
@@ -164,7 +151,7 @@ def test_on_an_unversioned_bucket_the_older_version_is_superseded(live: Live) ->
 
 
 def test_a_deleted_input_ends_its_job(live: Live) -> None:
-    _send(live, "events", _body(_record("events-in", "gone.txt", "no-such-version")))
+    _send(live, "events", _body(s3_record("events-in", "gone.txt", "no-such-version")))
     job = job_id("events-in", "gone.txt", "no-such-version", "events")
     assert live.result("events", job).state == "INPUT_GONE"
     live.quiet("events")

@@ -32,12 +32,31 @@ POINTS = {
 #: One of each kind of work that a replica takes over: a message, a promise, a staged job, a result,
 #: and what is left of a finished job. The rest is for `make soak`.
 ADOPTED = ("received", "reserved", "staged", "committed", "before delete")
+#: The same of a job without a device, which has no lease.
+POINTS_WITHOUT = {"opened": "after:OpenAttempt:AttemptOpened"} | {
+    name: POINTS[name]
+    for name in ("received", "packed", "staged", "recorded", "committed", "finished")
+}
+ADOPTED_WITHOUT = ("opened", "staged", "committed")
+CRASHES = [
+    *(pytest.param("crash", point, id=name) for name, point in POINTS.items()),
+    *(
+        pytest.param(
+            "plain",
+            point,
+            id=f"{name}, without a device",
+            marks=[] if name in ADOPTED_WITHOUT else pytest.mark.soak,
+        )
+        for name, point in POINTS_WITHOUT.items()
+    ),
+]
 HOLD = """#!/bin/sh
 sleep 2
 cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
 """
 FUNCTIONS = {
     "crash": FunctionSpec(DEVICE),
+    "plain": FunctionSpec(COPY, gpu=None),
     "holder": FunctionSpec(HOLD, gpu={"sharing": "exclusive", "count": 2}),
     "waiter": FunctionSpec(COPY, gpu={"sharing": "exclusive", "count": 2}),
 }
@@ -66,16 +85,18 @@ def crashing(live: Live, name: str, point: str, marker: Path) -> None:
     live.start(name, "orchestrator", command)
 
 
-@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS.keys())
-def test_a_restarted_orchestrator_resumes(live: Live, point: str, marker: Path) -> None:
+@pytest.mark.parametrize(("function", "point"), CRASHES)
+def test_a_restarted_orchestrator_resumes(
+    live: Live, function: str, point: str, marker: Path
+) -> None:
     crashing(live, "orchestrator-1", point, marker)
-    job = live.upload("crash", f"{point}.txt", b"data")
+    job = live.upload(function, f"{point}.txt", b"data")
     assert live.wait("orchestrator-1") == -9
     live.start("orchestrator-2", "orchestrator")
-    result = live.result("crash", job)
+    result = live.result(function, job)
     assert (result.state, len(result.files)) == ("SUCCEEDED", 1)
-    live.quiet("crash")
-    assert live.messages("crash", "dlq") == 0
+    live.quiet(function)
+    assert live.messages(function, "dlq") == 0
     assert live.terminate("orchestrator-2") == 0
 
 

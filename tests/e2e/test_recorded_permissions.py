@@ -7,9 +7,6 @@ evaluated over them. `tests/unit/infra/test_recorded_calls.py` does the same for
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +16,7 @@ from fdl.parse import parse
 from fdl.plan.groups import deployed
 from fdl.plan.resources import DeployTarget
 from orchgpu.permissions.model import Scope, document
-from orchgpu.permissions.registry import role_kind
+from orchgpu.permissions.roles import role_kind
 from tests.e2e.live import ROOT, Live, live_system
 from tests.iam_policies import Policy, Request, allowed
 from tests.iam_requests import Account
@@ -76,21 +73,8 @@ class Recorded:
     """A system whose programs write down their calls."""
 
     def __init__(self, live: Live, calls: Path) -> None:
-        self._live = live
+        self.orchgpu = live.orchgpu
         self._calls = calls
-
-    def orchgpu(self, *words: str, status: int = 0) -> str:
-        environment = {**self._live.environment, "PYTHONPATH": os.environ["PYTHONPATH"]}
-        done = subprocess.run(
-            [sys.executable, "-m", "orchgpu", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=self._live.path,
-        )
-        assert done.returncode == status, f"{words}: {done.stdout}\n{done.stderr}"
-        return done.stdout
 
     def requests(self, *kinds: str) -> list[Request]:
         """What AWS asks for the calls of programs of these kinds, each once."""

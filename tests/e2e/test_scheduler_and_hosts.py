@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from remote_gpu.host.leases.lease_log import read_overlaps
 from tests.e2e.live import FunctionSpec, Live, until
+from tests.lease_overlaps import read_overlaps
 
 SLEEP = """#!/bin/sh
 sleep {}

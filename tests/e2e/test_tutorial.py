@@ -1,8 +1,12 @@
-"""docs/tutorial.md, executed line by line: each command prints what the page shows."""
+"""Pages executed line by line: docs/tutorial.md, and what users tried (trials/).
+
+Each command prints what its page shows.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -50,3 +54,16 @@ def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path: Path) -> Non
     variables = {"AWS_PROFILE": "no-such-profile", **weather.environment()}
     with shell_in(tmp_path, {"orchgpu": "orchgpu"}, **variables) as shell:
         perform(ROOT / "docs" / "tutorial.md", shell, tmp_path, compared)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("trial", ["sequences", "models"])
+def test_every_command_of_a_trial_does_what_it_shows(trial: str, tmp_path: Path) -> None:
+    if weather.chosen():
+        pytest.skip("the pages show attempts and news of a calm cloud; the tutorial has weather")
+    programs = {"orchgpu": "orchgpu", "ssgm": "gpu_scheduler.client"}
+    with shell_in(tmp_path, programs) as shell:
+        python = tmp_path / "bin" / "python"  # the one that has orchgpu
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        python.chmod(0o755)
+        perform(Path(__file__).parent / "trials" / f"{trial}.md", shell, tmp_path)

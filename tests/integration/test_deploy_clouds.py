@@ -491,7 +491,7 @@ def test_a_function_is_preheated_when_it_changed(bench: Bench) -> None:
     file = bench.write(PLAIN.replace("init_script", "preheat: true\n      init_script"), "warm")
     prepared = prepare(file, cloud := bench.cloud(), Budget())
     (notice,) = warm_up(prepared, cloud)
-    assert notice.startswith("warm was not preheated: Invoke warm: ResourceNotFoundException")
+    assert notice.startswith("warm was not preheated: lambda:Invoke warm: ResourceNotFound")
     execute(prepared, cloud, lambda *_: None)
     assert warm_up(prepared, cloud) == ()
     assert (again := prepare(file, cloud, Budget())).plan.empty

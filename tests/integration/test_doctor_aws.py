@@ -17,6 +17,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
 from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol.answers import HostView
+from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.inspection import reader
 from orchgpu.cli.inspecting import Options, gateway_of, inspect, shipped_boto3
 from orchgpu.inspection.model import Call, Finding, Read, Verdict
@@ -211,7 +212,7 @@ def stubbed() -> Iterator[tuple[Read, Stubber]]:
     """A reader whose clients answer as a test wants."""
     ours = client("lambda", "http://127.0.0.1:9")
     with Stubber(ours) as stub:
-        yield reader(lambda _service: ours), stub
+        yield reader(lambda _service: AwsClient(ours)), stub
 
 
 CALL = Call(service="lambda", operation="GetAccountSettings")

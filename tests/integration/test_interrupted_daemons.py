@@ -21,8 +21,8 @@ from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.monitor.watched import WatchedHost
 from orchgpu.web.app import running
-from orchgpu.web.scheduler import SchedulerDoor
-from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.console import ConsoleSettings
+from orchgpu.web.doors import SchedulerDoor
 from tests.integration.ssgmd.conftest import Endpoints, serving
 from tests.interruptions import Interruptions, interruptions
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
@@ -48,18 +47,8 @@ def test_every_answer_has_request_ids(cloud: Address) -> None:
 def test_names_that_s3_has_not_are_refused(cloud: Address) -> None:
     ends = ("bucket-s3alias", "bucket--ol-s3", "abc--x-s3", "abc.mrap", "abc-", "abc.")
     begins = ("xn--bucket", "sthree-abc", "-abc", ".abc")
-    for name in (
-        *ends,
-        *begins,
-        "192.168.1.1",
-        "a.-b",
-        "a-.b",
-        "a..b",
-        "ab",
-        "Abc",
-        "a_b",
-        "a" * 64,
-    ):
+    inside = ("a.-b", "a-.b", "a..b", "Abc", "a_b")
+    for name in (*ends, *begins, *inside, "192.168.1.1", "ab", "a" * 64):
         answer = cloud.ask("PUT", f"/{name}")
         assert (answer.status, answer.code) == (400, "InvalidBucketName")
     for name in ("192.168.1.1a", "a.b", "1.2.3", "x-n--b", "a--b", "a" * 63):
@@ -111,7 +100,7 @@ def test_delete_markers_are_named_in_headers(cloud: Address, s3: Any) -> None:
 
 
 def test_a_copy_to_itself_must_change_something(cloud: Address) -> None:
-    cloud.ask("PUT", "/bucket/self", b"x", {"x-amz-meta-a": "1", "x-amz-tagging": "t=1"})
+    cloud.ask("PUT", "/bucket/self", b"x", {"x-amz-meta-a": "1"})
     source = {"x-amz-copy-source": "/bucket/self"}
     refused = cloud.ask("PUT", "/bucket/self", headers=source)
     assert (refused.status, refused.code) == (400, "InvalidRequest")
@@ -123,49 +112,8 @@ def test_a_copy_to_itself_must_change_something(cloud: Address) -> None:
     ):
         assert cloud.ask("PUT", "/bucket/self", headers=source | change).status == 200
     assert cloud.ask("GET", "/bucket/self").headers["x-amz-meta-a"] == "2"
-    other = cloud.ask(
-        "PUT",
-        "/bucket/other",
-        headers=source
-        | {
-            "x-amz-tagging-directive": "REPLACE",
-            "x-amz-tagging": "n=2",
-        },
-    )
-    assert other.status == 200
-    assert b"<Key>n</Key>" in cloud.ask("GET", "/bucket/other?tagging").body
+    assert cloud.ask("PUT", "/bucket/other", headers=source).status == 200
     assert cloud.ask("GET", "/bucket/other").headers["x-amz-meta-a"] == "2"
-
-
-def tags(*pairs: tuple[str, str]) -> bytes:
-    inner = "".join(f"<Tag><Key>{k}</Key><Value>{v}</Value></Tag>" for k, v in pairs)
-    return f"<Tagging><TagSet>{inner}</TagSet></Tagging>".encode()
-
-
-@pytest.mark.parametrize(
-    ("pairs", "wanted"),
-    [
-        ([(f"k{n}", "v") for n in range(11)], "BadRequest"),
-        ([("k" * 129, "v")], "InvalidTag"),
-        ([("k", "v" * 257)], "InvalidTag"),
-        ([("k", "1"), ("k", "2")], "InvalidTag"),
-        ([("", "v")], "InvalidTag"),
-    ],
-)
-def test_tags_have_limits(cloud: Address, pairs: list[tuple[str, str]], wanted: str) -> None:
-    cloud.ask("PUT", "/bucket/tagged", b"x")
-    answer = cloud.ask("PUT", "/bucket/tagged?tagging", tags(*pairs))
-    assert (answer.status, answer.code) == (400, wanted)
-    text = "&".join(f"{k}={v}" for k, v in pairs)
-    put = cloud.ask("PUT", "/bucket/never", b"x", {"x-amz-tagging": text})
-    assert (put.status, put.code) == (400, wanted)
-    assert cloud.ask("GET", "/bucket/never").status == 404
-    assert cloud.ask(
-        "PUT", "/bucket?tagging", tags(*[(f"k{n}", "") for n in range(50)])
-    ).status == (200)
-    assert cloud.ask(
-        "PUT", "/bucket?tagging", tags(*[(f"k{n}", "") for n in range(51)])
-    ).status == (400)
 
 
 def test_metadata_has_a_limit_of_two_kilobytes(cloud: Address) -> None:
@@ -200,7 +148,7 @@ BOMB = """<?xml version="1.0" encoding="{name}"?><!DOCTYPE T [<!ENTITY a "aaaaaa
 
 
 def test_a_document_that_is_not_plain_xml_is_refused(cloud: Address) -> None:
-    good = tags(("ä", "ö"))
+    good = "<Tagging><TagSet><Tag><Key>ä</Key></Tag></TagSet></Tagging>".encode()
     assert cloud.ask("PUT", "/bucket?tagging", good).status == 200
     assert "<Key>ä</Key>".encode() in cloud.ask("GET", "/bucket?tagging").body
     bombs = [BOMB.format(name=name).encode(name) for name in ("utf-8", "utf-16", "iso-8859-1")]
@@ -216,14 +164,7 @@ def test_a_document_that_is_not_plain_xml_is_refused(cloud: Address) -> None:
 
 @pytest.mark.parametrize("text", ["\0", "a\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
 def test_characters_that_xml_has_not_are_no_message(cloud: Address, text: str) -> None:
-    sqs = boto3.client(
-        "sqs",
-        endpoint_url=f"http://{cloud.netloc}",
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    with closing(sqs):
+    with client_of(cloud, "sqs") as sqs:
         url = sqs.create_queue(QueueName="q")["QueueUrl"]
         attribute = {"a": {"DataType": "String", "StringValue": text}}
         for arguments in (

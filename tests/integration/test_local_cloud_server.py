@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,8 @@ from typing import Any
 
 import boto3
 import pytest
+
+from tests.contract.zips import zipped
 
 SLEEPY = "import os, time\ndef handle(e, c):\n    print(os.getpid(), flush=True)\n    time.sleep(e)"
 
@@ -60,13 +60,6 @@ def server(folder: Path, ending: signal.Signals = signal.SIGTERM) -> Iterator[Se
     finally:
         status = running.end(ending)
     assert status == (0 if ending is signal.SIGTERM else -ending)
-
-
-def zipped(source: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("app.py", source)
-    return buffer.getvalue()
 
 
 def make_function(functions: Any, source: str) -> None:

@@ -97,28 +97,23 @@ def test_a_function_has_the_key_and_is_invoked_by_it(cloud: Address) -> None:
 
 
 CALLS = [
-    ("s3", "list_buckets", {}, "SignatureDoesNotMatch", "InvalidAccessKeyId"),
-    ("sqs", "list_queues", {}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
-    ("lambda", "list_functions", {}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
-    ("logs", "describe_log_groups", {}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
-    ("ssm", "describe_parameters", {}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
-    (
-        "secretsmanager",
-        "describe_secret",
-        {"SecretId": "s"},
-        "SignatureDoesNotMatch",
-        "UnrecognizedClientException",
-    ),
-    ("iam", "get_role", {"RoleName": "r"}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
+    ("s3", "list_buckets", {}),
+    ("sqs", "list_queues", {}),
+    ("lambda", "list_functions", {}),
+    ("logs", "describe_log_groups", {}),
+    ("ssm", "describe_parameters", {}),
+    ("secretsmanager", "describe_secret", {"SecretId": "s"}),
+    ("iam", "get_role", {"RoleName": "r"}),
 ]
 
 
-@pytest.mark.parametrize(("service", "call", "arguments", "mismatch", "unknown"), CALLS)
+@pytest.mark.parametrize(("service", "call", "arguments"), CALLS)
 def test_requests_with_other_keys_are_refused(
-    cloud: Address, service: str, call: str, arguments: Any, mismatch: str, unknown: str
+    cloud: Address, service: str, call: str, arguments: Any
 ) -> None:
+    unknown = "InvalidAccessKeyId" if service == "s3" else "UnrecognizedClientException"
     with client(cloud, service, "another secret") as other:
-        assert refusal(getattr(other, call), **arguments) == mismatch
+        assert refusal(getattr(other, call), **arguments) == "SignatureDoesNotMatch"
     with client(cloud, service, access_key="test") as other:
         assert refusal(getattr(other, call), **arguments) == unknown
 

@@ -84,27 +84,6 @@ def refused(call: Callable[..., object], **arguments: object) -> tuple[str, str,
     return str(answer["Error"]["Code"]), str(answer["Error"]["Message"]), status
 
 
-def test_a_fresh_role_is_refused_by_each_service_in_its_words(
-    weather: Callable[[Weather], Clients],
-) -> None:
-    aws = weather(Weather(role_s=(9e6, 9e6), role_policy_s=(9e6, 9e6)))
-    arn = aws.iam.create_role(RoleName="r", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
-    code = {"ZipFile": zipped("")}
-    common = {"Runtime": "python3.11", "Handler": "app.handle", "Code": code}
-    assert refused(aws.lambda_.create_function, FunctionName="f", Role=arn, **common) == (
-        "InvalidParameterValueException",
-        "The role defined for the function cannot be assumed by Lambda.",
-        400,
-    )
-    url = aws.sqs.create_queue(QueueName="q")["QueueUrl"]
-    policy = {"Statement": [{"Effect": "Allow", "Principal": {"AWS": arn}, "Action": "sqs:*"}]}
-    attributes = {"Policy": json.dumps(policy)}
-    assert refused(aws.sqs.set_queue_attributes, QueueUrl=url, Attributes=attributes)[:2] == (
-        "InvalidAttributeValue",
-        "Invalid value for the parameter Policy.",
-    )
-
-
 def test_a_role_keeps_its_tags_path_and_boundary(weather: Callable[[Weather], Clients]) -> None:
     iam = weather(Weather()).iam
     boundary = "arn:aws:iam::000000000000:policy/limit"

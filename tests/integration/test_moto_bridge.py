@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import urllib.parse
-import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,9 @@ from typing import Any
 
 import boto3
 import pytest
+
+from tests.contract.conftest import TRUST
+from tests.contract.zips import zipped
 
 SOURCE = """
 import urllib.parse
@@ -35,18 +37,6 @@ def handle(event, context):
     name = "out/" + key.removeprefix("in/") + "/" + context.aws_request_id
     s3.put_object(Bucket=entity["bucket"]["name"], Key=name, Body=entity["configurationId"])
 """
-TRUST = json.dumps(
-    {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Principal": {"Service": "lambda.amazonaws.com"},
-                "Action": "sts:AssumeRole",
-            }
-        ],
-    }
-)
 
 
 @contextmanager
@@ -85,10 +75,8 @@ class World:
         """A function whose events come from below `in/` of the bucket that is returned."""
         bucket = f"bucket-{name}"
         self.s3.create_bucket(Bucket=bucket)
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
-            archive.writestr("app.py", SOURCE)
-        self.s3.put_object(Bucket=bucket, Key="code.zip", Body=buffer.getvalue())
+        code = zipped(SOURCE)
+        self.s3.put_object(Bucket=bucket, Key="code.zip", Body=code)
         made = self.functions.create_function(
             FunctionName=name,
             Runtime="python3.11",
@@ -96,7 +84,7 @@ class World:
             Timeout=30,
             Role=f"arn:aws:iam::{self.account}:role/r",
             MemorySize=256,
-            Code={"ZipFile": buffer.getvalue()},
+            Code={"ZipFile": code},
             Tags={"orchgpu:package": f"s3://{bucket}/code.zip"},
         )
         prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": "in/"}]}}

@@ -31,7 +31,7 @@ def filled(folder: Path) -> None:
     cloud.create_bucket(0.0, "inputs")
     cloud.put_object(0.0, "inputs", "a", MemoryBodies().add(b"body"))
     cloud.queues.create(0.0, "jobs").send(0.0, "hello")
-    function = cloud.functions.create(0.0, FunctionSettings(name="resize", timeout_s=7))
+    function = cloud.functions.create(0.0, FunctionSettings(name="resize", given={"Timeout": 7}))
     cloud.invoke_later(0.0, function.arn, "{}")
     state.close()
 

@@ -27,7 +27,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.host import Install, SessionState, WarmLimits
+from gpu_scheduler.protocol.host import Install, SessionChange, SessionState, WarmLimits
 
 BUDGET = Budget().scaled(0.02)
 
@@ -405,7 +405,8 @@ async def test_a_session_that_closed_is_told_after_a_disconnect_and_not_lost_bef
     host = Host()
     async with serving(script) as peer, host.link(peer.address) as link:
         await link.registered()
-        link.session(LeaseId("l1"), SessionState.CLOSED, "n1")
+        closed = SessionChange(lease=LeaseId("l1"), state=SessionState.CLOSED, nonce="n1")
+        link.session(closed)
         await until(lambda: peer.connections == 2 and peer.ops().count("session") == 2)
         second = [message for message in peer.heard if message["op"] == "hello"][1]
         assert second["installed"] == ["l1"]

@@ -21,13 +21,14 @@ import pytest
 
 from corekit.budget import Budget
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
-from corekit.ids import DeviceId, LeaseId
+from corekit.ids import DeviceId, JobId, LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import running_daemon
-from gpu_scheduler.daemon.log.engines.file import RealDisk, lock_folder
+from gpu_scheduler.daemon.log.engines.file import Disk, lock_folder
 from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Resident, Usage
 from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from tests.unit.gpu_scheduler_daemon.journals import disk_opener
@@ -201,13 +202,17 @@ async def test_a_lease_and_its_secret_survive_a_restart(programs: Any) -> None:
     host = Host("gpu-a", 1)
     async with host.link(address) as link, SchedulerClient(address, budget=BUDGET) as client:
         await link.registered()
-        before = await client.attempt("job", 1, 0, Request(memory_mib=512))
+        before = await client.ask(
+            ops.Attempt(holder=JobId("job"), n=1, revision=0, request=Request(memory_mib=512))
+        )
         assert before.granted is not None
         secret = host.held[before.granted.lease.id].secret
         daemon.kill()
         daemon = programs.ssgmd(listen=address)
         await asyncio.to_thread(daemon.wait_ready)
-        again = await client.attempt("job", 1, 0, Request(memory_mib=512))
+        again = await client.ask(
+            ops.Attempt(holder=JobId("job"), n=1, revision=0, request=Request(memory_mib=512))
+        )
         assert again.granted is not None
         assert again.granted.lease.id == before.granted.lease.id
         assert again.granted.secrets == before.granted.secrets == {"gpu-a": secret}
@@ -435,7 +440,7 @@ async def test_two_daemons_on_copies_of_one_folder_do_not_both_get_a_host(
 
 @pytest.mark.asyncio
 async def test_a_disk_without_any_room_ends_the_start_with_its_reason(tmp_path: Path) -> None:
-    class FullDisk(RealDisk):
+    class FullDisk(Disk):
         def write(self, fd: int, data: bytes, offset: int) -> None:
             raise OSError(28, "No space left on device")
 
@@ -459,7 +464,15 @@ async def test_a_compacted_journal_tells_the_same(tmp_path: Path) -> None:
     ):
         await link.registered()
         for n in range(5):
-            await client.attempt(f"j{n}", 1, 0, Request(memory_mib=512), handle=f"h{n}")
+            await client.ask(
+                ops.Attempt(
+                    holder=JobId(f"j{n}"),
+                    n=1,
+                    revision=0,
+                    request=Request(memory_mib=512),
+                    handle=f"h{n}",
+                )
+            )
         await client.finish("j0", "SUCCEEDED", "NONE")
         daemon.journal.compact_bytes_min = 0
         async with asyncio.timeout(60):

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from gpu_scheduler.protocol.ops import OPS
+from tests.tidy.tracked import ROOT, tracked
 
-ROOT = Path(__file__).resolve().parents[2]
 CELL_CHARACTERS_MAX = 200
-PAGES = [
-    ROOT / name
-    for name in subprocess.run(
-        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    if name != "CHANGELOG.md"
-]
+PAGES = [page for page in tracked("*.md") if page.name != "CHANGELOG.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import configparser
 import re
-import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tidy.tracked import ROOT, outside, tracked
+
 _CONTRACT = "importlinter:contract:pure-cores"
 
 
@@ -21,12 +21,8 @@ def contracted() -> tuple[str, ...]:
 
 def product() -> dict[str, Path]:
     """The modules of the product by name."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    paths = [ROOT / name for name in names.splitlines()]
-    outside = ("tests/", "benchmarks/", "tools/", "fdl/examples/")
-    inside = [path for path in paths if not str(path.relative_to(ROOT)).startswith(outside)]
-    return {module_name(path): path for path in inside if path.exists()}
+    others = ("tests/", "benchmarks/", "tools/", "fdl/examples/")
+    return {module_name(path): path for path in tracked("*.py") if outside(path, *others)}
 
 
 def module_name(path: Path) -> str:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import io
 import re
-import subprocess
 import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tidy.tracked import ROOT, outside, tracked
 
 #: pattern → what to write instead
 RETIRED = {
@@ -46,14 +45,10 @@ RETIRED = {
 QUESTIONS = re.compile(r'^[rf]?"""(?:What|Who|Whose|Whom|How|Where|Which)\b')
 
 
-@functools.cache
-def sources() -> tuple[Path, ...]:
+def sources() -> list[Path]:
     """The product and its pages; the changelog tells of old names."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.md"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    outside = ("tests/", "benchmarks/", "tools/", "fdl/examples/", "CHANGELOG.md")
-    paths = [ROOT / name for name in names.splitlines() if not name.startswith(outside)]
-    return tuple(path for path in paths if path.exists())
+    others = ("tests/", "benchmarks/", "tools/", "fdl/examples/", "CHANGELOG.md")
+    return [path for path in tracked("*.py", "*.md") if outside(path, *others)]
 
 
 @functools.cache

@@ -7,13 +7,12 @@ import json
 import re
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import resolve
 from tools.aws_live_check.clean_up import CleanUp
 from tools.aws_live_check.cloud import FAILURES, Clients, orchgpu, say
@@ -62,9 +61,6 @@ class LiveCheck:
         run.region = str(self.clients["s3"].meta.region_name)
         run.local = settings.local
         run.started_s = time.time()
-        if not run.local:
-            with closing(AwsCloud(lambda service: resolve(service))) as cloud:
-                run.account_regional = cloud.place.account_regional
         run.state_bucket_existed = self.clients.has_bucket(run.state_bucket)
 
     def plan(self) -> str:

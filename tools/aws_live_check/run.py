@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corekit.values import replace
 from fdl.plan.resources import DeployTarget
 
 STEM = "orchgpu-live-"
@@ -22,7 +21,6 @@ class Run:
     region: str = ""
     local: bool = False
     state_bucket_existed: bool = True
-    account_regional: bool = False  #: the state bucket is in the account's own namespace
     started_s: float = 0.0
     steps: dict[str, float] = field(default_factory=dict)  #: name → seconds
     deploy_steps: list[tuple[str, float]] = field(default_factory=list)  #: sentence, seconds
@@ -39,8 +37,8 @@ class Run:
 
     @property
     def state_bucket(self) -> str:
-        place = DeployTarget(account=self.account, region=self.region)
-        return replace(place, account_regional=self.account_regional).state_bucket
+        place = DeployTarget(account=self.account, region=self.region, local=self.local)
+        return place.state_bucket
 
     def write(self, folder: Path) -> None:
         """Write the run to disk, so that a clean-up can begin there."""

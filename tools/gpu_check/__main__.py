@@ -17,9 +17,8 @@ from types import FrameType
 import tools.gpu_check
 from benchmarks import report
 from tools.gpu_check import page, runner
-from tools.gpu_check.catalog import PARTS, missing_modules, parts_in
 from tools.gpu_check.machine import Machine, machine
-from tools.gpu_check.part import KINDS, Part
+from tools.gpu_check.part import KINDS, PARTS, Part, missing_modules, parts_in
 
 WITHIN_S = 540.0
 _IMPOSSIBLE, _INTERRUPTED = 7, 130  #: docs/exit-codes.md

@@ -21,6 +21,14 @@ def device_id(kind: str) -> str:
     return str(seen.devices[0].id)
 
 
+def card_used_mib() -> float:
+    """The memory in use on the first NVIDIA card, by NVML."""
+    nvml = importlib.import_module("pynvml")  # a part that reads a card has declared it
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    return float(nvml.nvmlDeviceGetMemoryInfo(handle).used) / 2**20
+
+
 def first_backend(kind: str) -> Backend:
     """Its backend. Raises LeftOutError where this machine runs no kernels."""
     backend = open_backend(kind, device_id(kind))

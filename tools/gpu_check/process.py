@@ -8,14 +8,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import signal
-import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from benchmarks.report import end_in_order
 from tools.gpu_check.part import Answer, LeftOutError, Target
 
 
@@ -47,17 +45,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="for temporary files")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, _end)
+    end_in_order()  # by an exception, so that the daemons of this part end too
     target = Target(kind=options.kind, folder=options.folder, quick=options.quick)
     found = answer_of(options.module, target)
     written = options.result.with_suffix(".tmp")
     written.write_text(json.dumps(found, indent=2))
     written.replace(options.result)
-
-
-def _end(_number: int, _frame: FrameType | None) -> None:
-    """End by an exception, so that the daemons of this part end too."""
-    sys.exit(143)
 
 
 if __name__ == "__main__":

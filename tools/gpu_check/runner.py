@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import ROOT
-from tools.gpu_check.catalog import missing_modules
-from tools.gpu_check.part import Part
+from tools.gpu_check.part import Part, missing_modules
 
 _ENDING_S = 10.0  #: for a part's daemons, after SIGTERM
 PASSED, FAILED, LEFT_OUT = "passed", "failed", "left out"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from benchmarks.remote_gpu.host import Host
 from gpu_scheduler.model import DeviceKind
 from remote_gpu.client import Session
+from tools.gpu_check.first_device import card_used_mib
 from tools.gpu_check.part import Target
 
 #: Options of gpud by kind, after those of `Host`.
@@ -40,9 +40,4 @@ def session(
 
 def used_memory_mib(target: Target, host: Host) -> Callable[[], float]:
     """Reads the memory in use: of the first card by NVML, else of the host's workers."""
-    if target.kind != "cuda":
-        return host.private_mib
-    nvml = importlib.import_module("pynvml")  # a part that reads a card has declared it
-    nvml.nvmlInit()
-    handle = nvml.nvmlDeviceGetHandleByIndex(0)
-    return lambda: float(nvml.nvmlDeviceGetMemoryInfo(handle).used) / 2**20
+    return card_used_mib if target.kind == "cuda" else host.private_mib

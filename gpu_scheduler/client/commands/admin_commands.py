@@ -7,6 +7,7 @@ import click
 from corekit.cli.screen import echo
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.ids import HostId
 from corekit.plugins import find_plugins
 from corekit.suggest import one_of_known
 from gpu_scheduler.client.client import SchedulerClient
@@ -28,6 +29,7 @@ from gpu_scheduler.parameters import (
     known_name,
 )
 from gpu_scheduler.policy_parameters import Given
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
 #: A host and, for one of its devices (`gpu-a/0`), the device's id.
@@ -87,7 +89,7 @@ def forget(context: CommandContext, host: str) -> None:
     The host's devices leave the inventory, and its leases end. Refused (exit 4) while the host is
     up. Requests that only this host could serve become impossible, including waiting ones.
     """
-    context.ask(lambda client: client.forget(host))
+    context.ask(lambda client: client.ask(ops.Forget(host=HostId(host))))
     context.show(Forgotten(forgotten=host), lambda: echo(f"{host} is forgotten"))
 
 
@@ -106,7 +108,7 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     """
     if name is not None:
         known_name(name)
-    found = context.ask(lambda client: client.parameters())
+    found = context.ask(lambda client: client.ask(ops.ParametersOf()))
     values = _values(found)
     if name is not None:
         values = dict([_named(name, found)])
@@ -126,7 +128,7 @@ def policies(context: CommandContext, name: str | None) -> None:
     Lists all of them, or shows the one named NAME with its parameters; `ssgm set policy NAME` puts
     it in force.
     """
-    found = context.ask(lambda client: client.parameters())
+    found = context.ask(lambda client: client.ask(ops.ParametersOf()))
     known = {one.name: one for one in found.policies}
     if name is None:
         chosen = tuple(known.values())

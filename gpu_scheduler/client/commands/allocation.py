@@ -13,10 +13,12 @@ from collections.abc import Callable
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.ids import AttemptId
 from corekit.values import Value, replace
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.pushes import OnPush, PushWord
 from gpu_scheduler.model import Door, GrantedLease, LeaseLifetime, LeaseState, Request
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import (
     AttemptAnswer,
     BusyPush,
@@ -80,7 +82,7 @@ async def _withdraw(client: SchedulerClient, attempt: str, within_s: float) -> N
     """Best effort: an unreachable scheduler notices the end of the session by itself."""
     with contextlib.suppress(AppError, TimeoutError):
         async with asyncio.timeout(within_s):
-            await client.withdraw(attempt)
+            await client.ask(ops.Withdraw(attempt=AttemptId(attempt)))
 
 
 class _Reservation:

@@ -7,13 +7,15 @@ import click
 from corekit.cli.progress import StatusLine
 from corekit.cli.screen import echo
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
+from corekit.ids import LeaseId, SessionId
 from corekit.units import format_duration, format_percent, parse_duration_s
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.client.commands.allocation import Ask, allocate, check_lease, session_of
 from gpu_scheduler.client.commands.forms import Released, Renewed
 from gpu_scheduler.client.commands.options import CommandContext, connected, requesting, run
-from gpu_scheduler.model import Door, Lease, Request
+from gpu_scheduler.model import Door, Request
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import AttemptAnswer, LeaseAnswer, Outcome
 from gpu_scheduler.request_options import REQUEST_OPTIONS, one_of
 from gpu_scheduler.verdicts import Explanation
@@ -166,9 +168,10 @@ def resize(context: CommandContext, lease: str, compute_limit: str) -> None:
     """
     check_lease(lease)
     limit_pct = _percent(compute_limit)
-    found = context.ask(lambda client: client.resize(lease, limit_pct))
+    op = ops.Resize(lease=LeaseId(lease), compute_limit_pct=limit_pct)
+    found = context.ask(lambda client: client.ask(op))
     text = f"{lease} may use up to {format_percent(limit_pct)} of each device"
-    context.show(LeaseAnswer(lease=found), lambda: echo(text))
+    context.show(found, lambda: echo(text))
 
 
 def _percent(text: str) -> float:
@@ -192,20 +195,21 @@ def transfer(context: CommandContext, lease: str, session: str) -> None:
     """
     check_lease(lease)
     found = run(_transfer(context, lease, session))
-    context.show(LeaseAnswer(lease=found), lambda: echo(f"{lease} belongs to {session}"))
+    context.show(found, lambda: echo(f"{lease} belongs to {session}"))
 
 
-async def _transfer(context: CommandContext, lease: str, session: str) -> Lease:
+async def _transfer(context: CommandContext, lease: str, session: str) -> LeaseAnswer:
     """A session of ssgm outlives its command: its lease is transferred in its name."""
+    op = ops.Transfer(lease=LeaseId(lease), to=SessionId(session))
     async with context.client() as client:
         try:
-            return await client.transfer(lease, session)
+            return await client.ask(op)
         except AppError as error:
             attempts = [one.attempt for one in await client.leases() if one.id == lease]
             if error.code is not ErrorCode.CONFLICT or not attempts:
                 raise
     async with context.client(session_of(attempts[0])) as taker:
-        return await taker.transfer(lease, session)
+        return await taker.ask(op)
 
 
 _LIMIT = next(word for word in REQUEST_OPTIONS if word.key == "compute_limit")

@@ -45,21 +45,19 @@ async def of_everything(http: str, access: Access, within_s: float) -> AsyncGene
 
     Raises UNAVAILABLE, or the endpoint's error.
     """
-    *others, last = http.split(",")
-    for one in others:
-        started = False
+    addresses = http.split(",")
+    for number, one in enumerate(addresses, 1):
+        has_started = False
         try:
             async with contextlib.aclosing(_of_endpoint(one, access, within_s)) as events:
                 async for event in events:
-                    started = True
+                    has_started = True
                     yield event
             return
         except AppError as error:
-            if started or error.code is not ErrorCode.UNAVAILABLE:
+            is_last = has_started or number == len(addresses)
+            if is_last or error.code is not ErrorCode.UNAVAILABLE:
                 raise
-    async with contextlib.aclosing(_of_endpoint(last, access, within_s)) as events:
-        async for event in events:
-            yield event
 
 
 async def _of_endpoint(http: str, access: Access, within_s: float) -> AsyncGenerator[Event, None]:

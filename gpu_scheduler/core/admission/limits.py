@@ -7,15 +7,15 @@ alive, or that continues or ends one, is never refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from corekit.values import Value
-from gpu_scheduler.core.admission.rates import Rates
-from gpu_scheduler.core.admission.usage_counts import UsageCount, UsageCounts
+from gpu_scheduler.core.admission.tenants import Accounts
+from gpu_scheduler.core.admission.usage_counts import UsageCount
 from gpu_scheduler.model import Record
-from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.verdicts import Limit
@@ -52,33 +52,21 @@ class Refusal(NamedTuple):
     retry_in_s: float | None = None
 
     @property
-    def details(self) -> Mapping[str, object]:
+    def error(self) -> AppError:
+        """EXHAUSTED, with the limit and its figures."""
         details: dict[str, object] = {"limit": self.limit.value, "most": self.most}
         if self.retry_in_s is not None:
             details["retry_in_s"] = self.retry_in_s
-        return details
+        return AppError(ErrorCode.EXHAUSTED, self.message, **details)
 
 
-class Accounts(Protocol):
-    """The part of the state that limits depend on."""
-
-    @property
-    def parameters(self) -> Parameters: ...
-    @property
-    def rates(self) -> Rates: ...
-    @property
-    def usage_counts(self) -> UsageCounts: ...
-
-
-def rate_refusal(
-    accounts: Accounts, session: str, op: ops.Op[Value], at_s: float
-) -> Refusal | None:
-    """The refusal of a request above the rate of its sender; None when it may be handled."""
+def check_rate(accounts: Accounts, session: str, op: ops.Op[Value], at_s: float) -> None:
+    """Raise EXHAUSTED for a request above the rate of its sender."""
     if type(op) not in _CHARGED:
-        return None
+        return
     held, key = accounts.parameters, key_of(session)
     if not key and held.rate_per_s is None:
-        return None
+        return
     asked = getattr(op, "request", None)
     scopes: dict[str, tuple[Limit, str, float | None]] = {
         "all": (Limit.RATE_PER_S, "all keys together send", held.rate_per_s)
@@ -89,31 +77,29 @@ def rate_refusal(
         what = f"tenant {asked.tenant!r} sends"
         scopes[f"tenant/{asked.tenant}"] = Limit.TENANT_RATE_PER_S, what, held.tenant_rate_per_s
     empty = accounts.rates.take([(name, scope[2]) for name, scope in scopes.items()], at_s)
-    if empty is None:
-        return None
-    limit, what, rate = scopes[empty.scope]
-    text = f"{what} more than {rate:g} requests a second (parameter {limit.lower()}); "
-    text += f"retry in {empty.in_s:.3f} s"
-    return Refusal(limit, text, rate or 0.0, empty.in_s)
+    if empty is not None:
+        limit, what, rate = scopes[empty.scope]
+        text = f"{what} more than {rate:g} requests a second (parameter {limit.lower()}); "
+        text += f"retry in {empty.in_s:.3f} s"
+        raise Refusal(limit, text, rate or 0.0, empty.in_s).error
 
 
 def waiting_refusal(accounts: Accounts, key: str, tenant: str) -> Refusal | None:
     """The refusal of one more waiting request; None when it may wait."""
-    for scope in _scopes(accounts, key, tenant):
-        most = scope.waiting_max
-        if most is not None and scope.usage.waiting >= most:
-            what = f"{scope.who} has {most} requests waiting"
-            return _full(Limit[f"{scope.prefix}WAITING_MAX"], what, most)
+    for prefix, who, usage in _scopes(accounts, key, tenant):
+        most = getattr(accounts.parameters, f"{prefix}waiting_max")
+        if most is not None and usage.waiting >= most:
+            return _full(f"{prefix}waiting_max", f"{who} has {most} requests waiting", most)
     return None
 
 
 def records_refusal(accounts: Accounts, key: str, tenant: str | None) -> Refusal | None:
     """The refusal of a record for one more live job; None when there is room."""
-    for scope in _scopes(accounts, key, tenant):
-        most = scope.records_max
-        if most is not None and scope.usage.live >= most:
-            what = f"{scope.who} has {most} records of jobs that have not ended"
-            return _full(Limit[f"{scope.prefix}RECORDS_MAX"], what, most)
+    for prefix, who, usage in _scopes(accounts, key, tenant):
+        most = getattr(accounts.parameters, f"{prefix}records_max")
+        if most is not None and usage.live >= most:
+            what = f"{who} has {most} records of jobs that have not ended"
+            return _full(f"{prefix}records_max", what, most)
     return None
 
 
@@ -122,9 +108,10 @@ def history_before(accounts: Accounts, record: Record) -> Iterator[JobId]:
 
     The caller forgets each before it takes the next one.
     """
-    for scope in _scopes(accounts, record.key, record.tenant):
-        if scope.records_max is not None:
-            yield from _ended_above(scope.usage, scope.records_max - 1)
+    for prefix, _, usage in _scopes(accounts, record.key, record.tenant):
+        most = getattr(accounts.parameters, f"{prefix}records_max")
+        if most is not None:
+            yield from _ended_above(usage, most - 1)
 
 
 def history_above_limits(accounts: Accounts) -> Iterator[JobId]:
@@ -146,36 +133,18 @@ def _ended_above(usage: UsageCount, most: int) -> Iterator[JobId]:
         yield next(iter(usage.ended))
 
 
-class _Scope(NamedTuple):
-    prefix: str  #: prefix of the names of its limits
-    name: str  #: name of the key or tenant
-    usage: UsageCount
-    waiting_max: int | None
-    records_max: int | None
-
-    @property
-    def who(self) -> str:
-        """The subject of a refusal's message."""
-        return f"{self.prefix[:-1].lower()} {self.name!r}" if self.prefix else "the scheduler"
-
-
-def _scopes(accounts: Accounts, key: str, tenant: str | None) -> Iterator[_Scope]:
-    held, usage_counts = accounts.parameters, accounts.usage_counts
+def _scopes(
+    accounts: Accounts, key: str, tenant: str | None
+) -> Iterator[tuple[str, str, UsageCount]]:
+    """Of key, tenant and all: the prefix of its parameters, its name in messages, its counts."""
     if key:
-        yield _Scope(
-            "KEY_", key, usage_counts.of_key(key), held.key_waiting_max, held.key_records_max
-        )
+        yield "key_", f"key {key!r}", accounts.usage_counts.of_key(key)
     if tenant is not None:
-        yield _Scope(
-            "TENANT_",
-            tenant,
-            usage_counts.of_tenant(tenant),
-            held.tenant_waiting_max,
-            held.tenant_records_max,
-        )
-    yield _Scope("", "", usage_counts.total, held.waiting_max, held.records_max)
+        yield "tenant_", f"tenant {tenant!r}", accounts.usage_counts.of_tenant(tenant)
+    yield "", "the scheduler", accounts.usage_counts.total
 
 
-def _full(limit: Limit, what: str, most: int) -> Refusal:
-    text = f"{what}, the limit (parameter {limit.lower()}); "
-    return Refusal(limit, text + "retry when some have ended, or raise the limit", float(most))
+def _full(parameter: str, what: str, most: int) -> Refusal:
+    text = f"{what}, the limit (parameter {parameter}); "
+    text += "retry when some have ended, or raise the limit"
+    return Refusal(Limit[parameter.upper()], text, float(most))

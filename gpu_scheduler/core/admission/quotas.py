@@ -8,22 +8,11 @@ gets a smaller device instead of one that is too large.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import replace
-from gpu_scheduler.core.admission.tenants import NOTHING, Tenants, least_amount
+from gpu_scheduler.core.admission.tenants import NOTHING, Accounts, least_amount
 from gpu_scheduler.model import MEMORY_MIB_MAX, Request
-from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
-
-
-class Accounts(Protocol):
-    """The part of the state that quotas depend on."""
-
-    @property
-    def parameters(self) -> Parameters: ...
-    @property
-    def tenants(self) -> Tenants: ...
+from gpu_scheduler.parameters import NO_QUOTA, Quota
 
 
 def within_quota(accounts: Accounts, request: Request) -> bool:

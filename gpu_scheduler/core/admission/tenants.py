@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from corekit.units import permille_of
+from gpu_scheduler.core.admission.rates import Rates
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing
 from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
@@ -161,3 +163,13 @@ class Tenants:
             compute_permille / max(1.0, all_.compute_permille),
         )
         return dominant / parameters.weight(tenant)
+
+
+@dataclass(slots=True)
+class Accounts:
+    """The part of the state that quotas and limits depend on."""
+
+    parameters: Parameters = field(init=False)  #: in force: the configured ones with overrides
+    tenants: Tenants = field(default_factory=Tenants)
+    usage_counts: UsageCounts = field(default_factory=UsageCounts)
+    rates: Rates = field(default_factory=Rates)  #: not durable

@@ -10,7 +10,7 @@ capacity could serve it. Learned times are of a device model and stay.
 
 from __future__ import annotations
 
-from corekit.errors import ErrorCode
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.inventory.inventory import HostEntry, OwnDrain
@@ -25,10 +25,19 @@ from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 
+
+def known_host(tx: QueueTransaction, name: HostId) -> HostEntry:
+    """The host that sent an op. Raises NOT_FOUND before its hello."""
+    host = tx.state.inventory.hosts.get(name)
+    if host is None:
+        raise AppError(ErrorCode.NOT_FOUND, f"host {name} is unknown: send hello first")
+    return host
+
+
 # ---------------------------------------------------------------------- drains by an operator
 
 
-def drain(tx: QueueTransaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
+def drain(tx: QueueTransaction, event: on.Asked[ops.Drain | ops.Undrain]) -> answers.Done:
     """Close a host or device to new leases; live leases continue unless revoked. Idempotent.
 
     Its warm workers are evicted.
@@ -39,13 +48,11 @@ def drain(tx: QueueTransaction, event: on.Asked[ops.Drain | ops.Undrain]) -> Non
     device = None if host is None or op.device is None else host.devices.get(op.device)
     if host is None or (op.device is not None and device is None):
         what = "is unknown" if host is None else f"has no device {op.device}"
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {op.host} {what}")
-        return
+        raise AppError(ErrorCode.NOT_FOUND, f"host {op.host} {what}")
     if host.own_drain is not None and not drained and device is None:
         text = f"host {op.host} drains itself ({host.own_drain.reason}); it takes leases"
         text += " again after its gpud has been started again"
-        tx.refuse(event.reply_to, ErrorCode.CONFLICT, text)
-        return
+        raise AppError(ErrorCode.CONFLICT, text)
     if device is not None:
         changed = device.drained is not drained
         part: to.Part = to.DeviceDrained(device=device.device.id, drained=drained)
@@ -60,22 +67,18 @@ def drain(tx: QueueTransaction, event: on.Asked[ops.Drain | ops.Undrain]) -> Non
         push_warm_limits(tx, host)
     for lease in leases if isinstance(op, ops.Drain) and op.revoke else ():
         end(tx, tx.state.leases[lease], EndReason.REVOKED, f"{op.host} is drained")
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
 # ---------------------------------------------------------------------- drains of a host by itself
 
 
-def draining(tx: QueueTransaction, event: on.HostAsked[host_ops.Draining]) -> None:
+def draining(tx: QueueTransaction, event: on.HostAsked[host_ops.Draining]) -> answers.Done:
     """Close a host to new leases at its own request, or open it again. Idempotent.
 
     A repeated request does not begin the time until the limit again.
     """
-    op, host = event.op, tx.state.inventory.hosts.get(event.host)
-    if host is None:
-        message = f"host {event.host} is unknown: send hello first"
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
-        return
+    op, host = event.op, known_host(tx, event.host)
     now = host.own_drain
     known = None if now is None else (now.reason, now.limit_s)
     if known != ((op.reason, op.limit_s) if op.draining else None):
@@ -91,7 +94,7 @@ def draining(tx: QueueTransaction, event: on.HostAsked[host_ops.Draining]) -> No
         tx.capacity_freed = True
         push_warm_limits(tx, host)
         _arm_notice(tx, host)
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
 def left_s(tx: QueueTransaction, drain: OwnDrain) -> float | None:
@@ -201,19 +204,17 @@ def forget_due(tx: QueueTransaction, name: HostId) -> None:
         _forget(tx, host, f"host {name} is ephemeral and did not come back")
 
 
-def forget(tx: QueueTransaction, event: on.Asked[ops.Forget]) -> None:
+def forget(tx: QueueTransaction, event: on.Asked[ops.Forget]) -> answers.Done:
     """Remove a host for good: its devices are no longer known."""
     op = event.op
     host = tx.state.inventory.hosts.get(op.host)
     if host is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {op.host} is unknown")
-        return
+        raise AppError(ErrorCode.NOT_FOUND, f"host {op.host} is unknown")
     if host.state is HostState.UP:
         message = f"host {op.host} is up and would register again: stop it first"
-        tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
-        return
+        raise AppError(ErrorCode.CONFLICT, message)
     _forget(tx, host, f"host {op.host} was forgotten by an operator")
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
 def _forget(tx: QueueTransaction, host: HostEntry, detail: str) -> None:

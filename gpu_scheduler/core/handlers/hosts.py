@@ -9,20 +9,20 @@ leases, and its live leases end as DEVICE_BAD.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from corekit.errors import ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.handlers import departures, health
-from gpu_scheduler.core.handlers.departures import warm_limits
+from gpu_scheduler.core.handlers.departures import known_host, warm_limits
 from gpu_scheduler.core.inventory.devices import DeviceClass, device_class_of
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory, without_resident
 from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.timers import TimerKind
-from gpu_scheduler.data_names import Offered, offered_of
+from gpu_scheduler.data_names import offered_of
 from gpu_scheduler.model import (
     Device,
     DeviceResidents,
@@ -41,18 +41,23 @@ INSTALLS_PAGE = 1_000
 # ---------------------------------------------------------------------- hello and reports
 
 
-def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> None:
-    """Register the host, end leases that it no longer holds, reply with its full state."""
+def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> host_ops.HostWelcome:
+    """Register the host, end leases that it no longer holds, answer with its full state."""
     op = event.op
-    problem = _hello_problem(tx, event)
-    if problem is not None:
-        tx.refuse(event.reply_to, *problem)
-        return
+    _check_hello(tx, event)
     known = tx.state.inventory.hosts.get(event.host)
     restarted = known is not None and known.incarnation != op.incarnation
-    named = offered_of(op.data), offered_of(op.programs)
-    facts = _HostFacts(op.incarnation, op.gateway, op.middlewares, op.ephemeral, *named)
-    host = _register(tx, event.host, facts, op.devices)
+    registration = to.HostRegistered(
+        host=event.host,
+        incarnation=op.incarnation,
+        gateway=op.gateway,
+        devices=(),
+        middlewares=op.middlewares,
+        ephemeral=op.ephemeral,
+        data=dict(offered_of(op.data)),
+        programs=dict(offered_of(op.programs)),
+    )
+    host = _register(tx, registration, op.devices)
     departures.withdraw_residents(tx, host)
     _publish(tx, host, op.residents, _claimed(tx, host, op.installed))
     _end_vanished(tx, host, dict.fromkeys(op.installed), restarted=restarted)
@@ -60,7 +65,7 @@ def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> None
     entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
     page = entries[:INSTALLS_PAGE]
     more = len(page) < len(entries)
-    welcome = host_ops.HostWelcome(
+    return host_ops.HostWelcome(
         epoch=tx.state.epoch,
         run=tx.state.run,
         installs=tuple(tx.install(entry, event.host) for entry in page),
@@ -68,17 +73,13 @@ def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> None
         until=entries[-1].lease.fence if more else 0,
         warm=warm_limits(tx.state.parameters, host),
     )
-    tx.reply(event.reply_to, welcome)
 
 
-def installs(tx: QueueTransaction, event: on.HostAsked[host_ops.InstallsAsked]) -> None:
-    """Reply with the next page of a full state, by fence; newer grants are pushed."""
-    op = event.op
-    host = tx.state.inventory.hosts.get(event.host)
-    if host is None:
-        message = f"host {event.host} is unknown: send hello first"
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
-        return
+def installs(
+    tx: QueueTransaction, event: on.HostAsked[host_ops.InstallsAsked]
+) -> host_ops.InstallsPage:
+    """The next page of a full state, by fence; newer grants are pushed."""
+    op, host = event.op, known_host(tx, event.host)
     entries = (tx.state.leases[lease] for lease in host.leases)
     due = sorted(
         (entry for entry in entries if op.after < entry.lease.fence <= op.until),
@@ -86,118 +87,87 @@ def installs(tx: QueueTransaction, event: on.HostAsked[host_ops.InstallsAsked]) 
     )
     page = tuple(tx.install(entry, event.host) for entry in due[:INSTALLS_PAGE])
     mark_alive(tx, host)
-    answer = host_ops.InstallsPage(installs=page, more=len(due) > len(page))
-    tx.reply(event.reply_to, answer)
+    return host_ops.InstallsPage(installs=page, more=len(due) > len(page))
 
 
-def _hello_problem(
-    tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]
-) -> tuple[ErrorCode, str] | None:
+def _check_hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> None:
     op = event.op
     if op.epoch_seen > tx.state.epoch:
-        return ErrorCode.CONFLICT, (
+        raise AppError(
+            ErrorCode.CONFLICT,
             f"host {event.host} has seen epoch {op.epoch_seen}, but this is {tx.state.epoch}: "
-            "another scheduler is newer, or this one lost its journal"
+            "another scheduler is newer, or this one lost its journal",
         )
     if op.epoch_seen == tx.state.epoch and op.run_seen not in ("", tx.state.run):
-        return ErrorCode.CONFLICT, (
+        raise AppError(
+            ErrorCode.CONFLICT,
             f"host {event.host} has seen epoch {op.epoch_seen} from another scheduler: one of "
-            "the two runs on a copy of the other's state folder; stop it"
+            "the two runs on a copy of the other's state folder; stop it",
         )
     known = tx.state.inventory.hosts.get(event.host)
     if known is not None and known.state is HostState.UP and known.incarnation != op.incarnation:
-        return ErrorCode.CONFLICT, (
+        raise AppError(
+            ErrorCode.CONFLICT,
             f"host {event.host} is up: another program is connected under this name; stop that "
-            f"one, rename this host, or wait {tx.budget.host_stale_s:g} s if that one is gone"
+            f"one, rename this host, or wait {tx.budget.host_stale_s:g} s if that one is gone",
         )
-    return _devices_problem(tx, event.host, op.devices)
+    _check_devices(tx, event.host, op.devices)
 
 
-def _devices_problem(
-    tx: QueueTransaction, host: HostId, devices: tuple[Device, ...]
-) -> tuple[ErrorCode, str] | None:
+def _check_devices(tx: QueueTransaction, host: HostId, devices: tuple[Device, ...]) -> None:
     seen: dict[DeviceId, None] = {}
     places: dict[int, None] = {}
     for device in devices:
         known = tx.state.inventory.devices.get(device.id)
         if known is not None and known.host != host:
-            return ErrorCode.INVALID, (
+            raise invalid(
                 f"device {device.id} is registered by host {known.host}; "
                 f"forget that host before {host} may have it"
             )
         if device.id in seen:
-            return ErrorCode.INVALID, f"host {host} reports device {device.id} twice"
+            raise invalid(f"host {host} reports device {device.id} twice")
         if device.index in places:
-            return ErrorCode.INVALID, f"host {host} reports two devices with index {device.index}"
+            raise invalid(f"host {host} reports two devices with index {device.index}")
         seen[device.id] = None
         places[device.index] = None
-    return None
 
 
-def _usage_problem(
-    host: HostEntry, event: on.HostAsked[host_ops.Report]
-) -> tuple[ErrorCode, str] | None:
-    op = event.op
+def _check_usage(host: HostEntry, op: host_ops.Report) -> None:
     devices = host.devices if op.devices is None else {d.id: None for d in op.devices}
     seen: dict[DeviceId, None] = {}
     for figures in op.usage:
         if figures.device in seen or figures.device not in devices:
             why = "twice" if figures.device in seen else "which it does not have"
-            text = f"host {host.host} reports usage of device {figures.device}, {why}"
-            return ErrorCode.INVALID, text
+            raise invalid(f"host {host.host} reports usage of device {figures.device}, {why}")
         seen[figures.device] = None
-    return None
-
-
-class _HostFacts(NamedTuple):
-    """The facts about a host beside its devices."""
-
-    incarnation: str
-    gateway: str | None
-    middlewares: tuple[str, ...]
-    ephemeral: bool
-    data: Offered
-    programs: Offered
-
-
-def _facts_of(host: HostEntry) -> _HostFacts:
-    facts = host.incarnation, host.gateway, host.middlewares, host.ephemeral
-    return _HostFacts(*facts, host.data, host.programs)
 
 
 def _register(
-    tx: QueueTransaction, host: HostId, about: _HostFacts, devices: tuple[Device, ...]
+    tx: QueueTransaction, registration: to.HostRegistered, devices: tuple[Device, ...]
 ) -> HostEntry:
-    """Journal changes to a host and its devices, and end the leases of devices that turned bad."""
+    """Journal changes to a host and its devices, and end the leases of devices that turned bad.
+
+    `registration`: the facts about the host beside its devices.
+    """
     inventory = tx.state.inventory
-    entry = inventory.hosts.get(host)
+    entry = inventory.hosts.get(registration.host)
     known = {} if entry is None else entry.devices
     now = health.assessed(known, devices)
-    same = entry is not None and _facts_of(entry) == about
+    same = entry is not None and entry.registration() == registration
     if not same or [known[d.id].device if d.id in known else None for d in now] != list(now):
         reasons = {d.id: health.why_leases_end(known[d.id], d) for d in now if d.id in known}
         bad = {device: why for device, why in reasons.items() if why is not None}
         for lease in _leases_on(tx, bad):
             end(tx, tx.state.leases[lease], EndReason.DEVICE_BAD, _end_detail(tx, lease, bad))
-        registered = to.HostRegistered(
-            host=host,
-            incarnation=about.incarnation,
-            gateway=about.gateway,
-            devices=now,
-            middlewares=about.middlewares,
-            ephemeral=about.ephemeral,
-            data=dict(about.data),
-            programs=dict(about.programs),
-        )
         classes = _known_classes(inventory, now)
-        tx.emit(registered)
+        tx.emit(replace(registration, devices=now))
         tx.capacity_freed = True
         if any(
             inventory.state_of(device).device_class != device_class
             for device, device_class in classes.items()
         ):
             dispatch.drop_infeasible(tx)
-    entry = inventory.hosts[host]
+    entry = inventory.hosts[registration.host]
     for device in without_resident(devices):
         health.watch(tx, entry.devices[device.id], device)
     inventory.observe(entry, devices, ())
@@ -207,7 +177,6 @@ def _register(
 def _known_classes(
     inventory: Inventory, devices: tuple[Device, ...]
 ) -> dict[DeviceId, DeviceClass]:
-    """The known classes of these devices, by registration or by declaration."""
     declared = {d.id: device_class_of(d, gateway=True) for d in inventory.declared}
     classes = {d.id: declared[d.id] for d in devices if d.id in declared}
     known = (d.id for d in devices if d.id in inventory.devices)
@@ -216,7 +185,6 @@ def _known_classes(
 
 
 def _leases_on(tx: QueueTransaction, devices: Iterable[DeviceId]) -> list[LeaseId]:
-    """Live leases that hold a share of these devices."""
     leases: dict[LeaseId, None] = {}
     for device in devices:
         leases.update(dict.fromkeys(tx.state.inventory.devices[device].shares))
@@ -253,27 +221,17 @@ def _end_vanished(
             end(tx, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds this lease")
 
 
-def reported(tx: QueueTransaction, event: on.HostAsked[host_ops.Report]) -> None:
+def reported(tx: QueueTransaction, event: on.HostAsked[host_ops.Report]) -> answers.Done:
     """Record a report about devices; only durable changes are journalled."""
-    op = event.op
-    host = tx.state.inventory.hosts.get(event.host)
-    if host is None:
-        message = f"host {event.host} is unknown: send hello first"
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
-        return
-    devices = op.devices
-    problem = _usage_problem(host, event)
-    if problem is None and devices is not None:
-        problem = _devices_problem(tx, event.host, devices)
-    if problem is not None:
-        tx.refuse(event.reply_to, *problem)
-        return
-    if devices is not None:
-        _register(tx, event.host, _facts_of(host), devices)
+    op, host = event.op, known_host(tx, event.host)
+    _check_usage(host, op)
+    if op.devices is not None:
+        _check_devices(tx, event.host, op.devices)
+        _register(tx, host.registration(), op.devices)
     tx.state.inventory.observe(host, (), op.usage)
     _publish(tx, host, op.residents)
     mark_alive(tx, host)
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
 # ---------------------------------------------------------------------- residents

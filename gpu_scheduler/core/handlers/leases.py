@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from corekit.errors import ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.units import plain_percent
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.inventory.devices import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import accept, end, notify, preempted_why
-from gpu_scheduler.core.leases.lengths import length_problem
+from gpu_scheduler.core.leases.lengths import check_length
 from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
@@ -35,43 +35,36 @@ _OF_SESSION = (EndReason.DONE, EndReason.RELEASED, EndReason.SESSION_LOST)
 # ---------------------------------------------------------------------- requests of the holder
 
 
-def renew(tx: Transaction, event: on.Asked[ops.Renew]) -> None:
+def renew(tx: Transaction, event: on.Asked[ops.Renew]) -> answers.Done:
     op = event.op
     entry = tx.state.leases.get(op.lease)
     if entry is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
-        return
-    if op.lease_s is not None and (problem := _renew_problem(tx, entry, op.lease_s)):
-        tx.refuse(event.reply_to, *problem)
-        return
+        raise AppError(ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
+    if op.lease_s is not None:
+        _check_extension(tx, entry, op.lease_s)
     accept(tx, entry)
     if op.lease_s is not None:
         _extend(tx, entry, op.lease_s)
     unstaged = entry.lease.state is LeaseState.RESERVED and not entry.staged
     if unstaged and entry.lease.hold is LeaseLifetime.SESSION:
         tx.set_deadline(entry, tx.budget.reserved_ttl_s)
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
-def _renew_problem(
-    tx: Transaction, entry: LeaseEntry, lease_s: float
-) -> tuple[ErrorCode, str] | None:
-    """The reason why a lease may not be renewed for this long; None when it may."""
+def _check_extension(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
+    """Refuse to renew a lease for longer than it may last."""
     lease = entry.lease
     if lease.hold is not LeaseLifetime.DEADLINE:
-        return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session; it has no length"
+        raise invalid(f"lease {lease.id} lasts as long as its session; it has no length")
     if entry.preempted_for is not None:
         text = f"lease {lease.id} cannot be extended: {preempted_why(tx.state, entry)}"
-        return ErrorCode.CONFLICT, text
-    elapsed_s = _elapsed_s(tx, entry)
-    if problem := length_problem(tx.state.parameters, lease.hold, lease_s, elapsed_s):
-        return problem
+        raise AppError(ErrorCode.CONFLICT, text)
+    check_length(tx.state.parameters, lease.hold, lease_s, _elapsed_s(tx, entry))
     devices = tx.state.inventory.devices
     later = entry.deadline_s is None or tx.at_s + lease_s > entry.deadline_s
     if later and any(devices[share.device].reserved_for is not None for share in lease.shares):
         text = f"lease {lease.id} cannot be extended: its device is reserved for a waiting request"
-        return ErrorCode.CONFLICT, text
-    return None
+        raise AppError(ErrorCode.CONFLICT, text)
 
 
 def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
@@ -79,8 +72,7 @@ def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
     elapsed_s = _elapsed_s(tx, entry)
     tx.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=elapsed_s + lease_s))
     tx.set_deadline(entry, lease_s)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, tx.install_push(entry, host))
+    tx.push_installs(entry)
 
 
 def _elapsed_s(tx: Transaction, entry: LeaseEntry) -> float:
@@ -89,21 +81,20 @@ def _elapsed_s(tx: Transaction, entry: LeaseEntry) -> float:
     return max(0.0, tx.wall_s - begun_s)
 
 
-def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> None:
+def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> answers.RecordAnswer:
     """The envelope of an attempt with a lease is stored."""
     op = event.op
     assert op.lease is not None, "an attempt without a device has no lease"
     entry = tx.state.leases.get(op.lease)
     record = tx.record_of(op.holder)
     if entry is None or record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
-        return
+        raise AppError(ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
     if record.lease != op.lease:
-        tx.conflict(event.reply_to, record, f"lease {op.lease} does not belong to {op.holder}")
-        return
+        message = f"lease {op.lease} does not belong to {op.holder}"
+        raise AppError(ErrorCode.CONFLICT, message, record=record)
     if not entry.staged:
         record = _stage(tx, entry, event)
-    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
+    return answers.RecordAnswer(record=record)
 
 
 def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) -> Record:
@@ -118,40 +109,36 @@ def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) ->
         step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
         return tx.write(record, step, ended_owners=())
     tx.set_deadline(entry, op.connect_by_s)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
+    tx.push_to_hosts(entry, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
     return tx.write(record, Step.STAGED, ended_owners=())
 
 
-def release(tx: Transaction, event: on.Asked[ops.Release]) -> None:
+def release(tx: Transaction, event: on.Asked[ops.Release]) -> answers.Done:
     op = event.op
     entry = tx.state.leases.get(op.lease)
     if entry is not None:
         end(tx, entry, op.reason, op.detail)
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
-def resize(tx: Transaction, event: on.Asked[ops.Resize]) -> None:
+def resize(tx: Transaction, event: on.Asked[ops.Resize]) -> answers.LeaseAnswer:
     """Change the elastic limit of all shares of a lease. Idempotent."""
     op = event.op
     entry = _changeable(tx, event)
-    if entry is None:
-        return
     limit_pct, request = plain_percent(op.compute_limit_pct), entry.request
     least_pct = max(1, request.compute_guarantee_pct)
     if request.sharing is Sharing.EXCLUSIVE or not least_pct <= limit_pct <= COMPUTE_PCT_MAX:
         whole = "; this lease has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""
-        message = f"{limit_pct} % is not a valid limit: a shared lease has {least_pct}…100{whole}"
-        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
-        return
+        raise invalid(
+            f"{limit_pct} % is not a valid limit: a shared lease has {least_pct}…100{whole}"
+        )
     if limit_pct != request.compute_limit_pct:
         tx.emit(to.LeaseResized(lease=op.lease, compute_limit_pct=limit_pct))
-        for host in tx.hosts_of(entry):
-            tx.push_to_host(host, host_ops.Resize(lease=op.lease, compute_limit_pct=limit_pct))
-    tx.reply(event.reply_to, answers.LeaseAnswer(lease=entry.lease))
+        tx.push_to_hosts(entry, host_ops.Resize(lease=op.lease, compute_limit_pct=limit_pct))
+    return answers.LeaseAnswer(lease=entry.lease)
 
 
-def transfer(tx: Transaction, event: on.Asked[ops.Transfer]) -> None:
+def transfer(tx: Transaction, event: on.Asked[ops.Transfer]) -> answers.LeaseAnswer:
     """Transfer a reservation to another session. Idempotent.
 
     Allowed for the session of the lease, and for any session once that session is gone. The lease
@@ -159,37 +146,32 @@ def transfer(tx: Transaction, event: on.Asked[ops.Transfer]) -> None:
     """
     op = event.op
     entry = _changeable(tx, event)
-    if entry is None:
-        return
     held = entry.session not in (None, event.session) and entry.session in tx.state.sessions
     if entry.lease.holder is not None:
         job = entry.lease.holder
         message = f"lease {op.lease} belongs to job {job}: adopt its record instead"
-        tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
-    elif entry.session != op.to and held:
-        message = f"lease {op.lease} belongs to session {entry.session}, which is connected"
-        tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
-    else:
-        if entry.session != op.to:
-            tx.emit(to.LeaseTransferred(lease=op.lease, session=op.to))
-            notify(tx, entry, op.to)
-        tx.reply(event.reply_to, answers.LeaseAnswer(lease=entry.lease))
+        raise AppError(ErrorCode.CONFLICT, message)
+    if entry.session != op.to:
+        if held:
+            message = f"lease {op.lease} belongs to session {entry.session}, which is connected"
+            raise AppError(ErrorCode.CONFLICT, message)
+        tx.emit(to.LeaseTransferred(lease=op.lease, session=op.to))
+        notify(tx, entry, op.to)
+    return answers.LeaseAnswer(lease=entry.lease)
 
 
-def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> LeaseEntry | None:
-    """The lease of an op while it has its shares; otherwise replies NOT_FOUND."""
+def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> LeaseEntry:
     op = event.op
     entry = tx.state.leases.get(op.lease)
     if entry is None or entry.lease.state is LeaseState.ENDING:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
-        return None
+        raise AppError(ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
     return entry
 
 
 # ---------------------------------------------------------------------- messages of its hosts
 
 
-def session_told(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]) -> None:
+def session_changed(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]) -> answers.Done:
     """Apply a gateway's message about the session of a lease. Idempotent."""
     op = event.op
     entry = tx.state.leases.get(op.lease)
@@ -198,14 +180,12 @@ def session_told(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]) -
             gone = EndReason.REVOKED
             tx.push_to_host(event.host, host_ops.End(lease=op.lease, fence=0, reason=gone))
     elif event.host not in tx.hosts_of(entry):
-        message = f"lease {op.lease} has no share on host {event.host}"
-        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
-        return
+        raise invalid(f"lease {op.lease} has no share on host {event.host}")
     elif entry.lease.hold is LeaseLifetime.SESSION:
         _session_changed(tx, entry, event)
     elif op.reason in _HOST_ENDS:
         end(tx, entry, op.reason, op.detail)
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
 def _session_changed(
@@ -234,11 +214,13 @@ def _opened(tx: Transaction, entry: LeaseEntry) -> None:
         return
     tx.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=tx.wall_s))
     tx.set_deadline(entry, entry.lease_s)
-    _running(tx, entry)
+    record = tx.record_of(entry.lease.holder)
+    if record is not None and record.lease == entry.lease.id:
+        tx.write(with_lease(record, entry, tx), Step.RUNNING)
     notify(tx, entry, tx.owner_of(entry))
 
 
-def door_told(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> None:
+def door_opened(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> answers.Done:
     """Store the address of a lease's own port, and push the lease to its owner again."""
     op = event.op
     entry = tx.state.leases.get(op.lease)
@@ -246,23 +228,11 @@ def door_told(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> None
         gone = EndReason.REVOKED
         tx.push_to_host(event.host, host_ops.End(lease=op.lease, fence=0, reason=gone))
     elif event.host not in tx.hosts_of(entry) or entry.lease.door is not Door.PORT:
-        message = f"lease {op.lease} has no port on host {event.host}"
-        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
-        return
+        raise invalid(f"lease {op.lease} has no port on host {event.host}")
     elif entry.lease.doors.get(event.host) != op.address:
         tx.emit(to.LeaseDoorOpened(lease=op.lease, host=event.host, address=op.address))
-        granted = tx.granted(entry)
-        push = answers.GrantedPush(
-            holder=entry.lease.holder, attempt=entry.lease.attempt, granted=granted
-        )
-        tx.push(tx.owner_of(entry), push)
-    tx.reply(event.reply_to, answers.Done())
-
-
-def _running(tx: Transaction, entry: LeaseEntry) -> None:
-    record = tx.record_of(entry.lease.holder)
-    if record is not None and record.lease == entry.lease.id:
-        tx.write(with_lease(record, entry, tx), Step.RUNNING)
+        tx.push_granted(entry)
+    return answers.Done()
 
 
 def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:

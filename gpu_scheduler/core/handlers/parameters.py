@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
@@ -18,16 +17,17 @@ from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 
 
-def parameters(tx: QueueTransaction, event: on.Asked[ops.ParametersOf | ops.SetParameter]) -> None:
-    """Reply with the parameters in force, and the names of those that are overridden."""
+def parameters(
+    tx: QueueTransaction,
+    event: on.Asked[ops.ParametersOf | ops.SetParameter],  # noqa: ARG001 - it has no fields
+) -> answers.ParametersAnswer:
+    """The parameters in force, and the names of those that are overridden."""
     state = tx.state
-    overridden = tuple(name for name in state.overrides if name not in state.ignored)
-    answer = answers.ParametersAnswer(
+    return answers.ParametersAnswer(
         parameters=state.parameters,
-        overridden=overridden,
+        overridden=tuple(name for name in state.overrides if name not in state.ignored),
         policies=tuple(_declared(name, one, state) for name, one in tx.policies.items()),
     )
-    tx.reply(event.reply_to, answer)
 
 
 def _declared(name: str, policy: Policy, state: State) -> answers.PolicyDeclaration:
@@ -52,19 +52,16 @@ def room_changed(tx: QueueTransaction, event: on.RoomChanged) -> None:
     tx.capacity_freed = event.has_room
 
 
-def set_parameter(tx: QueueTransaction, event: on.Asked[ops.SetParameter]) -> None:
+def set_parameter(
+    tx: QueueTransaction, event: on.Asked[ops.SetParameter]
+) -> answers.ParametersAnswer:
     """Change one parameter. Idempotent: an unchanged value is not journalled again."""
     state = tx.state
     op = replace(event.op, name=canonical_name(event.op.name, tx.policies))
-    try:
-        if op.value == DEFAULT:
-            if op.name not in state.ignored:  # an override of a newer version can be removed
-                known_name(op.name)
-        else:
-            changed(state.parameters, op.name, op.value, tx.policies)
-    except AppError as error:
-        tx.refuse(event.reply_to, error.code, error.message)
-        return
+    if op.value != DEFAULT:
+        changed(state.parameters, op.name, op.value, tx.policies)
+    elif op.name not in state.ignored:  # an override of a newer version can be removed
+        known_name(op.name)
     if state.overrides.get(op.name, DEFAULT) != op.value:
         before = warm_limits(state.parameters)
         tx.emit(to.ParameterSet(name=op.name, value=op.value))
@@ -73,7 +70,7 @@ def set_parameter(tx: QueueTransaction, event: on.Asked[ops.SetParameter]) -> No
         departures.rearm(tx)
         dispatch.reevaluate_all(tx)
         records.evict(tx, limits.history_above_limits(state))
-    parameters(tx, event)
+    return parameters(tx, event)
 
 
 def _push_warm_limits(tx: QueueTransaction, before: host_ops.WarmLimits) -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from corekit.errors import ErrorCode
-from corekit.ids import AttemptId, JobId, SessionId, attempt_id
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import AttemptId, JobId, LeaseId, SessionId, attempt_id
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.handlers import leases
 from gpu_scheduler.core.leases.history import with_ended_attempt, with_lease, without_grant
 from gpu_scheduler.core.leases.leases import accept, end
-from gpu_scheduler.core.leases.lengths import length_problem
+from gpu_scheduler.core.leases.lengths import check_length
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.timers import TimerKind
@@ -31,34 +31,31 @@ SUCCEEDED = "SUCCEEDED"
 #: Sessions in `ended_owners`: above every limit on strikes.
 ENDED_OWNERS_MAX = 16
 
+
+def conflict(record: Record | None, message: str) -> AppError:
+    """The refusal of an op that contradicts the current record, which it carries."""
+    return AppError(ErrorCode.CONFLICT, message, record=record)
+
+
 # ---------------------------------------------------------------------- attempts
 
 
-def attempt(tx: QueueTransaction, event: on.Asked[ops.Attempt]) -> None:
+def attempt(tx: QueueTransaction, event: on.Asked[ops.Attempt]) -> answers.AttemptAnswer:
     """Open attempt n and evaluate its request, or answer with the existing lease or wait."""
     op = event.op
     record = tx.state.records.get(op.holder)
     problem = _attempt_problem(record, event)
     if problem is not None:
-        tx.conflict(event.reply_to, record, problem)
-        return
-    length = length_problem(tx.state.parameters, op.hold, op.request.lease_s)
-    if length is not None:
-        tx.refuse(event.reply_to, *length)
-        return
+        raise conflict(record, problem)
+    check_length(tx.state.parameters, op.hold, op.request.lease_s)
     if record is not None and op.n == record.attempt and _stands(tx, record):
         if record.owner is None:
             record = _take(tx, record, event.session, op.handle)
-        _answer_standing(tx, event, record)
-        return
+        return _standing(tx, record)
     opened = _opened_record(tx, event, record)
-    full = None
-    if record is None:
-        full = limits.records_refusal(tx.state, opened.key, opened.tenant)
-    if full is not None:
-        tx.exhausted(event.reply_to, full)
-        return
-    _open(tx, event, opened)
+    if record is None and (full := limits.records_refusal(tx.state, opened.key, opened.tenant)):
+        raise full.error
+    return _open(tx, event, opened)
 
 
 def _attempt_problem(record: Record | None, event: on.Asked[ops.Attempt]) -> str | None:
@@ -91,28 +88,21 @@ def _stands(tx: QueueTransaction, record: Record) -> bool:
     return tx.state.live_lease(record) is not None or record.step is Step.WAITING
 
 
-def _answer_standing(tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record) -> None:
+def _standing(tx: QueueTransaction, record: Record) -> answers.AttemptAnswer:
     if not record.with_device:
-        _answer_opened(tx, event, record)
-        return
+        return answers.AttemptAnswer(outcome=answers.Outcome.OPENED, record=record)
     entry = tx.state.live_lease(record)
     if entry is not None:
         accept(tx, entry)  # this answer replaces the push, which may have been lost
-        answer = answers.AttemptAnswer(
+        return answers.AttemptAnswer(
             outcome=answers.Outcome.GRANTED, granted=tx.granted(entry), record=record
         )
-    else:
-        waiting = tx.state.queue.entries[newest_attempt(record)]
-        answer = answers.AttemptAnswer(
-            outcome=answers.Outcome.WAITING,
-            record=record,
-            explanation=dispatch.explanation_of(tx, waiting.request, waiting),
-        )
-    tx.reply(event.reply_to, answer)
-
-
-def _answer_opened(tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record) -> None:
-    tx.reply(event.reply_to, answers.AttemptAnswer(outcome=answers.Outcome.OPENED, record=record))
+    waiting = tx.state.queue.entries[newest_attempt(record)]
+    return answers.AttemptAnswer(
+        outcome=answers.Outcome.WAITING,
+        record=record,
+        explanation=dispatch.explanation_of(tx, waiting.request, waiting),
+    )
 
 
 def newest_attempt(record: Record) -> AttemptId:
@@ -146,7 +136,6 @@ def _opened_record(
 
 
 def _received(tx: QueueTransaction, holder: JobId, ago_s: float, by: SessionId) -> Record:
-    """The first record of a job, not yet written."""
     key, slash, _ = by.partition("/")
     return Record(
         holder=holder,
@@ -166,14 +155,13 @@ def _receipt(record: Record) -> Mapping[str, float]:
     return {k: v for k, v in record.times.items() if k == Step.RECEIVED.value}
 
 
-def _open(tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record) -> None:
+def _open(
+    tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record
+) -> answers.AttemptAnswer:
     op = event.op
     assert record.waiting_since_s is not None, "an opened attempt has a place in the queue"
     if not record.with_device:
-        if record.holder not in tx.state.records:
-            evict(tx, limits.history_before(tx.state, record))
-        _answer_opened(tx, event, tx.write(record, Step.RECEIVED))
-        return
+        return _standing(tx, _write_opened(tx, record, Step.RECEIVED))
     waiting = to.Waiting(
         attempt=newest_attempt(record),
         holder=record.holder,
@@ -183,26 +171,23 @@ def _open(tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record) ->
         hold=op.hold,
         lease_s=op.request.lease_s,
     )
-    outcome, entry, full = dispatch.admit(tx, waiting, wait=op.wait)
-    if full is not None:  # the record stays as it was: the sender repeats the request
-        tx.exhausted(event.reply_to, full)
-        return
-    if record.holder not in tx.state.records:
-        evict(tx, limits.history_before(tx.state, record))
+    outcome, entry = dispatch.admit(tx, waiting, wait=op.wait)
     if entry is not None:
         record = with_lease(record, entry, tx)
-        record = tx.write(record, Step.RESERVED, lease=entry.lease.id)
+        record = _write_opened(tx, record, Step.RESERVED, lease=entry.lease.id)
         granted = tx.granted(entry)
-        tx.reply(
-            event.reply_to, answers.AttemptAnswer(outcome=outcome, granted=granted, record=record)
-        )
-        return
+        return answers.AttemptAnswer(outcome=outcome, granted=granted, record=record)
     step = Step.WAITING if outcome is answers.Outcome.WAITING else Step.RECEIVED
-    record = tx.write(record, step)
+    record = _write_opened(tx, record, step)
     reason = dispatch.explanation_of(tx, op.request, waiting)
-    tx.reply(
-        event.reply_to, answers.AttemptAnswer(outcome=outcome, explanation=reason, record=record)
-    )
+    return answers.AttemptAnswer(outcome=outcome, explanation=reason, record=record)
+
+
+def _write_opened(tx: QueueTransaction, record: Record, step: Step, **changed: LeaseId) -> Record:
+    """Write a record; a new one takes the room of history."""
+    if record.holder not in tx.state.records:
+        evict(tx, limits.history_before(tx.state, record))
+    return tx.write(record, step, **changed)
 
 
 # ---------------------------------------------------------------------- ownership
@@ -211,34 +196,29 @@ def _open(tx: QueueTransaction, event: on.Asked[ops.Attempt], record: Record) ->
 _Named = ops.Adopt | ops.HandBack | ops.FailAttempt | ops.Reopen
 
 
-def _existing(tx: QueueTransaction, event: on.Asked[_Named]) -> Record | None:
-    """The record that an op names; None, with the refusal sent, when there is none."""
+def _existing(tx: QueueTransaction, event: on.Asked[_Named]) -> Record:
     record = tx.state.records.get(event.op.holder)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {event.op.holder}")
+        raise AppError(ErrorCode.NOT_FOUND, f"no record of {event.op.holder}")
     return record
 
 
-def adopt(tx: QueueTransaction, event: on.Asked[ops.Adopt]) -> None:
+def adopt(tx: QueueTransaction, event: on.Asked[ops.Adopt]) -> answers.AdoptAnswer:
     op = event.op
     record = _existing(tx, event)
-    if record is None:
-        return
     if record.owner != event.session:
         if record.owner is not None or record.step is Step.ENDED:
             what = f"belongs to session {record.owner}" if record.owner else "has ended"
-            tx.conflict(event.reply_to, record, f"{op.holder} {what}")
-            return
+            raise conflict(record, f"{op.holder} {what}")
         if op.revision != record.revision:
             message = f"{op.holder} is at revision {record.revision}, not {op.revision}"
-            tx.conflict(event.reply_to, record, message)
-            return
+            raise conflict(record, message)
         record = _take(tx, record, event.session, op.handle)
     entry = tx.state.live_lease(record)
     if entry is not None:
         accept(tx, entry)
     granted = None if entry is None else tx.granted(entry)
-    tx.reply(event.reply_to, answers.AdoptAnswer(record=record, granted=granted))
+    return answers.AdoptAnswer(record=record, granted=granted)
 
 
 def _take(tx: QueueTransaction, record: Record, session: SessionId, handle: str | None) -> Record:
@@ -288,29 +268,26 @@ def disown(tx: QueueTransaction, record: Record) -> Record:
     return tx.write(record, owner=None, revision=record.revision + 1)
 
 
-def handle_given(tx: QueueTransaction, event: on.Asked[ops.Handle]) -> None:
+def handle_given(tx: QueueTransaction, event: on.Asked[ops.Handle]) -> answers.Done:
     op = event.op
     record = tx.state.records.get(op.holder)
     if record is not None and record.step is not Step.ENDED and record.handle != op.handle:
         tx.write(record, handle=op.handle)
         if record.owner != event.session:
             tx.push(record.owner, answers.HandlePush(holder=op.holder, handle=op.handle))
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
-def hand_back(tx: QueueTransaction, event: on.Asked[ops.HandBack]) -> None:
+def hand_back(tx: QueueTransaction, event: on.Asked[ops.HandBack]) -> answers.RecordAnswer:
     """Disown a job; one that has not started keeps its place, and its attempt does not count."""
     op = event.op
     record = _existing(tx, event)
-    if record is None:
-        return
     done = record.owner is None and record.revision == op.revision + 1
     if not done and (record.owner != event.session or record.revision != op.revision):
-        tx.conflict(event.reply_to, record, f"{op.holder} has another owner or another revision")
-        return
+        raise conflict(record, f"{op.holder} has another owner or another revision")
     if not done:
         record = _give_back(tx, record)
-    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
+    return answers.RecordAnswer(record=record)
 
 
 def _give_back(tx: QueueTransaction, record: Record) -> Record:
@@ -335,49 +312,43 @@ def _give_back(tx: QueueTransaction, record: Record) -> Record:
 # ---------------------------------------------------------------------- progress
 
 
-def staged(tx: QueueTransaction, event: on.Asked[ops.StagedOp]) -> None:
+def staged(tx: QueueTransaction, event: on.Asked[ops.StagedOp]) -> answers.RecordAnswer:
     """The envelope of an attempt is stored."""
     op = event.op
     if op.lease is not None:
-        leases.staged(tx, event)
-        return
+        return leases.staged(tx, event)
     record = tx.record_of(op.holder)
     if record is None or record.step is Step.ENDED:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"{op.holder} is over")
-        return
+        raise AppError(ErrorCode.NOT_FOUND, f"{op.holder} is over")
     if record.owner != event.session:  # it was silent, and its message is about an earlier attempt
-        tx.conflict(event.reply_to, record, f"{op.holder} has another owner")
-        return
+        raise conflict(record, f"{op.holder} has another owner")
     if record.with_device or _over(record):
-        tx.conflict(event.reply_to, record, f"{op.holder} has no open attempt without a device")
-        return
+        raise conflict(record, f"{op.holder} has no open attempt without a device")
     if record.packing:
         record = tx.write(record, Step.STAGED, ended_owners=())
     elif Step.STAGED.value not in record.times:  # the function was faster than this message
         running_s = record.times.get(Step.RUNNING.value, tx.wall_s)
         stamped = {**record.times, Step.STAGED.value: min(running_s, tx.wall_s)}
         record = tx.write(replace(record, times=stamped), ended_owners=())
-    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
+    return answers.RecordAnswer(record=record)
 
 
-def started(tx: QueueTransaction, event: on.Asked[ops.StartedOp]) -> None:
+def started(tx: QueueTransaction, event: on.Asked[ops.StartedOp]) -> answers.Done:
     op = event.op
     record = tx.record_of(op.holder)
     if record is not None and not record.with_device and record.attempt == op.n:
         before = record.step is Step.STAGED or record.packing
         if before and not _over(record):
             tx.write(record, Step.RUNNING)
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
 # ---------------------------------------------------------------------- endings
 
 
-def fail_attempt(tx: QueueTransaction, event: on.Asked[ops.FailAttempt]) -> None:
+def fail_attempt(tx: QueueTransaction, event: on.Asked[ops.FailAttempt]) -> answers.RecordAnswer:
     op = event.op
     record = _existing(tx, event)
-    if record is None:
-        return
     repeated = (
         record.step is Step.RECEIVED
         and record.reason == op.reason
@@ -385,11 +356,10 @@ def fail_attempt(tx: QueueTransaction, event: on.Asked[ops.FailAttempt]) -> None
     )
     mine = record.owner == event.session and record.step is not Step.ENDED
     if not mine or (record.revision != op.revision and not repeated):
-        tx.conflict(event.reply_to, record, f"{op.holder} has another owner or another revision")
-        return
+        raise conflict(record, f"{op.holder} has another owner or another revision")
     if not repeated:
         record = _fail(tx, record, event)
-    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
+    return answers.RecordAnswer(record=record)
 
 
 def _fail(tx: QueueTransaction, record: Record, event: on.Asked[ops.FailAttempt]) -> Record:
@@ -410,7 +380,7 @@ def _stop(tx: QueueTransaction, record: Record, why: str, *, succeeded: bool) ->
     return tx.state.records[record.holder]
 
 
-def finish(tx: QueueTransaction, event: on.Asked[ops.Finish]) -> None:
+def finish(tx: QueueTransaction, event: on.Asked[ops.Finish]) -> answers.RecordAnswer:
     """End a job and all its leases in one entry. Success also for an unknown or ended job."""
     op = event.op
     record = tx.state.records.get(op.holder)
@@ -426,11 +396,10 @@ def finish(tx: QueueTransaction, event: on.Asked[ops.Finish]) -> None:
         why = op.detail or f"job finished: {op.outcome}"
         stopped = _stop(tx, record, why, succeeded=op.outcome == SUCCEEDED)
         record = _conclude(tx, event, stopped)
-    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
+    return answers.RecordAnswer(record=record)
 
 
 def _conclude(tx: QueueTransaction, event: on.Asked[ops.Finish], record: Record) -> Record:
-    """Record the end of a job whose leases have ended."""
     op = event.op
     owner = record.owner
     if op.committed_ago_s is not None:
@@ -450,12 +419,10 @@ def _conclude(tx: QueueTransaction, event: on.Asked[ops.Finish], record: Record)
     return record
 
 
-def reopen(tx: QueueTransaction, event: on.Asked[ops.Reopen]) -> None:
+def reopen(tx: QueueTransaction, event: on.Asked[ops.Reopen]) -> answers.RecordAnswer:
     """Redrive: the job queues again; the numbering of its attempts continues."""
     op = event.op
     record = _existing(tx, event)
-    if record is None:
-        return
     repeated = (
         record.owner == event.session
         and record.step is Step.RECEIVED
@@ -463,8 +430,7 @@ def reopen(tx: QueueTransaction, event: on.Asked[ops.Reopen]) -> None:
     )
     ended = record.step is Step.ENDED and record.outcome != SUCCEEDED
     if not repeated and not (ended and record.revision == op.revision):
-        tx.conflict(event.reply_to, record, f"{op.holder} cannot be reopened in its present state")
-        return
+        raise conflict(record, f"{op.holder} cannot be reopened in its present state")
     if not repeated:
         tx.state.timers.cancel(TimerKind.RECORD, record.holder)
         record = tx.write(
@@ -480,7 +446,7 @@ def reopen(tx: QueueTransaction, event: on.Asked[ops.Reopen]) -> None:
             with_device=True,
             revision=record.revision + 1,
         )
-    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
+    return answers.RecordAnswer(record=record)
 
 
 def forget(tx: QueueTransaction, holder: JobId) -> None:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from itertools import islice
 
-from corekit.errors import ErrorCode
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, SessionId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.admission.limits import Refusal
 from gpu_scheduler.core.handlers.records import abandon, absolve
 from gpu_scheduler.core.inventory.devices import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases.leases import accept, end
-from gpu_scheduler.core.leases.lengths import length_problem, requested_length_s
+from gpu_scheduler.core.leases.lengths import check_length
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import LeaseEntry
@@ -45,13 +44,16 @@ def mark_alive(tx: QueueTransaction, session: SessionId) -> None:
 
 
 def hello(tx: QueueTransaction, event: on.Asked[ops.Hello]) -> None:
-    """Welcome a session; after a reconnect, push the grants that it may have missed again."""
+    """Welcome a session; after a reconnect, push the grants that it may have missed again.
+
+    It replies itself, because the answer to a hello is before every push.
+    """
     state = tx.state
     tx.reply(event.reply_to, answers.SessionWelcome(epoch=state.epoch, now_s=tx.wall_s))
     for entry in state.leases.values():
         if not entry.accepted and tx.owner_of(entry) == event.session:
             tx.set_deadline(entry, tx.budget.accept_s)
-            dispatch.push_granted(tx, entry)
+            tx.push_granted(entry)
 
 
 def check_silence(tx: QueueTransaction, session: SessionId) -> None:
@@ -81,7 +83,7 @@ def _gone(tx: QueueTransaction, session: SessionId) -> None:
         state.timers.arm(TimerKind.SESSION, session, tx.at_s + GO_ON_S)
 
 
-def watch(tx: QueueTransaction, event: on.Asked[ops.Watch]) -> None:
+def watch(tx: QueueTransaction, event: on.Asked[ops.Watch]) -> answers.Done:
     op = event.op
     if op.all:
         tx.state.watchers[event.session] = event.sees_all
@@ -91,103 +93,22 @@ def watch(tx: QueueTransaction, event: on.Asked[ops.Watch]) -> None:
         tx.state.record_watchers[event.session] = None
     else:
         tx.state.record_watchers.pop(event.session, None)
-    tx.reply(event.reply_to, answers.Done())
+    return answers.Done()
 
 
-def reserve(tx: QueueTransaction, event: on.Asked[ops.Reserve]) -> None:
+def reserve(tx: QueueTransaction, event: on.Asked[ops.Reserve]) -> answers.AttemptAnswer:
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
     op = event.op
     entry, queued = _existing(tx, op.attempt)
-    length_s = requested_length_s(op.request, op.lease_s)
-    problem = length_problem(tx.state.parameters, op.hold, length_s)
-    if problem is None and not (entry is None and queued is None):
-        problem = _owner_problem(event, entry, queued) or _mismatch_problem(event, entry, queued)
-    if problem is not None:
-        tx.refuse(event.reply_to, *problem)
-        return
+    length_s = op.request.lease_s if op.lease_s is None else op.lease_s
+    check_length(tx.state.parameters, op.hold, length_s)
+    standing = entry or queued
+    if standing is not None:
+        _check_owner(event, entry, queued)
+        _check_repetition(event, standing)
     if entry is not None:
         accept(tx, entry)
-        granted = tx.granted(entry)
-        answer = answers.AttemptAnswer(outcome=answers.Outcome.GRANTED, granted=granted)
-    else:
-        judged = _judge(tx, event, queued, length_s)
-        if isinstance(judged, Refusal):
-            tx.exhausted(event.reply_to, judged)
-            return
-        answer = judged
-    tx.reply(event.reply_to, answer)
-
-
-def withdraw(tx: QueueTransaction, event: on.Asked[ops.Withdraw]) -> None:
-    """Take a reservation out of the queue, or end its lease. Idempotent."""
-    op = event.op
-    entry, queued = _existing(tx, op.attempt)
-    problem = _owner_problem(event, entry, queued)
-    if problem is not None:
-        tx.refuse(event.reply_to, *problem)
-        return
-    dispatch.drop(tx, op.attempt)
-    if entry is not None:
-        end(tx, entry, EndReason.RELEASED, "withdrawn")
-    tx.reply(event.reply_to, answers.Done())
-
-
-def _existing(
-    tx: QueueTransaction, attempt: AttemptId
-) -> tuple[LeaseEntry | None, to.Waiting | None]:
-    """The lease of an attempt, or its place in the queue; most have neither."""
-    state = tx.state
-    lease = state.lease_of.get(attempt)
-    return None if lease is None else state.leases.get(lease), state.queue.entries.get(attempt)
-
-
-def _mismatch_problem(
-    event: on.Asked[ops.Reserve], entry: LeaseEntry | None, waiting: to.Waiting | None
-) -> tuple[ErrorCode, str] | None:
-    """The conflict with another request of the same attempt, if there is one.
-
-    A resized or renewed lease still matches its request, and a repeated request may have less time
-    left to wait.
-    """
-    op = event.op
-    if entry is not None:
-        stands, hold = entry.request, entry.lease.hold
-    elif waiting is not None:
-        stands, hold = waiting.request, waiting.hold
-    else:
-        return None
-    if hold is op.hold and _unsized(stands) == _unsized(op.request):
-        return None
-    text = f"attempt {op.attempt} already has another request ({request_text(stands)})"
-    return ErrorCode.CONFLICT, f"{text}: repeat that request unchanged, or use another attempt name"
-
-
-def _unsized(request: Request) -> Request:
-    return replace(request, compute_limit_pct=COMPUTE_PCT_MAX, max_wait_s=None)
-
-
-def _owner_problem(
-    event: on.Asked[ops.Reserve | ops.Withdraw],
-    entry: LeaseEntry | None,
-    waiting: to.Waiting | None,
-) -> tuple[ErrorCode, str] | None:
-    """The conflict with another session that owns the attempt, if there is one."""
-    op = event.op
-    taken = (entry is not None and entry.session != event.session) or (
-        waiting is not None and (waiting.holder is not None or waiting.session != event.session)
-    )
-    if taken:
-        return ErrorCode.CONFLICT, f"attempt {op.attempt} belongs to another session"
-    return None
-
-
-def _judge(
-    tx: QueueTransaction,
-    event: on.Asked[ops.Reserve],
-    queued: to.Waiting | None,
-    length_s: float | None,
-) -> answers.AttemptAnswer | Refusal:
-    op = event.op
+        return answers.AttemptAnswer(outcome=answers.Outcome.GRANTED, granted=tx.granted(entry))
     if queued is not None:
         reason = dispatch.explanation_of(tx, queued.request, queued)
         return answers.AttemptAnswer(outcome=answers.Outcome.WAITING, explanation=reason)
@@ -202,10 +123,61 @@ def _judge(
         sources=op.sources,
         lease_s=length_s,
     )
-    outcome, entry, full = dispatch.admit(tx, waiting, wait=op.wait)
-    if full is not None:
-        return full
+    outcome, entry = dispatch.admit(tx, waiting, wait=op.wait)
     if entry is not None:
         return answers.AttemptAnswer(outcome=outcome, granted=tx.granted(entry))
     reason = dispatch.explanation_of(tx, op.request, waiting)
     return answers.AttemptAnswer(outcome=outcome, explanation=reason)
+
+
+def withdraw(tx: QueueTransaction, event: on.Asked[ops.Withdraw]) -> answers.Done:
+    """Take a reservation out of the queue, or end its lease. Idempotent."""
+    op = event.op
+    entry, queued = _existing(tx, op.attempt)
+    _check_owner(event, entry, queued)
+    dispatch.drop(tx, op.attempt)
+    if entry is not None:
+        end(tx, entry, EndReason.RELEASED, "withdrawn")
+    return answers.Done()
+
+
+def _existing(
+    tx: QueueTransaction, attempt: AttemptId
+) -> tuple[LeaseEntry | None, to.Waiting | None]:
+    """The lease of an attempt, or its place in the queue; most have neither."""
+    state = tx.state
+    lease = state.lease_of.get(attempt)
+    return None if lease is None else state.leases.get(lease), state.queue.entries.get(attempt)
+
+
+def _check_repetition(event: on.Asked[ops.Reserve], standing: LeaseEntry | to.Waiting) -> None:
+    """Refuse another request of the same attempt.
+
+    A resized or renewed lease still matches its request, and a repeated request may have less time
+    left to wait.
+    """
+    op = event.op
+    request = standing.request
+    hold = standing.lease.hold if isinstance(standing, LeaseEntry) else standing.hold
+    if hold is op.hold and _unsized(request) == _unsized(op.request):
+        return
+    text = f"attempt {op.attempt} already has another request ({request_text(request)})"
+    text += ": repeat that request unchanged, or use another attempt name"
+    raise AppError(ErrorCode.CONFLICT, text)
+
+
+def _unsized(request: Request) -> Request:
+    return replace(request, compute_limit_pct=COMPUTE_PCT_MAX, max_wait_s=None)
+
+
+def _check_owner(
+    event: on.Asked[ops.Reserve | ops.Withdraw],
+    entry: LeaseEntry | None,
+    waiting: to.Waiting | None,
+) -> None:
+    taken = (entry is not None and entry.session != event.session) or (
+        waiting is not None and (waiting.holder is not None or waiting.session != event.session)
+    )
+    if taken:
+        message = f"attempt {event.op.attempt} belongs to another session"
+        raise AppError(ErrorCode.CONFLICT, message)

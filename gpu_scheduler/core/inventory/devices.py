@@ -14,14 +14,16 @@ from gpu_scheduler.constraints import (
     DRIVER,
     RUNTIME,
     Constraint,
+    Version,
     Versions,
     canonical,
+    dotted,
     first_unmet,
+    parse_version,
 )
 from gpu_scheduler.data_names import Offered, first_missing
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request, Share, Sharing
 from gpu_scheduler.verdicts import NoFit
-from gpu_scheduler.versions import Version, dotted, parse_version
 
 COMPUTE_PCT_MAX = 100  #: of one device: the maximum sum of its guarantees
 COMPUTE_PERMILLE_MAX = WHOLE_PERMILLE
@@ -43,18 +45,9 @@ class DeviceClass(NamedTuple):
 
 
 class DeviceState(NamedTuple):
-    """All inputs of `fits` for one device: its `DeviceClass`, then its availability."""
+    """All inputs of `fits` for one device: its class and its availability."""
 
-    kind: DeviceKind
-    model: str
-    memory_mib: int
-    gateway: bool
-    middlewares: tuple[str, ...] | None
-    driver: Version
-    runtime: Version
-    libraries: Versions
-    data: Offered | None
-    programs: Offered | None
+    device_class: DeviceClass
     host_state: HostState
     health: Health
     free_mib: int
@@ -64,26 +57,17 @@ class DeviceState(NamedTuple):
     reserved_for: str | None  #: attempt of the head of the queue
 
     @property
-    def device_class(self) -> DeviceClass:
-        return DeviceClass(*self[:_CLASS_FIELDS])
-
-    def same_class_as(self, other: DeviceState) -> bool:
-        """True when both have the same device class."""
-        return self[:_CLASS_FIELDS] == other[:_CLASS_FIELDS]
-
-    def with_free_mib(self, free_mib: int) -> DeviceState:
-        """The same state with another amount of free memory."""
-        fields = (*self[:ALLOCATION_AT], free_mib, *self[ALLOCATION_AT + 1 :])
-        return tuple.__new__(DeviceState, fields)
+    def memory_mib(self) -> int:
+        """The memory of the whole device."""
+        return self.device_class.memory_mib
 
     def equal_but_allocation(self, other: DeviceState) -> bool:
         """True when both differ at most in allocations and reservations."""
         return self[:ALLOCATION_AT] == other[:ALLOCATION_AT]
 
 
-_CLASS_FIELDS: Final = 10  #: fields of `DeviceClass`
 #: Position of the first field of `DeviceState` that allocations change: `free_mib`.
-ALLOCATION_AT: Final = 12
+ALLOCATION_AT: Final = 3
 
 
 def device_class_of(
@@ -102,17 +86,10 @@ def device_class_of(
         middlewares=middlewares,
         driver=parse_version(device.driver),
         runtime=parse_version(device.runtime),
-        libraries=versions_of(device),
+        libraries=tuple(sorted((canonical(name), v) for name, v in device.libraries.items())),
         data=data,
         programs=programs,
     )
-
-
-def versions_of(device: Device) -> Versions:
-    """The versions of the libraries of a device, by canonical name."""
-    if not device.libraries:
-        return ()
-    return tuple(sorted((canonical(name), v) for name, v in device.libraries.items()))
 
 
 _UP, _OK = HostState.UP, Health.OK
@@ -124,12 +101,12 @@ _HOST_REASONS = {
 _HEALTH_REASONS = {Health.SUSPECT: NoFit.SUSPECT, Health.BAD: NoFit.BAD}
 
 
-def is_feasible(request: Request, made: DeviceClass | DeviceState) -> bool:
+def is_feasible(request: Request, made: DeviceClass) -> bool:
     """True when the device could serve `request` once it is up, healthy and free."""
     return permanent_mismatch(request, made) is None
 
 
-def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoFit | None:
+def permanent_mismatch(request: Request, made: DeviceClass) -> NoFit | None:
     """The reason why no device of this class can ever serve `request`; None when one can."""
     if request.kinds and made.kind not in request.kinds:
         return NoFit.KIND
@@ -157,12 +134,12 @@ def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoF
     return None
 
 
-def unmet_constraint(request: Request, made: DeviceClass | DeviceState) -> Constraint | None:
+def unmet_constraint(request: Request, made: DeviceClass) -> Constraint | None:
     """The first constraint on versions that the device does not meet."""
     return first_unmet(request.requires, versions_by_name(made))
 
 
-def versions_by_name(made: DeviceClass | DeviceState) -> Versions:
+def versions_by_name(made: DeviceClass) -> Versions:
     """The versions that constraints name: of libraries, driver and runtime."""
     return *made.libraries, (DRIVER, dotted(made.driver)), (RUNTIME, dotted(made.runtime))
 
@@ -180,7 +157,7 @@ def fits(request: Request, device_state: DeviceState, attempt: str | None = None
     Permanent reasons come first (see `permanent_mismatch`), then temporary ones.
     """
     return (
-        permanent_mismatch(request, device_state)
+        permanent_mismatch(request, device_state.device_class)
         or unavailable_reason(device_state)
         or _not_now(request, device_state)
         or (NoFit.RESERVED_FOR_HEAD if device_state.reserved_for not in (None, attempt) else None)
@@ -192,7 +169,7 @@ def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
         return NoFit.EXCLUSIVE_TAKEN
     if request.sharing is Sharing.EXCLUSIVE:
         return NoFit.SHARED_TAKEN if device_state.shared else None
-    whole_mib = device_state.memory_mib
+    whole_mib = device_state.device_class.memory_mib
     asked_mib = request.memory_on_mib(whole_mib) if request.memory_pct else request.memory_mib
     if asked_mib > device_state.free_mib:
         return NoFit.MEMORY

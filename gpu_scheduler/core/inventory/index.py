@@ -28,6 +28,7 @@ K = TypeVar("K")
 
 #: Devices of one cell, in insertion order.
 Devices = dict[DeviceId, None]
+_NONE: Devices = {}
 
 
 @dataclass(slots=True)
@@ -161,6 +162,10 @@ class DeviceGroup:
         ):
             yield self._free_permille[at], self.rows[self._free_permille[at]]
 
+    def reserved_for(self, attempt: str | None) -> Devices:
+        """Devices that are reserved for this request."""
+        return _NONE if attempt is None else self.reserved.get(attempt, _NONE)
+
     def reserved_devices(self) -> Iterator[DeviceId]:
         """Devices that are reserved for the head of the queue."""
         for devices in self.reserved.values():
@@ -210,7 +215,7 @@ def _count(counts: dict[NoFit | None, int], why: NoFit | None, devices: int) -> 
         counts[why] = counts.get(why, 0) + devices
 
 
-#: The most cached results; a system has a few dozen kinds of requests.
+#: The most entries of each cache; a system has a few dozen kinds of requests.
 CACHE_MAX = 1024
 
 
@@ -260,7 +265,7 @@ class Index:
     def move(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
         """Move a device to another state; its class rarely changes."""
         group = self._group_of[device]
-        if not old.same_class_as(new):
+        if old.device_class != new.device_class:
             self.remove(device, old)
             self.add(device, new, loaded=group.loaded)
             return
@@ -299,7 +304,7 @@ class Index:
         return tuple(tuple(sorted(ranks[rank], key=attrgetter("loaded"))) for rank in sorted(ranks))
 
 
-def preference(request: Request, made: DeviceClass | DeviceState) -> tuple[int, int]:
+def preference(request: Request, made: DeviceClass) -> tuple[int, int]:
     """The rank of a device's kind and model in the request's lists; lower is better."""
     kind = request.kinds.index(made.kind) if request.kinds else 0
     model = request.models.index(made.model) if request.models else 0

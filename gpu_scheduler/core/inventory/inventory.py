@@ -19,21 +19,17 @@ from gpu_scheduler.core.inventory.devices import (
     DeviceClass,
     DeviceState,
     device_class_of,
-    versions_of,
 )
-from gpu_scheduler.core.inventory.index import Devices, Index
+from gpu_scheduler.core.inventory.index import CACHE_MAX, Devices, Index
 from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.data_names import Offered
+from gpu_scheduler.data_names import Offered, offered_of
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
-from gpu_scheduler.versions import parse_version
+from gpu_scheduler.protocol.changes import HostRegistered
 
 T = TypeVar("T")
 
 #: The most warm keys of one device, the last used first. Each costs a step at every change.
 WARM_KEYS_MAX = 32
-
-#: The most entries of each cache; a system has a few dozen kinds of requests.
-CACHE_MAX = 1024
 
 CacheKey = tuple[object, ...]
 
@@ -57,6 +53,7 @@ class DeviceEntry:
     device_state: DeviceState | None = None  #: the state under which it is indexed
     #: Devices of its class by number of leases.
     by_lease_count: dict[int, Devices] = field(default_factory=dict)
+    load: int = 0  #: the number of leases by which it is indexed there; `_WHOLE`: exclusively
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +83,19 @@ class HostEntry:
     lost_s: float = 0.0  #: monotonic: the time at which it became LOST
     devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
     leases: dict[LeaseId, None] = field(default_factory=dict)
+
+    def registration(self, devices: tuple[Device, ...] = ()) -> HostRegistered:
+        """The part that registers this host, with these devices."""
+        return HostRegistered(
+            host=self.host,
+            incarnation=self.incarnation,
+            gateway=self.gateway,
+            devices=devices,
+            middlewares=self.middlewares,
+            ephemeral=self.ephemeral,
+            data=dict(self.data),
+            programs=dict(self.programs),
+        )
 
     @property
     def shown_state(self) -> HostState:
@@ -167,34 +177,23 @@ class Inventory:
 
     # ------------------------------------------------------------------ hosts
 
-    def register(
-        self,
-        host: HostId,
-        incarnation: str,
-        gateway: str | None,
-        devices: Iterable[Device],
-        middlewares: tuple[str, ...] = (),
-        *,
-        ephemeral: bool = False,
-        data: Offered = (),
-        programs: Offered = (),
-    ) -> None:
+    def register(self, part: HostRegistered) -> None:
         """Add or update a host; allocations on its devices stay.
 
         Its own drain is over when its program was started again.
         """
-        entry = self.hosts.get(host)
+        entry = self.hosts.get(part.host)
         if entry is None:
-            entry = self.hosts[host] = HostEntry(host, incarnation, gateway)
-        if entry.incarnation != incarnation:
+            entry = self.hosts[part.host] = HostEntry(part.host, part.incarnation, part.gateway)
+        if entry.incarnation != part.incarnation:
             entry.own_drain = None
-        entry.incarnation, entry.gateway = incarnation, gateway
-        entry.middlewares, entry.ephemeral = middlewares, ephemeral
-        entry.data, entry.programs = data, programs
-        for device in devices:
+        entry.incarnation, entry.gateway = part.incarnation, part.gateway
+        entry.middlewares, entry.ephemeral = part.middlewares, part.ephemeral
+        entry.data, entry.programs = offered_of(part.data), offered_of(part.programs)
+        for device in part.devices:
             known = entry.devices.get(device.id)
             if known is None:
-                known = DeviceEntry(device, host)
+                known = DeviceEntry(device, part.host)
                 entry.devices[device.id] = self.devices[device.id] = known
             known.device = replace(device, resident=()) if device.resident else device
         self._reindex_host(entry)
@@ -260,13 +259,11 @@ class Inventory:
 
     def allocate(self, lease: LeaseId, share: Share) -> None:
         entry = self.devices[share.device]
-        before = _load(entry)
         entry.shares[lease] = share
         entry.allocated_mib += share.memory_mib
         entry.allocated_permille += share.compute_guarantee_permille
         if share.exclusive:
             entry.exclusive = lease
-        _move_load(entry, before)
         self._update_allocation(entry)
 
     def deallocate(self, lease: LeaseId, share: Share) -> None:
@@ -274,13 +271,11 @@ class Inventory:
         entry = self.devices.get(share.device)
         if entry is None or lease not in entry.shares:
             return
-        before = _load(entry)
         del entry.shares[lease]
         entry.allocated_mib -= share.memory_mib
         entry.allocated_permille -= share.compute_guarantee_permille
         if entry.exclusive == lease:
             entry.exclusive = None
-        _move_load(entry, before)
         if self._update_allocation(entry):
             self._mark_freed(entry)
 
@@ -300,9 +295,11 @@ class Inventory:
 
     def _update_allocation(self, entry: DeviceEntry) -> bool:
         """Update the state of a device of which only the allocation changed."""
+        _take_out(entry)
+        _put_in(entry)
         old = entry.device_state
         assert old is not None, "an allocated device is indexed"
-        new = allocated_state(entry, old)
+        new = DeviceState._make(old[:ALLOCATION_AT] + _allocation(entry))
         if new == old:
             return False
         entry.device_state = new
@@ -318,10 +315,11 @@ class Inventory:
         if new == old:
             return
         entry.device_state = new
-        if old is None or not old.same_class_as(new):
+        new_class = old is None or old.device_class != new.device_class
+        if new_class:
             self._remove_load(entry, old)
             entry.by_lease_count = self._by_lease_count.setdefault(new.device_class, {})
-            entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
+            _put_in(entry)
         indexes = [self.index, *(self._warm[key] for key in entry.resident)]
         for index in indexes:
             if old is None:
@@ -330,7 +328,7 @@ class Inventory:
                 index.move(entry.device.id, old, new)
         if old is not None and self.residents.of(entry.device.id):
             self.residents.move(entry.device.id, old, new)
-        if old is None or not old.same_class_as(new):
+        if new_class:
             self._classes_changed()
         if old is None or not old.equal_but_allocation(new):
             self._availability_changed()
@@ -364,7 +362,7 @@ class Inventory:
     def _remove_load(self, entry: DeviceEntry, device_state: DeviceState | None) -> None:
         if device_state is None:
             return
-        _discard(entry.by_lease_count, _load(entry), entry.device.id)
+        _take_out(entry)
         if not entry.by_lease_count:
             del self._by_lease_count[device_state.device_class]
 
@@ -389,20 +387,17 @@ class Inventory:
 _WHOLE = -1  #: load of a device that is allocated exclusively
 
 
-def _load(entry: DeviceEntry) -> int:
-    return len(entry.shares) if entry.exclusive is None else _WHOLE
+def _put_in(entry: DeviceEntry) -> None:
+    """Index a device by the number of its leases now."""
+    entry.load = len(entry.shares) if entry.exclusive is None else _WHOLE
+    entry.by_lease_count.setdefault(entry.load, {})[entry.device.id] = None
 
 
-def _move_load(entry: DeviceEntry, before: int) -> None:
-    """Move a device from its previous load to its current load."""
-    _discard(entry.by_lease_count, before, entry.device.id)
-    entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
-
-
-def _discard(by_lease_count: dict[int, Devices], leases: int, device: DeviceId) -> None:
-    del by_lease_count[leases][device]
-    if not by_lease_count[leases]:
-        del by_lease_count[leases]
+def _take_out(entry: DeviceEntry) -> None:
+    devices = entry.by_lease_count[entry.load]
+    del devices[entry.device.id]
+    if not devices:
+        del entry.by_lease_count[entry.load]
 
 
 def is_reduction(old: DeviceState, new: DeviceState) -> bool:
@@ -419,41 +414,29 @@ def is_reduction(old: DeviceState, new: DeviceState) -> bool:
 
 def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
     """The input of `fits` for a device now."""
-    device, state = entry.device, host.shown_state
-    if entry.drained and state is HostState.UP:
-        state = HostState.DRAINED
-    return DeviceState(
-        kind=device.kind,
-        model=device.model,
-        memory_mib=device.memory_mib,
+    device, host_state = entry.device, host.shown_state
+    if entry.drained and host_state is HostState.UP:
+        host_state = HostState.DRAINED
+    device_class = device_class_of(
+        device,
         gateway=host.gateway is not None,
         middlewares=host.middlewares,
-        host_state=state,
-        health=device.health,
-        driver=parse_version(device.driver),
-        runtime=parse_version(device.runtime),
-        libraries=versions_of(device),
         data=host.data,
         programs=host.programs,
-        free_mib=device.memory_mib - entry.allocated_mib,
-        free_permille=COMPUTE_PERMILLE_MAX - entry.allocated_permille,
-        exclusive=entry.exclusive is not None,
-        shared=bool(entry.shares) and entry.exclusive is None,
-        reserved_for=entry.reserved_for,
     )
+    return DeviceState(device_class, host_state, device.health, *_allocation(entry))
 
 
-def allocated_state(entry: DeviceEntry, before: DeviceState) -> DeviceState:
-    """`current_state` of a device that differs from `before` only in its allocation."""
+def _allocation(entry: DeviceEntry) -> tuple[int, int, bool, bool, str | None]:
+    """The fields of the state of a device that allocations and reservations change."""
     exclusive = entry.exclusive is not None
-    allocation = (
-        before.memory_mib - entry.allocated_mib,
+    return (
+        entry.device.memory_mib - entry.allocated_mib,
         COMPUTE_PERMILLE_MAX - entry.allocated_permille,
         exclusive,
         not exclusive and bool(entry.shares),
-        before.reserved_for,
+        entry.reserved_for,
     )
-    return tuple.__new__(DeviceState, before[:ALLOCATION_AT] + allocation)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:

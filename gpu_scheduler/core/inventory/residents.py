@@ -64,7 +64,7 @@ class Residents:
         resident_mib = self._memory_mib.get(device)
         if resident_mib is None:
             return device_state
-        return device_state.with_free_mib(max(0, device_state.free_mib - resident_mib))
+        return device_state._replace(free_mib=max(0, device_state.free_mib - resident_mib))
 
     def count_evicted(self, evicted: Iterable[Resident]) -> None:
         """Count the evictions of a grant."""

@@ -6,10 +6,10 @@ Both are bounded by number and age (parameters), and change with the record, in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from corekit.values import replace
-from gpu_scheduler.core.state.state import LeaseEntry, State
+from gpu_scheduler.core.state.state import LeaseEntry
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
     JOB_LEASE_SHARES_MAX,
     LEASE_ENDED,
@@ -23,16 +23,7 @@ from gpu_scheduler.model import (
 _OF_A_GRANT = (Step.RESERVED.value, LEASE_ENDED)
 
 
-class Now(Protocol):
-    """The part of a transaction that the past of a record depends on."""
-
-    @property
-    def state(self) -> State: ...
-    @property
-    def wall_s(self) -> float: ...
-
-
-def with_lease(record: Record, entry: LeaseEntry, now: Now) -> Record:
+def with_lease(record: Record, entry: LeaseEntry, tx: Transaction) -> Record:
     """The record with the present state of a lease of its newest attempt."""
     lease = entry.lease
     ended = lease.state is LeaseState.ENDED
@@ -44,14 +35,14 @@ def with_lease(record: Record, entry: LeaseEntry, now: Now) -> Record:
         granted_s=entry.granted_s,
         active_s=entry.active_s,
         freed_s=entry.freed_s,
-        ended_s=now.wall_s if ended else None,
+        ended_s=tx.wall_s if ended else None,
         reason=lease.end_reason,
         detail=lease.end_detail,
         loading_s=entry.loading_s,
     )
     earlier = [one for one in record.leases if one.lease != lease.id]
-    parameters = now.state.parameters
-    since_s = _since_s(parameters.record_past_s, now.wall_s)
+    parameters = tx.state.parameters
+    since_s = _since_s(parameters.record_past_s, tx.wall_s)
     recent = [one for one in earlier if one.ended_s is None or one.ended_s >= since_s]
     most = parameters.record_leases_max + (0 if ended else 1)
     return replace(record, leases=tuple([*recent, kept][-most:]) if most else ())
@@ -62,7 +53,7 @@ def without_grant(times: Mapping[str, float]) -> Mapping[str, float]:
     return {step: at_s for step, at_s in times.items() if step not in _OF_A_GRANT}
 
 
-def with_ended_attempt(record: Record, now: Now) -> Record:
+def with_ended_attempt(record: Record, tx: Transaction) -> Record:
     """The record with its newest attempt among the attempts that are over.
 
     An attempt that was handed back before it started is not counted: the one before it is the
@@ -78,8 +69,8 @@ def with_ended_attempt(record: Record, now: Now) -> Record:
         lease=record.lease,
         times=record.times,
     )
-    parameters = now.state.parameters
-    since_s = _since_s(parameters.record_past_s, now.wall_s)
+    parameters = tx.state.parameters
+    since_s = _since_s(parameters.record_past_s, tx.wall_s)
     recent = [one for one in record.attempts if one.ended_s >= since_s]
     most = parameters.record_attempts_max
     return replace(record, attempts=tuple([*recent, ended][-most:]) if most else ())

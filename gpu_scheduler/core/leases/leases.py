@@ -85,8 +85,7 @@ def grant(
     if takes:
         _take_residents(tx, granted, takes)
     tx.set_deadline(granted, _first_deadline_s(tx, granted))
-    for host in tx.hosts_of(granted):
-        tx.push_to_host(host, tx.install_push(granted, host))
+    tx.push_installs(granted)
     notify(tx, granted, owner=None)
     return granted
 
@@ -100,7 +99,6 @@ def _takes(
 
 
 def _take_residents(tx: Transaction, entry: LeaseEntry, takes: Mapping[DeviceId, Taken]) -> None:
-    """Take the residents that a lease uses or evicts out of the books."""
     entry.taken = takes
     for device, one in takes.items():
         gone = (*one.evicted, *(() if one.used is None else (one.used,)))
@@ -143,9 +141,6 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
             tx.push(session, push if sees_all else replace(push, detail=""))
 
 
-# ---------------------------------------------------------------------- requests of the holder
-
-
 def accept(tx: Transaction, entry: LeaseEntry) -> None:
     """Accept the grant of a waiting request; a deadline lease begins here. Idempotent."""
     if entry.accepted:
@@ -158,9 +153,6 @@ def accept(tx: Transaction, entry: LeaseEntry) -> None:
         tx.emit(to.LeaseChanged(lease=entry.lease.id, state=entry.lease.state))
         if entry.lease.state is LeaseState.RESERVED and not entry.staged:
             tx.set_deadline(entry, tx.budget.reserved_ttl_s)
-
-
-# ---------------------------------------------------------------------- messages of its hosts
 
 
 # ---------------------------------------------------------------------- its end
@@ -195,8 +187,7 @@ def end(
         record = with_lease(replace(record, times=stamped), entry, tx)
         tx.write(record, reason=reason.value)
     over = host_ops.End(lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, over)
+    tx.push_to_hosts(entry, over)
     notify(tx, entry, owner)
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from corekit.budget import Budget
-from corekit.errors import ErrorCode
+from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core.inventory.devices import fits
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, Inventory
@@ -23,28 +23,22 @@ from gpu_scheduler.parameters import Parameters
 DEVICES_MAX = 512
 
 
-def requested_length_s(request: Request, lease_s: float | None) -> float | None:
-    """The length of the lease for a request; None = not known."""
-    return request.lease_s if lease_s is None else lease_s
-
-
-def length_problem(
+def check_length(
     parameters: Parameters, hold: LeaseLifetime, length_s: float | None, elapsed_s: float = 0.0
-) -> tuple[ErrorCode, str] | None:
-    """The reason why a deadline lease may not last this long from now; None when it may.
+) -> None:
+    """Raise INVALID for a deadline lease that may not last this long from now.
 
     Bounds on waiting depend on these lengths, so the `elapsed_s` since its start counts.
     """
     if hold is not LeaseLifetime.DEADLINE:
-        return None
+        return
     if length_s is None:
-        return ErrorCode.INVALID, "hold deadline needs lease_s, the seconds until the lease ends"
+        raise invalid("hold deadline needs lease_s, the seconds until the lease ends")
     most_s = parameters.lease_s_max
-    if length_s > 0 and elapsed_s + length_s <= most_s:
-        return None
-    in_all = f", of which {elapsed_s:.0f} s have elapsed" if elapsed_s else ""
-    bound = f"more than 0 and at most {most_s:g} (parameter lease_s_max){in_all}"
-    return ErrorCode.INVALID, f"lease_s {length_s:g} must be {bound}"
+    if not (length_s > 0 and elapsed_s + length_s <= most_s):
+        in_all = f", of which {elapsed_s:.0f} s have elapsed" if elapsed_s else ""
+        bound = f"more than 0 and at most {most_s:g} (parameter lease_s_max){in_all}"
+        raise invalid(f"lease_s {length_s:g} must be {bound}")
 
 
 # ---------------------------------------------------------------------- forecast
@@ -157,7 +151,7 @@ def usable(request: Request, inventory: Inventory, attempt: str | None) -> Itera
         for group in groups:
             for row in group.rows.values():
                 yield from row.freest(0)
-            yield from group.reserved.get(attempt, ()) if attempt is not None else ()
+            yield from group.reserved_for(attempt)
             yield from group.exclusive
 
 

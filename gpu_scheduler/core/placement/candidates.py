@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
+from typing import NamedTuple
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.inventory.devices import (
@@ -55,7 +57,7 @@ def score(request: Request, inventory: Inventory, device: DeviceId, *, warm: boo
     device_state, takes = inventory.state_of(device), taken(request, inventory, device)
     cold = 0 if takes.used is not None else 2 - warm
     cost = eviction_cost(request, inventory, device, takes)
-    return (*preference(request, device_state), cold, *cost)
+    return (*preference(request, device_state.device_class), cold, *cost)
 
 
 def eviction_cost(
@@ -110,79 +112,90 @@ def packed_fit(
 # ---------------------------------------------------------------------- candidates
 
 
-def warm_indexes(request: Request, inventory: Inventory) -> tuple[Index, ...]:
-    """Indexes of the devices with a resident of the workload of the request, then of those with
-    its warm key: public, and of the tenant."""
-    if request.workload is None and request.warm_key is None:
+class Search(NamedTuple):
+    """The devices that may serve one device of a request now."""
+
+    request: Request
+    inventory: Inventory
+    attempt: str | None  #: the devices that are reserved for it are included
+
+    def fits(self, device: DeviceId) -> bool:
+        return fits(self.request, self.inventory.state_of(device), self.attempt) is None
+
+    def resident_index(self) -> Index | None:
+        """The index of the devices with a resident of the workload of the request."""
+        workload = resident_key(self.request)
+        return None if workload is None else self.inventory.residents.with_workload(workload)
+
+    def warm_indexes(self) -> tuple[Index, ...]:
+        """Indexes of the devices with a resident of the workload of the request, then of those with
+        its warm key: public, and of the tenant."""
+        request = self.request
+        if request.workload is None and request.warm_key is None:
+            return ()
+        loaded = self.resident_index()
+        first = () if loaded is None else (loaded,)
+        if request.warm_key is None:
+            return first
+        keyed = [self.inventory.warm(key) for key in keys_of(request.tenant, request.warm_key)]
+        return (*first, *(index for index in keyed if index is not None))
+
+    def same_rank(self, warm: Index, group: DeviceGroup) -> Iterable[DeviceGroup]:
+        """The warm groups with the same preference as this group."""
+        rank = preference(self.request, group.device_class)
+        for groups in warm.ranked(self.request):
+            if preference(self.request, groups[0].device_class) == rank:
+                return groups
         return ()
-    loaded = resident_index(request, inventory)
-    first = () if loaded is None else (loaded,)
-    if request.warm_key is None:
-        return first
-    keyed = [inventory.warm(key) for key in keys_of(request.tenant, request.warm_key)]
-    return (*first, *(index for index in keyed if index is not None))
 
+    def keeping(self, groups: tuple[DeviceGroup, ...]) -> list[DeviceGroup]:
+        """The groups of one rank, some with residents, by what they have where nothing is evicted.
 
-def resident_index(request: Request, inventory: Inventory) -> Index | None:
-    """The index of the devices with a resident of the workload of the request."""
-    workload = resident_key(request)
-    return None if workload is None else inventory.residents.with_workload(workload)
+        An exclusive request evicts all residents of a device.
+        """
+        clear = [group for group in groups if not group.loaded]
+        if self.request.sharing is Sharing.EXCLUSIVE:
+            return clear
+        return [*clear, *self.same_rank(self.inventory.residents.beside, groups[0])]
 
+    def by_load(
+        self, device_class: DeviceClass, within: Devices | None
+    ) -> Iterator[tuple[int, Iterator[DeviceId]]]:
+        """Devices of a class (`within` a part of it) that fit, the fewest leases first."""
+        by_lease_count = self.inventory.least_loaded(device_class)
+        if within is not None and len(within) <= LOAD_SAMPLE_MAX:
+            by_lease_count = _few_by_load(self.inventory, within)
+        for leases, devices in by_lease_count:
+            here = (device for device in devices if within is None or device in within)
+            yield leases, filter(self.fits, here)
 
-def same_rank(request: Request, warm: Index, group: DeviceGroup) -> Iterable[DeviceGroup]:
-    """The warm groups with the same preference as this group."""
-    rank = preference(request, group.device_class)
-    for groups in warm.ranked(request):
-        if preference(request, groups[0].device_class) == rank:
-            return groups
-    return ()
+    def of_groups(self, groups: Iterable[DeviceGroup]) -> Iterator[DeviceId]:
+        """The devices of groups that fit, group by group, reserved ones first.
 
+        SPREAD starts from the emptiest row, PACK from the tightest; best effort goes by load.
+        """
+        return chain.from_iterable(map(self._of_group, groups))
 
-def by_load(
-    request: Request,
-    inventory: Inventory,
-    device_class: DeviceClass,
-    within: Devices | None,
-    attempt: str | None,
-) -> Iterator[tuple[int, Iterator[DeviceId]]]:
-    """Devices of a class (`within` a part of it) that fit, the fewest leases first."""
-    by_lease_count = inventory.least_loaded(device_class)
-    if within is not None and len(within) <= LOAD_SAMPLE_MAX:
-        by_lease_count = _few_by_load(inventory, within)
-    for leases, devices in by_lease_count:
-        here = (device for device in devices if within is None or device in within)
-        fit_now = (d for d in here if fits(request, inventory.state_of(d), attempt) is None)
-        yield leases, fit_now
+    def _of_group(self, group: DeviceGroup) -> Iterator[DeviceId]:
+        request = self.request
+        if request.is_best_effort:
+            for _, devices in self.by_load(group.device_class, group.devices):
+                yield from devices
+            return
+        yield from filter(self.fits, group.reserved_for(self.attempt))
+        asked_mib = request.memory_on_mib(group.device_class.memory_mib)
+        if request.sharing is Sharing.EXCLUSIVE:
+            yield from group.idle
+        elif request.placement is Placement.SPREAD:
+            for _, row in group.rows_down_to(request.compute_guarantee_permille):
+                yield from row.freest(asked_mib)
+        else:
+            for _, row in group.rows_up_from(request.compute_guarantee_permille):
+                yield from row.tightest(asked_mib)
 
 
 def _few_by_load(inventory: Inventory, devices: Devices) -> Iterator[tuple[int, Devices]]:
-    """A few devices by number of leases."""
     by_lease_count: dict[int, Devices] = {}
     for device in devices:
         by_lease_count.setdefault(len(inventory.devices[device].shares), {})[device] = None
     yield from sorted(by_lease_count.items())
-
-
-def of_group(
-    request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
-) -> Iterator[DeviceId]:
-    """The devices of a group that fit, reserved ones first.
-
-    SPREAD starts from the emptiest row, PACK from the tightest; best effort goes by load.
-    """
-    if request.is_best_effort:
-        for _, devices in by_load(request, inventory, group.device_class, group.devices, attempt):
-            yield from devices
-        return
-    for device in group.reserved.get(attempt, ()) if attempt is not None else ():
-        if fits(request, inventory.state_of(device), attempt) is None:
-            yield device
-    asked_mib = request.memory_on_mib(group.device_class.memory_mib)
-    if request.sharing is Sharing.EXCLUSIVE:
-        yield from group.idle
-    elif request.placement is Placement.SPREAD:
-        for _, row in group.rows_down_to(request.compute_guarantee_permille):
-            yield from row.freest(asked_mib)
-    else:
-        for _, row in group.rows_up_from(request.compute_guarantee_permille):
-            yield from row.tightest(asked_mib)

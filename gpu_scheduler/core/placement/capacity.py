@@ -7,8 +7,11 @@ changes; results about available devices (`available_mib`) until the availabilit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
+from corekit.suggest import did_you_mean
 from corekit.values import replace
+from gpu_scheduler.constraints import dotted
 from gpu_scheduler.core.inventory.devices import (
     DeviceClass,
     is_feasible,
@@ -18,11 +21,10 @@ from gpu_scheduler.core.inventory.devices import (
     versions_by_name,
 )
 from gpu_scheduler.core.inventory.index import feasibility_key
-from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.missing_names import missing_names
+from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory
+from gpu_scheduler.data_names import Offered, first_missing, name_of, pinned, short
 from gpu_scheduler.model import HostState, Placement, Request
 from gpu_scheduler.verdicts import NoFit, Shortage
-from gpu_scheduler.versions import dotted
 
 #: The request without the requirement of a permanent mismatch; a later one is closer to a fit.
 _WITHOUT: Mapping[NoFit, Callable[[Request], Request]] = {
@@ -108,7 +110,7 @@ def _up_by_host(request: Request, inventory: Inventory) -> Iterator[list[int]]:
             yield [
                 s.memory_mib
                 for s in device_states
-                if unavailable_reason(s) is None and is_feasible(request, s)
+                if unavailable_reason(s) is None and is_feasible(request, s.device_class)
             ]
 
 
@@ -184,7 +186,6 @@ def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
 
 
 def _most(request: Request, sizes: list[int]) -> tuple[int, int]:
-    """The count and the memory of the largest fit on these devices."""
     sizes = sizes[: request.count]
     enough = sum(size >= request.memory_mib for size in sizes)
     if enough:
@@ -218,7 +219,7 @@ def shortage(request: Request, inventory: Inventory) -> Shortage | None:
         what = NoFit.SAME_HOST if on_one else NoFit.COUNT
         return Shortage(what=what, wanted=str(request.count), most=str(feasible))
     if closest in (NoFit.DATA, NoFit.PROGRAM):
-        return missing_names(request, inventory, closest)
+        return _missing_names(request, inventory, closest)
     wanted, most = _in_words(
         closest, request, [m for m in classes if permanent_mismatch(request, m) is closest]
     )
@@ -271,3 +272,80 @@ def _listed(names: Iterator[str]) -> str:
     known = list(dict.fromkeys(names))
     more = len(known) - _NAMES_MAX
     return "/".join(known[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+# ---------------------------------------------------------------------- names that no host has
+
+#: The most hosts, and the most names of one host, in a message.
+_HOSTS_MAX, _HOST_NAMES_MAX = 3, 8
+
+
+class _NamedHost(NamedTuple):
+    """One host that has a fitting device, but not all names."""
+
+    host: HostEntry
+    has: tuple[str, ...]  #: `data proteins`
+    lacks: tuple[str, ...]
+    other: tuple[str, ...]  #: `proteins@sha256:…`: its content under a name that it lacks
+
+
+def _missing_names(request: Request, inventory: Inventory, what: NoFit) -> Shortage:
+    """The shortage of a request whose closest devices mismatch as `what`: DATA or PROGRAM."""
+    hosts = [
+        _named_host(request, host)
+        for host in inventory.hosts.values()
+        if any(
+            permanent_mismatch(request, inventory.state_of(device).device_class) is what
+            for device in host.devices
+        )
+    ]
+    hosts.sort(key=lambda one: (len(one.lacks), one.host.host))
+    named = "; ".join(_named_text(one) for one in hosts[:_HOSTS_MAX])
+    more = len(hosts) - _HOSTS_MAX
+    most = named + (f" and {more} more hosts" if more > 0 else "") + _hint(request, inventory, what)
+    return Shortage(what=what, wanted=" and ".join(hosts[0].lacks), most=most)
+
+
+def _named_host(request: Request, host: HostEntry) -> _NamedHost:
+    asked = [("data", one, host.data) for one in request.data]
+    asked += [("program", one, host.programs) for one in request.programs]
+    lacks = [(kind, one) for kind, one, there in asked if first_missing((one,), there) is not None]
+    has = [(kind, one) for kind, one, _ in asked if (kind, one) not in lacks]
+    other = [
+        pinned(name, digest)
+        for kind, one, there in asked
+        if (kind, one) in lacks
+        for name, digest in there
+        if name == name_of(one)
+    ]
+    return _NamedHost(
+        host,
+        has=tuple(f"{kind} {short(one)}" for kind, one in has),
+        lacks=tuple(f"{kind} {short(one)}" for kind, one in lacks),
+        other=tuple(map(short, other)),
+    )
+
+
+def _named_text(one: _NamedHost) -> str:
+    """`host gpu-b has data blastdb, lacks program blast`; with other content, also that content."""
+    has = f"has {', '.join(one.has)}, " if one.has else ""
+    other = f" (it has {', '.join(one.other)})" if one.other else ""
+    return f"host {one.host.host} {has}lacks {', '.join(one.lacks)}{other}"
+
+
+def _hint(request: Request, inventory: Inventory, what: NoFit) -> str:
+    """A name close to the missing one, else the names that hosts have."""
+    asked = request.data if what is NoFit.DATA else request.programs
+    known = sorted({name for offered in _offers(inventory, what) for name, _ in offered})
+    unknown = next((name for name in map(name_of, asked) if name not in known), None)
+    if unknown is None:
+        return ""
+    listed = ", ".join(known[:_HOST_NAMES_MAX]) or "none"
+    word = "data sets" if what is NoFit.DATA else "programs"
+    hint = did_you_mean(unknown, known, otherwise=f"; the {word} of all hosts: {listed}")
+    return f" ({hint.removeprefix('; ')})"
+
+
+def _offers(inventory: Inventory, what: NoFit) -> Iterator[Offered]:
+    for host in inventory.hosts.values():
+        yield host.data if what is NoFit.DATA else host.programs

@@ -67,7 +67,6 @@ def out_of_service(request: Request, inventory: Inventory, explanation: Explanat
 
 
 def _out_of_service_names(request: Request, inventory: Inventory) -> Iterator[str]:
-    """Hosts and devices that are feasible for the request, but unavailable now."""
     hosts: dict[str, None] = {}
     for groups in inventory.index.ranked(request):
         for device in (device for group in groups for device in group.devices):
@@ -134,8 +133,8 @@ def _verdict(
         host=entry.host,
         device=device,
         index=entry.device.index,
-        kind=device_state.kind,
-        model=device_state.model,
+        kind=entry.device.kind,
+        model=entry.device.model,
         reason=fits(request, device_state, attempt),
         free_mib=device_state.free_mib,
         free_pct=percent_of(device_state.free_permille),
@@ -214,11 +213,15 @@ def _sentence(request: Request, inventory: Inventory, explanation: Explanation) 
         return f"{infeasible}: {short}, the largest fit is {explanation.largest_fit} ({seen})"
     if explanation.devices_fitting >= request.count and NoFit.SAME_HOST not in explanation.counts:
         return f"{request_text(request)} fits now"
-    place_ = (
-        f"number {explanation.position} in the queue: " if explanation.position is not None else ""
-    )
     fitting = f"{explanation.devices_fitting} of {request.count} fit now"
-    return f"{place_}{request_text(request)} must wait, {fitting} ({seen})"
+    return (
+        f"{queue_place(explanation.position)}{request_text(request)} must wait, {fitting} ({seen})"
+    )
+
+
+def queue_place(position: int | None) -> str:
+    """The beginning of the sentence about a queued request."""
+    return "" if position is None else f"number {position} in the queue: "
 
 
 def _inventory_text(inventory: Inventory, explanation: Explanation) -> str:

@@ -6,103 +6,84 @@ as many as it needs: PACK few hosts, SPREAD one device per host in turn, SAME_HO
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from corekit.ids import DeviceId, HostId
-from gpu_scheduler.core.inventory.devices import fits
 from gpu_scheduler.core.inventory.index import feasibility_key
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.candidates import (
-    Score,
-    of_group,
-    same_rank,
-    score,
-    warm_indexes,
-)
-from gpu_scheduler.model import Placement, Request, Sharing
+from gpu_scheduler.core.placement.candidates import Score, Search, score
+from gpu_scheduler.model import Placement
 
 #: The number of devices compared for each device of a gang.
 GANG_SAMPLE = 4
 
 
-def gang(
-    request: Request, inventory: Inventory, attempt: str | None
-) -> tuple[DeviceId, ...] | None:
+def gang(search: Search) -> tuple[DeviceId, ...] | None:
     """The devices of a gang, from the first preferences that fit all of it."""
-    if request.placement is Placement.SAME_HOST:
-        return _same_host(request, inventory, attempt)
+    count = search.request.count
+    if search.request.placement is Placement.SAME_HOST:
+        return _same_host(search)
     seen: list[DeviceId] = []
-    for devices in fitting_by_preference(request, inventory, attempt):
-        seen.extend(islice(devices, GANG_SAMPLE * request.count))
-        if len(seen) >= request.count:
-            return _arranged(request, inventory, _by_host(inventory, seen))
+    for devices in fitting_by_preference(search):
+        seen.extend(islice(devices, GANG_SAMPLE * count))
+        if len(seen) >= count:
+            return _arranged(search, list(_by_host(search, seen).values()))
     return None
 
 
-def _arranged(
-    request: Request, inventory: Inventory, hosts: Mapping[HostId, list[DeviceId]]
-) -> tuple[DeviceId, ...]:
-    """PACK: devices on few hosts, ideally one that is then full. SPREAD: one per host in turn."""
-    lines = list(hosts.values())
-    if request.placement is Placement.SPREAD:
-        return _round_robin(lines, request.count)
-    if (one := _filled(request, inventory, lines)) is not None:
+def _arranged(search: Search, lines: list[list[DeviceId]]) -> tuple[DeviceId, ...]:
+    """PACK: devices on few hosts, ideally one that is then full. SPREAD: one per host in turn.
+
+    `lines`: the devices of each host.
+    """
+    count = search.request.count
+    if search.request.placement is Placement.SPREAD:
+        longest = max(len(line) for line in lines)
+        turns = [line[i] for i in range(longest) for line in lines if i < len(line)]
+        return tuple(turns[:count])
+    if (one := _filled(search, lines)) is not None:
         return one
     lines.sort(key=len, reverse=True)
-    return tuple([device for line in lines for device in line][: request.count])
+    return tuple([device for line in lines for device in line][:count])
 
 
-def _filled(
-    request: Request, inventory: Inventory, lines: Iterable[list[DeviceId]]
-) -> tuple[DeviceId, ...] | None:
+def _filled(search: Search, lines: Iterable[list[DeviceId]]) -> tuple[DeviceId, ...] | None:
     """Devices of the host with enough of them and the fewest to spare.
 
     For a best-effort request, devices of the host with the least loaded devices.
     """
-    enough = (line for line in lines if len(line) >= request.count)
-    best_effort, entries = request.is_best_effort, inventory.devices
+    count, entries = search.request.count, search.inventory.devices
+    best_effort = search.request.is_best_effort
 
     def key(line: list[DeviceId]) -> tuple[int, int]:
-        load = sum(len(entries[d].shares) for d in line[: request.count]) if best_effort else 0
+        load = sum(len(entries[d].shares) for d in line[:count]) if best_effort else 0
         return load, len(line)
 
-    best = min(enough, key=key, default=None)
-    return None if best is None else tuple(best[: request.count])
+    best = min((line for line in lines if len(line) >= count), key=key, default=None)
+    return None if best is None else tuple(best[:count])
 
 
-def _round_robin(lines: list[list[DeviceId]], count: int) -> tuple[DeviceId, ...]:
-    longest = max(len(line) for line in lines)
-    turns = [line[i] for i in range(longest) for line in lines if i < len(line)]
-    return tuple(turns[:count])
-
-
-def _by_host(inventory: Inventory, devices: Iterable[DeviceId]) -> dict[HostId, list[DeviceId]]:
+def _by_host(search: Search, devices: Iterable[DeviceId]) -> dict[HostId, list[DeviceId]]:
     hosts: dict[HostId, list[DeviceId]] = {}
     for device in devices:
-        hosts.setdefault(inventory.devices[device].host, []).append(device)
+        hosts.setdefault(search.inventory.devices[device].host, []).append(device)
     return hosts
 
 
-def fitting_by_preference(
-    request: Request, inventory: Inventory, attempt: str | None
-) -> Iterator[Iterator[DeviceId]]:
+def fitting_by_preference(search: Search) -> Iterator[Iterator[DeviceId]]:
     """The devices that fit, preference by preference: warm ones first, evictions last."""
-    warm = warm_indexes(request, inventory)
-    for groups in inventory.index.ranked(request):
-        everything = (d for group in groups for d in of_group(request, inventory, group, attempt))
-        cold: Iterator[DeviceId] = everything
+    warm = search.warm_indexes()
+    for groups in search.inventory.index.ranked(search.request):
+        cold = search.of_groups(groups)
         if not warm and not groups[-1].loaded:
             yield cold
             continue
-        known = [one for index in warm for one in same_rank(request, index, groups[0])]
-        if groups[-1].loaded and request.sharing is not Sharing.EXCLUSIVE:
-            clear = (group for group in groups if not group.loaded)
-            keeping = (*clear, *same_rank(request, inventory.residents.beside, groups[0]))
-            here = (d for group in keeping for d in of_group(request, inventory, group, attempt))
-            cold = chain(here, cold)
-        hot = (d for group in known for d in of_group(request, inventory, group, attempt))
-        yield _each_once(chain(islice(hot, request.count), cold))
+        known = [one for index in warm for one in search.same_rank(index, groups[0])]
+        hot = search.of_groups(known)
+        if groups[-1].loaded:
+            cold = chain(search.of_groups(search.keeping(groups)), cold)
+        yield _each_once(chain(islice(hot, search.request.count), cold))
 
 
 def _each_once(devices: Iterable[DeviceId]) -> Iterator[DeviceId]:
@@ -116,10 +97,9 @@ def _each_once(devices: Iterable[DeviceId]) -> Iterator[DeviceId]:
 # ---------------------------------------------------------------------- one host
 
 
-def _same_host(
-    request: Request, inventory: Inventory, attempt: str | None
-) -> tuple[DeviceId, ...] | None:
+def _same_host(search: Search) -> tuple[DeviceId, ...] | None:
     """Devices on one host; after a miss only hosts that were freed since are searched."""
+    request, inventory, attempt = search
     keeps = attempt is not None and any(
         attempt in g.reserved for g in inventory.index.groups.values()
     )
@@ -132,9 +112,9 @@ def _same_host(
     )
     since = inventory.same_host_misses.get(cache_key)
     if since is not None:
-        found = _on_hosts(request, inventory, attempt, _freed_since(inventory, since))
+        found = _on_hosts(search, _freed_since(inventory, since))
     else:
-        found = _on_any_host(request, inventory, attempt)
+        found = _on_any_host(search)
     if found is None:
         inventory.cache(inventory.same_host_misses, cache_key, inventory.freed_seq)
     else:
@@ -151,17 +131,16 @@ def _freed_since(inventory: Inventory, since: int) -> list[HostId]:
     return hosts
 
 
-def _on_hosts(
-    request: Request, inventory: Inventory, attempt: str | None, hosts: Iterable[HostId]
-) -> tuple[DeviceId, ...] | None:
+def _on_hosts(search: Search, hosts: Iterable[HostId]) -> tuple[DeviceId, ...] | None:
     """Devices on one of these hosts: by preferences, then the fewest to spare."""
+    request, inventory, _ = search
     best: tuple[Score, int] | None = None
     chosen: tuple[DeviceId, ...] | None = None
     for host in hosts:
         ranked = sorted(
             (score(request, inventory, device), number, device)
             for number, device in enumerate(inventory.hosts[host].devices)
-            if fits(request, inventory.state_of(device), attempt) is None
+            if search.fits(device)
         )
         if len(ranked) >= request.count:
             one = (ranked[request.count - 1][0], len(ranked))
@@ -170,21 +149,19 @@ def _on_hosts(
     return chosen
 
 
-def _on_any_host(
-    request: Request, inventory: Inventory, attempt: str | None
-) -> tuple[DeviceId, ...] | None:
-    """Devices of the first host that has enough, with the sample of any gang."""
+def _on_any_host(search: Search) -> tuple[DeviceId, ...] | None:
+    count = search.request.count
     hosts: dict[HostId, list[DeviceId]] = {}
-    look = GANG_SAMPLE * request.count
-    for devices in fitting_by_preference(request, inventory, attempt):
+    look = GANG_SAMPLE * count
+    for devices in fitting_by_preference(search):
         for device in devices:
             look -= 1
-            line = hosts.setdefault(inventory.devices[device].host, [])
+            line = hosts.setdefault(search.inventory.devices[device].host, [])
             line.append(device)
-            if look < 0 and len(line) >= request.count:
+            if look < 0 and len(line) >= count:
                 return tuple(line)
-            if look == 0 and (found := _filled(request, inventory, hosts.values())):
+            if look == 0 and (found := _filled(search, hosts.values())):
                 return found
-        if found := _filled(request, inventory, hosts.values()):
+        if found := _filled(search, hosts.values()):
             return found
     return None

@@ -53,10 +53,10 @@ def _usable(
 ) -> Iterator[tuple[tuple[bool, int, int], DeviceId]]:
     for device in host.devices:
         device_state = inventory.state_of(device)
-        if unavailable_reason(device_state) is None and is_feasible(request, device_state):
+        available = unavailable_reason(device_state) is None
+        if available and is_feasible(request, device_state.device_class):
             yield _distance(device_state), device
 
 
 def _distance(device_state: DeviceState) -> tuple[bool, int, int]:
-    """The distance of a device from being free; lower is nearer."""
     return (device_state.exclusive, -device_state.free_mib, -device_state.free_permille)

@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import chain, islice
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX, DeviceClass, fits
+from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX, DeviceClass
 from gpu_scheduler.core.inventory.index import DeviceGroup, Devices
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.candidates import (
@@ -32,16 +32,12 @@ from gpu_scheduler.core.placement.candidates import (
     SLOTS_BY_PARTS,
     EvictionCost,
     Fit,
-    by_load,
+    Search,
     eviction_cost,
     fit_on,
     load_fit,
-    of_group,
     packed_fit,
-    resident_index,
-    same_rank,
     shared_fit,
-    warm_indexes,
 )
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
@@ -63,21 +59,21 @@ def place(
 
     Devices that are reserved for `attempt` are included.
     """
+    search = Search(request, inventory, attempt)
     if request.count > 1:
-        return gang(request, inventory, attempt)
-    warm = warm_indexes(request, inventory)
-    loaded = resident_index(request, inventory) if warm else None
+        return gang(search)
+    warm = search.warm_indexes()
+    loaded = search.resident_index() if warm else None
     for groups in inventory.index.ranked(request):
         best = None
         for index in warm:
-            known = same_rank(request, index, groups[0])
+            known = search.same_rank(index, groups[0])
             if inventory.residents:
-                only_usable = index is loaded
-                found = _cheapest(request, inventory, known, attempt, only_usable=only_usable)
+                found = _cheapest(search, known, only_usable=index is loaded)
             else:
-                found = _best(request, inventory, known, attempt)
+                found = _best(search, known)
             best = best or found
-        best = best or _best_of_rank(request, inventory, groups, attempt)
+        best = best or _best_of_rank(search, groups)
         if best is not None:
             return (best[1],)
     return None
@@ -87,46 +83,35 @@ def fitting(
     request: Request, inventory: Inventory, attempt: str | None = None
 ) -> Iterator[DeviceId]:
     """The devices that fit one device of `request` now, of the first preference that has some."""
-    for devices in fitting_by_preference(request, inventory, attempt):
+    for devices in fitting_by_preference(Search(request, inventory, attempt)):
         for first in devices:
             return chain((first,), devices)
     return iter(())
 
 
-def _best_of_rank(
-    request: Request, inventory: Inventory, groups: tuple[DeviceGroup, ...], attempt: str | None
-) -> _Best | None:
+def _best_of_rank(search: Search, groups: tuple[DeviceGroup, ...]) -> _Best | None:
     """The best device of one rank: one where nothing is evicted, else the cheapest eviction."""
-    if request.is_best_effort:
+    if search.request.is_best_effort:
         found: _Best | None = None
         for device_class in dict.fromkeys(group.device_class for group in groups):
-            found = _better(found, _least_loaded(request, inventory, device_class, None, attempt))
+            found = _better(found, _least_loaded(search, device_class, None))
         return found
     if not groups[-1].loaded:
-        return _best_guaranteed(request, inventory, groups, attempt)
-    keeping: list[DeviceGroup] = [group for group in groups if not group.loaded]
-    if request.sharing is not Sharing.EXCLUSIVE:
-        keeping += same_rank(request, inventory.residents.beside, groups[0])
-    evicting = (group for group in groups if group.loaded)
-    best = _best_guaranteed(request, inventory, keeping, attempt)
-    return best or _cheapest(request, inventory, evicting, attempt)
+        return _best_guaranteed(search, groups)
+    best = _best_guaranteed(search, search.keeping(groups))
+    return best or _cheapest(search, (group for group in groups if group.loaded))
 
 
 def _cheapest(
-    request: Request,
-    inventory: Inventory,
-    groups: Iterable[DeviceGroup],
-    attempt: str | None,
-    *,
-    only_usable: bool = False,
+    search: Search, groups: Iterable[DeviceGroup], *, only_usable: bool = False
 ) -> _Best | None:
     """The device whose evictions are the cheapest to load again, then the best fit, of a sample.
 
     `only_usable`: of those with a resident that the share has room for.
     """
-    fitting = (d for group in groups for d in of_group(request, inventory, group, attempt))
+    request, inventory, _ = search
     best: tuple[EvictionCost, DeviceId] | None = None
-    for device in islice(fitting, EVICTION_SAMPLE_MAX):
+    for device in islice(search.of_groups(groups), EVICTION_SAMPLE_MAX):
         takes = taken(request, inventory, device)
         if only_usable and takes.used is None:
             continue
@@ -136,24 +121,19 @@ def _cheapest(
     return None if best is None else (best[0][-3:], best[1])
 
 
-def _best(
-    request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
-) -> _Best | None:
+def _best(search: Search, groups: Iterable[DeviceGroup]) -> _Best | None:
     """The best fit among these groups; among equal fits, the first."""
-    if not request.is_best_effort:
-        return _best_guaranteed(request, inventory, groups, attempt)
+    if not search.request.is_best_effort:
+        return _best_guaranteed(search, groups)
     found: _Best | None = None
     for group in groups:
-        one = _least_loaded(request, inventory, group.device_class, group.devices, attempt)
-        found = _better(found, one)
+        found = _better(found, _least_loaded(search, group.device_class, group.devices))
     return found
 
 
-def _best_guaranteed(
-    request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
-) -> _Best | None:
-    """The best fit of a request that is not best effort."""
+def _best_guaranteed(search: Search, groups: Iterable[DeviceGroup]) -> _Best | None:
     found: _Best | None = None
+    request = search.request
     asked_permille = request.compute_guarantee_permille
     for group in groups:
         if request.sharing is Sharing.EXCLUSIVE:
@@ -161,26 +141,17 @@ def _best_guaranteed(
         elif group.has_free(asked_permille):
             in_rows = _emptiest if request.placement is Placement.SPREAD else _tightest
             found = in_rows(request, group, asked_permille, found)
-        if attempt in group.reserved:
-            found = _better(
-                found, _best_reserved(request, inventory, group.reserved[attempt], attempt)
-            )
+        if search.attempt in group.reserved:
+            found = _better(found, _best_reserved(search, group.reserved_for(search.attempt)))
     return found
 
 
 def _least_loaded(
-    request: Request,
-    inventory: Inventory,
-    device_class: DeviceClass,
-    within: Devices | None,
-    attempt: str | None,
+    search: Search, device_class: DeviceClass, within: Devices | None
 ) -> _Best | None:
-    """The device with the fewest leases, then the smallest allocations."""
-    for leases, devices in by_load(request, inventory, device_class, within, attempt):
-        device_states = ((device, inventory.state_of(device)) for device in devices)
-        ranked = (
-            (load_fit(leases, device_state), device) for device, device_state in device_states
-        )
+    state_of = search.inventory.state_of
+    for leases, devices in search.by_load(device_class, within):
+        ranked = ((load_fit(leases, state_of(device)), device) for device in devices)
         best = min(islice(ranked, LOAD_SAMPLE_MAX), key=lambda one: one[0], default=None)
         if best is not None:
             return best
@@ -203,7 +174,6 @@ def _best_empty(request: Request, group: DeviceGroup) -> _Best | None:
 def _emptiest(
     request: Request, group: DeviceGroup, asked_permille: int, other: _Best | None
 ) -> _Best | None:
-    """The better of `other` and the emptiest device."""
     memory_mib = group.device_class.memory_mib
     asked_mib = request.memory_on_mib(memory_mib)
     room = (memory_mib - asked_mib) / max(1, memory_mib)
@@ -267,15 +237,12 @@ def _steps(asked_mib: int, whole_mib: int, free_mib: list[int]) -> Iterator[int]
             step_mib = other_mib
 
 
-def _best_reserved(
-    request: Request, inventory: Inventory, kept: Devices, attempt: str | None
-) -> _Best | None:
+def _best_reserved(search: Search, devices: Devices) -> _Best | None:
     """The best fit of reserved devices where nothing is evicted."""
-    fitting = (
-        device
-        for device in kept
-        if fits(request, inventory.state_of(device), attempt) is None
-        and not taken(request, inventory, device).evicted
+    request, inventory, _ = search
+    ranked = (
+        (fit_on(request, inventory, device, NOTHING_TAKEN), device)
+        for device in filter(search.fits, devices)
+        if not taken(request, inventory, device).evicted
     )
-    ranked = ((fit_on(request, inventory, device, NOTHING_TAKEN), device) for device in fitting)
     return min(ranked, key=lambda one: one[0], default=None)

@@ -92,7 +92,6 @@ class FairSticky(Policy):
 
 
 def _flow(waiting: Waiting) -> str:
-    """The name of a flow among the remembered values."""
     return f"{waiting.request.tenant}/{waiting.request.workload or ''}"
 
 
@@ -102,7 +101,6 @@ def _tag(view: View, waiting: Waiting) -> float:
 
 
 def _choice(view: View, start: Start, tag_s: float, now_s: float) -> Choice:
-    """The choice, and the virtual times after it."""
     request = start.waiting.request
     expected_s = view.expected_s(request)
     used_s = (_UNKNOWN_S if expected_s is None else expected_s) * request.count

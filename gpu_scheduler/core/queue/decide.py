@@ -98,11 +98,11 @@ def _preempting(tx: QueueTransaction) -> Choice | None:
     """A request with devices that preemption has freed for it; None when there is none."""
     state, view = tx.state, tx.view()
     tx.drawn = 0
-    for attempt, preemption in state.preemptions.items():
+    for attempt, freed in state.preemptions.items():
         waiting = state.queue.entries.get(attempt)
         if waiting is None or state.queue.is_ineligible(attempt):
             continue
-        devices = tx.policy.preempting(view, waiting, preemption.devices)
+        devices = tx.policy.preempting(view, waiting, freed)
         if devices is not None:
             return Choice(attempt, devices)
     return None

@@ -23,7 +23,7 @@ from gpu_scheduler.core.admission.quotas import (
 from gpu_scheduler.core.admission.tenants import least_amount
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.placement.capacity import is_infeasible
-from gpu_scheduler.core.placement.explain import explain, out_of_service
+from gpu_scheduler.core.placement.explain import explain, out_of_service, queue_place
 from gpu_scheduler.core.queue import overtaking, preemption
 from gpu_scheduler.core.queue.decide import (
     QueueTransaction,
@@ -54,14 +54,6 @@ class Evaluation(NamedTuple):
     full: Refusal | None = None  #: it would wait, but the limit of waiting requests is reached
 
 
-class Admission(NamedTuple):
-    """The result of a new request."""
-
-    outcome: answers.Outcome
-    entry: LeaseEntry | None = None  #: granted
-    full: Refusal | None = None  #: refused: it would wait, but a limit is reached
-
-
 def evaluate(tx: QueueTransaction, waiting: to.Waiting) -> Evaluation:
     """Evaluate a request without changes: granted, impossible, busy, or waiting.
 
@@ -82,33 +74,32 @@ def evaluate(tx: QueueTransaction, waiting: to.Waiting) -> Evaluation:
     return Evaluation(outcome, searched=not held, full=full)
 
 
-def admit(tx: QueueTransaction, waiting: to.Waiting, *, wait: bool) -> Admission:
-    """Evaluate a new request, and grant it, queue it or refuse it."""
+def admit(
+    tx: QueueTransaction, waiting: to.Waiting, *, wait: bool
+) -> tuple[answers.Outcome, LeaseEntry | None]:
+    """Evaluate a new request, and grant it, queue it or refuse it: the outcome, and the lease.
+
+    Raises EXHAUSTED when it would wait, but a limit is reached: the sender repeats the request.
+    """
     evaluation = evaluate(tx, waiting)
     if evaluation.choice is not None:
         if tx.state.queue.entries:
             overtaking.count(tx, waiting, evaluation.choice.devices)
-        return Admission(evaluation.outcome, commit(tx, waiting, evaluation.choice, accepted=True))
+        return evaluation.outcome, commit(tx, waiting, evaluation.choice, accepted=True)
     if evaluation.full is not None and wait:
-        return Admission(evaluation.outcome, full=evaluation.full)
+        raise evaluation.full.error
     if evaluation.outcome is answers.Outcome.WAITING and wait:
         enqueue(tx, waiting, searched=evaluation.searched)
-        return Admission(evaluation.outcome)
+        return evaluation.outcome, None
     tx.state.remember_refused(waiting)
-    busy = evaluation.outcome is answers.Outcome.WAITING
-    return Admission(answers.Outcome.BUSY if busy else evaluation.outcome)
-
-
-def _late(tx: QueueTransaction, waiting: to.Waiting) -> bool:
-    left_s = tx.deadline_in_s(waiting)
-    return left_s is not None and left_s <= 0
+    waits = evaluation.outcome is answers.Outcome.WAITING
+    return answers.Outcome.BUSY if waits else evaluation.outcome, None
 
 
 def permanent_refusal(tx: QueueTransaction, waiting: to.Waiting) -> str | None:
     """The reason why waiting cannot help this request, whatever devices exist; None when it can."""
-    left_s = tx.deadline_in_s(waiting)
-    if left_s is not None and left_s <= 0:
-        return f"its deadline passed {abs(left_s):.1f} s ago"
+    if (late_s := tx.late_s(waiting)) is not None:
+        return f"its deadline passed {late_s:.1f} s ago"
     return _beyond_quota(tx, waiting.request)
 
 
@@ -150,7 +141,7 @@ def held_back(tx: QueueTransaction, waiting: to.Waiting) -> Rule | None:
     if not state.has_room:
         text = "the scheduler's journal has no room for new grants; free space on its disk"
         return Rule(HeldBack.JOURNAL_FULL, text)
-    if not _room_for_lease(tx):
+    if len(state.leases) >= state.parameters.leases_max:
         text = f"the limit of {state.parameters.leases_max} live leases (leases_max) is reached"
         return Rule(HeldBack.LEASES_MAX, text)
     quota = state.parameters.quota(tenant)
@@ -164,11 +155,6 @@ def held_back(tx: QueueTransaction, waiting: to.Waiting) -> Rule | None:
         text = f"{used_up} except for {left}: too few suitable devices are small enough"
         return Rule(HeldBack.QUOTA, text)
     return None
-
-
-def _room_for_lease(tx: QueueTransaction) -> bool:
-    state = tx.state
-    return state.has_room and len(state.leases) < state.parameters.leases_max
 
 
 def enqueue(tx: QueueTransaction, waiting: to.Waiting, *, searched: bool = False) -> None:
@@ -212,12 +198,11 @@ def explanation_of(
             return explanation
         left = f"tenant {request.tenant} has {remaining_text(tx.state, request)} left of its quota"
         return replace(explanation, sentence=f"{explanation.sentence}; {left}")
-    queue_place = f"number {position} in the queue: " if position is not None else ""
     why = refusal or (rule.text if rule is not None else "")
     return replace(
         explanation,
-        sentence=f"{queue_place}{request_text(request)}: {why}",
-        late=_late(tx, waiting),
+        sentence=f"{queue_place(position)}{request_text(request)}: {why}",
+        late=tx.late_s(waiting) is not None,
         held_back=None if refusal or rule is None else rule.what,
     )
 
@@ -233,10 +218,8 @@ def _held_by_policy(
     request, counts = waiting.request, explanation.counts
     if explanation.devices_fitting < request.count or NoFit.SAME_HOST.value in counts:
         return replace(explanation, sentence=f"{explanation.sentence}; {text}")
-    position = explanation.position
-    queue_place = f"number {position} in the queue: " if position is not None else ""
-    sentence = f"{queue_place}{request_text(request)} fits, but must wait; {text}"
-    return replace(explanation, held_back=HeldBack.POLICY, sentence=sentence)
+    sentence = f"{queue_place(explanation.position)}{request_text(request)} fits, but must wait"
+    return replace(explanation, held_back=HeldBack.POLICY, sentence=f"{sentence}; {text}")
 
 
 def serve(tx: QueueTransaction) -> None:
@@ -252,12 +235,12 @@ def serve(tx: QueueTransaction) -> None:
     _resume_groups(tx)
     while True:
         overtaking.maintain(tx)
-        room = _room_for_lease(tx)
+        room = state.has_room and len(state.leases) < state.parameters.leases_max
         choice = next_choice(tx) if room else None
         if choice is not None:
             waiting = state.queue.entries[choice.attempt]
             overtaking.count(tx, waiting, choice.devices)
-            _grant_to_waiter(tx, waiting, choice)
+            _grant_waiting(tx, waiting, choice)
             state.freed_capacity.add(state.inventory, choice.devices)
             preemption.maintain(tx)
         elif not (room and preemption.begin(tx)):
@@ -280,22 +263,14 @@ def _resume_groups(tx: QueueTransaction) -> None:
         queue.resume(group)
 
 
-def _grant_to_waiter(tx: QueueTransaction, waiting: to.Waiting, choice: Choice) -> None:
+def _grant_waiting(tx: QueueTransaction, waiting: to.Waiting, choice: Choice) -> None:
     tx.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
     entry = commit(tx, waiting, choice, accepted=False)
     record = tx.record_of(waiting.holder)
     if record is not None:
         record = with_lease(record, entry, tx)
         tx.write(record, Step.RESERVED, lease=entry.lease.id, reason=None)
-    push_granted(tx, entry)
-
-
-def push_granted(tx: QueueTransaction, entry: LeaseEntry) -> None:
-    lease = entry.lease
-    push = answers.GrantedPush(
-        holder=lease.holder, attempt=lease.attempt, granted=tx.granted(entry)
-    )
-    tx.push(tx.owner_of(entry), push)
+    tx.push_granted(entry)
 
 
 # ---------------------------------------------------------------------- withdrawal
@@ -306,15 +281,12 @@ def wait_timed_out(tx: QueueTransaction, attempt: AttemptId) -> None:
     waiting = tx.state.queue.entries.get(attempt)
     if waiting is None:
         return
-    left_s = tx.deadline_in_s(waiting)
-    late = left_s is not None and left_s <= 0
+    late = tx.late_s(waiting) is not None
     if not late and waiting.request.max_wait_s is None:
         tx.start_wait_timer(waiting)  # the wall clock was set back
         return
-    reason = explanation_of(tx, waiting.request, waiting)
-    _withdraw(tx, waiting)
-    push = answers.ImpossiblePush if late else answers.BusyPush
-    tx.push(waiting.session, push(holder=waiting.holder, attempt=attempt, explanation=reason))
+    why = explanation_of(tx, waiting.request, waiting)
+    _withdraw(tx, waiting, answers.ImpossiblePush if late else answers.BusyPush, why)
 
 
 def drop_infeasible(tx: QueueTransaction) -> None:
@@ -322,13 +294,9 @@ def drop_infeasible(tx: QueueTransaction) -> None:
     for request, group in list(tx.state.queue.by_group()):
         if not is_infeasible(request, tx.state.inventory) and _beyond_quota(tx, request) is None:
             continue
-        reason = explanation_of(tx, request, group[0])
+        why = explanation_of(tx, request, group[0])
         for waiting in group:
-            _withdraw(tx, waiting)
-            push = answers.ImpossiblePush(
-                holder=waiting.holder, attempt=waiting.attempt, explanation=reason
-            )
-            tx.push(waiting.session, push)
+            _withdraw(tx, waiting, answers.ImpossiblePush, why)
 
 
 def reevaluate_all(tx: QueueTransaction) -> None:
@@ -340,9 +308,18 @@ def reevaluate_all(tx: QueueTransaction) -> None:
     tx.capacity_freed = True
 
 
-def _withdraw(tx: QueueTransaction, waiting: to.Waiting) -> None:
+def _withdraw(
+    tx: QueueTransaction,
+    waiting: to.Waiting,
+    push: type[answers.BusyPush | answers.ImpossiblePush],
+    why: Explanation,
+) -> None:
     drop(tx, waiting.attempt)
     tx.state.remember_refused(waiting)
     record = tx.record_of(waiting.holder)
     if record is not None:
         tx.write(record, Step.RECEIVED)
+    tx.push(
+        waiting.session,
+        push(holder=waiting.holder, attempt=waiting.attempt, explanation=why),
+    )

@@ -19,14 +19,9 @@ from gpu_scheduler.core.placement.head_reservation import reservable_for_head
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.queue.policy import Choice, Declaration, Pause, Policy, Remembered
 from gpu_scheduler.core.queue.view import Values, View
-from gpu_scheduler.core.state.request_class import (
-    MEMORY_MIB_MAX,
-    FirstByMemory,
-    QueueKey,
-    RequestClass,
-)
+from gpu_scheduler.core.state.request_class import FirstByMemory, QueueKey, RequestClass
 from gpu_scheduler.core.state.waiting_queue import FirstByClass
-from gpu_scheduler.model import LeaseLifetime
+from gpu_scheduler.model import MEMORY_MIB_MAX, LeaseLifetime
 from gpu_scheduler.protocol.changes import Waiting
 
 _PAUSE = Pause()
@@ -125,7 +120,6 @@ def _for_head(view: View) -> Choice | None:
 
 
 def _first(view: View, first_by_class: FirstByClass, until_s: float | None) -> _Servable | None:
-    """The first request of these groups that can be served."""
     best: _Servable | None = None
     for request_class, max_mib, reservation in _candidates(view, first_by_class, until_s):
         by_memory = first_by_class.get(request_class)

@@ -26,7 +26,7 @@ def count(tx: QueueTransaction, served: to.Waiting, devices: tuple[DeviceId, ...
         return
     inventory = tx.state.inventory
     asked = clamped_to_quota(tx.state, head.request)
-    if any(is_feasible(asked, inventory.state_of(device)) for device in devices):
+    if any(is_feasible(asked, inventory.state_of(device).device_class) for device in devices):
         _track_head(tx, head)
         tx.state.head_reservation.overtaken += 1
         queue.overtaken[head.attempt] = tx.state.head_reservation.overtaken
@@ -96,6 +96,6 @@ def _all_usable(tx: QueueTransaction, request: Request) -> bool:
     return all(
         entry is not None
         and unavailable_reason(inventory.state_of(entry.device.id)) is None
-        and is_feasible(request, inventory.state_of(entry.device.id))
+        and is_feasible(request, inventory.state_of(entry.device.id).device_class)
         for entry in devices
     )

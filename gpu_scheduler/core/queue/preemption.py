@@ -18,7 +18,7 @@ from gpu_scheduler.core.inventory.devices import unavailable_reason
 from gpu_scheduler.core.inventory.inventory import DeviceEntry
 from gpu_scheduler.core.leases.leases import end, preempted_why
 from gpu_scheduler.core.leases.lengths import Expected, fits_without, usable
-from gpu_scheduler.core.state.state import LeaseEntry, Preemption
+from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import EndReason, LeaseState, Placement, Request
 from gpu_scheduler.protocol import changes as to
@@ -43,20 +43,19 @@ def maintain(tx: Transaction) -> None:
     """Cancel the preemptions whose request was served, left, or cannot use its devices."""
     if not tx.state.preemptions:  # nearly always
         return
-    for attempt, preemption in list(tx.state.preemptions.items()):
-        if not _is_needed(tx, attempt, preemption):
+    for attempt, devices in list(tx.state.preemptions.items()):
+        if not _is_needed(tx, attempt, devices):
             del tx.state.preemptions[attempt]
-            _reserve(tx, preemption.devices, None, of=attempt)
+            _reserve(tx, devices, None, of=attempt)
 
 
-def _is_needed(tx: Transaction, attempt: AttemptId, preemption: Preemption) -> bool:
-    """True while the request waits, may be served, and its devices are usable."""
+def _is_needed(tx: Transaction, attempt: AttemptId, devices: tuple[DeviceId, ...]) -> bool:
     waiting, inventory = tx.state.queue.entries.get(attempt), tx.state.inventory
     if waiting is None or tx.state.queue.is_ineligible(attempt):
         return False
     usable_now = (
         device in inventory.devices and unavailable_reason(inventory.state_of(device)) is None
-        for device in preemption.devices
+        for device in devices
     )
     return within_quota(tx.state, waiting.request) and all(usable_now)
 
@@ -86,7 +85,7 @@ def expected(tx: Transaction, waiting: to.Waiting) -> Expected | None:
     if under_way is None:
         leases = [lease for one in _cheapest(tx, waiting) for lease in one.leases]
     else:
-        known = (tx.state.inventory.devices.get(device) for device in under_way.devices)
+        known = (tx.state.inventory.devices.get(device) for device in under_way)
         shared = (lease for entry in known if entry is not None for lease in entry.shares)
         leases = [one for one in shared if tx.state.leases[one].preempted_for is not None]
     ending = [tx.state.leases[lease] for lease in dict.fromkeys(leases)]
@@ -166,13 +165,12 @@ def _ran_s(tx: Transaction, entry: LeaseEntry) -> float:
 
 
 def _preempt(tx: Transaction, waiting: to.Waiting, found: list[Victims]) -> None:
-    """Reserve the devices for the request and end the leases on them."""
     state, attempt = tx.state, waiting.attempt
     if state.head_reservation.attempt == attempt:  # these devices take the place of those
         _reserve(tx, state.head_reservation.devices, None, of=attempt)
         state.head_reservation.devices = ()
     devices = tuple(one.device for one in found)
-    state.preemptions[attempt] = Preemption(devices)
+    state.preemptions[attempt] = devices
     _reserve(tx, devices, attempt, of=attempt)
     for lease in dict.fromkeys(lease for one in found for lease in one.leases):
         entry = state.leases.get(lease)
@@ -191,8 +189,7 @@ def preempt(tx: Transaction, entry: LeaseEntry, attempt: AttemptId, grace_s: flo
         return
     if entry.deadline_s is None or entry.deadline_s > tx.at_s + grace_s:
         tx.set_deadline(entry, grace_s)
-    for host in tx.hosts_of(entry):
-        tx.push_to_host(host, host_ops.Preempt(lease=entry.lease.id, grace_s=grace_s))
+    tx.push_to_hosts(entry, host_ops.Preempt(lease=entry.lease.id, grace_s=grace_s))
 
 
 def _reserve(

@@ -21,20 +21,14 @@ from corekit.ids import AttemptId, DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.inventory.available import Rank, rank_of
 from gpu_scheduler.core.inventory.devices import fits, is_feasible, unavailable_reason
-from gpu_scheduler.core.inventory.index import preference
-from gpu_scheduler.core.leases import lengths
 from gpu_scheduler.core.placement.eviction import resident_key, taken, usable
 from gpu_scheduler.core.placement.placement import fitting, place
 from gpu_scheduler.core.state.policy_memory import MemoryKind
 from gpu_scheduler.core.state.request_class import QueueKey, RequestClass
+from gpu_scheduler.core.state.request_group import RequestGroup, WorkloadIndex
 from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.core.state.waiting_queue import WaitingQueue
-from gpu_scheduler.core.state.workload_group import (
-    WorkloadGroup,
-    WorkloadIndex,
-    WorkloadQueue,
-)
-from gpu_scheduler.model import Request, Resident
+from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import NO_QUOTA
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
@@ -46,13 +40,6 @@ _DRAW_BITS = 53  #: of a number of the stream: all that a float between 0 and 1 
 
 #: Parameters of a policy by name.
 Values = Mapping[str, str | float | bool]
-
-
-class Times(NamedTuple):
-    """Learned times of a workload on a device model."""
-
-    execution_s: float | None  #: None: not known yet
-    loading_s: float | None
 
 
 class PlacementKey(NamedTuple):
@@ -83,39 +70,19 @@ class View:
         """The requests that no quota holds back, in the order of the queue."""
         return (one for one in self.state.queue.servable() if self.is_allowed(one))
 
-    def groups(self) -> Iterator[WorkloadGroup]:
+    def groups(self) -> Iterator[RequestGroup]:
         """The same by tenant, workload, requirements and memory: the oldest group first."""
         index = self.state.queue.by_workload()
         groups = (index.by_first[key[3]] for key in index.order)
         return (group for group in groups if self.is_allowed(self.first(group)))
 
-    def workloads(self) -> Iterator[tuple[str, str | None]]:
-        """The tenants and workloads with a request that no quota holds back."""
-        queues = self.state.queue.by_workload().queues
-        return (name for name, queue in queues.items() if any(self._allowed_groups(name, queue)))
-
-    def groups_of(self, tenant: str, workload: str | None) -> Iterator[WorkloadGroup]:
+    def groups_of(self, tenant: str, workload: str | None) -> Iterator[RequestGroup]:
         """The groups of a tenant and workload that no quota holds back."""
-        name = (tenant, workload)
-        queue = self.state.queue.by_workload().queues.get(name)
-        return iter(()) if queue is None else self._allowed_groups(name, queue)
-
-    def _allowed_groups(
-        self, name: tuple[str, str | None], queue: WorkloadQueue
-    ) -> Iterator[WorkloadGroup]:
-        if self.state.parameters.quota(name[0]) is NO_QUOTA:
-            return iter(queue.groups)
-        return (group for group in queue.groups if self.is_allowed(self.first(group)))
-
-    def exceptional_groups(self) -> Iterator[WorkloadGroup]:
-        """The groups for several devices, and those whose first request has devices reserved."""
-        index = self.state.queue.by_workload()
-        for request_class, of_class in index.by_class.items():
-            if request_class.request.count > 1:
-                firsts = (key for keys in of_class.firsts.values() for key in keys)
-                yield from (index.by_first[key[3]] for key in firsts)
-        preempting = (index.by_first.get(attempt) for attempt in self.state.preemptions)
-        yield from (group for group in preempting if group is not None)
+        queue = self.state.queue.by_workload().queues.get((tenant, workload))
+        groups = () if queue is None else queue.groups
+        if self.state.parameters.quota(tenant) is NO_QUOTA:
+            return iter(groups)
+        return (group for group in groups if self.is_allowed(self.first(group)))
 
     def queued_s(self, tenant: str, workload: str | None, unknown_s: float) -> float:
         """The sum of the expected times of the requests of a tenant and workload.
@@ -134,12 +101,12 @@ class View:
             known = queue.expected = facts, sum(self._expected_s(one, unknown_s) for one in groups)
         return known[1]
 
-    def _expected_s(self, group: WorkloadGroup, unknown_s: float) -> float:
+    def _expected_s(self, group: RequestGroup, unknown_s: float) -> float:
         """The sum of the expected times of a group: that of its first request for each."""
         expected_s = self.expected_s(self.first(group).request)
         return (unknown_s if expected_s is None else expected_s) * len(group.keys)
 
-    def fitting_groups(self) -> Iterator[WorkloadGroup]:
+    def fitting_groups(self) -> Iterator[RequestGroup]:
         """The groups whose first request fits now, the oldest group first.
 
         Groups that fit no device cost nothing: of the sizes of one class, the first that does not
@@ -156,7 +123,6 @@ class View:
                 yield index.by_first[key[3]]
 
     def _fitting_firsts(self, index: WorkloadIndex) -> Iterator[list[QueueKey]]:
-        """The first requests of the sizes that fit, without regard to quotas."""
         for request_class, of_class in index.by_class.items():
             for memory_mib in of_class.sizes:
                 firsts = of_class.firsts[memory_mib]
@@ -185,17 +151,13 @@ class View:
         firsts = (self.state.queue.entries[key[3]] for key in late)
         return next((one for one in firsts if self.is_allowed(one)), None)
 
-    def first(self, group: WorkloadGroup) -> Waiting:
+    def first(self, group: RequestGroup) -> Waiting:
         """The first request of a group."""
         return self.state.queue.entries[group.first[3]]
 
     def is_waiting(self, attempt: str) -> bool:
         """True when a request of this name is in the queue."""
         return attempt in self.state.queue.entries
-
-    def request(self, attempt: str) -> Waiting | None:
-        """The waiting request of this name."""
-        return self.state.queue.entries.get(attempt)
 
     def waits_s(self, waiting: Waiting) -> float:
         """The time for which a request has waited."""
@@ -264,32 +226,17 @@ class View:
         ranks = map(self.rank, self.sample(waiting))
         return DeviceId(min(ranks, key=lambda rank: (rank <= after, rank))[2])
 
-    def open_devices(self) -> Iterator[DeviceId]:
-        """The devices that have the compute which a waiting request asks for at least.
-
-        Every request for one device without devices reserved for it fits only some of these.
-        """
-        classes = self.state.queue.by_workload().by_class
-        least = min((one.request.compute_guarantee_permille for one in classes), default=0)
-        for group in self.state.inventory.index.groups.values():
-            for _, row in group.rows_up_from(least):
-                yield from row.freest(0)
-
     def fits(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when one device of the request fits this device now."""
         asked, state_of = self.clamped(waiting), self.state.inventory
         return fits(asked, state_of.state_of(device), waiting.attempt) is None
-
-    def preference(self, waiting: Waiting, device: DeviceId) -> tuple[int, int]:
-        """The rank of a device in the preferences of a request; lower is better."""
-        return preference(waiting.request, self.state.inventory.state_of(device))
 
     def serves(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when this device, free, would fit: it is available and as the request asks."""
         asked = self.clamped(waiting)
         device_state = self.state.inventory.state_of(device)
         available = unavailable_reason(device_state) is None
-        return available and is_feasible(asked, device_state)
+        return available and is_feasible(asked, device_state.device_class)
 
     def is_known(self, device: str) -> bool:
         """True while the device is in the inventory."""
@@ -308,11 +255,6 @@ class View:
         entry = self.state.inventory.devices[device]
         return f"{entry.host}/{entry.device.index}"
 
-    def utilisation_pct(self, device: DeviceId) -> int | None:
-        """The last reported utilisation; None = its host reports none."""
-        usage = self.state.inventory.devices[device].usage
-        return None if usage is None else usage.utilisation_pct
-
     # ------------------------------------------------------------------ leases
 
     def leases(self, device: DeviceId) -> Iterator[LeaseEntry]:
@@ -320,19 +262,7 @@ class View:
         leases = self.state.leases
         return (leases[lease] for lease in self.state.inventory.devices[device].shares)
 
-    def ends_by_s(self, lease: LeaseEntry) -> float | None:
-        """The latest end of a lease (monotonic) by its stated length; None = not stated."""
-        return lengths.ends_by_s(lease, self.budget)
-
-    def free_s(self, waiting: Waiting, device: DeviceId) -> float | None:
-        """The time when the device fits the request (monotonic); 0 = now, None = unknown."""
-        return lengths.free_for_s(self.state, self.budget, device, waiting.request)
-
     # ------------------------------------------------------------------ workloads
-
-    def residents(self, device: DeviceId) -> tuple[Resident, ...]:
-        """The warm workers of a device that no lease uses."""
-        return tuple(self.state.inventory.residents.of(device).values())
 
     def is_loaded(self, request: Request) -> bool:
         """True when any device has a warm worker of the workload of the request."""
@@ -359,17 +289,6 @@ class View:
         if not residents:
             return 0.0, 0, rank
         return taken(waiting.request, inventory, device).loading_s, len(residents), rank
-
-    def times(self, tenant: str, workload: str | None, model: str) -> Times | None:
-        """The learned times of a workload on a device model; None = never seen."""
-        found = self.state.learned_times.of(tenant, workload, model)
-        if found is None:
-            return None
-        return Times(found.execution_s(EXPECTED), found.loading_s(EXPECTED))
-
-    def model(self, device: DeviceId) -> str:
-        """The model of a known device."""
-        return self.state.inventory.devices[device].device.model
 
     def expected_s(self, request: Request) -> float | None:
         """The expected length of a lease; None = unknown.

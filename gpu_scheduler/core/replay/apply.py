@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from typing import Any
 
 from corekit.ids import AttemptId, HostId
 from corekit.values import replace
@@ -18,7 +18,6 @@ from gpu_scheduler.core.admission.tenants import (
 from gpu_scheduler.core.inventory.inventory import Inventory, OwnDrain
 from gpu_scheduler.core.state.learned_times import COMPLETE, Times, WorkloadOn
 from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, Leader, LeaseEntry, State
-from gpu_scheduler.data_names import offered_of
 from gpu_scheduler.model import LeaseLifetime, LeaseState
 from gpu_scheduler.protocol import changes as to
 
@@ -55,47 +54,24 @@ def _learned(state: State, part: to.WorkloadLearned) -> None:
     state.learned_times.restore(WorkloadOn(part.tenant, part.workload, part.model), times)
 
 
-def _known(
-    state: State,
-    part: to.InventoryDeclared
-    | to.HostRegistered
-    | to.HostDrained
-    | to.HostDraining
-    | to.DeviceDrained
-    | to.DeviceChanged
-    | to.HostForgotten,
-) -> None:
-    inventory = state.inventory
-    match part:
-        case to.InventoryDeclared():
-            inventory.declared = part.devices
-        case to.HostRegistered():
-            before = _capacity(inventory, part.host)
-            inventory.register(
-                part.host,
-                part.incarnation,
-                part.gateway,
-                part.devices,
-                part.middlewares,
-                ephemeral=part.ephemeral,
-                data=offered_of(part.data),
-                programs=offered_of(part.programs),
-            )
-            state.tenants.resize(before, _capacity(inventory, part.host))
-        case to.HostDrained():
-            inventory.set_drained(part.host, part.drained)
-        case to.HostDraining():
-            drain = OwnDrain(part.reason, part.since_s, part.limit_s) if part.draining else None
-            inventory.set_own_drain(part.host, part.incarnation, drain)
-        case to.DeviceDrained():
-            inventory.set_device_drained(part.device, part.drained)
-        case to.DeviceChanged():
-            inventory.set_device(part.device)
-        case to.HostForgotten():
-            state.tenants.resize(_capacity(inventory, part.host), NOTHING)
-            inventory.forget(part.host)
-        case _:
-            assert_never(part)
+def _declared(state: State, part: to.InventoryDeclared) -> None:
+    state.inventory.declared = part.devices
+
+
+def _registered(state: State, part: to.HostRegistered) -> None:
+    before = _capacity(state.inventory, part.host)
+    state.inventory.register(part)
+    state.tenants.resize(before, _capacity(state.inventory, part.host))
+
+
+def _drains(state: State, part: to.HostDraining) -> None:
+    drain = OwnDrain(part.reason, part.since_s, part.limit_s) if part.draining else None
+    state.inventory.set_own_drain(part.host, part.incarnation, drain)
+
+
+def _forgotten(state: State, part: to.HostForgotten) -> None:
+    state.tenants.resize(_capacity(state.inventory, part.host), NOTHING)
+    state.inventory.forget(part.host)
 
 
 def _capacity(inventory: Inventory, host: HostId) -> Amount:
@@ -206,7 +182,6 @@ def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
 
 
 def _count_shares(state: State, entry: LeaseEntry, sign: int) -> None:
-    """Count the shares of a lease for its workload, or no longer."""
     workload = entry.request.workload
     if workload is None:
         return
@@ -230,11 +205,8 @@ def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
         return
     if lease.hold is LeaseLifetime.SESSION and part.reason in COMPLETE:
         key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
-        if part.succeeded is False:
-            state.learned_times.learn_failed(key, part.loading_s)
-        else:
-            held_s = max(0.0, part.freed_s - entry.active_s)
-            state.learned_times.learn(key, held_s, part.loading_s)
+        held_s = None if part.succeeded is False else max(0.0, part.freed_s - entry.active_s)
+        state.learned_times.learn(key, held_s, part.loading_s)
 
 
 def _ended(state: State, entry: LeaseEntry) -> None:
@@ -268,12 +240,14 @@ _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.PolicyRemembered: lambda state, part: state.remember(part),
     to.TenantUsed: _used,
     to.WorkloadLearned: _learned,
-    to.InventoryDeclared: _known,
-    to.HostRegistered: _known,
-    to.HostDrained: _known,
-    to.HostDraining: _known,
-    to.DeviceDrained: _known,
-    to.DeviceChanged: _known,
-    to.HostForgotten: _known,
+    to.InventoryDeclared: _declared,
+    to.HostRegistered: _registered,
+    to.HostDrained: lambda state, part: state.inventory.set_drained(part.host, part.drained),
+    to.HostDraining: _drains,
+    to.DeviceDrained: lambda state, part: state.inventory.set_device_drained(
+        part.device, part.drained
+    ),
+    to.DeviceChanged: lambda state, part: state.inventory.set_device(part.device),
+    to.HostForgotten: _forgotten,
     to.Unknown: lambda state, part: state.unknown.append(part),
 }

@@ -57,16 +57,7 @@ def _known(state: State) -> Iterator[to.Part]:
         yield to.ParameterSet(name=name, value=value)
     yield to.InventoryDeclared(devices=inventory.declared)
     for host in inventory.hosts.values():
-        yield to.HostRegistered(
-            host=host.host,
-            incarnation=host.incarnation,
-            gateway=host.gateway,
-            devices=tuple(entry.device for entry in host.devices.values()),
-            middlewares=host.middlewares,
-            ephemeral=host.ephemeral,
-            data=dict(host.data),
-            programs=dict(host.programs),
-        )
+        yield host.registration(tuple(entry.device for entry in host.devices.values()))
         if host.own_drain is not None:
             yield to.HostDraining(
                 host=host.host,

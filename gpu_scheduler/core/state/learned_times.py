@@ -123,35 +123,23 @@ class LearnedTimes:
             if times is not None:
                 yield model, times
 
-    def learn(self, key: WorkloadOn, held_s: float, loading_s: float | None) -> None:
-        """Add one execution: the shares were held this long, of which workers loaded that long."""
-        before = self._times.pop(key, None) or Times()
-        execution_s = max(0.0, held_s - (loading_s or 0.0))
-        cold = bool(loading_s)
-        warm = loading_s == 0 and before.cold_starts > 0  # else it has nothing to load, as yet
-        times = Times(
-            executions_s=(*before.executions_s, execution_s)[-OBSERVATIONS_MAX:],
-            loadings_s=(*before.loadings_s, *((loading_s,) if loading_s else ()))[
-                -OBSERVATIONS_MAX:
-            ],
-            cold_starts=before.cold_starts + cold,
-            warm_starts=before.warm_starts + warm,
-            runs=before.runs + 1,
-        )
-        self._put(key, times)
+    def learn(self, key: WorkloadOn, held_s: float | None, loading_s: float | None) -> None:
+        """Add one execution: the shares were held this long, of which workers loaded that long.
 
-    def learn_failed(self, key: WorkloadOn, loading_s: float | None) -> None:
-        """Add the cold start of code that failed; without one there is nothing to add."""
-        if not loading_s:
+        `held_s` None: its code failed, and only its cold start counts, if it had one.
+        """
+        if held_s is None and not loading_s:
             return
         before = self._times.pop(key, None) or Times()
-        loadings_s = (*before.loadings_s, loading_s)[-OBSERVATIONS_MAX:]
+        executions = () if held_s is None else (max(0.0, held_s - (loading_s or 0.0)),)
+        loadings = (loading_s,) if loading_s else ()
+        warm = loading_s == 0 and before.cold_starts > 0  # else it has nothing to load, as yet
         times = Times(
-            executions_s=before.executions_s,
-            loadings_s=loadings_s,
-            cold_starts=before.cold_starts + 1,
-            warm_starts=before.warm_starts,
-            runs=before.runs,
+            executions_s=(*before.executions_s, *executions)[-OBSERVATIONS_MAX:],
+            loadings_s=(*before.loadings_s, *loadings)[-OBSERVATIONS_MAX:],
+            cold_starts=before.cold_starts + len(loadings),
+            warm_starts=before.warm_starts + warm,
+            runs=before.runs + len(executions),
         )
         self._put(key, times)
 

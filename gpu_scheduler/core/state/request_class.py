@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 
 from corekit.values import replace
 from gpu_scheduler.core.inventory.devices import DeviceState, fits
-from gpu_scheduler.model import LeaseLifetime, Request, Sharing
+from gpu_scheduler.model import MEMORY_MIB_MAX, LeaseLifetime, Request, Sharing
 from gpu_scheduler.protocol.changes import Waiting
 
 #: The order of service: rank, waiting since, number of its arrival, attempt. A lower one is first.
@@ -38,7 +38,6 @@ _requirements = attrgetter(*(n for n in Request.__struct_fields__ if n not in _N
 #: Lengths are rounded up to steps of a quarter of an octave: by at most 19 %.
 _STEPS_PER_OCTAVE = 4
 
-MEMORY_MIB_MAX = 2**31 - 1  #: the most memory of a request
 _DIGIT_BITS = 2  #: bits per level; wider digits mean fewer nodes with more children each
 _LEVELS = 16  #: levels that cover all memory sizes
 _FEW = 16  #: sizes up to which a linear search is faster than a tree
@@ -162,7 +161,6 @@ class FirstByMemory:
                 key = self._least_child(node, level)
 
     def _least_child(self, parent: int, level: int) -> QueueKey | None:
-        """The minimum of the children of a node, which are at `level`."""
         least, best = self._minima, None
         first = parent << _DIGIT_BITS
         for child in range(first, first + (1 << _DIGIT_BITS)):

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from corekit.ids import AttemptId, DeviceId, JobId, LeaseId, SessionId
-from gpu_scheduler.core.admission.rates import Rates
-from gpu_scheduler.core.admission.tenants import Amount, Tenants
-from gpu_scheduler.core.admission.usage_counts import UsageCounts
+from gpu_scheduler.core.admission.tenants import Accounts, Amount
 from gpu_scheduler.core.inventory.available import DeviceOrder, FreedCapacity
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.eviction import Taken
@@ -76,13 +74,6 @@ class HeadReservation:
     devices: tuple[DeviceId, ...] = ()
 
 
-@dataclass(slots=True)
-class Preemption:
-    """The devices on which leases end for a waiting request, and which are reserved for it."""
-
-    devices: tuple[DeviceId, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Leader:
     """The addresses that the ssgmd of an epoch advertises; "" = none."""
@@ -92,7 +83,7 @@ class Leader:
 
 
 @dataclass(slots=True)
-class State:
+class State(Accounts):
     """The whole state. Dicts keep insertion order, so the same events give the same decisions."""
 
     epoch: int = 0
@@ -109,8 +100,6 @@ class State:
     ignored: Mapping[str, str] = field(default_factory=dict)  #: overrides not in force, and why
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(init=False)
-    tenants: Tenants = field(default_factory=Tenants)
-    usage_counts: UsageCounts = field(default_factory=UsageCounts)
     learned_times: LearnedTimes = field(default_factory=LearnedTimes)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
@@ -129,18 +118,17 @@ class State:
     #: Changes of a newer version.
     unknown: deque[Unknown] = field(default_factory=lambda: deque(maxlen=UNKNOWN_MAX))
     # --- not durable
-    rates: Rates = field(default_factory=Rates)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: last request, monotonic
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
     record_watchers: dict[SessionId, None] = field(default_factory=dict)
     head_reservation: HeadReservation = field(default_factory=HeadReservation)
-    preemptions: dict[AttemptId, Preemption] = field(default_factory=dict)  #: by waiting request
+    #: By waiting request: the devices on which leases end for it, and which are reserved for it.
+    preemptions: dict[AttemptId, tuple[DeviceId, ...]] = field(default_factory=dict)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
     freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     device_order: DeviceOrder = field(default_factory=DeviceOrder)
     timers: Timers = field(default_factory=Timers)
     has_room: bool = True  #: in the journal, for grants
-    parameters: Parameters = field(init=False)  #: in force: `configured` with `overrides`
 
     def __post_init__(self) -> None:
         self.parameters = self.configured

@@ -1,10 +1,10 @@
 """The waiting requests in the order of service, in groups of equal requirements.
 
-A `RequestGroup` holds the requests of one tenant with equal requirements: when the first request
-does not fit, none does. So a decision about 100,000 requests looks at a few groups, and only at
-those that freed capacity may serve (`FirstByMemory`, ordering.py). A group is suspended and keeps
-its place while its tenant's quota is used up: until the tenant releases something, or, when no
-available device is small enough for the quota, until other devices are available.
+A `RequestGroup` holds the requests of one tenant and workload with equal requirements: when the
+first request does not fit, none does. So a decision about 100,000 requests looks at a few groups,
+and only at those that freed capacity may serve (`FirstByMemory`, ordering.py). A group is suspended
+and keeps its place while its tenant's quota is used up: until the tenant releases something, or,
+when no available device is small enough for the quota, until other devices are available.
 Order: by `queue_key`.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain
 
@@ -24,22 +23,9 @@ from gpu_scheduler.core.state.request_class import (
     class_key,
     request_class_of,
 )
-from gpu_scheduler.core.state.workload_group import WorkloadIndex
+from gpu_scheduler.core.state.request_group import GroupName, RequestGroup, WorkloadIndex
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.changes import Waiting
-
-
-@dataclass(eq=False, slots=True)
-class RequestGroup:
-    """Requests of one tenant and one class with the same memory."""
-
-    tenant: str
-    request_class: RequestClass
-    request: Request  #: one of these requests
-    keys: list[QueueKey] = field(default_factory=list)  #: keys of servable requests
-    members: int = 0  #: number of requests, including ineligible ones
-    suspended: bool = False
-
 
 FirstByClass = dict[RequestClass, FirstByMemory]
 
@@ -65,7 +51,7 @@ class WaitingQueue:
         self._head: tuple[int, QueueKey | None] | None = None  #: by availability version
         self._order: list[QueueKey] = []  #: keys of all eligible requests, suspended or not
         self._group_of: dict[str, RequestGroup] = {}
-        self._groups: dict[tuple[str, RequestClass, int], RequestGroup] = {}
+        self._groups: dict[GroupName, RequestGroup] = {}
         self._classes: dict[tuple[object, ...], RequestClass] = {}
         self._preempting: dict[RequestGroup, None] = {}  #: groups whose requests may preempt
         self._suspended: dict[str, dict[RequestGroup, None]] = {}
@@ -100,8 +86,9 @@ class WaitingQueue:
         if self._by_workload is None:
             self._by_workload = WorkloadIndex()
             for key in self._order:
-                waiting = self.entries[key[3]]
-                self._by_workload.add(waiting, self.class_of(waiting), key)
+                group = self._group_of[key[3]]
+                if key == group.keys[0]:
+                    self._by_workload.change(group, None, key)
         return self._by_workload
 
     def forget_workloads(self) -> None:
@@ -139,7 +126,7 @@ class WaitingQueue:
     def _first_within(self, available_mib: Callable[[Request], int]) -> QueueKey | None:
         first = min(by_memory.minimum for by_memory in self.first_by_class.values())
         group = self._group_of[first[3]]
-        if group.request.memory_mib <= available_mib(group.request_class.request):
+        if group.memory_mib <= available_mib(group.request_class.request):
             return first  # nearly always
         firsts = (
             by_memory.first(available_mib(request_class.request))
@@ -174,12 +161,13 @@ class WaitingQueue:
         return [*served, *sorted(ineligible, key=self.queue_key)][:limit]
 
     def by_group(self) -> Iterator[tuple[Request, list[Waiting]]]:
-        """All entries, including ineligible ones, group by group."""
-        members: dict[RequestGroup, list[Waiting]] = {}
+        """All entries of a tenant with equal requirements, including ineligible ones."""
+        members: dict[tuple[str, RequestClass, int], list[Waiting]] = {}
         for attempt, group in self._group_of.items():
-            members.setdefault(group, []).append(self.entries[attempt])
-        for group, waiting in members.items():
-            yield group.request, waiting
+            of_tenant = group.tenant, group.request_class, group.memory_mib
+            members.setdefault(of_tenant, []).append(self.entries[attempt])
+        for waiting in members.values():
+            yield waiting[0].request, waiting
 
     # ------------------------------------------------------------------ changing
 
@@ -306,10 +294,10 @@ class WaitingQueue:
         if request_class is None:
             request_class = self._classes[class_name] = request_class_of(waiting)
         request = waiting.request
-        name = (request.tenant, request_class, request.memory_mib)
+        name = (request.tenant, request.workload, request_class, request.memory_mib)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = RequestGroup(request.tenant, request_class, request)
+            group = self._groups[name] = RequestGroup(*name, request)
             request_class.groups += 1
             if request.preempts:
                 self._preempting[group] = None
@@ -320,7 +308,7 @@ class WaitingQueue:
             self._clear_suspension(group)
         self._preempting.pop(group, None)
         request_class = group.request_class
-        del self._groups[group.tenant, request_class, group.request.memory_mib]
+        del self._groups[group.tenant, group.workload, request_class, group.memory_mib]
         request_class.groups -= 1
         if not request_class.groups:
             self.dirty.pop(request_class, None)
@@ -329,27 +317,27 @@ class WaitingQueue:
     def _add_key(self, waiting: Waiting) -> None:
         group, key = self._group_of[waiting.attempt], self.queue_key(waiting)
         insort(self._order, key)
-        if self._by_workload is not None:
-            self._by_workload.add(waiting, group.request_class, key)
         old = group.keys[0] if group.keys else None
         insort(group.keys, key)
-        if not group.suspended:
-            self._update_index(group, old, group.keys[0])
+        self._changed(group, old, group.keys[0])
 
     def _remove_key(self, waiting: Waiting) -> None:
         group, key = self._group_of[waiting.attempt], self.queue_key(waiting)
         del self._order[bisect_left(self._order, key)]
-        if self._by_workload is not None:
-            self._by_workload.remove(waiting, group.request_class, key)
         old = group.keys[0]
         del group.keys[bisect_left(group.keys, key)]
+        self._changed(group, old, group.keys[0] if group.keys else None)
+
+    def _changed(self, group: RequestGroup, old: QueueKey | None, new: QueueKey | None) -> None:
+        """Update the indexes after a group got or lost a request; `old`, `new`: its first one."""
+        if self._by_workload is not None:
+            self._by_workload.change(group, old, new)
         if not group.suspended:
-            self._update_index(group, old, group.keys[0] if group.keys else None)
+            self._update_index(group, old, new)
 
     def _update_index(
         self, group: RequestGroup, old: QueueKey | None, new: QueueKey | None
     ) -> None:
-        """Update both indexes after the first request of a group changed."""
         if old == new:
             return
         self._head = None
@@ -358,7 +346,7 @@ class WaitingQueue:
             by_memory = first_by_class.get(group.request_class)
             if by_memory is None:
                 by_memory = first_by_class[group.request_class] = FirstByMemory()
-            by_memory.replace_first(group.request.memory_mib, old, new)
+            by_memory.replace_first(group.memory_mib, old, new)
             if not by_memory:
                 del first_by_class[group.request_class]
         if not of_tenant:

@@ -1,4 +1,4 @@
-"""Replies to requests that only read the state: inventory, leases, queue, records, explanations."""
+"""Answers to ops that only read the state: inventory, leases, queue, records, explanations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
-from corekit.errors import ErrorCode
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, LeaseId, attempt_id
 from corekit.units import percent_of
 from corekit.values import replace
@@ -16,7 +16,7 @@ from gpu_scheduler.core.handlers import departures
 from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.core.leases.lengths import expected, length_problem, requested_length_s
+from gpu_scheduler.core.leases.lengths import check_length, expected
 from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
 from gpu_scheduler.core.placement.explain import with_verdicts
@@ -38,47 +38,45 @@ T = TypeVar("T")
 DRY_RUN = AttemptId("")
 
 
-def orphans(tx: QueueTransaction, event: on.Asked[ops.Orphans]) -> None:
-    """Reply with ownerless records, longest first, except those that the caller may not take."""
+def orphans(tx: QueueTransaction, event: on.Asked[ops.Orphans]) -> answers.RecordsAnswer:
+    """Ownerless records, longest first, except those that the caller may not take."""
     known = (tx.state.records[holder] for holder in tx.state.orphans)
     own = (record for record in known if record.key not in event.foreign)
     records = tuple(islice(own, event.op.limit))
-    tx.reply(event.reply_to, answers.RecordsAnswer(records=records))
+    return answers.RecordsAnswer(records=records)
 
 
-def record(tx: QueueTransaction, event: on.Asked[ops.RecordOf]) -> None:
-    found = tx.state.records.get(event.op.holder)
-    tx.reply(event.reply_to, answers.RecordAnswer(record=found))
+def record(tx: QueueTransaction, event: on.Asked[ops.RecordOf]) -> answers.RecordAnswer:
+    return answers.RecordAnswer(record=tx.state.records.get(event.op.holder))
 
 
-def records(tx: QueueTransaction, event: on.Asked[ops.Records]) -> None:
-    """Reply with a page of records, newest first; empty if the cursor record was forgotten."""
+def records(tx: QueueTransaction, event: on.Asked[ops.Records]) -> answers.RecordsAnswer:
+    """A page of records, newest first; empty if the cursor record was forgotten."""
     state, op = tx.state, event.op
     holders = islice(state.record_order.newest(op.after), op.limit)
     page = tuple(state.records[holder] for holder in holders)
-    tx.reply(event.reply_to, answers.RecordsAnswer(records=page))
+    return answers.RecordsAnswer(records=page)
 
 
-def inventory(tx: QueueTransaction, event: on.Asked[ops.Inventory]) -> None:
+def inventory(tx: QueueTransaction, event: on.Asked[ops.Inventory]) -> answers.InventoryAnswer:
     known, after, limit = tx.state.inventory, event.op.after, event.op.limit
     by_name = sorted(known.hosts.values(), key=lambda host: host.host)
     wanted = (host for host in by_name if after is None or host.host > after)
     page, more = _first(wanted, limit, lambda host: len(host.devices))
     declared = () if after is not None else known.declared[:limit]
-    answer = answers.InventoryAnswer(
+    return answers.InventoryAnswer(
         hosts=tuple(_host(tx, host) for host in page),
         declared=declared,
         declared_left_out=0 if after is not None else len(known.declared) - len(declared),
         more=more,
     )
-    tx.reply(event.reply_to, answer)
 
 
-def leases(tx: QueueTransaction, event: on.Asked[ops.Leases]) -> None:
+def leases(tx: QueueTransaction, event: on.Asked[ops.Leases]) -> answers.LeasesAnswer:
     entries = tx.state.leases.values()  # in the order of their fences
     wanted = (entry for entry in entries if entry.lease.fence > event.op.after)
     page, more = _first(wanted, event.op.limit, lambda entry: len(entry.lease.shares))
-    answer = answers.LeasesAnswer(
+    return answers.LeasesAnswer(
         leases=tuple(entry.lease for entry in page),
         ends_in_s={
             entry.lease.id: max(0.0, entry.deadline_s - tx.at_s)
@@ -87,19 +85,17 @@ def leases(tx: QueueTransaction, event: on.Asked[ops.Leases]) -> None:
         },
         more=more,
     )
-    tx.reply(event.reply_to, answer)
 
 
-def queue(tx: QueueTransaction, event: on.Asked[ops.Queue]) -> None:
-    """Reply with waiting requests in the order of service, ownerless ones last."""
+def queue(tx: QueueTransaction, event: on.Asked[ops.Queue]) -> answers.QueueAnswer:
+    """Waiting requests in the order of service, ownerless ones last."""
     waiting = tx.state.queue
     places = (
         (None if waiting.is_ineligible(w.attempt) else i, w)
         for i, w in enumerate(waiting.in_order(event.op.limit), 1)
     )
     page = tuple(_queued(w, place) for place, w in places)
-    answer = answers.QueueAnswer(queue=page, left_out=len(waiting.entries) - len(page))
-    tx.reply(event.reply_to, answer)
+    return answers.QueueAnswer(queue=page, left_out=len(waiting.entries) - len(page))
 
 
 def _first(
@@ -158,7 +154,7 @@ def _queued(waiting: Waiting, position: int | None) -> answers.QueuedView:
     )
 
 
-def explain(tx: QueueTransaction, event: on.Asked[ops.Explain]) -> None:
+def explain(tx: QueueTransaction, event: on.Asked[ops.Explain]) -> answers.ExplainAnswer:
     """Explain a queued, granted or refused request by attempt or holder, or a dry run."""
     op = event.op
     state, attempt = tx.state, op.attempt
@@ -167,29 +163,21 @@ def explain(tx: QueueTransaction, event: on.Asked[ops.Explain]) -> None:
         attempt = attempt_id(record.holder, record.attempt)
     lease = state.leases.get(state.lease_of.get(attempt or "", LeaseId("")))
     if lease is not None:
-        tx.reply(event.reply_to, _granted(tx, lease))
-        return
+        return _granted(tx, lease)
     waiting = state.queue.entries.get(attempt or "")
-    newcomer = _newcomer(tx, event, state.refused.get(attempt or ""))
     if waiting is not None:
         explanation = _in_full(tx, waiting, answers.Outcome.WAITING)
-        answer = answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=explanation)
-    elif newcomer is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, _nothing(event, record))
-        return
-    elif problem := length_problem(state.parameters, op.hold, newcomer.lease_s):
-        tx.refuse(event.reply_to, *problem)
-        return
-    else:
-        evaluation = evaluate(tx, newcomer)
-        outcome = evaluation.outcome
-        explanation = _in_full(tx, newcomer, outcome, evaluation.choice)
-        if evaluation.full is not None:
-            explanation = replace(
-                explanation, sentence=f"{explanation.sentence}; {evaluation.full.message}"
-            )
-        answer = answers.ExplainAnswer(outcome=outcome, explanation=explanation)
-    tx.reply(event.reply_to, answer)
+        return answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=explanation)
+    newcomer = _newcomer(tx, event, state.refused.get(attempt or ""))
+    if newcomer is None:
+        raise AppError(ErrorCode.NOT_FOUND, _nothing(event, record))
+    check_length(state.parameters, op.hold, newcomer.lease_s)
+    evaluation = evaluate(tx, newcomer)
+    explanation = _in_full(tx, newcomer, evaluation.outcome, evaluation.choice)
+    if evaluation.full is not None:
+        sentence = f"{explanation.sentence}; {evaluation.full.message}"
+        explanation = replace(explanation, sentence=sentence)
+    return answers.ExplainAnswer(outcome=evaluation.outcome, explanation=explanation)
 
 
 def _newcomer(
@@ -211,7 +199,7 @@ def _newcomer(
         session=event.session,
         waiting_since_s=tx.wall_s,
         hold=op.hold,
-        lease_s=requested_length_s(request, op.lease_s),
+        lease_s=request.lease_s if op.lease_s is None else op.lease_s,
     )
 
 
@@ -253,7 +241,6 @@ def _in_full(
     outcome: answers.Outcome,
     choice: Choice | None = None,
 ) -> Explanation:
-    """The explanation with the result of each device, and the expected times."""
     explanation = _with_capacity(tx, waiting, outcome)
     if explanation.short is not None:
         return explanation

@@ -1,4 +1,4 @@
-"""Replies about workloads: the learned times, and what a request with a workload may expect."""
+"""Answers about workloads: the learned times, and what a request with a workload may expect."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MEDIAN, HIGH = 0.5, 0.95
 MODELS_MAX = 16
 
 
-def workloads(tx: Transaction, event: on.Asked[ops.Workloads]) -> None:
-    """Reply with a page of the learned times by id."""
+def workloads(tx: Transaction, event: on.Asked[ops.Workloads]) -> answers.WorkloadsAnswer:
+    """A page of the learned times by id."""
     op = event.op
     wanted = (one for one in tx.state.learned_times.items() if one[0].id > op.after)
     page = nsmallest(op.limit + 1, wanted, key=lambda one: one[0].id)
     views = tuple(_view(tx.state, key, times) for key, times in page[: op.limit])
-    tx.reply(event.reply_to, answers.WorkloadsAnswer(workloads=views, more=len(page) > op.limit))
+    return answers.WorkloadsAnswer(workloads=views, more=len(page) > op.limit)
 
 
 def _view(state: State, key: WorkloadOn, times: Times) -> answers.WorkloadView:
@@ -45,7 +45,6 @@ def _view(state: State, key: WorkloadOn, times: Times) -> answers.WorkloadView:
 
 
 def _residents_of(state: State, key: WorkloadOn) -> int:
-    """The number of residents of a workload on the devices of one model."""
     residents = state.inventory.residents
     published = workload_key(key.tenant, key.workload)
     index = residents.with_workload(published)

@@ -15,7 +15,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -26,19 +25,11 @@ from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
+from gpu_scheduler.protocol.keys import Role as Role
 from gpu_scheduler.protocol.keys import checked_name, name_of, new_key
 
 NAME = "keys.json"
 VERSION = 1
-
-
-class Role(StrEnum):
-    """Rights of a key. Each of the first three includes the rights of those before it."""
-
-    READER = "reader"  #: reads inventory, leases, queue, records, metrics, events
-    REQUESTER = "requester"  #: requests devices and acts for jobs: orchestrators, `ssgm alloc`
-    OPERATOR = "operator"  #: drain, forget, set, and every lease
-    HOST = "host"  #: acts as a GPU host, and nothing else
 
 
 class KeyEntry(Value):

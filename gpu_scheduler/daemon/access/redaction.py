@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.access.keys import Role
@@ -21,20 +23,23 @@ from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.warm import workload_key
 
+#: The part of an answer, or the whole, that a caller may read.
+Form = Callable[[Caller, Any], Any]
+
 
 class Redaction:
     """Removes the fields that a caller may not read; an answer without any is returned as it is."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
-        self._forms: Mapping[type[Any], Callable[[Caller, Any], Any]] = {
+        self._forms: Mapping[type[Any], Form] = {
             answers.RecordAnswer: self._record_answer,
-            answers.RecordsAnswer: self._records_answer,
-            answers.LeasesAnswer: self._leases_answer,
+            answers.RecordsAnswer: _each("records", self._record),
+            answers.LeasesAnswer: _each("leases", self._lease),
             answers.LeaseAnswer: self._lease_answer,
-            answers.QueueAnswer: self._queue_answer,
+            answers.QueueAnswer: _each("queue", self._queued),
             answers.ExplainAnswer: _explain_answer,
-            answers.WorkloadsAnswer: self._workloads_answer,
+            answers.WorkloadsAnswer: _each("workloads", self._workload),
         }
 
     def of(self, caller: Caller, answer: Value) -> Value:
@@ -104,25 +109,18 @@ class Redaction:
             return answer
         return answers.RecordAnswer(record=self._record(caller, answer.record))
 
-    def _records_answer(
-        self, caller: Caller, answer: answers.RecordsAnswer
-    ) -> answers.RecordsAnswer:
-        return replace(answer, records=tuple(self._record(caller, r) for r in answer.records))
-
-    def _leases_answer(self, caller: Caller, answer: answers.LeasesAnswer) -> answers.LeasesAnswer:
-        return replace(answer, leases=tuple(self._lease(caller, one) for one in answer.leases))
-
     def _lease_answer(self, caller: Caller, answer: answers.LeaseAnswer) -> answers.LeaseAnswer:
         return answers.LeaseAnswer(lease=self._lease(caller, answer.lease))
 
-    def _queue_answer(self, caller: Caller, answer: answers.QueueAnswer) -> answers.QueueAnswer:
-        return replace(answer, queue=tuple(self._queued(caller, one) for one in answer.queue))
 
-    def _workloads_answer(
-        self, caller: Caller, answer: answers.WorkloadsAnswer
-    ) -> answers.WorkloadsAnswer:
-        seen = tuple(self._workload(caller, one) for one in answer.workloads)
-        return replace(answer, workloads=seen)
+def _each(items: str, form: Form) -> Form:
+    """The form of an answer that is a list: that of each item in this field."""
+
+    def of_answer(caller: Caller, answer: Any) -> Any:
+        seen = tuple(form(caller, one) for one in getattr(answer, items))
+        return msgspec.structs.replace(answer, **{items: seen})
+
+    return of_answer
 
 
 def _explain_answer(_: Caller, answer: answers.ExplainAnswer) -> answers.ExplainAnswer:

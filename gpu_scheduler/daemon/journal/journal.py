@@ -199,6 +199,7 @@ class Journal:
         self._seq, self._fences = reader.seq, [*reader.fences, reader.seq + 1]
         self._snapshot_seq, self._snapshot_bytes = reader.snapshot_seq, reader.snapshot_bytes
         self._bytes = reader.bytes
+        self._exclude_others(True)
         if reader.last is None:
             header, self._last = encode_header(BUILD)
             self._put_all(self._items([header]))
@@ -223,6 +224,8 @@ class Journal:
         if self._is_prompt and not is_compacting and not is_due:
             self._put_all(items)
             return DURABLE
+        if is_due:
+            self._thread.submit(self._exclude_others, False)
         written = self._thread.submit(self._put_all, items)
         if is_due:
             assert self.snapshot is not None, "it is due only then"
@@ -251,6 +254,8 @@ class Journal:
     def _lines(self, entries: Sequence[bytes]) -> list[bytes]:
         """Chained lines, each of as many entries as fit into an item; one at least."""
         most = self._log.limits.item_bytes_max - _LINE_OVERHEAD
+        if sum(map(len, entries)) + len(entries) <= most:
+            return [self._line(entries)]
         lines: list[bytes] = []
         begin = length = 0
         for number, entry in enumerate(entries):
@@ -285,6 +290,12 @@ class Journal:
         self._figures.syncs += 1
         self._figures.sync_s += took_s
 
+    def _exclude_others(self, is_alone: bool) -> None:
+        """In the state folder, whose lock this daemon has, nothing else writes but a compaction."""
+        address, state = self.settings.address, self.settings.state
+        if self._local is not None and address == file_address(state):
+            self._local.be_alone(is_alone)
+
     # --- compaction
 
     def _is_compaction_due(self) -> bool:
@@ -307,6 +318,7 @@ class Journal:
     def _settle(self, compacting: Future[int | None]) -> None:
         """Note a compaction that has ended."""
         self._compacting = None
+        self._exclude_others(True)
         length = compacting.result()
         if length is None:  # the next try comes after as much again as a chunk of the file
             self._compact_after_bytes = self._bytes + self._log.limits.snapshot_bytes // 2

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,12 +105,13 @@ class Checked(Value):
 
 
 @dataclass(slots=True)
-class _Read:
-    """A journal, read up to the damage."""
+class JournalRead:
+    """A journal, read and replayed up to the damage."""
 
     checked: Checked
     machine: SchedulerMachine
     entries: list[bytes]  #: JSON texts of the sound ones
+    last: Mark | None  #: the last sound line; None: there is no header
     damage: LogDamage | None
     fences: list[int]  #: first items of all runs, also behind the damage
     end: int  #: the last item there is
@@ -118,7 +119,7 @@ class _Read:
 
 def check(log: Log, where: str) -> Checked:
     """Read a whole journal. Raises NOT_FOUND without one, INVALID for another version's."""
-    return _read(log, where).checked
+    return read_journal(log, where).checked
 
 
 def repair(log: Log, where: str, state: Path) -> Checked:
@@ -126,7 +127,7 @@ def repair(log: Log, where: str, state: Path) -> Checked:
 
     Raises as `check`; CONFLICT when a daemon appended meanwhile, EXHAUSTED without room.
     """
-    read = _read(log, where)
+    read = read_journal(log, where)
     if read.damage is None:
         return read.checked
     try:
@@ -171,9 +172,14 @@ def misfit_of(machine: SchedulerMachine, entry: Entry) -> str | None:
     return None
 
 
-def _read(log: Log, where: str) -> _Read:
-    """Raises INVALID, INTERNAL for another version's."""
-    reader, machine, decoder = LogReader(log, where), empty_machine(), Entries(where, "")
+def read_journal(
+    log: Log, where: str, watch: Callable[[int], None] = lambda _: None
+) -> JournalRead:
+    """Read and replay; `watch` gets the number of entries so far.
+
+    Raises NOT_FOUND without a journal, INVALID, INTERNAL for another version's.
+    """
+    reader, machine, decoder = LogReader(log, where), _empty_machine(), Entries(where, "")
     sound: list[LogLine] = []
     count, damage = 0, None
     try:
@@ -187,6 +193,7 @@ def _read(log: Log, where: str) -> _Read:
                 raise LogDamage(where, line.seq, text)
             sound.append(line)
             count += len(parsed)
+            watch(count)
     except LogDamage as error:
         damage = error
     if damage is None and reader.seq == 0:
@@ -203,7 +210,7 @@ def _read(log: Log, where: str) -> _Read:
         ignored=(*decoder.ignored, *state.ignored),
     )
     texts = [bytes(text) for line in sound for text in split_group(line.group)]
-    read = _Read(checked, machine, texts, damage, reader.fences, reader.seq)
+    read = JournalRead(checked, machine, texts, reader.last, damage, reader.fences, reader.seq)
     if damage is not None:
         # a snapshot stands for any number of lines, and a file may have lost it
         is_from_one = log.newest_snapshot_seq() == 0 and damage.lost is None
@@ -211,7 +218,7 @@ def _read(log: Log, where: str) -> _Read:
     return read
 
 
-def _judge(read: _Read, damage: LogDamage, log: Log, *, is_counted: bool) -> None:
+def _judge(read: JournalRead, damage: LogDamage, log: Log, *, is_counted: bool) -> None:
     """Note what is lost from the damage on."""
     items = [] if damage.lost is not None else list(items_from(log, damage.seq))
     lost = b"".join(data for _, data in items) if damage.lost is None else damage.lost
@@ -240,12 +247,12 @@ def _first_items(items: list[tuple[int, bytes]]) -> list[int]:
     return first
 
 
-def empty_machine() -> SchedulerMachine:
+def _empty_machine() -> SchedulerMachine:
     return SchedulerMachine(Budget(), IdSource("repair"))
 
 
 def _replayed(lines: Iterable[LogLine], where: str) -> SchedulerMachine:
-    machine = empty_machine()
+    machine = _empty_machine()
     for entry in Entries(where, "").all_of(line.group for line in lines):
         machine.apply(entry)
     return machine
@@ -256,7 +263,7 @@ def _names_in(lost: bytes) -> tuple[str, ...]:
     return tuple(name.decode(errors="replace") for name in list(names)[:NAMES_MAX])
 
 
-def _continuation(read: _Read) -> Iterable[Entry]:
+def _continuation(read: JournalRead) -> Iterable[Entry]:
     """Entries to append: epoch and fence above all that was lost, then the ends of live leases."""
     machine, checked = read.machine, read.checked
     is_known = checked.lost_lines is not None

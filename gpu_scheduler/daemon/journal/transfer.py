@@ -8,26 +8,23 @@ daemon there loses its next number (exit 10).
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from corekit.aio.files import write_new
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.daemon.build import BUILD
-from gpu_scheduler.daemon.journal.entries import Entries
 from gpu_scheduler.daemon.journal.format import (
-    Mark,
     encode_group,
     encode_header,
     encode_snapshot,
     no_journal,
-    split_group,
 )
-from gpu_scheduler.daemon.journal.reader import LogLine, LogReader, with_fences
-from gpu_scheduler.daemon.journal.repair import apply_all, claim, empty_machine
+from gpu_scheduler.daemon.journal.reader import BEGIN_TRIES, LogReader, LogTrimmed, with_fences
+from gpu_scheduler.daemon.journal.repair import JournalRead, claim, read_journal
 from gpu_scheduler.daemon.log.port import Log
 from gpu_scheduler.protocol.changes import encode_parts
 
@@ -51,79 +48,60 @@ class Copied(Value):
         return f"{found}records, copied from {self.source} to {self.target} ({self.bytes} bytes)"
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """A whole journal, replayed."""
-
-    name: str
-    texts: tuple[bytes, ...]  #: JSON texts of all entries
-    last: Mark  #: its last line
-    state: bytes  #: snapshot of the state after it
-    leases: int
-    records: int
-
-    def copied(self, target: str) -> Copied:
-        return Copied(
-            source=self.name,
-            target=target,
-            entries=len(self.texts),
-            leases=self.leases,
-            records=self.records,
-            bytes=sum(map(len, self.texts)),
-        )
-
-
-def contents_of(log: Log, where: str, watch: Watch = lambda _: None) -> Contents:
+def whole_journal(log: Log, where: str, watch: Watch = lambda _: None) -> JournalRead:
     """The journal of a log, also while a daemon appends to it. Raises NOT_FOUND, LogDamage."""
-    reader = LogReader(log, where)
-    return _replayed(reader, reader.begin(), where, watch)
+    for _ in range(BEGIN_TRIES - 1):
+        with contextlib.suppress(LogTrimmed):  # the daemon wrote a snapshot: once more
+            return _sound(read_journal(log, where, watch))
+    return _sound(read_journal(log, where, watch))
 
 
-def ended(log: Log, where: str, watch: Watch = lambda _: None) -> Contents:
+def _sound(journal: JournalRead) -> JournalRead:
+    if journal.damage is not None:
+        raise journal.damage
+    return journal
+
+
+def ended(log: Log, where: str, watch: Watch = lambda _: None) -> JournalRead:
     """The same, after a line without entries that ends a daemon which writes to it."""
     reader = LogReader(log, where)
-    lines = reader.begin()
+    reader.begin()
     if reader.last is None:
         raise no_journal(where)
     line, _ = encode_group(b"[]", reader.last)
     claim(log, where, reader.seq + 1, line, "stop it, then repeat")
-    return _replayed(reader, [*lines, *reader.poll()], where, watch)
+    return whole_journal(log, where, watch)
 
 
-def _replayed(reader: LogReader, lines: Iterable[LogLine], where: str, watch: Watch) -> Contents:
-    if reader.last is None:
-        raise no_journal(where)
-    machine, decoder = empty_machine(), Entries(where, reader.wrote)
-    texts: list[bytes] = []
-    for line in lines:
-        apply_all(machine, decoder.of(line.group), where)
-        texts += map(bytes, split_group(line.group))
-        watch(len(texts))
-    return Contents(
-        name=where,
-        texts=tuple(texts),
-        last=reader.last,
-        state=encode_parts(machine.parts()),
-        leases=len(machine.state.leases),
-        records=len(machine.state.records),
-    )
-
-
-def write(contents: Contents, log: Log, where: str) -> Copied:
+def write(journal: JournalRead, log: Log, where: str) -> Copied:
     """Store a journal in a log without entries. Raises CONFLICT; verifies it."""
-    reader = LogReader(log, where)
+    source, reader = journal.checked, LogReader(log, where)
     if reader.begin() or reader.snapshot_seq:
         raise AppError(ErrorCode.CONFLICT, f"there is a journal in {where} already")
+    if journal.last is None:
+        raise no_journal(source.journal)
     seq = reader.seq + 1
     header, _ = encode_header(BUILD)  # claims the number; the snapshot stands for it
     claim(log, where, seq, header, "give another place")
-    data = encode_snapshot(contents.texts, contents.last)
+    data = encode_snapshot(journal.entries, journal.last)
     log.put_snapshot(seq, with_fences([*reader.fences, seq], data))
-    copy = contents_of(log, where)
-    if (contents.state, contents.last) != (copy.state, copy.last):
-        text = f"the copy {where} differs from {contents.name}; remove it, and report this error"
+    copy = whole_journal(log, where)
+    if (state_of(journal), journal.last) != (state_of(copy), copy.last):
+        text = f"the copy {where} differs from {source.journal}; remove it, and report this error"
         raise AppError(ErrorCode.INTERNAL, text)
-    return contents.copied(where)
+    return Copied(
+        source=source.journal,
+        target=where,
+        entries=source.entries,
+        leases=source.leases,
+        records=source.records,
+        bytes=sum(map(len, journal.entries)),
+    )
+
+
+def state_of(journal: JournalRead) -> bytes:
+    """A snapshot of the state at the journal's end."""
+    return encode_parts(journal.machine.parts())
 
 
 def copy_beside(state: Path, folder: Path, names: Sequence[str]) -> tuple[str, ...]:

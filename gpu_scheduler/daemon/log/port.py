@@ -137,6 +137,13 @@ class LocalLog(Log, Protocol):
         """Of an item whose put a crash interrupted; the next put drops it."""
         ...
 
+    def be_alone(self, is_alone: bool) -> None:
+        """True: until further notice no other opening puts anything, so puts need not look.
+
+        Only for who holds the folder's lock, and while no second opening of its own writes.
+        """
+        ...
+
     def upkeep(self) -> None:
         """Housekeeping that may wait for the disk, due about once a second."""
         ...

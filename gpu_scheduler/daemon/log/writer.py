@@ -1,17 +1,21 @@
-"""The writer of one run: puts items in their order, repeats what may pass, and ends at a loss."""
+"""The writer of one run: puts items in their order, repeats what may pass, and ends at a loss.
+
+`read_again` repeats single reads, for engines whose services fail now and then.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from corekit.aio.backoff import Backoff
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.log.port import Log
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: Exit status of a daemon whose log another one continues (docs/exit-codes.md).
 SUPERSEDED_STATUS = 10
@@ -101,15 +105,42 @@ class LogWriter:
 
     def repeated(self, work: Callable[[], T]) -> T:
         """The value of calls to the log, repeated within the limits. Raises the log's error."""
+        try:
+            return work()
+        except AppError as error:  # the rest takes longer than a put into a file
+            return self._repeated(work, error)
+
+    def _repeated(self, work: Callable[[], T], error: AppError) -> T:
         until_s = self._now_s() + self._limits.within_s
-        backoff: Backoff | None = None  # making one takes longer than a put into a file
+        backoff = Backoff(self._limits.first_s, self._limits.most_s)
         while True:
-            try:
-                return work()
-            except AppError as error:
-                backoff = backoff or Backoff(self._limits.first_s, self._limits.most_s)
-                pause_s = backoff.next_s()
-                if not error.retryable or self._now_s() + pause_s > until_s:
-                    raise
+            pause_s = backoff.next_s()
+            if not error.retryable or self._now_s() + pause_s > until_s:
+                raise error
             self.figures.retries += 1
             self._sleep(pause_s)
+            try:
+                return work()
+            except AppError as again:
+                error = again
+
+
+#: A service that fails one call in 25 then fails one read in 15,000.
+READ_TRIES = 3
+_FIRST_S, _MOST_S = 0.02, 0.2
+
+
+def read_again(read: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
+    """The value of a read, which is repeated twice when its answer is that the service is away.
+
+    One that took its whole time is not repeated: a reader must know by then. Raises the last error.
+    """
+    backoff = Backoff(_FIRST_S, _MOST_S)
+    for _ in range(READ_TRIES - 1):
+        try:
+            return read(*values, **named)
+        except AppError as error:
+            if error.code is not ErrorCode.UNAVAILABLE:
+                raise
+            time.sleep(backoff.next_s())
+    return read(*values, **named)

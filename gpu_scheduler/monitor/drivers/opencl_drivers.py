@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pyopencl as cl
 
-from gpu_scheduler.versions import Version, parse_version
+from gpu_scheduler.constraints import Version, parse_version
 
 _CPUINFO = Path("/proc/cpuinfo")
 #: The build of PoCL in the wheel, by its driver version and by what it reports for a CPU that its

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from contract.record import JsonObject
 from lambda_functions.gpu_runner.errors import EnvelopeError
-from lambda_functions.gpu_runner.sandbox.workspace import Workspace
+from lambda_functions.gpu_runner.sandbox import Workspace
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.variables import allowed_variables
 

@@ -1,5 +1,9 @@
 """A run of the user's script: in its own process group, within its time, while its session lives.
 
+SCAR's supervisor always takes `/bin/sh`, so a `#!/bin/bash` script breaks. The kernel honours the
+shebang of an executable file. Zip packages often lose the executable bit; then `command_of` applies
+the kernel's rule: one interpreter, at most one argument.
+
 One `poll` waits for the end of the process (a pidfd), its output, the loss of the session or the
 notice that its lease is preempted (two eventfds), and the deadline. The group is killed before its
 leader is reaped: until then its number cannot be reused.
@@ -7,25 +11,33 @@ leader is reaped: until then its number cannot be reused.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from contract.result import LOG_TAIL_BYTES_MAX
+from contract.states import Reason
+from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.script import reaper
-from lambda_functions.gpu_runner.script.command import script_error
-from lambda_functions.gpu_runner.script.log_tail import LogTail
-from lambda_functions.gpu_runner.secrets.masking import Masker
+from lambda_functions.gpu_runner.secrets.masking import MaskedStream, Masker
 from remote_gpu.forwarder.pidfd import pidfd_open
 
+#: The kernel reads this much of a script's first line (BINPRM_BUF_SIZE).
+_LINE_BYTES_MAX = 256
+_ELF = b"\x7fELF"
 #: A killed process ends at once unless the kernel blocks it; then the sandbox must end.
 _KILL_WAIT_S = 2.0
+#: An endless output must not fill the account's log; the tail is kept beyond this limit too.
+ECHO_BYTES_MAX = 4 * 2**20
 _READ_BYTES = 1 << 16
 #: After the end the pipe holds at most its capacity, 1 MiB for unprivileged processes.
 _DRAIN_READS_MAX = 64
@@ -75,6 +87,54 @@ class Outcome:
         return {"EStart": self.started_s, "EEnd": self.ended_s}
 
 
+class LogTail:
+    """The end of stdout and stderr together, in the order of arrival."""
+
+    def __init__(self, echo_bytes_max: int = ECHO_BYTES_MAX, masker: Masker | None = None) -> None:
+        """`masker`: of the values that neither the log nor the tail may show."""
+        self._echo_bytes_max = echo_bytes_max
+        self._masked = MaskedStream(masker or Masker())
+        self._tail = bytearray()
+        self._seen_bytes = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._line_open = False  #: the last echo did not end its line
+
+    def feed(self, chunk: bytes) -> None:
+        """Echo `chunk` within the limit, and keep the newest LOG_TAIL_BYTES_MAX bytes of all."""
+        self._take(self._masked.feed(chunk))
+
+    def _take(self, chunk: bytes) -> None:
+        room = self._echo_bytes_max - self._seen_bytes
+        if room > 0:
+            self._echo(self._decoder.decode(chunk[:room]))
+            if len(chunk) >= room:
+                self._echo(f"\n[log: over {self._echo_bytes_max} bytes, the rest is not shown]\n")
+        self._seen_bytes += len(chunk)
+        self._tail += chunk
+        del self._tail[: max(0, len(self._tail) - LOG_TAIL_BYTES_MAX)]
+
+    def text(self) -> str:
+        """The tail, without a character cut at its start; other malformed bytes are marked."""
+        start = 0
+        if self._seen_bytes > len(self._tail):
+            while start < min(4, len(self._tail)) and self._tail[start] & 0xC0 == 0x80:
+                start += 1
+        return self._tail[start:].decode("utf-8", "replace")
+
+    def finish(self) -> None:
+        """End the last line: the next record of the function's log begins a new one."""
+        self._take(self._masked.finish())
+        self._echo(self._decoder.decode(b"", final=True))
+        if self._line_open:
+            self._echo("\n")
+        sys.stdout.flush()
+
+    def _echo(self, text: str) -> None:
+        if text:
+            sys.stdout.write(text)
+            self._line_open = not text.endswith("\n")
+
+
 def run(
     command: Sequence[str],
     *,
@@ -103,7 +163,9 @@ def run(
             ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, signals)
             ended_s = time.time()
             _end(process, spared)
-            _drain(output, tail)
+            reads = 0
+            while reads < _DRAIN_READS_MAX and _read(output, tail):
+                reads += 1
         finally:
             if process.returncode is None:  # an exception of the runner
                 _end(process, spared)
@@ -124,7 +186,6 @@ def run(
 def _start(
     command: Sequence[str], variables: Mapping[str, str], folder: Path
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """The process and the descriptor of its output."""
     output, inner = os.pipe()
     os.set_blocking(output, False)
     try:
@@ -165,7 +226,7 @@ class _Watch:
             while True:
                 wait_s = max(0.0, self._next_s - time.monotonic())
                 ready = {fd for fd, _ in poller.poll(wait_s * 1000)}
-                if output in ready and not _read(output, tail):
+                if output in ready and _read(output, tail) is False:
                     poller.unregister(output)  # the script closed it; it may still work
                 if process in ready:
                     return self.ending
@@ -199,26 +260,15 @@ class _Watch:
         _kill_group(self._pid, number)
 
 
-def _read(output: int, tail: LogTail) -> bool:
-    """Read once; False at the end of the output."""
+def _read(output: int, tail: LogTail) -> bool | None:
+    """Read once; False at the end of the output, None where there is nothing to read yet."""
     try:
         chunk = os.read(output, _READ_BYTES)
     except BlockingIOError:
-        return True
+        return None
     if chunk:
         tail.feed(chunk)
     return bool(chunk)
-
-
-def _drain(output: int, tail: LogTail) -> None:
-    for _ in range(_DRAIN_READS_MAX):
-        try:
-            chunk = os.read(output, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not chunk:
-            return
-        tail.feed(chunk)
 
 
 def _end(process: subprocess.Popen[bytes], spared: frozenset[int]) -> None:
@@ -231,3 +281,47 @@ def _end(process: subprocess.Popen[bytes], spared: frozenset[int]) -> None:
 def _kill_group(group: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def command_of(script: Path) -> list[str]:
+    """The argument list that runs `script`. Raises AttemptFailed(SCRIPT_ERROR)."""
+    try:
+        with script.open("rb") as file:
+            line = file.read(_LINE_BYTES_MAX).split(b"\n", 1)[0]
+    except OSError as error:
+        raise script_error(f"script {script.name} cannot be read: {error.strerror}") from None
+    executable = os.access(script, os.X_OK)
+    if line.startswith(b"#!"):
+        return _by_shebang(script, line, executable)
+    if line.startswith(_ELF):
+        if not executable:
+            raise script_error(
+                f"{script.name} is a program without the executable bit; set it (chmod +x)"
+            )
+        return [str(script)]
+    return ["/bin/sh", str(script)]
+
+
+def handler_command(folder: Path, handler: str) -> list[str]:
+    """The argument list that calls a Python handler of a module in `folder`."""
+    return [sys.executable, "-m", "lambda_functions.gpu_runner.script.call", str(folder), handler]
+
+
+def _by_shebang(script: Path, line: bytes, executable: bool) -> list[str]:
+    interpreter, *argument = os.fsdecode(line[2:]).strip(" \t").split(maxsplit=1) or [""]
+    if line.endswith(b"\r"):
+        raise script_error(
+            f"script {script.name} has Windows line endings; convert them to Unix ones"
+        )
+    if not os.access(interpreter, os.X_OK):
+        raise script_error(
+            f"script {script.name}: interpreter {interpreter!r} does not exist in this function"
+        )
+    if executable:
+        return [str(script)]
+    return [interpreter, *(part.rstrip(" \t") for part in argument), str(script)]
+
+
+def script_error(detail: str) -> AttemptFailed:
+    """The failure of an attempt whose code cannot be started."""
+    return AttemptFailed(Reason.SCRIPT_ERROR, detail)

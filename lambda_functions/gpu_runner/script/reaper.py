@@ -54,7 +54,6 @@ def children() -> frozenset[int]:
 
 
 def _read(path: str) -> bytes:
-    """The whole of a /proc file."""
     file = os.open(path, os.O_RDONLY)
     try:
         data = b""

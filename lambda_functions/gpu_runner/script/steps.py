@@ -18,17 +18,24 @@ from pathlib import Path
 from urllib.parse import quote
 
 from contract.record import JsonObject
-from contract.result import LOG_TAIL_BYTES_MAX, OutputFile
+from contract.result import LOG_TAIL_BYTES_MAX
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError
 from lambda_functions.gpu_runner.limits import TimeLimits
-from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
+from lambda_functions.gpu_runner.sandbox import Workspace, input_name
 from lambda_functions.gpu_runner.script import environment
-from lambda_functions.gpu_runner.script.command import command_of, handler_command, script_error
-from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals, run
+from lambda_functions.gpu_runner.script.process import (
+    Ending,
+    Outcome,
+    Signals,
+    command_of,
+    handler_command,
+    run,
+    script_error,
+)
 from lambda_functions.gpu_runner.secrets.values import Secrets
 from lambda_functions.gpu_runner.storage import outputs
-from lambda_functions.gpu_runner.storage.outputs import Destination, WrittenFile
+from lambda_functions.gpu_runner.storage.outputs import Destination, Upload, WrittenFile
 
 #: Runs of steps in one job of a group; a larger fan-out belongs in separate functions.
 RUNS_MAX = 1000
@@ -80,8 +87,6 @@ class Item:
 
 #: Runs one step on one item.
 RunStep = Callable[[Item], Outcome]
-#: Uploads files to destinations, one by one.
-Store = Callable[[Sequence[WrittenFile], Sequence[Destination]], Iterator[OutputFile]]
 
 
 def read_steps(root: Path, text: str) -> tuple[Step, ...]:
@@ -108,14 +113,6 @@ def _step(root: Path, value: JsonObject) -> Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
-    """A file to upload, and its destinations."""
-
-    file: WrittenFile
-    places: tuple[Destination, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """The outcome and the files of all steps together."""
 
@@ -138,11 +135,6 @@ class Run:
         none = "" if self.uploads else "; nothing was stored"
         return [f"{files} matched no output: {', '.join(shown)}{rest}{none}"]
 
-    def stored(self, store: Store) -> Iterator[OutputFile]:
-        """Every upload through `store`, one by one."""
-        for upload in self.uploads:
-            yield from store([upload.file], upload.places)
-
 
 def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
     """Run the first item's step and all that follow from it, in the order in which files appear.
@@ -162,7 +154,7 @@ def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
             for file in outputs.find(item.workspace.output, item.workspace.root):
                 places, inner = _destinations(steps, item.step, file)
                 if places:
-                    uploads.append(Upload(file=file, places=places))
+                    uploads.append((file, places))
                 elif not inner:
                     unmatched.append(file.name)
                 for number, (step, place) in enumerate(inner, len(done) + len(waiting)):

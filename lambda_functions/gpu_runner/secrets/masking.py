@@ -161,6 +161,5 @@ def _widened(data: bytes, first: int, end: int, sides: Sides) -> tuple[int, int]
 
 
 def _common_bytes(one: bytes, other: bytes) -> int:
-    """The number of first bytes that are the same."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))

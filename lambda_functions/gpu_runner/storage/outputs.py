@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
@@ -69,6 +69,10 @@ class WrittenFile:
     path: Path
 
 
+#: A file, and the destinations that take it.
+Upload = tuple[WrittenFile, tuple[Destination, ...]]
+
+
 def find(
     folder: Path, root: Path, *, files_max: int = FILES_MAX, folders_max: int = FOLDERS_MAX
 ) -> list[WrittenFile]:
@@ -90,20 +94,14 @@ def find(
     return sorted(found, key=lambda file: file.name)
 
 
-def upload(
-    s3: S3,
-    files: Sequence[WrittenFile],
-    destinations: Sequence[Destination],
-    metadata: Mapping[str, str],
-) -> Iterator[OutputFile]:
-    """Store every file at every destination that takes it, one by one.
+def upload(s3: S3, uploads: Iterable[Upload], metadata: Mapping[str, str]) -> Iterator[OutputFile]:
+    """Store every file at each of its destinations, one by one.
 
     The caller may stop after any of them (a lost session). Raises AttemptFailed(OUTPUT_ERROR).
     """
-    for file in files:
+    for file, destinations in uploads:
         for destination in destinations:
-            if destination.takes(file.name):
-                yield _store(s3, file, destination, metadata)
+            yield _store(s3, file, destination, metadata)
 
 
 def _walk(folder: Path, folders_max: int) -> Iterator[Path]:

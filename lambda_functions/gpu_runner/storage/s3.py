@@ -88,6 +88,18 @@ def s3_errors(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error}") from error
 
 
+def etag_of(s3: S3, bucket: str, key: str) -> str | None:
+    """The ETag of an object, without quotes; None = there is no object. Raises StorageError."""
+    try:
+        with s3_errors(f"look for s3://{bucket}/{key}"):
+            reply = s3.head_object(Bucket=bucket, Key=key)
+    except StorageError as error:
+        if error.status == 404:
+            return None
+        raise
+    return str(reply.get("ETag", "")).strip('"')
+
+
 def download(
     s3: S3,
     target: Path,
@@ -104,31 +116,23 @@ def download(
     Pinned by `version`, else by `etag`, else the current version. Raises StorageError: status 404
     for a deleted object, also after some seconds; 412 for an overwritten one.
     """
+    pin = {"VersionId": version} if version else {"IfMatch": quoted(etag)} if etag else {}
+
+    def stream() -> int:
+        with s3_errors(f"read s3://{bucket}/{key}"):
+            reply = s3.get_object(Bucket=bucket, Key=key, **pin)
+            size = 0
+            with target.open("wb") as file:
+                for chunk in reply["Body"].iter_chunks(CHUNK_BYTES):
+                    size += file.write(chunk)
+                    seen(chunk)
+        return size
+
     for pause_s in _ABSENT_PAUSES_S:
         try:
-            return _download(s3, target, bucket, key, version, etag, seen)
+            return stream()
         except StorageError as error:
             if error.status != 404:
                 raise
         pause(pause_s)
-    return _download(s3, target, bucket, key, version, etag, seen)
-
-
-def _download(
-    s3: S3,
-    target: Path,
-    bucket: str,
-    key: str,
-    version: str | None,
-    etag: str,
-    seen: Callable[[bytes], object],
-) -> int:
-    pin = {"VersionId": version} if version else {"IfMatch": quoted(etag)} if etag else {}
-    with s3_errors(f"read s3://{bucket}/{key}"):
-        reply = s3.get_object(Bucket=bucket, Key=key, **pin)
-        size = 0
-        with target.open("wb") as file:
-            for chunk in reply["Body"].iter_chunks(CHUNK_BYTES):
-                size += file.write(chunk)
-                seen(chunk)
-    return size
+    return stream()

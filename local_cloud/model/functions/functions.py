@@ -21,35 +21,51 @@ from local_cloud.model.roles import Roles
 from local_cloud.model.weather import AccountConcurrency, Draws, Propagation, refusal
 
 TAGS_MAX = 50  #: of one resource
+#: Settings whose change Lambda checks with the role.
+_USED_BY_ROLE = ("Role", "VpcConfig", "Environment")
 _TAG = r"[\w .:/=+\-@]"
 
 
 class FunctionSettings(Value):
-    """The settings of CreateFunction and UpdateFunction…."""
+    """The settings of CreateFunction and UpdateFunction…; those that act here are properties."""
 
     name: str
-    role: str = ""
-    handler: str = ""
-    runtime: str = ""
-    description: str = ""
-    timeout_s: int = 3  #: 1…900
-    memory_mib: int = 128  #: 128…10,240
-    storage_mib: int = 512  #: of /tmp
-    variables: Mapping[str, str] = {}
-    layers: tuple[str, ...] = ()
-    architectures: tuple[str, ...] = ("x86_64",)
-    package_type: str = "Zip"  #: or Image
-    image_uri: str = ""
-    subnet_ids: tuple[str, ...] = ()  #: of its VPC; empty = none
-    security_group_ids: tuple[str, ...] = ()
+    given: Mapping[str, Any] = {}  #: by AWS's names, as they came; most are only shown again
+    image_uri: str = ""  #: empty for a zip function
     code_sha256: str = ""  #: base64, as AWS shows it; empty = no code that could run here
     code_bytes: int = 0
-    kms_key: str = ""  #: ARN of the key of the variables; kept, nothing is encrypted here
-    log_format: str = "Text"  #: or JSON; kept, lines are stored as they are written
-    log_level: str = ""  #: of a JSON log
-    log_system_level: str = ""  #: of a JSON log
-    log_group: str = ""  #: "" = /aws/lambda/<name>
-    tracing: str = "PassThrough"  #: or Active; kept, nothing is traced here
+
+    @property
+    def role(self) -> str:
+        return str(self.given.get("Role", ""))
+
+    @property
+    def handler(self) -> str:
+        """`module.function`; of an image its command, empty for that of the image itself."""
+        command = self.given.get("ImageConfig", {}).get("Command")
+        return str(command[0] if command else self.given.get("Handler", ""))
+
+    @property
+    def timeout_s(self) -> int:
+        return int(self.given.get("Timeout", 3))
+
+    @property
+    def memory_mib(self) -> int:
+        return int(self.given.get("MemorySize", 128))
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        variables: Mapping[str, str] = self.given.get("Environment", {}).get("Variables", {})
+        return variables
+
+    @property
+    def log_group(self) -> str:
+        """Empty = /aws/lambda/<name>."""
+        return str(self.given.get("LoggingConfig", {}).get("LogGroup", ""))
+
+    @property
+    def in_vpc(self) -> bool:
+        return bool(self.given.get("VpcConfig", {}).get("SubnetIds"))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +84,7 @@ class LambdaFunction:
 
     @property
     def in_vpc(self) -> bool:
-        return bool(self.settings.subnet_ids)
+        return self.settings.in_vpc
 
     @property
     def name(self) -> str:
@@ -156,17 +172,22 @@ class Functions:
         self.save(made)
         return made
 
-    def update(self, now_s: float, name: str, **changes: Any) -> LambdaFunction:
-        """Change fields of FunctionSettings. Raises ResourceNotFoundException."""
+    def update(
+        self, now_s: float, name: str, given: Mapping[str, Any] | None = None, **code: Any
+    ) -> LambdaFunction:
+        """Change given settings, and the code's fields of FunctionSettings.
+
+        Raises ResourceNotFoundException.
+        """
         found = self.get(name)
-        settings = replace(found.settings, **changes)
+        settings = replace(found.settings, given={**found.settings.given, **(given or {})}, **code)
         _check(settings)
         self.draws.check("change throttled")
         self.states.check_change(now_s, found.name, found.arn)
-        if changes.keys() & {"role", "subnet_ids", "variables"}:
+        if any(settings.given.get(key) != found.settings.given.get(key) for key in _USED_BY_ROLE):
             self._check_role(now_s, settings)
         before = Running(settings=found.settings, revision=found.revision)
-        self.states.updated(now_s, found.name, before, in_vpc=bool(settings.subnet_ids))
+        self.states.updated(now_s, found.name, before, in_vpc=settings.in_vpc)
         found.settings = settings
         found.revision = self._new_revision()
         found.modified_at_s = now_s
@@ -174,7 +195,7 @@ class Functions:
         return found
 
     def _check_role(self, now_s: float, settings: FunctionSettings) -> None:
-        in_vpc, role = bool(settings.subnet_ids), settings.role
+        in_vpc, role = settings.in_vpc, settings.role
         if self.roles is not None:
             self.roles.check_function(
                 now_s, role, in_vpc=in_vpc, has_variables=bool(settings.variables)
@@ -305,8 +326,6 @@ class Functions:
     def reserve(self, function: LambdaFunction, reserved: int | None) -> None:
         """Reserve concurrency; None: none. Raises InvalidParameterValueException."""
         others = sum(f.reserved or 0 for f in self.all() if f is not function)
-        if reserved is not None and reserved < 0:
-            raise _broken("reservedConcurrentExecutions", str(reserved), "be at least 0")
         least = unreserved_min(self.concurrency_max)
         if others + (reserved or 0) > self.concurrency_max - least:
             raise refused(
@@ -341,35 +360,14 @@ class Functions:
 
 
 def _check(settings: FunctionSettings) -> None:
+    """The limits that are missing in AWS's model of the calls."""
     if function_name(settings.name) != settings.name:
         raise refused("ValidationException", f"{settings.name!r} is not a function's name")
-    for name, value, least, most in (
-        ("timeout", settings.timeout_s, 1, 900),
-        ("memorySize", settings.memory_mib, 128, 10_240),
-        ("ephemeralStorage", settings.storage_mib, 512, 10_240),
-    ):
-        if not least <= value <= most:
-            raise _broken(name, str(value), f"lie between {least} and {most}")
-    _check_words(settings)
-
-
-def _check_words(settings: FunctionSettings) -> None:
-    """The patterns and closed sets of AWS's model."""
-    for name, text, pattern in (
-        ("kMSKeyArn", settings.kms_key, r"(arn:(aws[a-zA-Z-]*)?:[a-z0-9-.]+:.*)|()"),
-        ("logGroup", settings.log_group, r"[\.\-_/#A-Za-z0-9]{0,512}"),
-        ("logFormat", settings.log_format, r"JSON|Text"),
-        ("applicationLogLevel", settings.log_level, r"(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)?"),
-        ("systemLogLevel", settings.log_system_level, r"(DEBUG|INFO|WARN)?"),
-        ("mode", settings.tracing, r"Active|PassThrough"),
-        ("architectures", " ".join(settings.architectures), r"x86_64|arm64"),
-    ):
-        if not re.fullmatch(pattern, text):
-            raise _broken(name, text, f"match {pattern}")
-    if settings.log_format == "Text" and (settings.log_level or settings.log_system_level):
+    if not 1 <= settings.timeout_s <= 900:
         raise refused(
-            "InvalidParameterValueException",
-            "To use log levels, set the log format to JSON.",
+            "ValidationException",
+            f"Value '{settings.timeout_s}' at 'timeout' failed to satisfy constraint: it must lie"
+            " between 1 and 900",
         )
 
 
@@ -381,10 +379,3 @@ def _check_tags(tags: Mapping[str, str]) -> None:
             raise refused("InvalidParameterValueException", f"{key!r} is not the key of a tag")
         if not re.fullmatch(rf"{_TAG}{{0,256}}", value):
             raise refused("InvalidParameterValueException", f"{value!r} is not the value of a tag")
-
-
-def _broken(name: str, value: str, rule: str) -> CloudError:
-    return refused(
-        "ValidationException",
-        f"Value '{value}' at '{name}' failed to satisfy constraint: it must {rule}",
-    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
-from corekit.values import Value, replace
+from corekit.values import Value
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content
@@ -118,13 +118,6 @@ class Bucket:
         if self.versioning != "Enabled":
             return NULL_VERSION
         return f"{self.ids.stream('version').getrandbits(160):032x}"[:32]
-
-    def tag(self, version: ObjectVersion, tags: dict[str, str]) -> None:
-        """Replace a version's tags."""
-        versions = self._versions[version.key]
-        tagged = replace(version, attributes=replace(version.attributes, tags=tags))
-        versions[versions.index(version)] = tagged
-        self.recorder.put(self._path(version.key, version.version_id), encode(tagged))
 
     # --- deleting
 

@@ -17,7 +17,6 @@ class Attributes(Value):
     content_type: str = "binary/octet-stream"
     metadata: Mapping[str, str] = field(default_factory=dict)  #: x-amz-meta-…, names in lower case
     headers: Mapping[str, str] = field(default_factory=dict)  #: Cache-Control and the like
-    tags: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)  #: `crc32` → base64
     checksum_type: str = ""  #: FULL_OBJECT or COMPOSITE; empty = FULL_OBJECT
 

@@ -12,11 +12,11 @@ from typing import Any
 from corekit.errors import AppError
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.functions import FunctionSettings, LambdaFunction
-from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
+from local_cloud.sandbox.image_package import package_location
+from local_cloud.sandbox.runner import Code
 from local_cloud.sandbox.runtime import log_group
 from local_cloud.server.context import Context
-from local_cloud.server.functions.runner import Code, CodeStore
-from local_cloud.server.shapes import Body, Shape
+from local_cloud.server.services import Body
 
 #: Names that a function's variables may not have (Lambda developer guide).
 _RESERVED = re.compile(
@@ -26,142 +26,59 @@ _RESERVED = re.compile(
     r"|LAMBDA_LOG_(GROUP|STREAM)_NAME)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
 )
 CODE_BYTES_MAX = 256 * 2**20  #: of a zip from S3 (AWS: 250 MB unpacked)
-
-
-_DESTINATION: Shape = {"Destination": str}
-#: Every field of a Lambda request that is read.
-SHAPE: dict[str, Shape] = {
-    "Action": str,
-    "Architectures": [str],
-    "Code": {
-        "ImageUri": str,
-        "S3Bucket": str,
-        "S3Key": str,
-        "S3ObjectVersion": str,
-        "ZipFile": str,
-    },
-    "Description": str,
-    "DestinationConfig": {"OnFailure": _DESTINATION, "OnSuccess": _DESTINATION},
-    "DryRun": bool,
-    "Environment": {"Variables": {"*": str}},
-    "EphemeralStorage": {"Size": int},
-    "FunctionName": str,
-    "Handler": str,
-    "ImageConfig": {"Command": [str]},
-    "ImageUri": str,
-    "KMSKeyArn": str,
-    "Layers": [str],
-    "LoggingConfig": {
-        "ApplicationLogLevel": str,
-        "LogFormat": str,
-        "LogGroup": str,
-        "SystemLogLevel": str,
-    },
-    "MaximumEventAgeInSeconds": int,
-    "MaximumRetryAttempts": int,
-    "MemorySize": int,
-    "PackageType": str,
-    "Principal": str,
-    "ReservedConcurrentExecutions": int,
-    "Role": str,
-    "Runtime": str,
-    "S3Bucket": str,
-    "S3Key": str,
-    "S3ObjectVersion": str,
-    "SourceAccount": str,
-    "SourceArn": str,
-    "StatementId": str,
-    "Tags": {"*": str},
-    "Timeout": int,
-    "TracingConfig": {"Mode": str},
-    "VpcConfig": {"SecurityGroupIds": [str], "SubnetIds": [str]},
-    "ZipFile": str,
+#: The fields of a request that are not settings.
+_NOT_SETTINGS = frozenset({"Code", "FunctionName", "Layers", "Publish", "RevisionId", "Tags"})
+_DEFAULTS: dict[str, object] = {
+    "Architectures": ["x86_64"],
+    "Description": "",
+    "EphemeralStorage": {"Size": 512},
+    "MemorySize": 128,
+    "PackageType": "Zip",
+    "Timeout": 3,
+    "TracingConfig": {"Mode": "PassThrough"},
 }
 
 
-def changes_of(body: Body) -> dict[str, Any]:
-    """Fields of FunctionSettings that the body names. Raises InvalidParameterValueException."""
-    plain = {
-        "Role": "role",
-        "Handler": "handler",
-        "Runtime": "runtime",
-        "Description": "description",
-        "Timeout": "timeout_s",
-        "MemorySize": "memory_mib",
-        "KMSKeyArn": "kms_key",
-    }
-    changes = {field: body[name] for name, field in plain.items() if body.get(name) is not None}
-    if "Environment" in body:
-        changes["variables"] = _variables((body["Environment"] or {}).get("Variables") or {})
-    if body.get("EphemeralStorage"):
-        changes["storage_mib"] = body["EphemeralStorage"]["Size"]
-    if body.get("VpcConfig") is not None:
-        changes["subnet_ids"] = tuple(body["VpcConfig"].get("SubnetIds") or ())
-        changes["security_group_ids"] = tuple(body["VpcConfig"].get("SecurityGroupIds") or ())
-    if body.get("Architectures"):
-        changes["architectures"] = tuple(body["Architectures"])
-    if "ImageConfig" in body:
-        command = body["ImageConfig"].get("Command")
-        changes["handler"] = command[0] if command else RUNNER_HANDLER
-    if "TracingConfig" in body:
-        changes["tracing"] = body["TracingConfig"].get("Mode", "PassThrough")
-    if "LoggingConfig" in body:
-        changes |= _logging(body["LoggingConfig"])
-    if body.get("Layers"):
-        raise bad(f"Layer version {body['Layers'][0]} does not exist.")
-    role = changes.get("role", "")
-    if "Role" in body and not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", role):
-        raise refused("ValidationException", f"Value {role!r} at 'role' is not a role's ARN")
-    return changes
-
-
-def _logging(given: Mapping[str, str]) -> dict[str, str]:
-    """A JSON log has levels, INFO when not given."""
-    form = given.get("LogFormat", "Text")
-    level = "INFO" if form == "JSON" else ""
-    return {
-        "log_format": form,
-        "log_level": given.get("ApplicationLogLevel", level),
-        "log_system_level": given.get("SystemLogLevel", level),
-        "log_group": given.get("LogGroup", ""),
-    }
-
-
-def _variables(given: Mapping[str, str]) -> dict[str, str]:
-    reserved = sorted(name for name in given if _RESERVED.fullmatch(name))
+def given_in(body: Body) -> dict[str, Any]:
+    """The settings of a request, by AWS's names. Raises InvalidParameterValueException."""
+    variables = body.get("Environment", {}).get("Variables", {})
+    reserved = sorted(name for name in variables if _RESERVED.fullmatch(name))
     if reserved:
         raise bad(
             "Lambda was unable to configure your environment variables because the environment"
             " variables you have provided contains reserved keys that are currently not supported"
             f" for modification. Reserved keys used in this request: {', '.join(reserved)}"
         )
-    if sum(len(name) + len(text) for name, text in given.items()) > 4096:
+    if sum(len(name) + len(text) for name, text in variables.items()) > 4096:
         raise bad("The environment variables are larger than 4 KB.")
-    return dict(given)
+    if body.get("Layers"):
+        raise bad(f"Layer version {body['Layers'][0]} does not exist.")
+    logging = body.get("LoggingConfig", {})
+    if logging.get("LogFormat") != "JSON" and any(name.endswith("Level") for name in logging):
+        raise bad("To use log levels, set the log format to JSON.")
+    return {name: value for name, value in body.items() if name not in _NOT_SETTINGS}
 
 
-def code_of(context: Context, store: CodeStore, code: Body) -> Code:
+def code_of(context: Context, code: Body) -> Code:
     """The zip in a Code block: ZipFile, or an object in S3."""
     if "ZipFile" in code:
         try:
-            return store.add(base64.b64decode(code["ZipFile"], validate=True))
+            return context.runner.code.add(base64.b64decode(code["ZipFile"], validate=True))
         except binascii.Error:
             raise bad("ZipFile is not base64") from None
     if "S3Bucket" in code and "S3Key" in code:
         version = code.get("S3ObjectVersion", "")
-        return store.add(_object(context, code["S3Bucket"], code["S3Key"], version))
+        return context.runner.code.add(_object(context, code["S3Bucket"], code["S3Key"], version))
     raise bad("Please provide a source for function code.")
 
 
-def package_of_image(
-    context: Context, store: CodeStore, image: str, tags: Mapping[str, str]
-) -> Code:
+def package_of_image(context: Context, image: str, tags: Mapping[str, str]) -> Code:
     """The zip that an image function runs here. Raises InvalidParameterValueException."""
     try:
         place = package_location(tags, image)
     except AppError as error:
         raise bad(error.message) from error
-    return store.add(_object(context, place.bucket, place.key, ""))
+    return context.runner.code.add(_object(context, place.bucket, place.key, ""))
 
 
 def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
@@ -178,80 +95,63 @@ def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
 
 
 def configuration(context: Context, function: LambdaFunction) -> dict[str, object]:
-    """Lambda's FunctionConfiguration."""
+    """Lambda's FunctionConfiguration: the settings as they were given, and what they led to."""
     settings, states, now_s = function.settings, context.cloud.functions.states, context.now_s()
-    updating = states.updating(now_s, function.name)
+    given, updating = settings.given, states.updating(now_s, function.name)
     modified = datetime.datetime.fromtimestamp(function.modified_at_s, tz=datetime.UTC)
     found: dict[str, object] = {
+        **_DEFAULTS,
+        **given,
         "FunctionName": function.name,
         "FunctionArn": function.arn,
-        "Role": settings.role,
         "CodeSize": settings.code_bytes,
-        "Description": settings.description,
-        "Timeout": settings.timeout_s,
-        "MemorySize": settings.memory_mib,
-        "LastModified": f"{modified:%Y-%m-%dT%H:%M:%S}.{modified.microsecond // 1000:03d}+0000",
         "CodeSha256": settings.code_sha256,
+        "LastModified": f"{modified:%Y-%m-%dT%H:%M:%S}.{modified.microsecond // 1000:03d}+0000",
         "Version": "$LATEST",
-        "TracingConfig": {"Mode": settings.tracing},
         "RevisionId": function.revision,
         "State": states.state(now_s, function.name),
         "LastUpdateStatus": "InProgress" if updating else "Successful",
-        "PackageType": settings.package_type,
-        "Architectures": list(settings.architectures),
-        "EphemeralStorage": {"Size": settings.storage_mib},
+        "LoggingConfig": _logging(given.get("LoggingConfig", {}), function.name),
     }
-    if settings.package_type == "Zip":
-        found |= {"Runtime": settings.runtime, "Handler": settings.handler}
-    elif settings.handler:
-        found["ImageConfigResponse"] = {"ImageConfig": {"Command": [settings.handler]}}
     if function.in_vpc:
-        subnets, groups = list(settings.subnet_ids), list(settings.security_group_ids)
-        found["VpcConfig"] = {"SubnetIds": subnets, "SecurityGroupIds": groups, "VpcId": "vpc-0"}
-    logging = {
-        "LogFormat": settings.log_format,
-        "ApplicationLogLevel": settings.log_level,
-        "SystemLogLevel": settings.log_system_level,
-        "LogGroup": settings.log_group or log_group(function.name),
+        found["VpcConfig"] = {**given["VpcConfig"], "VpcId": "vpc-0"}
+    if image_config := found.pop("ImageConfig", None):
+        found["ImageConfigResponse"] = {"ImageConfig": image_config}
+    unset = {
+        "Environment": not settings.variables,
+        "KMSKeyArn": not given.get("KMSKeyArn"),
+        "VpcConfig": not function.in_vpc,
     }
-    found["LoggingConfig"] = {name: value for name, value in logging.items() if value}
-    if settings.kms_key:
-        found["KMSKeyArn"] = settings.kms_key
-    if settings.variables:
-        found["Environment"] = {"Variables": dict(settings.variables)}
-    return found
+    return {name: value for name, value in found.items() if not unset.get(name)}
 
 
-def new_settings(context: Context, store: CodeStore, body: Body) -> FunctionSettings:
+def _logging(given: Mapping[str, str], function: str) -> dict[str, str]:
+    """A JSON log has levels, INFO when not given."""
+    levels = {"ApplicationLogLevel": "INFO", "SystemLogLevel": "INFO"}
+    is_json = given.get("LogFormat") == "JSON"
+    defaults = {"LogFormat": "Text", "LogGroup": log_group(function)}
+    return {**defaults, **(levels if is_json else {}), **given}
+
+
+def new_settings(context: Context, body: Body) -> FunctionSettings:
     """CreateFunction's settings, with the code stored."""
-    package = body.get("PackageType") or "Zip"
-    code = body.get("Code") or {}
-    changes = changes_of(body)
-    if package == "Image":
-        return _image_settings(context, store, body, changes)
-    for name in ("Runtime", "Handler", "Role"):
-        if not body.get(name):
-            raise bad(f"{name} is mandatory for functions created with deployment packages")
-    if not str(body["Runtime"]).startswith("python3."):
-        raise bad(f"the embedded cloud runs Python functions only, not {body['Runtime']!r}")
-    stored = code_of(context, store, code)
-    return FunctionSettings(
-        name=body["FunctionName"], code_sha256=stored.sha256, code_bytes=stored.size, **changes
-    )
-
-
-def _image_settings(
-    context: Context, store: CodeStore, body: Body, changes: dict[str, Any]
-) -> FunctionSettings:
-    image = (body.get("Code") or {}).get("ImageUri", "")
-    stored = package_of_image(context, store, image, body.get("Tags") or {})
+    given, code = given_in(body), body["Code"]
+    image = code.get("ImageUri", "") if body.get("PackageType") == "Image" else ""
+    if image:
+        stored = package_of_image(context, image, body.get("Tags", {}))
+    else:
+        for name in ("Runtime", "Handler"):
+            if not body.get(name):
+                raise bad(f"{name} is mandatory for functions created with deployment packages")
+        if not str(body["Runtime"]).startswith("python3."):
+            raise bad(f"the embedded cloud runs Python functions only, not {body['Runtime']!r}")
+        stored = code_of(context, code)
     return FunctionSettings(
         name=body["FunctionName"],
-        package_type="Image",
+        given=given,
         image_uri=image,
         code_sha256=stored.sha256,
         code_bytes=stored.size,
-        **{"handler": RUNNER_HANDLER, **changes},
     )
 
 

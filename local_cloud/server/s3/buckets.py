@@ -17,7 +17,6 @@ from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.s3.notifications import Rule
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
-from local_cloud.server.s3.metadata import BUCKET_TAGS_MAX, read_tags
 from local_cloud.server.s3.payload import read_document
 from local_cloud.server.s3.target import Target, region_of
 
@@ -111,9 +110,7 @@ async def document(context: Context, target: Target, request: web.BaseRequest) -
         bucket.set_document(kind, None)
         return web.Response(status=204)
     body = await read_document(request)
-    if kind == "tagging":
-        read_tags(body, BUCKET_TAGS_MAX)
-    elif root:
+    if root:
         xml.parse(body, root)
     try:
         text = body.decode()

@@ -1,15 +1,13 @@
-"""Attributes of an object in a request's headers and in an answer's: metadata, tags, checksums."""
+"""Attributes of an object in a request's headers and in an answer's: metadata, checksums."""
 
 from __future__ import annotations
 
 import re
-import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.errors import CloudError
 from local_cloud.model.s3.checksums import FULL_OBJECT
 from local_cloud.model.s3.object_version import NULL_VERSION, Attributes, ObjectVersion
-from local_cloud.server.s3 import xml
 
 META = "x-amz-meta-"
 VERSION_HEADER = "x-amz-version-id"
@@ -25,23 +23,19 @@ _STORED_HEADERS = (
 )
 _AWS_CHUNKED = re.compile(r"(?i)\baws-chunked\b,?")
 _METADATA_BYTES_MAX = 2048  #: of names and values, in UTF-8 (S3 user guide, "object metadata")
-OBJECT_TAGS_MAX, BUCKET_TAGS_MAX = 10, 50
-_TAG_KEY_CHARS_MAX, _TAG_VALUE_CHARS_MAX = 128, 256
 
 
 def attributes_of(given: Mapping[str, str], checksums: Mapping[str, str]) -> Attributes:
-    """The attributes in headers. Raises MetadataTooLarge, and as `checked_tags`."""
+    """The attributes in headers. Raises MetadataTooLarge."""
     headers = {name: _text(given[name]) for name in _STORED_HEADERS if name in given}
     # `aws-chunked` is how the body travels; the rest belongs to the object, as it was sent
     encoding = _AWS_CHUNKED.sub("", headers.pop("Content-Encoding", "")).strip(", ")
     if encoding:
         headers["Content-Encoding"] = encoding
-    tags = urllib.parse.parse_qsl(given.get("x-amz-tagging", ""), keep_blank_values=True)
     return Attributes(
         content_type=given.get("Content-Type") or "binary/octet-stream",
         metadata=_metadata(given),
         headers=headers,
-        tags=checked_tags(tags),
         checksums=checksums,
     )
 
@@ -72,31 +66,6 @@ def _text(value: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode("latin-1")
-
-
-def read_tags(body: bytes, tags_max: int = OBJECT_TAGS_MAX) -> dict[str, str]:
-    """The tags of a Tagging document. Raises MalformedXML, and as `checked_tags`."""
-    root = xml.parse(body, "Tagging")
-    pairs = [
-        (xml.value(tag, "Key"), xml.value(tag, "Value")) for tag in root.iterfind("TagSet/Tag")
-    ]
-    return checked_tags(pairs, tags_max)
-
-
-def checked_tags(
-    pairs: Iterable[tuple[str, str]], tags_max: int = OBJECT_TAGS_MAX
-) -> dict[str, str]:
-    """Tags by key. Raises InvalidTag (a key twice, or too long), BadRequest (too many)."""
-    tags: dict[str, str] = {}
-    for key, value in pairs:
-        if key in tags:
-            raise refused("InvalidTag", "Cannot provide multiple Tags with the same key")
-        if not 1 <= len(key) <= _TAG_KEY_CHARS_MAX or len(value) > _TAG_VALUE_CHARS_MAX:
-            raise refused("InvalidTag", "The TagKey or TagValue you have provided is invalid")
-        tags[key] = value
-    if len(tags) > tags_max:
-        raise refused("BadRequest", f"Object tags cannot be greater than {tags_max}")
-    return dict(sorted(tags.items()))
 
 
 def version_header(version: ObjectVersion) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Objects: put, copy, get with ranges and conditions, head, delete, tags."""
+"""Objects: put, copy, get with ranges and conditions, head, delete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from local_cloud.server.s3.metadata import (
     VERSION_HEADER,
     attributes_of,
     checksum_fields,
-    read_tags,
     version_header,
 )
 from local_cloud.server.s3.payload import read_document, receive_body
@@ -108,15 +107,15 @@ def _changes(request: web.BaseRequest) -> bool:
     """Whether a copy asks for anything but the same object again."""
     encrypts = any(n.lower().startswith("x-amz-server-side-encryption") for n in request.headers)
     return (
-        _replaces(request, "metadata")
+        _replaces_metadata(request)
         or encrypts
         or any(name in request.headers for name in _CHANGING)
     )
 
 
-def _replaces(request: web.BaseRequest, kind: str) -> bool:
-    """Whether a copy takes its metadata or tags (`kind`) from the request, not from the source."""
-    return request.headers.get(f"x-amz-{kind}-directive", "COPY").upper() == "REPLACE"
+def _replaces_metadata(request: web.BaseRequest) -> bool:
+    """Whether a copy takes its metadata from the request, not from the source."""
+    return request.headers.get("x-amz-metadata-directive", "COPY").upper() == "REPLACE"
 
 
 async def _copied_content(
@@ -134,12 +133,10 @@ async def _copied_content(
     if source.part_sizes or values.keys() != {algorithm}:
         md5, value = await digests_of(context, source.segments, algorithm)
         values = {algorithm: value}
-    fresh = attributes_of(request.headers, values)
-    tags = fresh.tags if _replaces(request, "tagging") else old.tags
-    if not _replaces(request, "metadata"):
-        fresh = replace(old, checksums=values, checksum_type="")
     content = Content(segments=source.segments, size=source.size, md5=md5)
-    return content, replace(fresh, tags=tags)
+    if _replaces_metadata(request):
+        return content, attributes_of(request.headers, values)
+    return content, replace(old, checksums=values, checksum_type="")
 
 
 async def digests_of(
@@ -237,8 +234,6 @@ def _headers(version: ObjectVersion, query: Mapping[str, str]) -> dict[str, str]
         **attributes.headers,
     }
     headers |= {META + name: text for name, text in attributes.metadata.items()}
-    if attributes.tags:
-        headers["x-amz-tagging-count"] = str(len(attributes.tags))
     if version.part_sizes and "partNumber" in query:
         headers["x-amz-mp-parts-count"] = str(len(version.part_sizes))
     for name, value in query.items():
@@ -290,7 +285,7 @@ def _part_range(version: ObjectVersion, part: int) -> tuple[int, int]:
     return start, start + sizes[part - 1]
 
 
-# --- deleting, and tags
+# --- deleting
 
 
 async def delete(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
@@ -334,20 +329,3 @@ async def delete_many(context: Context, target: Target, request: web.BaseRequest
         marker = {"DeleteMarker": True, "DeleteMarkerVersionId": done.version_id}
         deleted.append({**named, **(marker if done.marker else {})})
     return xml.document("DeleteResult", {"Deleted": [] if quiet else deleted, "Error": errors})
-
-
-async def tagging(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
-    """GetObjectTagging, PutObjectTagging, DeleteObjectTagging."""
-    version_id = target.query.get("versionId", "")
-    bucket = context.cloud.bucket(target.bucket)
-    version = bucket.get(target.key, version_id)
-    if request.method == "GET":
-        tags = [{"Key": key, "Value": value} for key, value in version.attributes.tags.items()]
-        return xml.document("Tagging", {"TagSet": {"Tag": tags}})
-    if request.method == "DELETE":
-        bucket.tag(version, {})
-        return web.Response(status=204)
-    tagged = read_tags(await read_document(request))
-    # the body took a while to come: another version may be there now
-    bucket.tag(bucket.get(target.key, version_id), tagged)
-    return web.Response(status=200)

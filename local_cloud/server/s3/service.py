@@ -41,20 +41,16 @@ _OF_OBJECT: dict[tuple[str, str], _Operation] = {
     ("GET", ""): objects.get,
     ("HEAD", ""): objects.get,
     ("DELETE", ""): objects.delete,
-    ("GET", "tagging"): objects.tagging,
-    ("PUT", "tagging"): objects.tagging,
-    ("DELETE", "tagging"): objects.tagging,
     ("POST", "uploads"): uploads.start,
     ("PUT", "uploadId"): uploads.put_part,
     ("POST", "uploadId"): uploads.complete,
-    ("GET", "uploadId"): uploads.list_parts,
     ("DELETE", "uploadId"): uploads.abort,
 }
 #: query names that choose an operation which this cloud does not have
 _NOT_HERE = re.compile(
     "accelerate|acl|analytics|attributes|cors|intelligent-tiering|inventory|legal-hold|logging"
     "|metadataTable|metrics|object-lock|ownershipControls|policyStatus|renameObject|replication"
-    "|requestPayment|restore|retention|select|session|torrent|uploads|website"
+    "|requestPayment|restore|retention|select|session|tagging|torrent|uploadId|uploads|website"
 )
 #: access control lists that change nothing in a cloud of one account
 _OWN_LISTS = frozenset({"private", "bucket-owner-read", "bucket-owner-full-control"})
@@ -113,7 +109,7 @@ def _operation(target: Target, method: str) -> _Operation:
     operation = table.get((method, name))
     if operation is not None:
         return operation
-    if name and name not in here:
+    if _NOT_HERE.fullmatch(name):
         raise not_implemented(f"S3 {method} ?{name} of {what}")
     if (method, name, what) == ("POST", "", "a bucket"):
         raise not_implemented("S3 PostObject (an upload by form)")
@@ -131,6 +127,8 @@ def _check_headers(context: Context, headers: Mapping[str, str]) -> None:
             name == "x-amz-acl" and headers[name] not in _OWN_LISTS
         ):
             raise not_implemented(f"S3 access control lists ({name})")
+        if name == "x-amz-tagging":
+            raise not_implemented("S3 tags of objects")
         if name.startswith("x-amz-object-lock-") or (
             name == "x-amz-bucket-object-lock-enabled" and headers[name].lower() == "true"
         ):

@@ -9,7 +9,6 @@ from aiohttp import web
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.body import Content, Segment, cut
-from local_cloud.model.s3.bucket import PAGE_MAX
 from local_cloud.model.s3.multipart import Assembled, Upload, Uploads, WantedPart
 from local_cloud.model.s3.notifications import iso_time
 from local_cloud.server.context import Context
@@ -144,10 +143,6 @@ def _wanted(root: xml.Element, algorithm: str) -> list[WantedPart]:
 def _check_whole(made: Assembled, request: web.BaseRequest) -> None:
     """Compare with the request's headers about the whole object. Raises BadDigest, …"""
     headers = request.headers
-    size = str(made.content.size)
-    if headers.get("x-amz-mp-object-size", size) != size:
-        message = "The provided 'x-amz-mp-object-size' header value does not match what was"
-        raise refused("InvalidRequest", f"{message} computed: {size}")
     for algorithm, value in made.attributes.checksums.items():
         given = headers.get(f"x-amz-checksum-{algorithm}", value)
         if given != value.partition("-")[0]:  # a composite one without its number of parts
@@ -159,39 +154,3 @@ async def abort(context: Context, target: Target, _: web.BaseRequest) -> web.Res
     uploads = context.cloud.bucket(target.bucket).uploads
     uploads.end(uploads.get(target.query["uploadId"], target.key))
     return web.Response(status=204)
-
-
-async def list_parts(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
-    """ListParts."""
-    uploads = context.cloud.bucket(target.bucket).uploads
-    upload = uploads.get(target.query["uploadId"], target.key)
-    limit = min(number(target.query, "max-parts", PAGE_MAX), PAGE_MAX)
-    after = number(target.query, "part-number-marker", 0)
-    parts = uploads.parts(upload)
-    numbers = sorted(n for n in parts if n > after)
-    page, algorithm = numbers[:limit], upload.algorithm.upper()
-    shown = [
-        {
-            "PartNumber": n,
-            "LastModified": iso_time(parts[n].modified_at_s),
-            "ETag": f'"{parts[n].content.md5}"',
-            "Size": parts[n].content.size,
-            f"Checksum{algorithm}": parts[n].checksum,
-        }
-        for n in page
-    ]
-    return xml.document(
-        "ListPartsResult",
-        {
-            "Bucket": target.bucket,
-            "Key": target.key,
-            "UploadId": upload.id,
-            "PartNumberMarker": after,
-            "NextPartNumberMarker": page[-1] if page else 0,
-            "MaxParts": limit,
-            "IsTruncated": len(numbers) > len(page),
-            "ChecksumAlgorithm": algorithm if upload.algorithm_given else None,
-            "ChecksumType": upload.checksum_type if upload.algorithm_given else None,
-            "Part": shown,
-        },
-    )

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 
 #: A compiler takes seconds for this length.
 SOURCE_CHARS_MAX = 1 << 20
@@ -55,7 +55,7 @@ class Token:
 
 def wrong(line: int, message: str) -> OpFailed:
     """The error for a source, OpFailed(EINVAL), with the line."""
-    return OpFailed(OpCode.EINVAL, f"line {line}: {message}")
+    return invalid(f"line {line}: {message}")
 
 
 def tokens_of(source: str, line: int = 1) -> list[Token]:

@@ -65,15 +65,6 @@ class Signature:
         return f"{self.name}_"
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """A translated source."""
-
-    text: str
-    kernels: dict[str, Signature]
-    lines: tuple[tuple[int, ...], ...]  #: per bit of a report: its lines
-
-
 class Translator:
     """The translation of one source."""
 
@@ -85,8 +76,9 @@ class Translator:
         self._statements = Statements(self._frame, self._lines, self._declarations)
         self._kernels: dict[str, Signature] = {}
 
-    def translate(self) -> Translation:
-        """Translate all tokens. Raises OpFailed(EINVAL) naming line and rule."""
+    def translate(self) -> tuple[str, dict[str, Signature], tuple[tuple[int, ...], ...]]:
+        """The text, its kernels, and the lines of each bit of a report. Raises OpFailed(EINVAL)
+        naming line and rule."""
         frame = self._frame
         while frame.at < len(frame.tokens):
             self._outside()
@@ -94,7 +86,7 @@ class Translator:
         for line, bit in frame.checks.lines.items():
             lines[bit].append(line)
         text = f"{frame.checks.helpers()}{_REPORT}{self._lines.text()}"
-        return Translation(text, self._kernels, tuple(map(tuple, lines)))
+        return text, self._kernels, tuple(map(tuple, lines))
 
     def _outside(self) -> None:
         frame, write = self._frame, self._lines.write

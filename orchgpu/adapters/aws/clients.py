@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 
 import aioboto3
 from aiobotocore.session import AioSession
 
 from contract.aws.clients import Client, expect_owner, patience, service_descriptions
 from fdl.plan.resources import DeployTarget
-from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_session, resolve
-from orchgpu.adapters.aws.errors import translated
-from orchgpu.adapters.aws.place import place_of
+from orchgpu.adapters.aws.api import translated
+from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of, resolve
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.ports import CloudPorts
@@ -67,14 +67,9 @@ class LambdaStarter:
 
 def _place(endpoint_url: str | None) -> DeployTarget:
     """Asked once, before the other clients are opened, by the calls that commands make."""
-    with ExitStack() as stack:
-
-        def client(service: str) -> Client:
-            settings = resolve(service, endpoint_url=endpoint_url)
-            made = boto3_session(settings).client(service, **settings.client_arguments(**_PATIENCE))
-            return stack.enter_context(closing(made))
-
-        return place_of(client, local=resolve("s3", endpoint_url=endpoint_url).local)
+    there = partial(resolve, endpoint_url=endpoint_url)
+    with closing(Clients(there, **_PATIENCE)) as clients:
+        return place_of(clients)
 
 
 def _client(settings: ClientSettings, connections_max: int) -> Client:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,20 @@ from botocore.exceptions import BotoCoreError
 from contract.aws.clients import expect_owner, patience
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
+from orchgpu.adapters.aws.api import answer_or_none, translated
 from orchgpu.adapters.aws.api import write_once as put_once
-from orchgpu.adapters.aws.deploy.settling import Settling
 from orchgpu.adapters.aws.endpoints import (
+    Clients,
     ClientSettings,
-    boto3_client,
     boto3_session,
     guard_real_aws,
+    place_of,
     require_cloud,
     resolve,
 )
-from orchgpu.adapters.aws.errors import translated
-from orchgpu.adapters.aws.place import place_of
 from orchgpu.adapters.aws.queue import read_message, trace_attributes
 from orchgpu.adapters.aws.secret_stores import AwsSecretStores
+from orchgpu.adapters.aws.settling import Settling
 from orchgpu.cloud_services import (
     Address,
     DeployCloud,
@@ -43,7 +43,7 @@ from orchgpu.cloud_services import (
     MessageCounts,
     Setting,
 )
-from orchgpu.ports import TRACEPARENT, Message
+from orchgpu.ports import TRACEPARENT, Message, Tolerating
 
 _COUNTS = (
     "ApproximateNumberOfMessages",
@@ -59,21 +59,20 @@ class AwsServices:
     """`CloudServices` by synchronous boto3 clients, made on first use."""
 
     def __init__(self, address: Address, connections: int, within_s: float | None) -> None:
-        self._address = address
-        self._clients: dict[str, Any] = {}
+        within = {} if within_s is None else patience(tries=1, connect_s=within_s, read_s=within_s)
+        self._within = within
+        there = partial(resolve, endpoint_url=address.endpoint_url, region=address.region)
+        self._client = Clients(there, max_pool_connections=connections, **within)
         self._groups: dict[str, str] = {}  #: function → its log group
         self._owners: dict[str, str] = {}  #: bucket → account that must own it
-        self._config: dict[str, object] = {"max_pool_connections": connections}
-        if within_s is not None:
-            self._config |= patience(tries=1, connect_s=within_s, read_s=within_s)
 
     @property
     def local(self) -> bool:
-        return self._settings("s3").local
+        return self._client.settings("s3").local
 
     @cached_property
     def state_bucket(self) -> str:
-        place = place_of(self._client, local=self.local)
+        place = place_of(self._client)
         self.expect_owners({place.state_bucket: place.account})
         return place.state_bucket
 
@@ -82,26 +81,22 @@ class AwsServices:
         expect_owner(self._client("s3"), self._owners.get)
 
     def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
-        with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
-            pages = self._client("s3").get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=bucket, Prefix=prefix):
-                for found in page.get("Contents", ()):
-                    yield Entry(
-                        key=str(found["Key"]),
-                        size=int(found["Size"]),
-                        modified_s=found["LastModified"].timestamp(),
-                    )
+        for page in self._client("s3").pages("list_objects_v2", Bucket=bucket, Prefix=prefix):
+            for listed in page.get("Contents", ()):
+                yield Entry(
+                    key=str(listed["Key"]),
+                    size=int(listed["Size"]),
+                    modified_s=listed["LastModified"].timestamp(),
+                )
 
     def read_object(self, bucket: str, key: str, *, etag: str | None = None) -> tuple[bytes, float]:
         pinned = {} if etag is None else {"IfMatch": f'"{etag}"'}
-        with translated(f"s3:GetObject {bucket}/{key}"):
-            answer = self._client("s3").get_object(Bucket=bucket, Key=key, **pinned)
-            return answer["Body"].read(), answer["LastModified"].timestamp()
+        body, answer = self._client("s3").body(Bucket=bucket, Key=key, **pinned)
+        return body, answer["LastModified"].timestamp()
 
     def head_object(self, bucket: str, key: str, version_id: str | None = None) -> Head:
         pinned = {} if version_id is None else {"VersionId": version_id}
-        with translated(f"s3:HeadObject {bucket}/{key}"):
-            head = self._client("s3").head_object(Bucket=bucket, Key=key, **pinned)
+        head = self._client("s3").head_object(Bucket=bucket, Key=key, **pinned)
         return Head(
             etag=head["ETag"].strip('"'),
             version_id=_version(head),
@@ -111,7 +106,7 @@ class AwsServices:
         )
 
     def write_once(self, bucket: str, key: str, body: bytes, *, replaces: str | None) -> None:
-        s3 = Settling().client(self._client("s3"))
+        s3 = Settling().client(self._client("s3").inner)
         put_once(s3, bucket, key, body, replaces=replaces or "")
 
     def upload(
@@ -121,7 +116,7 @@ class AwsServices:
             body = file.open("rb")
         except OSError as error:
             raise invalid(f"cannot read {str(file)!r}: {error.strerror or error}") from error
-        with body, translated(f"s3:PutObject {bucket}/{key}"):
+        with body:
             answer = self._client("s3").put_object(
                 Bucket=bucket, Key=key, Body=body, Metadata=dict(metadata or {})
             )
@@ -137,70 +132,58 @@ class AwsServices:
         return Notifications(self._client("s3")).observe(bucket)
 
     def queue_url(self, name: str) -> str:
-        with translated(f"sqs:GetQueueUrl {name}"):
-            return str(self._client("sqs").get_queue_url(QueueName=name)["QueueUrl"])
+        return str(self._client("sqs").get_queue_url(QueueName=name)["QueueUrl"])
 
     def start(self, function: str, payload: str) -> None:
-        with translated(f"lambda:InvokeFunction {function}"):
-            self._client("lambda").invoke(
-                FunctionName=function, InvocationType="Event", Payload=payload.encode()
-            )
+        self._client("lambda").invoke(
+            FunctionName=function, InvocationType="Event", Payload=payload.encode()
+        )
 
     def count_messages(self, queue_url: str) -> MessageCounts:
-        with translated(f"sqs:GetQueueAttributes {queue_url}"):
-            answer = self._client("sqs").get_queue_attributes(
-                QueueUrl=queue_url, AttributeNames=list(_COUNTS)
-            )
+        answer = self._client("sqs").get_queue_attributes(
+            QueueUrl=queue_url, AttributeNames=list(_COUNTS)
+        )
         visible, in_flight, delayed = (int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
         return MessageCounts(visible=visible, in_flight=in_flight, delayed=delayed)
 
     def receive(
         self, queue_url: str, *, count_max: int, hidden_s: int, wait_s: int
     ) -> Sequence[Message]:
-        with translated(f"sqs:ReceiveMessage {queue_url}"):
-            answer = self._client("sqs").receive_message(
-                QueueUrl=queue_url,
-                MaxNumberOfMessages=count_max,
-                VisibilityTimeout=hidden_s,
-                WaitTimeSeconds=wait_s,
-                MessageAttributeNames=[TRACEPARENT],
-            )
+        answer = self._client("sqs").receive_message(
+            QueueUrl=queue_url,
+            MaxNumberOfMessages=count_max,
+            VisibilityTimeout=hidden_s,
+            WaitTimeSeconds=wait_s,
+            MessageAttributeNames=[TRACEPARENT],
+        )
         return [read_message(one) for one in answer.get("Messages", ())]
 
     def send(self, queue_url: str, body: str, traceparent: str = "") -> None:
         more = trace_attributes(traceparent)
-        with translated(f"sqs:SendMessage {queue_url}"):
-            self._client("sqs").send_message(QueueUrl=queue_url, MessageBody=body, **more)
+        self._client("sqs").send_message(QueueUrl=queue_url, MessageBody=body, **more)
 
     def delete(self, queue_url: str, receipt_handle: str) -> None:
-        with translated(f"sqs:DeleteMessage {queue_url}"):
-            self._client("sqs").delete_message(QueueUrl=queue_url, ReceiptHandle=receipt_handle)
+        self._client("sqs").delete_message(QueueUrl=queue_url, ReceiptHandle=receipt_handle)
 
     def unhide(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         entries = [
             {"Id": str(number), "ReceiptHandle": handle, "VisibilityTimeout": 0}
             for number, handle in enumerate(receipt_handles)
         ]
-        with translated(f"sqs:ChangeMessageVisibilityBatch {queue_url}"):
-            self._client("sqs").change_message_visibility_batch(QueueUrl=queue_url, Entries=entries)
+        self._client("sqs").change_message_visibility_batch(QueueUrl=queue_url, Entries=entries)
 
     def function_settings(self, name: str) -> FunctionSettings:
-        with translated(f"lambda:GetFunctionConfiguration {name}"):
-            found = self._client("lambda").get_function_configuration(FunctionName=name)
+        found = self._client("lambda").get_function_configuration(FunctionName=name)
         variables = found.get("Environment", {}).get("Variables", {})
         return FunctionSettings(memory_mib=int(found["MemorySize"]), variables=dict(variables))
 
     def _log_group(self, function: str) -> str:
         """The group that the function's settings name; Lambda's own where they cannot be read."""
         if function not in self._groups:
-            call = self._client("lambda").get_function_configuration
-            try:
-                with translated(f"lambda:GetFunctionConfiguration {function}"):
-                    group = call(FunctionName=function).get("LoggingConfig", {}).get("LogGroup")
-            except AppError as error:
-                if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.DENIED):
-                    raise
-                group = None
+            group = None
+            with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.DENIED):
+                answer = self._client("lambda").get_function_configuration(FunctionName=function)
+                group = answer.get("LoggingConfig", {}).get("LogGroup")
             self._groups[function] = str(group or f"/aws/lambda/{function}")
         return self._groups[function]
 
@@ -215,35 +198,21 @@ class AwsServices:
         return log_pages(self._client("logs"), "get_log_events", group, start_s, **wanted)
 
     def identity(self) -> Identity:
-        with translated("sts:GetCallerIdentity"):
-            answer = self._client("sts").get_caller_identity()
+        answer = self._client("sts").get_caller_identity()
         date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
         return Identity(name=str(answer["Arn"]), date=date)
 
     def missing(self, name: str) -> list[str]:
         from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 
-        patience = self._config if "connect_timeout" in self._config else None
-        with closing(AwsCloud(self._settings, patience)) as aws:
+        with closing(AwsCloud(self._client.settings, self._within)) as aws:
             observed = aws.observe([name], ())
         ledger = observed.ledgers.get(name)
         created = ledger.created if ledger is not None else ()
         return [key for key in created if key not in observed.resources]
 
     def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
-
-    def _settings(self, service: str) -> ClientSettings:
-        address = self._address
-        return resolve(service, endpoint_url=address.endpoint_url, region=address.region)
-
-    def _client(self, service: str) -> Any:
-        """A boto3 client, which has no types."""
-        if service not in self._clients:
-            settings = self._settings(service)
-            self._clients[service] = boto3_client(service, settings, **self._config)
-        return self._clients[service]
+        self._client.close()
 
 
 def _version(answer: Mapping[str, object]) -> str | None:
@@ -258,14 +227,14 @@ def log_pages(
     given = "nextForwardToken" if call == "get_log_events" else "nextToken"
     token: dict[str, str] = {}
     while True:
-        try:
-            with translated(f"logs:{call} {group}"):
-                page = getattr(client, call)(
-                    logGroupName=group, startTime=max(0, int(start_s * 1000)), **wanted, **token
-                )
-        except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
+        page = answer_or_none(
+            getattr(client, call),
+            logGroupName=group,
+            startTime=max(0, int(start_s * 1000)),
+            **wanted,
+            **token,
+        )
+        if page is None:
             return  # nothing was ever written
         for event in page.get("events", ()):
             stream = str(event.get("logStreamName", ""))
@@ -277,13 +246,11 @@ def log_pages(
 
 
 def connect(address: Address, *, connections: int, within_s: float | None) -> AwsServices:
-    """See `Provider`."""
     return AwsServices(address, connections, within_s)
 
 
 @contextmanager
 def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
-    """See `Provider`."""
     from orchgpu.adapters.aws.deploy.cloud import AwsCloud
     from orchgpu.adapters.aws.inspection import reader
 
@@ -317,7 +284,6 @@ def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
 
 
 def settings(address: Address) -> Iterator[Setting]:
-    """See `Provider`."""
     for service in SERVICES:
         yield _endpoint(service, address)
     for name, look in (("region", _region), ("credentials", _credentials)):

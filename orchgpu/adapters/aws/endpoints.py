@@ -18,7 +18,8 @@ created there without the caller's consent.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -31,13 +32,18 @@ from localstack_client.config import get_service_endpoint
 from contract.aws.clients import session_of
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
-from orchgpu.adapters.aws.api import Client, Shape
+from fdl.plan.resources import DeployTarget
+from orchgpu.adapters.aws.api import AwsClient, Client, Shape
+from orchgpu.adapters.aws.settling import Settling
 from orchgpu.local.home import Home, default_home
+from orchgpu.ports import Tolerating
 
 #: The key that every emulator accepts, and that must never reach AWS.
 FAKE_KEY = "test"
 _FAKE_KEYS = frozenset({"test", "testing", "fake", "dummy", "mock", "local", "foo", "x"})
 LOCAL_REGION = "us-east-1"
+#: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
+LOCAL_ACCOUNT = "000000000000"
 #: Consent for a whole shell session, as `--yes-real-aws` for one command.
 REAL_AWS_VARIABLE = "ORCHGPU_YES_REAL_AWS"
 
@@ -140,6 +146,59 @@ def boto3_client(
         raise _no_cloud("no region") from error
     except (BotoCoreError, ValueError) as error:
         raise invalid(f"cannot make a client for {service}: {error}") from error
+
+
+class Clients:
+    """The clients of a cloud, made on first use and closed together.
+
+    `settings` maps a service to how its client is made; `settled`: calls are repeated until AWS has
+    settled; `config` goes into botocore's.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[str], ClientSettings],
+        *,
+        settled: bool = False,
+        **config: object,
+    ) -> None:
+        self.settings = settings
+        self._settled = settled
+        self._config = config
+        self._made: dict[str, AwsClient] = {}
+
+    def __call__(self, service: str) -> AwsClient:
+        if service not in self._made:
+            settings = self.settings(service)
+            made = boto3_client(service, settings, session=self._session, **self._config)
+            self._made[service] = Settling().client(made) if self._settled else AwsClient(made)
+        return self._made[service]
+
+    @cached_property
+    def _session(self) -> Client:
+        """Clients of one session share the slow data."""
+        return boto3_session(self.settings("s3"))
+
+    def close(self) -> None:
+        for client in self._made.values():
+            client.close()
+
+
+def place_of(clients: Clients) -> DeployTarget:
+    s3, local = clients("s3"), clients.settings("s3").local
+    return DeployTarget(
+        account=_account(clients("sts"), local=local),
+        region=str(s3.meta.region_name or "us-east-1"),
+        partition=str(s3.meta.partition),
+        local=local,
+    )
+
+
+def _account(sts: Client, *, local: bool) -> str:
+    absent = (ErrorCode.INVALID, ErrorCode.NOT_FOUND) if local else ()
+    with Tolerating(*absent):
+        return str(sts.get_caller_identity()["Account"])
+    return LOCAL_ACCOUNT
 
 
 def require_cloud(settings: ClientSettings, session: Client = None) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from botocore import xform_name
 
 from corekit.errors import AppError, invalid
-from orchgpu.adapters.aws.api import Client
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, translated
 from orchgpu.inspection.model import Answer, Call, Read
 
 #: Beginnings of the names of operations that change nothing.
@@ -26,10 +25,10 @@ def reader(client: Callable[[str], Client]) -> Read:
         key = json.dumps([call.service, call.operation, call.arguments], sort_keys=True)
         if key not in answers:
             try:
-                with translated(call.action):
-                    answers[key] = _answer(client(call.service), call)
+                answers[key] = _answer(client(call.service), call)
             except AppError as error:
-                answers[key] = error
+                reason = error.message.partition(": ")[2]
+                answers[key] = AppError(error.code, f"{call.action}: {reason}")
         answer = answers[key]
         if isinstance(answer, AppError):
             raise answer
@@ -41,7 +40,9 @@ def reader(client: Callable[[str], Client]) -> Read:
 def _answer(client: Client, call: Call) -> Answer:
     method = xform_name(call.operation)
     if client.can_paginate(method):
-        pages: Answer = client.get_paginator(method).paginate(**call.arguments).build_full_result()
-        return pages
+        with translated(call.action):
+            pages = client.get_paginator(method).paginate(**call.arguments)
+            full: Answer = pages.build_full_result()
+        return full
     answer: Answer = getattr(client, method)(**call.arguments)
     return answer

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.adapters.aws.api import Client, Shape
-from orchgpu.adapters.aws.errors import translated
-from orchgpu.ports import TRACEPARENT, Message
+from orchgpu.adapters.aws.api import Client, Shape, translated
+from orchgpu.ports import TRACEPARENT, Message, Tolerating
 
 BATCH_MAX = 10  #: entries of one SQS batch call (SQS quota)
 RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
@@ -49,12 +48,9 @@ class SqsQueue:
             _raise_server_faults("sqs:DeleteMessageBatch", answer)
 
     async def _delete_one(self, queue_url: str, receipt_handle: str) -> None:
-        try:
-            with translated("sqs:DeleteMessage"):
-                await self._client.delete_message(QueueUrl=queue_url, ReceiptHandle=receipt_handle)
-        except AppError as error:  # a stale handle: AWS answers success, some emulators an error
-            if error.code not in (ErrorCode.INVALID, ErrorCode.NOT_FOUND):
-                raise
+        # a stale handle: AWS answers success, some emulators an error
+        with Tolerating(ErrorCode.INVALID, ErrorCode.NOT_FOUND), translated("sqs:DeleteMessage"):
+            await self._client.delete_message(QueueUrl=queue_url, ReceiptHandle=receipt_handle)
 
     async def set_visibility(
         self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
@@ -98,7 +94,6 @@ def trace_attributes(traceparent: str) -> Shape:
 
 
 def read_message(found: Shape) -> Message:
-    """A received message."""
     sent_ms = found.get("Attributes", {}).get("SentTimestamp", "")
     return Message(
         id=found["MessageId"],

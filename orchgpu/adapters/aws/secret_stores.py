@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from contract.secrets.reference import Scheme, SecretReference
 from contract.secrets.stores import description_of, key_of
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.adapters.aws.api import Client, Shape, found
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 
 _SECURE = "SecureString"
 _NEW = {"Type": _SECURE}
@@ -26,12 +24,10 @@ class AwsSecretStores:
         self._client = client
 
     def exists(self, reference: SecretReference) -> bool:
-        """See `SecretStores`."""
         entry = self._described(reference)
         return entry is not None and _DELETED not in entry
 
     def put(self, reference: SecretReference, value: str) -> bool:
-        """See `SecretStores`."""
         if reference.key or reference.entry != reference.name:
             raise invalid(f"{reference}: a whole value is stored; name its entry alone")
         entry = self._described(reference)
@@ -47,27 +43,20 @@ class AwsSecretStores:
         if kept.get("Type") != _SECURE:
             kind = f"{reference} is a {kept.get('Type')}, which is stored in clear"
             raise invalid(f"{kind}: `orchgpu secret rm {reference}`, then store it again")
-        with translated(f"ssm:PutParameter {reference.name}"):
-            self._client("ssm").put_parameter(
-                Name=reference.name, Value=value, Overwrite=True, **kept
-            )
+        self._client("ssm").put_parameter(Name=reference.name, Value=value, Overwrite=True, **kept)
 
     def _put_secret(self, name: str, value: str, entry: Shape | None) -> None:
         if entry is None:
-            with translated(f"secretsmanager:CreateSecret {name}"):
-                self._client("secretsmanager").create_secret(Name=name, SecretString=value)
+            self._client("secretsmanager").create_secret(Name=name, SecretString=value)
             return
         if _DELETED in entry:
-            with translated(f"secretsmanager:RestoreSecret {name}"):
-                self._client("secretsmanager").restore_secret(SecretId=name)
-        with translated(f"secretsmanager:PutSecretValue {name}"):
-            self._client("secretsmanager").put_secret_value(SecretId=name, SecretString=value)
+            self._client("secretsmanager").restore_secret(SecretId=name)
+        self._client("secretsmanager").put_secret_value(SecretId=name, SecretString=value)
 
     def _described(self, reference: SecretReference) -> Shape | None:
         """The description of an entry; None: there is none."""
         call = description_of(reference)
-        describe = partial(getattr(self._client(call.service), call.method), **call.arguments)
-        answer = found(f"{call.action} {reference.entry}", describe)
+        answer = answer_or_none(getattr(self._client(call.service), call.method), **call.arguments)
         if answer is None or key_of(reference, answer) is None:
             return None
         described: Shape = answer
@@ -76,13 +65,10 @@ class AwsSecretStores:
         return described
 
     def remove(self, reference: SecretReference) -> None:
-        """See `SecretStores`."""
         name = reference.entry
         if not self.exists(reference):
             raise AppError(ErrorCode.NOT_FOUND, f"{reference} does not exist here")
         if reference.scheme is Scheme.PARAMETER_STORE:
-            with translated(f"ssm:DeleteParameter {name}"):
-                self._client("ssm").delete_parameter(Name=name)
+            self._client("ssm").delete_parameter(Name=name)
         else:
-            with translated(f"secretsmanager:DeleteSecret {name}"):
-                self._client("secretsmanager").delete_secret(SecretId=name)
+            self._client("secretsmanager").delete_secret(SecretId=name)

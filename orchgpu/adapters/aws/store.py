@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from contract.aws.clients import condition, quoted
-from orchgpu.adapters.aws.api import Client, Shape
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, Shape, translated
 from orchgpu.core.reconcile import Cursor, ObjectVersion, VersionPage
 from orchgpu.ports import StoredObject
 

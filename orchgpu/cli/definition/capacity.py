@@ -57,7 +57,7 @@ async def _explained(
 def _requests(function: Function) -> tuple[Request, ...]:
     """The request of the jobs of a function, then that of its fallback, if it has one."""
     assert function.gpu is not None, "only functions with a device are checked"
-    request = function.gpu.request()
+    request = function.gpu.request
     if function.gpu.on_unavailable != "cpu":
         return (request,)
     return request, cpu_fallback(request)

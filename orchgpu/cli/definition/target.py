@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,11 +15,10 @@ from corekit.cli.text import printable
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.units import format_bytes
 from corekit.values import replace
-from fdl.diagnostics import Severity
+from fdl.diagnostics import Diagnostic, Severity
 from fdl.model import Document
 from fdl.plan.plan import Plan, Step
 from orchgpu.cli.definition.capacity import capacity_notes
-from orchgpu.cli.definition.findings import echo_notes, note_json
 from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import Prepared, execute, prepare
 from orchgpu.deploy.files import name_of
@@ -50,7 +49,6 @@ def cloud_options(command: Callable[..., int | None]) -> Callable[..., int | Non
 
 
 def outside_option(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """The option of commands that pack files."""
     return click.option(
         "--allow-outside", is_flag=True, help="Pack files from outside of FILE's folder too."
     )(command)
@@ -123,7 +121,6 @@ def execute_shown(
 
 
 def plan_json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, object]:
-    """A plan as data."""
     drift = [
         {
             "function": found.name,
@@ -146,6 +143,22 @@ def plan_json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, obj
     }
 
 
+def note_json(note: Diagnostic) -> dict[str, object]:
+    return {
+        "severity": note.severity.value,
+        "path": note.path,
+        "line": note.at.line,
+        "column": note.at.column,
+        "message": note.message,
+    }
+
+
+def echo_notes(notes: Sequence[Diagnostic], file: str) -> None:
+    """Print findings on standard error, one per line."""
+    for note in notes:
+        echo(note.text(file), err=True)
+
+
 def echo_warnings(prepared: Prepared, file: Path) -> None:
     """Findings that need an action; mere notes are left to `fdl validate`."""
     worth_doing = [note for note in prepared.notes if note.severity is not Severity.NOTE]
@@ -165,6 +178,5 @@ def echo_packed(prepared: Prepared) -> None:
 
 
 def echo_notices(prepared: Prepared) -> None:
-    """Remarks on the plan itself."""
     for notice in prepared.plan.notices:
         echo(f"note: {notice}")

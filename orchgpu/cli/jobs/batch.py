@@ -50,7 +50,6 @@ class Progress:
         self._bar.draw(self._uploaded, " uploaded")
 
     def changed(self, job: Followed) -> None:
-        """A job's state or reason changed."""
         if not self._bar.shown:
             if not self._quiet:
                 echo_progress(job)
@@ -61,7 +60,6 @@ class Progress:
         self._bar.draw(*self._tally.changed(job))
 
     def end(self) -> None:
-        """Remove the bar."""
         self._bar.clear()
 
 

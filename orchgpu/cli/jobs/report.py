@@ -1,4 +1,4 @@
-"""Output about jobs: progress lines, the timeline with the paper's names, JSON.
+"""Output about jobs: progress lines, the Gantt, the timeline with the paper's names, JSON.
 
 The moments are those of `orchgpu.jobs.measures`, in seconds since RStart; `wall_clock` has the same
 in seconds since the epoch. There are three clocks: this machine's (RStart), the scheduler's
@@ -11,12 +11,47 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from contract.states import JobState
+from corekit.cli.gantt import Row
 from corekit.cli.screen import Coloured, continued, counted, echo, folded, packed
+from corekit.cli.table import Column
 from corekit.cli.text import cells, padded, printable
 from corekit.units import format_bytes
 from orchgpu.jobs.following import Followed
+from orchgpu.jobs.intervals import LANES, NAMES, Interval
 from orchgpu.jobs.measures import LATENCIES, MOMENTS, latencies, moments_of
-from orchgpu.jobs.output_folder import OutputFolder
+from orchgpu.jobs.transfers import OutputFolder
+
+
+def job_columns(when: Column) -> tuple[Column, ...]:
+    """The columns of a list of jobs; `when`: the one with a time."""
+    return (
+        Column(name="JOB", ids=True, shrink_order=2),
+        Column(name="FUNCTION", shrink_order=3, width_min=10, drop_order=3),
+        Column(name="STATE"),
+        Column(name="REASON", shrink_order=4, width_min=8, drop_order=4),
+        Column(name="ATTEMPT", drop_order=1),
+        when,
+        Column(name="INPUT", shrink_order=1, width_min=14, keep="end", drop_order=2),
+    )
+
+
+def gantt_rows(found: Sequence[Interval], now_s: float) -> list[Row]:
+    """One row per lane and name; an interval that lasts is drawn until now."""
+    rows = []
+    for lane in LANES:
+        for name in NAMES[lane]:
+            own = [one for one in found if (one.lane, one.name) == (lane, name)]
+            if own:
+                rows.append(_row(lane, name, own, now_s))
+    return rows
+
+
+def _row(lane: str, name: str, own: Sequence[Interval], now_s: float) -> Row:
+    bars = tuple(
+        (one.start_s, max(one.start_s, now_s) if one.end_s is None else one.end_s) for one in own
+    )
+    return Row(lane=lane, name=name, bars=bars, lasts=any(one.end_s is None for one in own))
+
 
 #: Columns of the names of files.
 NAME_WIDTH = 24
@@ -155,7 +190,6 @@ def _span(jobs: Sequence[Followed]) -> str:
 
 
 def echo_timeline(job: Followed) -> None:
-    """Print moments, latencies and the steps of the job's record, one line each."""
     times = relative_times(job)
     for names in (MOMENTS, tuple(LATENCIES)):
         echo(packed([f"{name} {_seconds(times[name])}" for name in names], "  "))

@@ -12,16 +12,20 @@ from gpu_scheduler.model import RETRY_AT, Record, Step
 from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.functionlog import FunctionLog
-from orchgpu.jobs.joblog import Line, LineSource, Programs, record_lines, tail_lines
-from orchgpu.jobs.known import Known, Scheduled, look_of, moments
+from orchgpu.jobs.joblog import (
+    FunctionLog,
+    Line,
+    LineSource,
+    Programs,
+    function_lines,
+    record_lines,
+)
+from orchgpu.jobs.known import Known, Scheduled, look_of
 from orchgpu.jobs.records import newest_records
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_address
 from orchgpu.jobs.transfers import for_each
 from orchgpu.local.home import default_home
 
-#: An envelope's event reaches the function after the job was received, but clocks differ a little.
-SLACK_S = 60.0
 #: The age of a function's lines without --since.
 FUNCTION_SINCE_S = 3600.0
 #: The newest jobs of a function: only their lines are shown.
@@ -52,12 +56,7 @@ def sources_of_job(cloud: JobCloud, job: str, scheduler: str | None) -> LogSourc
         yield from record_lines(known)
 
     def of_function() -> list[Line]:
-        began = moments(known)
-        if known.function is None or not began:
-            return []
-        log = FunctionLog(cloud.services, known.function.name)
-        lines = log.of_job(job, began[0].at_s - SLACK_S)
-        return lines or (tail_lines(known) if known.over else [])
+        return function_lines(cloud.services, known)
 
     def words() -> Iterator[tuple[str, str]]:
         yield job, job
@@ -80,7 +79,6 @@ class JobsOfFunction:
     reported: bool = False  #: a scheduler that does not answer is reported once
 
     def lines(self) -> Iterator[Line]:
-        """The moments of all these jobs."""
         mine = [one for one in self._records() if one.block.get("function") == self.name]
         changed = [one for one in mine[:JOBS_MAX] if self._changed(one)]
         found = for_each(self._look, changed, LOOKS_AT_ONCE, lambda _: None)

@@ -101,7 +101,6 @@ def launch_failure(event: Mapping[str, object]) -> AppError:
 
 
 def show_event(event: Mapping[str, object]) -> None:
-    """One line of progress on standard error."""
     program = f"{event.get('program')!s:<13}"
     match event:
         case {"event": "ready", "took_s": float() | int() as took_s}:
@@ -169,7 +168,6 @@ class Start:
 
 
 def show_system(system: SystemRecord, *, as_json: bool) -> None:
-    """The endpoints of a running system, with its key pair."""
     if as_json:
         processes = [
             {"name": p.name, "pid": p.pid, "healthy": healthy(p)} for p in system.processes
@@ -190,12 +188,10 @@ def show_system(system: SystemRecord, *, as_json: bool) -> None:
 
 
 def has_weather(system: SystemRecord) -> bool:
-    """Whether the cloud of a running system has weather."""
     return bool(system.weather)
 
 
 def endpoints_of(system: SystemRecord) -> dict[str, str]:
-    """The endpoints for clients, by name."""
     return {
         "aws": system.endpoint,
         "scheduler": system.scheduler,

@@ -20,16 +20,23 @@ from corekit.cli.text import cut, printable
 from corekit.cli.times import shown_time
 from corekit.errors import AppError
 from corekit.values import replace
-from orchgpu.cli.live.feed import Feed
-from orchgpu.cli.top.commands import Change, Target, cancel, drain, drain_question, retry
-from orchgpu.cli.top.dialogs import Help, Question
+from orchgpu.cli.top.dialogs import Change, Help, Question, cancel, drain, drain_question, retry
 from orchgpu.cli.top.reader import Reader
-from orchgpu.cli.top.rows import TableRow, fleet_rows, job_rows, queue_rows
+from orchgpu.cli.top.rows import (
+    COLUMNS,
+    TableRow,
+    TableState,
+    ViewName,
+    fleet_rows,
+    job_rows,
+    queue_rows,
+    typed,
+)
 from orchgpu.cli.top.snapshot import Snapshot
-from orchgpu.cli.top.state import COLUMNS, TableState, ViewName, typed
 from orchgpu.cli.top.story import story_lines
 from orchgpu.cli.top.table import RowTable
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.live.feed import JobsFeed
 
 KEYS = (
     "1 fleet  2 queue  3 jobs  4 job  / filter  s sort  Enter open  d drain  c cancel"
@@ -92,11 +99,10 @@ class TopApp(App[None]):
         self._fleet: tuple[Snapshot, list[TableRow]] = (self.snapshot, [])
         self._typing = ""  #: `:` or `/` while a line is typed
         self._before = ViewName.JOBS  #: where Esc leads from a job
-        self._feed: Feed | None = None
+        self._feed: JobsFeed | None = None
         self._reader: Reader | None = None
 
     def compose(self) -> ComposeResult:
-        """The parts of the screen, from top to bottom."""
         yield Static(id="head", markup=False)
         yield RowTable()
         with VerticalScroll(id="story"):
@@ -107,7 +113,6 @@ class TopApp(App[None]):
             yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
-        """Begin to read."""
         self.query_one("#typed", Input).display = False
         self.run_worker(self._live(), exclusive=True, exit_on_error=True)
         self.set_interval(1.0, self._tick)
@@ -116,7 +121,7 @@ class TopApp(App[None]):
     async def _live(self) -> None:
         """Read until the screen closes; without a scheduler at the start the program ends."""
         try:
-            async with Feed(self.address, self._http) as feed:
+            async with JobsFeed(self.address, self._http) as feed:
                 with closing(JobCloud()) as cloud:
                     self._feed, self._reader = feed, Reader(feed, cloud, self._updated)
                     self._reader.show(self.view, self.job)
@@ -143,7 +148,6 @@ class TopApp(App[None]):
             self._draw_view()
 
     def draw(self) -> None:
-        """Draw everything again."""
         if self._emptied:
             return
         self._draw_head()
@@ -156,7 +160,6 @@ class TopApp(App[None]):
         return not self.query("#head")
 
     def on_resize(self, event: Resize) -> None:
-        """Fit everything to the new size."""
         del event
         self.call_after_refresh(self.draw)
 
@@ -239,7 +242,6 @@ class TopApp(App[None]):
     # ------------------------------------------------------------------ keys
 
     def action_view(self, name: str) -> None:
-        """Show another view."""
         if ViewName(name) is ViewName.JOB:
             self.open_job(self._job_of_row() or self.job)
             return
@@ -247,14 +249,12 @@ class TopApp(App[None]):
         self._show_view()
 
     def open_job(self, job: str | None) -> None:
-        """Show one job."""
         if self.view is not ViewName.JOB:
             self._before = self.view
         self.view, self.job = ViewName.JOB, job
         self._show_view()
 
     def on_row_table_opened(self, message: RowTable.Opened) -> None:
-        """Enter on a row opens its job."""
         if message.row.job is None:
             self._report(f"{message.row.key} has no job")
         else:
@@ -271,12 +271,10 @@ class TopApp(App[None]):
             self._change_table(replace(self.tables[self.view], filter=""))
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
         if self.view is not ViewName.JOB:
             self._change_table(self.tables[self.view].sorted_by_next(len(COLUMNS[self.view])))
 
     def action_reverse(self) -> None:
-        """Sort in the other direction."""
         if self.view is not ViewName.JOB:
             self._change_table(self.tables[self.view].reversed())
 
@@ -286,7 +284,6 @@ class TopApp(App[None]):
         self.draw()
 
     def action_type(self, what: str) -> None:
-        """Begin to type a filter or a command."""
         if what == "/" and self.view is ViewName.JOB:
             return
         self._typing = what
@@ -297,12 +294,10 @@ class TopApp(App[None]):
         line.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while the words are typed."""
         if self._typing == "/" and self.view is not ViewName.JOB:
             self._change_table(replace(self.tables[self.view], filter=event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter ends the line."""
         what = self._typing
         self._end_typing()
         if what != ":":
@@ -325,7 +320,6 @@ class TopApp(App[None]):
         (table if table.display else self.query_one("#story")).focus()
 
     def action_help(self) -> None:
-        """Show the keys."""
         self.push_screen(Help())
 
     # ------------------------------------------------------------------ changes
@@ -341,11 +335,12 @@ class TopApp(App[None]):
         if row is None or feed is None:
             self._report("d drains the device of a row: press 1 for the fleet")
             return
-        target = Target(row=row, whole_host=whole_host)
-        self._ask(drain_question(target), lambda: drain(feed.client, target))
+        self._ask(
+            drain_question(row, whole_host=whole_host),
+            lambda: drain(feed.client, row, whole_host=whole_host),
+        )
 
     def action_cancel(self) -> None:
-        """Cancel the job of the row, or the one that is shown."""
         job = self._job_of_row() or (self.job if self.view is ViewName.JOB else None)
         if job is None:
             self._report("c cancels a job: this row has none")
@@ -354,7 +349,6 @@ class TopApp(App[None]):
         self._ask(question, lambda: asyncio.to_thread(cancel, job, self.address))
 
     def action_retry(self) -> None:
-        """Run the failed job of the row, or the one that is shown, again."""
         job = self._job_of_row() or (self.job if self.view is ViewName.JOB else None)
         if job is None:
             self._report("r runs a failed job again: this row has none")
@@ -384,7 +378,6 @@ class TopApp(App[None]):
 
 
 def as_text(lines: list[Line]) -> Text:
-    """Lines with their colours, as Textual draws them."""
     text = Text(no_wrap=True)
     for number, line in enumerate(lines):
         text.append("\n" if number else "")

@@ -1,7 +1,13 @@
-"""Dialogs over the screen: a question that is answered with y or n, and the help."""
+"""Dialogs over the screen: the help, and questions before the changes that keys make.
+
+The changes are those of the commands; each returns what was done, in a sentence. Cancel and retry
+call the cloud, so they run in a thread.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -9,6 +15,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
+
+from gpu_scheduler.client import SchedulerClient
+from orchgpu.cli.commands.jobs.cancel import cancel_job
+from orchgpu.cli.commands.jobs.retry import retry_job
+from orchgpu.cli.top.rows import TableRow
+from orchgpu.jobs.cloud import JobCloud
 
 HELP = """\
 Views      1 fleet   2 queue   3 jobs   4 job
@@ -43,12 +55,10 @@ class Dialog(ModalScreen[bool]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """The box."""
         with Vertical():
             yield Static(self._text, markup=False)
 
     def action_answer(self, yes: bool) -> None:
-        """Close with the answer."""
         self.dismiss(yes)
 
 
@@ -73,3 +83,42 @@ class Help(Dialog):
 
     def __init__(self) -> None:
         super().__init__(HELP)
+
+
+#: A change that was confirmed; its result is one sentence.
+Change = Callable[[], Awaitable[str]]
+
+
+def place_of(row: TableRow, *, whole_host: bool) -> str:
+    """The device or the host, as its drain names it."""
+    return str(row.host) if whole_host else f"{row.host}/{row.index}"
+
+
+def drain_question(row: TableRow, *, whole_host: bool) -> str:
+    place = place_of(row, whole_host=whole_host)
+    if row.drained:
+        return f"Grant leases on {place} again?"
+    return f"Drain {place}? Its leases continue; it takes no new ones."
+
+
+async def drain(client: SchedulerClient, row: TableRow, *, whole_host: bool) -> str:
+    """Drain, or undrain what is drained."""
+    assert row.host is not None, "the row of a device"
+    device, place = None if whole_host else row.device, place_of(row, whole_host=whole_host)
+    if row.drained:
+        await client.undrain(row.host, device)
+        return f"{place} takes leases again"
+    await client.drain(row.host, device)
+    return f"{place} is drained"
+
+
+def cancel(job: str, address: str) -> str:
+    with closing(JobCloud()) as cloud:
+        cancel_job(cloud, address, job, None, "cancelled by its user")
+    return f"{job} is cancelled"
+
+
+def retry(job: str, address: str) -> str:
+    with closing(JobCloud()) as cloud:
+        function = retry_job(cloud, job, address)
+    return f"{job} of {function.name} runs again"

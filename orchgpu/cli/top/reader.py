@@ -1,8 +1,8 @@
 """The reads of the scheduler and of the cloud for the screen, live by the scheduler's pushes.
 
-Job records are current by their changes (`Feed`). Of the rest, only what the view shows is read at
-every change; the others, for the counts of the overview, every `OTHERS_EVERY_S`. A read that took
-long is followed by a pause of several times its length: ten thousand devices cost neither the
+Job records are current by their changes (`JobsFeed`). Of the rest, only what the view shows is read
+at every change; the others, for the counts of the overview, every `OTHERS_EVERY_S`. A read that
+took long is followed by a pause of several times its length: ten thousand devices cost neither the
 scheduler nor the terminal more than a part of their time.
 """
 
@@ -13,19 +13,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from corekit.aio.clock import SystemClock
 from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.verdicts import Explanation
-from orchgpu.cli.jobs.sources import SLACK_S
-from orchgpu.cli.live.feed import GATHER_S, Feed
+from orchgpu.cli.top.rows import ViewName
 from orchgpu.cli.top.snapshot import Snapshot, Story
-from orchgpu.cli.top.state import ViewName
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.functionlog import FunctionLog
-from orchgpu.jobs.joblog import Line, tail_lines
-from orchgpu.jobs.known import Known, look, moments, scheduled
+from orchgpu.jobs.joblog import Line, function_lines, tail_lines
+from orchgpu.jobs.known import Known, look, scheduled
+from orchgpu.jobs.live.feed import GATHER_S, JobsFeed
 from orchgpu.jobs.scheduler import NO_ANSWER
+from orchgpu.jobs.waiting import Explanations
 
 #: The view is read again after so long without a push: usage of devices is not pushed.
 READ_EVERY_S = 2.0
@@ -41,11 +40,12 @@ EXPLAINED_MAX = 8
 class Reader:
     """Reads again and again what one view shows; `update` gets every new snapshot."""
 
-    def __init__(self, feed: Feed, cloud: JobCloud, update: Callable[[Snapshot], None]) -> None:
+    def __init__(self, feed: JobsFeed, cloud: JobCloud, update: Callable[[Snapshot], None]) -> None:
         self.snapshot = Snapshot()
         self._feed = feed
         self._cloud = cloud
         self._update = update
+        self._explanations = Explanations(feed.client, SystemClock())
         self._view = ViewName.FLEET
         self._job: str | None = None
         self._read_at_s: dict[ViewName, float] = {}
@@ -59,7 +59,6 @@ class Reader:
         self._feed.wake()
 
     def wake(self) -> None:
-        """Read the view now."""
         self._feed.wake()
 
     async def run(self) -> None:
@@ -103,12 +102,9 @@ class Reader:
 
     async def _queue(self, client: SchedulerClient) -> Snapshot:
         queue = await client.queue()
-        waits: dict[str, Explanation] = {}
         first = {one.request: one for one in reversed(queue.queue)}  # of each kind the first one
-        asked = {one.attempt: one for one in (*queue.queue[:EXPLAINED_MAX], *first.values())}
-        for one in list(asked.values())[: 2 * EXPLAINED_MAX]:
-            with suppress(AppError):  # granted between the two calls
-                waits[one.attempt] = (await client.explain(attempt=one.attempt)).explanation
+        asked = (one.attempt for one in (*queue.queue[:EXPLAINED_MAX], *first.values()))
+        waits = await self._explanations.of(list(dict.fromkeys(asked))[: 2 * EXPLAINED_MAX])
         return replace(self.snapshot, queue=queue, waits=waits)
 
     async def _story(self, client: SchedulerClient) -> Snapshot:
@@ -118,7 +114,7 @@ class Reader:
             return self.snapshot
         known = await scheduled(client, job)
         try:
-            story = await asyncio.to_thread(lambda: story_of(look(self._cloud, known, job), self))
+            story = await asyncio.to_thread(lambda: self._with_lines(look(self._cloud, known, job)))
             return replace(self.snapshot, story=story, story_error=None)
         except AppError as error:
             if known is None:
@@ -126,17 +122,9 @@ class Reader:
             alone = Known(job=job, function=None, scheduled=known, result=None, reports={})
             return replace(self.snapshot, story=Story(known=alone), story_error=error)
 
-    def log_lines(self, known: Known) -> list[Line]:
-        """The lines of the job's function so far; of an ended job without a log those kept."""
-        began = moments(known)
+    def _with_lines(self, known: Known) -> Story:
+        """The job with the last lines of its log; of a job without one, those of its result."""
         lines: list[Line] = []
-        if known.function is not None and began:
-            log = FunctionLog(self._cloud.services, known.function.name)
-            with suppress(AppError):  # a log that was never written, or may not be read
-                lines = log.of_job(known.job, began[0].at_s - SLACK_S)
-        return lines or tail_lines(known)
-
-
-def story_of(known: Known, reader: Reader) -> Story:
-    """The job with the last lines of its log."""
-    return Story(known=known, lines=tuple(reader.log_lines(known)))
+        with suppress(AppError):  # a log that was never written, or may not be read
+            lines = function_lines(self._cloud.services, known)
+        return Story(known=known, lines=tuple(lines or tail_lines(known)))

@@ -1,22 +1,25 @@
-"""The tables of the screen: columns, and rows with their texts and their order."""
+"""The tables of the screen: columns, rows with texts and order; filter and order of each table."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from enum import StrEnum
 
 from corekit.cli.chart import Glyphs
 from corekit.cli.table import Column
 from corekit.cli.text import printable
+from corekit.suggest import did_you_mean
 from corekit.units import format_duration
-from corekit.values import Value
+from corekit.values import Value, replace
 from gpu_scheduler.model import Health, HostState, Record, Step
 from gpu_scheduler.protocol.answers import DeviceView, HostView, QueuedView
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.operation.gpus import lent_shares, row_with_bars
+from orchgpu.cli.jobs.report import job_columns
 from orchgpu.cli.top.snapshot import Snapshot
-from orchgpu.jobs.records import reason_of, record_json, shown_reason, state_of
+from orchgpu.jobs.summary import shown_reason, summary_of
 
 #: Those of `orchgpu gpus`, and the job; on a narrow screen other columns go first.
 FLEET = (
@@ -46,15 +49,7 @@ QUEUE = (
     Column(name="EXPECTED", drop_order=4),
     Column(name="WANTS", shrink_order=1, width_min=12, drop_order=5),
 )
-JOBS = (
-    Column(name="JOB", ids=True, shrink_order=2),
-    Column(name="FUNCTION", shrink_order=3, width_min=10, drop_order=3),
-    Column(name="STATE"),
-    Column(name="REASON", shrink_order=4, width_min=8, drop_order=4),
-    Column(name="ATTEMPT", drop_order=1),
-    Column(name="CHANGED"),
-    Column(name="INPUT", shrink_order=1, width_min=14, keep="end", drop_order=2),
-)
+JOBS = job_columns(Column(name="CHANGED"))
 
 
 class TableRow(Value):
@@ -173,30 +168,103 @@ def _queued_row(
 
 def job_rows(snapshot: Snapshot, now_s: float) -> list[TableRow]:
     """One row per job, the newest first."""
-    attempts = {one.holder: one.attempt for one in (snapshot.queue.queue if snapshot.queue else ())}
     reasons = snapshot.reasons()
+    queue = snapshot.queue.queue if snapshot.queue else ()
+    waits = {one.holder: reasons.get(one.attempt, "") for one in queue}
     return [
-        _job_row(record, reasons.get(attempts.get(record.holder, ""), ""), now_s)
-        for record in snapshot.records or ()
+        _job_row(record, waits.get(record.holder, ""), now_s) for record in snapshot.records or ()
     ]
 
 
 def _job_row(record: Record, waits: str, now_s: float) -> TableRow:
-    known = record_json(record)
-    reason = reason_of(record)
-    if record.step is Step.WAITING and waits:
-        reason = waits
-    ago_s = max(0.0, now_s - record.updated_s)
-    state = state_of(record)
+    job = summary_of(record)
+    reason = waits if record.step is Step.WAITING and waits else job.reason
+    ago_s = max(0.0, now_s - job.changed_s)
     texts = (
-        record.holder,
-        str(known["function"] or "-"),
-        state,
+        job.job,
+        job.function or "-",
+        job.state,
         shown_reason(reason),
-        str(record.attempt),
+        str(job.attempt),
         f"{format_duration(ago_s)} ago",
-        str(known["input"] or "-"),
+        job.input or "-",
     )
     cells = tuple(printable(text) for text in texts)
-    order: tuple[float | str, ...] = (*cells[:4], record.attempt, ago_s, cells[6])
-    return TableRow(key=record.holder, cells=cells, order=order, job=record.holder)
+    order: tuple[float | str, ...] = (*cells[:4], job.attempt, ago_s, cells[6])
+    return TableRow(key=job.job, cells=cells, order=order, job=job.job)
+
+
+class ViewName(StrEnum):
+    """The views, in the order of their keys 1 to 4."""
+
+    FLEET = "fleet"
+    QUEUE = "queue"
+    JOBS = "jobs"
+    JOB = "job"
+
+
+#: The columns of each view with a table.
+COLUMNS = {ViewName.FLEET: FLEET, ViewName.QUEUE: QUEUE, ViewName.JOBS: JOBS}
+
+
+class TableState(Value):
+    """Filter and order of one table; `column` None: the order in which its rows are read."""
+
+    filter: str = ""
+    column: int | None = None
+    descending: bool = False
+
+    def shown(self, rows: Sequence[TableRow]) -> list[TableRow]:
+        """The rows that contain every word of the filter, in order; the case does not matter."""
+        words = self.filter.lower().split()
+        found = (
+            [row for row in rows if all(word in _text(row) for word in words)] if words else rows
+        )
+        if self.column is None:
+            return list(found)
+        column = self.column
+        return sorted(found, key=lambda row: row.order[column], reverse=self.descending)
+
+    def sorted_by_next(self, columns: int) -> TableState:
+        """Sorted by the next column, then as read again."""
+        following = 0 if self.column is None else self.column + 1
+        return replace(self, column=following if following < columns else None, descending=False)
+
+    def reversed(self) -> TableState:
+        return replace(self, descending=not self.descending)
+
+    def words(self, columns: Sequence[Column]) -> str:
+        """Filter and order for people; "" without any."""
+        parts = [f"/{self.filter}"] if self.filter else []
+        if self.column is not None:
+            parts.append(f"by {columns[self.column].name} {'↓' if self.descending else '↑'}")
+        return "  ".join(parts)
+
+
+def _text(row: TableRow) -> str:
+    return "\n".join((row.key, *row.cells)).lower()
+
+
+class Typed(Value):
+    """A command after `:`; exactly one field is set, `problem` for one that is not known."""
+
+    view: ViewName | None = None
+    job: str | None = None
+    leave: bool = False
+    problem: str = ""
+
+
+def typed(text: str) -> Typed:
+    """`:fleet`, `:queue`, `:jobs`, `:job ID`, `:quit`; a prefix of a view's name is enough."""
+    name, _, rest = text.strip().partition(" ")
+    if name in ("q", "quit", "exit"):
+        return Typed(leave=True)
+    if name == ViewName.JOB and rest.strip():
+        return Typed(job=rest.strip())
+    if name in ("devices", "gpus"):
+        return Typed(view=ViewName.FLEET)
+    for view in (ViewName.FLEET, ViewName.QUEUE, ViewName.JOBS):
+        if name and view.startswith(name):
+            return Typed(view=view)
+    hint = did_you_mean(name, [*ViewName, "quit"], otherwise="; views: fleet, queue, jobs, job ID")
+    return Typed(problem=f"{name!r} is not a view{hint}")

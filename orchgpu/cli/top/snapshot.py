@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 from contract.states import Reason
 from corekit.errors import AppError
+from corekit.ids import AttemptId
 from corekit.values import Value, field
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol.answers import HostView, QueueAnswer
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.jobs.joblog import Line
 from orchgpu.jobs.known import Known
-from orchgpu.jobs.records import state_of
+from orchgpu.jobs.summary import state_of
 from orchgpu.jobs.waiting import reason_of_wait
 
 
@@ -31,13 +32,13 @@ class Snapshot(Value):
     leases: tuple[Lease, ...] = ()
     queue: QueueAnswer | None = None
     #: Attempt → the reason of its wait, for the first of the queue.
-    waits: Mapping[str, Explanation] = field(default_factory=dict)
+    waits: Mapping[AttemptId, Explanation] = field(default_factory=dict)
     records: tuple[Record, ...] | None = None  #: the newest first
     story: Story | None = None  #: of the job that is shown
     story_error: AppError | None = None  #: the reason why no story is known
     scheduler_error: AppError | None = None  #: while the scheduler does not answer
 
-    def reasons(self) -> dict[str, str]:
+    def reasons(self) -> dict[AttemptId, str]:
         """The reason why each waiting attempt waits.
 
         One that was not asked has that of an equal request before it, where a rule holds both back;

@@ -10,10 +10,9 @@ from corekit.cli.screen import Coloured, Line
 from corekit.cli.text import cut, folded_to, printable, visible
 from corekit.cli.times import shown_time
 from corekit.units import format_bytes
-from orchgpu.cli.jobs.gantt import gantt_rows
+from orchgpu.cli.jobs.report import gantt_rows
 from orchgpu.cli.top.snapshot import Story
-from orchgpu.jobs.known import Known, intervals_of, latencies, moments
-from orchgpu.jobs.waiting import in_lines, pause_sentence, wait_sentence
+from orchgpu.jobs.known import Known, intervals_of, latencies, moments, wait_text
 
 #: The last lines of the log that are shown.
 LOG_LINES = 20
@@ -45,25 +44,17 @@ def story_lines(story: Story, width: int, now_s: float, glyphs: Glyphs) -> list[
 
 
 def _head(known: Known, width: int, now_s: float) -> Iterator[Line]:
-    function = known.function.name if known.function else "function unknown"
-    if known.function is None and known.record is not None:
-        function = printable(str(known.record.block.get("function") or function))
-    yield (f"{known.job}  {function}  ", Coloured(known.state), f"  attempt {known.attempt}")
-    scheduled = known.scheduled
-    why = ""
-    if scheduled is not None and scheduled.waits is not None:
-        why = in_lines(wait_sentence(scheduled.waits, scheduled.others))
-    elif scheduled is not None:
-        why = pause_sentence(scheduled.record, now_s)
-    for line in folded_to(visible(why), width).splitlines():
+    name = printable(known.function_name)
+    yield (f"{known.job}  {name}  ", Coloured(known.state), f"  attempt {known.attempt}")
+    for line in folded_to(visible(wait_text(known, now_s)), width).splitlines():
         yield (line,)
     result = known.standing
     if result is not None and result.reason != "NONE":
         text = f"{result.reason}: {printable(result.detail)}"
         for line in folded_to(text, width).splitlines():
             yield (line,)
-    if scheduled is not None and scheduled.ends_in_s is not None:
-        yield (f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest",)
+    if known.scheduled is not None and known.scheduled.ends_in_s is not None:
+        yield (f"its lease ends in {known.scheduled.ends_in_s:.0f} s at the latest",)
 
 
 def _end(known: Known, width: int) -> Iterator[Line]:

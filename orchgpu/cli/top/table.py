@@ -70,7 +70,6 @@ class RowTable(ScrollView, can_focus=True):
 
     @property
     def selected(self) -> TableRow | None:
-        """The row at the cursor."""
         return self._rows[self._cursor] if self._cursor < len(self._rows) else None
 
     def render_line(self, y: int) -> Strip:
@@ -114,7 +113,6 @@ class RowTable(ScrollView, can_focus=True):
             self.scroll_to(y=self._cursor - height + 1, animate=False)
 
     def on_resize(self, event: Resize) -> None:
-        """Fit the columns to the new width."""
         del event
         self._measure()
 
@@ -132,18 +130,14 @@ class RowTable(ScrollView, can_focus=True):
         self.refresh(Region(0, 0, self.size.width, self.size.height))
 
     def action_move(self, by: int) -> None:
-        """One row up or down."""
         self._to(self._cursor + by)
 
     def action_page(self, by: int) -> None:
-        """One screen up or down."""
         self._to(self._cursor + by * max(1, self.size.height - 2))
 
     def action_end(self, which: int) -> None:
-        """The first or the last row."""
         self._to(0 if which < 0 else len(self._rows) - 1)
 
     def action_open(self) -> None:
-        """Open the row at the cursor."""
         if self.selected is not None:
             self.post_message(self.Opened(self.selected))

@@ -2,204 +2,125 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from contract.secrets.reference import Scheme
 from corekit.values import replace
 from fdl.plan.desired import RETENTION
 from fdl.plan.roles import secret_arns
-from orchgpu.permissions.model import Scope, Statement, below
+from orchgpu.permissions.model import RoleKind, Scope, Statement, allow, below
 
 _BUCKETS = (
-    "s3:CreateBucket",
-    "s3:DeleteBucket",
-    "s3:ListBucket",
-    "s3:ListBucketVersions",
-    "s3:GetBucketVersioning",
-    "s3:PutBucketVersioning",
-    "s3:GetBucketNotification",
-    "s3:PutBucketNotification",
-    "s3:GetLifecycleConfiguration",
-    "s3:PutLifecycleConfiguration",
-    "s3:GetBucketTagging",
-    "s3:PutBucketTagging",
-    "s3:GetEncryptionConfiguration",
+    *("s3:CreateBucket", "DeleteBucket", "ListBucket", "ListBucketVersions"),
+    *("GetBucketVersioning", "PutBucketVersioning"),
+    *("GetBucketNotification", "PutBucketNotification"),
+    *("GetLifecycleConfiguration", "PutLifecycleConfiguration"),
+    *("GetBucketTagging", "PutBucketTagging", "GetEncryptionConfiguration"),
 )
 _QUEUES = (
-    "sqs:CreateQueue",
-    "sqs:ListQueueTags",
-    "sqs:TagQueue",
-    "sqs:UntagQueue",
-    "sqs:DeleteQueue",
-    "sqs:GetQueueUrl",
-    "sqs:GetQueueAttributes",
-    "sqs:SetQueueAttributes",
-    "sqs:ReceiveMessage",
+    *("sqs:CreateQueue", "ListQueueTags", "TagQueue", "UntagQueue", "DeleteQueue"),
+    *("GetQueueUrl", "GetQueueAttributes", "SetQueueAttributes", "ReceiveMessage"),
 )
 _FUNCTIONS = (
-    "lambda:CreateFunction",
-    "lambda:DeleteFunction",
-    "lambda:GetFunction",
-    "lambda:ListTags",
-    "lambda:GetFunctionConfiguration",
-    "lambda:UpdateFunctionCode",
-    "lambda:UpdateFunctionConfiguration",
-    "lambda:TagResource",
-    "lambda:UntagResource",
-    "lambda:InvokeFunction",
-    "lambda:PutFunctionConcurrency",
-    "lambda:DeleteFunctionConcurrency",
-    "lambda:GetFunctionEventInvokeConfig",
-    "lambda:PutFunctionEventInvokeConfig",
-    "lambda:DeleteFunctionEventInvokeConfig",
-    "lambda:GetPolicy",
-    "lambda:AddPermission",
-    "lambda:RemovePermission",
+    *("lambda:CreateFunction", "DeleteFunction", "GetFunction", "ListTags"),
+    *("GetFunctionConfiguration", "UpdateFunctionCode", "UpdateFunctionConfiguration"),
+    *("TagResource", "UntagResource", "InvokeFunction"),
+    *("PutFunctionConcurrency", "DeleteFunctionConcurrency"),
+    *("GetFunctionEventInvokeConfig", "PutFunctionEventInvokeConfig"),
+    *("DeleteFunctionEventInvokeConfig", "GetPolicy", "AddPermission", "RemovePermission"),
 )
-_SEEN_ROLES = ("iam:GetRole", "iam:GetRolePolicy")
-_ROLES = ("iam:TagRole", "iam:UntagRole", "iam:DeleteRolePolicy", "iam:DeleteRole")
-#: What gives a role rights: allowed on roles that have the boundary. There is no right to change
-#: a boundary, or its policy.
-_RIGHTS_OF_ROLES = ("iam:CreateRole", "iam:PutRolePolicy")
 _NETWORK = (
-    "ec2:DescribeSubnets",
-    "ec2:DescribeSecurityGroups",
-    "ec2:DescribeVpcs",
-    "ec2:DescribeNetworkInterfaces",
-    "lambda:ListFunctions",
+    *("ec2:DescribeSubnets", "DescribeSecurityGroups", "DescribeVpcs"),
+    *("DescribeNetworkInterfaces", "lambda:ListFunctions"),
 )
 _IMAGES = (
-    "ecr:DescribeImages",
-    "ecr:GetRepositoryPolicy",
-    "ecr:SetRepositoryPolicy",
-    "ecr:BatchGetImage",
-    "ecr:GetDownloadUrlForLayer",
+    *("ecr:DescribeImages", "GetRepositoryPolicy", "SetRepositoryPolicy"),
+    *("BatchGetImage", "GetDownloadUrlForLayer"),
 )
-_VARIABLES = ("kms:CreateGrant", "kms:Encrypt", "kms:Decrypt")
 
 
-class Deployer:
-    """The deployer of the functions of a scope."""
-
-    summary = "a person or pipeline that runs `orchgpu deploy`, `plan`, `rm` and `rollback`"
-    service = ""
-
-    def statements(self, scope: Scope) -> tuple[Statement, ...]:
-        objects = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
-        to_lambda = {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}
-        parts = (
-            Statement(sid="Buckets", actions=_BUCKETS, resources=scope.all_buckets),
-            Statement(sid="State", actions=objects, resources=below(scope.packages)),
-            Statement(sid="Queues", actions=_QUEUES, resources=scope.queues()),
-            Statement(sid="Functions", actions=_FUNCTIONS, resources=scope.lambdas),
-            Statement(
-                sid="PassRole",
-                actions=("iam:PassRole",),
-                resources=_passed_roles(scope),
-                condition=to_lambda,
-            ),
-            *_roles(scope),
-            *_logs(scope),
-            Statement(sid="Layers", actions=("lambda:GetLayerVersion",), resources=_layers(scope)),
-            *_uses(scope),
-        )
-        return tuple(part for part in parts if part.resources)
+def _needs(scope: Scope) -> Iterator[Statement]:
+    to_lambda = {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}
+    passed = [f.iam.role for f in scope.functions if f.iam.role and not f.iam.create]
+    layers = [layer for f in scope.functions for layer in f.function.layers]
+    yield allow("Buckets", *_BUCKETS, on=scope.all_buckets)
+    yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=below(scope.packages))
+    yield allow("Queues", *_QUEUES, on=scope.queues())
+    yield allow("Functions", *_FUNCTIONS, on=scope.lambdas)
+    yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=to_lambda)
+    yield from _roles(scope)
+    yield from _logs(scope)
+    yield allow("Layers", "lambda:GetLayerVersion", on=layers if scope.functions else ("*",))
+    yield from _uses(scope)
 
 
-def _roles(scope: Scope) -> tuple[Statement, ...]:
-    """Roles within the boundary only: a deployer that made any role would be an administrator."""
+def _roles(scope: Scope) -> Iterator[Statement]:
+    """Roles within the boundary only: a deployer that made any role would be an administrator.
+
+    What gives a role rights is allowed on roles that have the boundary. There is no right to change
+    a boundary, or its policy.
+    """
     made, limits = scope.made_roles(), scope.boundaries()
     bounded = {"StringEquals": {"iam:PermissionsBoundary": list(limits)}}
-    return (
-        Statement(sid="FindRoles", actions=_SEEN_ROLES, resources=scope.made_roles(seen=True)),
-        Statement(sid="Boundary", actions=("iam:GetPolicy",), resources=limits),
-        Statement(sid="Roles", actions=_ROLES, resources=made),
-        Statement(sid="RightsOfRoles", actions=_RIGHTS_OF_ROLES, resources=made, condition=bounded),
-    )
+    change = ("iam:TagRole", "UntagRole", "DeleteRolePolicy", "DeleteRole")
+    yield allow("FindRoles", "iam:GetRole", "GetRolePolicy", on=scope.made_roles(seen=True))
+    yield allow("Boundary", "iam:GetPolicy", on=limits)
+    yield allow("Roles", *change, on=made)
+    yield allow("RightsOfRoles", "iam:CreateRole", "PutRolePolicy", on=made, when=bounded)
 
 
-def _uses(scope: Scope) -> tuple[Statement, ...]:
+def _uses(scope: Scope) -> Iterator[Statement]:
     """Networks, files, images and keys, where a function has one; Describe takes no resource."""
     functions = [f.function for f in scope.functions]
     everything = not functions
-    where = f"{scope.place.region}:{scope.place.account}"
-    repositories = f"arn:{scope.place.partition}:ecr:{where}:repository/*"
+    repositories = f"arn:{scope.place.partition}:ecr:{scope.where}:repository/*"
     network = everything or any(f.vpc.subnet_ids for f in functions)
     files = everything or any(f.file_system for f in functions)
     images = everything or any(f.runtime == "image" for f in functions)
-    mounts = ("elasticfilesystem:DescribeMountTargets",)
+    mounts = "elasticfilesystem:DescribeMountTargets"
     # the keys of buckets and secrets are in no definition; the call reads no secret
     described = replace(scope, functions=()).keys(of_buckets=True)
     makes = everything or any(f.iam.create for f in scope.functions)
-    return (
-        Statement(sid="Network", actions=_NETWORK, resources=("*",) if network else ()),
-        Statement(sid="Files", actions=mounts, resources=("*",) if files else ()),
-        Statement(sid="Images", actions=_IMAGES, resources=(repositories,) if images else ()),
-        Statement(sid="Keys", actions=("kms:DescribeKey",), resources=described if makes else ()),
-        *_secrets(scope),
-        Statement(
-            sid="Variables",
-            actions=_VARIABLES,
-            resources=scope.keys(of_buckets=False),
-            condition=scope.by("lambda"),
-        ),
-    )
+    variables, by = scope.keys(of_buckets=False), scope.by("lambda")
+    yield allow("Network", *_NETWORK, on=("*",) if network else ())
+    yield allow("Files", mounts, on=("*",) if files else ())
+    yield allow("Images", *_IMAGES, on=(repositories,) if images else ())
+    yield allow("Keys", "kms:DescribeKey", on=described if makes else ())
+    yield from _secrets(scope)
+    yield allow("Variables", "kms:CreateGrant", "Encrypt", "Decrypt", on=variables, when=by)
 
 
-def _secrets(scope: Scope) -> tuple[Statement, ...]:
+def _secrets(scope: Scope) -> Iterator[Statement]:
     """The descriptions of secrets, which name the keys that a role of ours must use."""
-    made = [f for f in scope.functions if f.iam.create]
-    schemes = {one.scheme for f in made for one in f.references}
+    references = [one for f in scope.functions if f.iam.create for one in f.references]
     everything = not scope.functions
-    where = f"{scope.place.region}:{scope.place.account}"
-    secrets = f"arn:{scope.place.partition}:secretsmanager:{where}:secret:*"
+    every = f"arn:{scope.place.partition}:secretsmanager:{scope.where}:secret:*"
     named = [
         arn
-        for f in made
-        for one in f.references
+        for one in references
         if one.scheme is Scheme.SECRETS_MANAGER
         for arn in secret_arns(one, scope.place)
     ]
-    parameters = everything or Scheme.PARAMETER_STORE in schemes
-    return (
-        Statement(
-            sid="Secrets",
-            actions=("secretsmanager:DescribeSecret",),
-            resources=(secrets,) if everything else tuple(dict.fromkeys(named)),
-        ),
-        # IAM ignores a narrower resource of this action
-        Statement(
-            sid="Parameters",
-            actions=("ssm:DescribeParameters",),
-            resources=("*",) if parameters else (),
-        ),
-    )
+    parameters = everything or any(one.scheme is Scheme.PARAMETER_STORE for one in references)
+    yield allow("Secrets", "secretsmanager:DescribeSecret", on=(every,) if everything else named)
+    # IAM ignores a narrower resource of this action
+    yield allow("Parameters", "ssm:DescribeParameters", on=("*",) if parameters else ())
 
 
-def _passed_roles(scope: Scope) -> tuple[str, ...]:
-    named = [f.iam.role for f in scope.functions if f.iam.role and not f.iam.create]
-    return tuple(dict.fromkeys([*scope.made_roles(), *named]))
-
-
-def _logs(scope: Scope) -> tuple[Statement, ...]:
+def _logs(scope: Scope) -> Iterator[Statement]:
     keeping = tuple(f for f in scope.functions if RETENTION in f.cloudwatch)
     if scope.functions and not keeping:
-        return ()
+        return
     kept = replace(scope, functions=keeping)
-    where = f"arn:{scope.place.partition}:logs:{scope.place.region}:{scope.place.account}"
-    changes = ("logs:CreateLogGroup", "logs:PutRetentionPolicy")
-    return (
-        # IAM ignores a narrower resource of this action
-        Statement(
-            sid="FindLogs", actions=("logs:DescribeLogGroups",), resources=(f"{where}:log-group:*",)
-        ),
-        Statement(sid="Logs", actions=changes, resources=kept.log_groups),
-        Statement(sid="TagLogs", actions=("logs:TagResource",), resources=kept.tagged_log_groups),
-    )
+    groups = f"arn:{scope.place.partition}:logs:{scope.where}:log-group:*"
+    # IAM ignores a narrower resource of this action
+    yield allow("FindLogs", "logs:DescribeLogGroups", on=(groups,))
+    yield allow("Logs", "logs:CreateLogGroup", "PutRetentionPolicy", on=kept.log_groups)
+    yield allow("TagLogs", "logs:TagResource", on=kept.tagged_log_groups)
 
 
-def _layers(scope: Scope) -> tuple[str, ...]:
-    if not scope.functions:
-        return ("*",)
-    return tuple(dict.fromkeys(layer for f in scope.functions for layer in f.function.layers))
-
-
-ROLE = Deployer()
+ROLE = RoleKind(
+    summary="a person or pipeline that runs `orchgpu deploy`, `plan`, `rm` and `rollback`",
+    service="",
+    needs=_needs,
+)

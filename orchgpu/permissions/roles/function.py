@@ -10,25 +10,19 @@ from typing import Any
 from corekit.errors import invalid
 from corekit.values import replace
 from fdl.plan.roles import role_of
-from orchgpu.permissions.model import Scope, Statement
+from orchgpu.permissions.model import RoleKind, Scope, Statement
 
 
-class FunctionRole:
-    """The role of all functions of a scope."""
-
-    summary = "the functions of a definition; `iam: {create: true}` makes one for each instead"
-    service = "lambda.amazonaws.com"
-
-    def statements(self, scope: Scope) -> tuple[Statement, ...]:
-        """Raises INVALID without functions: their policies name their buckets."""
-        if not scope.functions:
-            raise invalid("the policy of a function names its buckets: give its FILE")
-        parts = [
-            _statement(one)
-            for function in scope.functions
-            for one in role_of(function, scope.place).policy["Statement"]
-        ]
-        return _joined(parts)
+def _needs(scope: Scope) -> Iterator[Statement]:
+    """Raises INVALID without functions: their policies name their buckets."""
+    if not scope.functions:
+        raise invalid("the policy of a function names its buckets: give its FILE")
+    parts = [
+        _statement(one)
+        for function in scope.functions
+        for one in role_of(function, scope.place).policy["Statement"]
+    ]
+    return _numbered(_joined(parts))
 
 
 def _statement(one: Mapping[str, Any]) -> Statement:
@@ -41,7 +35,7 @@ def _statement(one: Mapping[str, Any]) -> Statement:
     )
 
 
-def _joined(parts: list[Statement]) -> tuple[Statement, ...]:
+def _joined(parts: list[Statement]) -> list[Statement]:
     """Statements that differ by their resources only as one: a policy has 10,240 characters."""
     found: dict[str, Statement] = {}
     for part in parts:
@@ -49,7 +43,7 @@ def _joined(parts: list[Statement]) -> tuple[Statement, ...]:
         before = found[key].resources if key in found else ()
         both = tuple(dict.fromkeys((*before, *part.resources)))
         found[key] = replace(part, resources=both)
-    return tuple(_numbered(list(found.values())))
+    return list(found.values())
 
 
 def _numbered(parts: list[Statement]) -> Iterator[Statement]:
@@ -61,4 +55,8 @@ def _numbered(parts: list[Statement]) -> Iterator[Statement]:
         yield part if number == 1 else replace(part, sid=f"{part.sid}{number}")
 
 
-ROLE = FunctionRole()
+ROLE = RoleKind(
+    summary="the functions of a definition; `iam: {create: true}` makes one for each instead",
+    service="lambda.amazonaws.com",
+    needs=_needs,
+)

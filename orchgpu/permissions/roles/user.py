@@ -2,61 +2,34 @@
 
 from __future__ import annotations
 
-from orchgpu.permissions.model import Scope, Statement, below
+from collections.abc import Iterator
+
+from orchgpu.permissions.model import RoleKind, Scope, Statement, allow, below
+
+_LETTERS = ("sqs:ReceiveMessage", "SendMessage", "DeleteMessage", "ChangeMessageVisibility")
 
 
-class User:
-    """A user of the functions of a scope."""
+def _needs(scope: Scope) -> Iterator[Statement]:
+    read = ("s3:GetObject", "GetObjectVersion")
+    listed = (scope.state, *scope.inputs, *scope.intermediates, *scope.outputs)
+    ends = below(scope.intermediates, "results/", "attempts/")
+    state = below((scope.state,), "functions/", "deployments/")
+    yield allow("Inputs", "s3:PutObject", *read, on=below(scope.inputs))
+    yield allow("Cancel", "s3:PutObject", on=ends)
+    yield allow("Read", "s3:GetObject", on=(*state, *ends, *below(scope.outputs)))
+    yield allow("List", "s3:ListBucket", on=listed)
+    yield allow("Uploads", "s3:ListBucketVersions", on=scope.inputs)
+    yield allow("Counts", "sqs:GetQueueAttributes", "GetQueueUrl", on=scope.queues())
+    yield allow("Letters", *_LETTERS, on=scope.queues(0, 1))
+    yield allow("Logs", "logs:FilterLogEvents", "GetLogEvents", on=scope.log_groups)
+    yield allow("Functions", "lambda:GetFunctionConfiguration", on=scope.lambdas)
+    yield allow("Redrive", "lambda:InvokeFunction", on=scope.without_jobs)
 
-    summary = (
+
+ROLE = RoleKind(
+    summary=(
         "people who run `orchgpu run`, `put`, `get`, `ls`, `jobs`, `cancel`, `logs`, `dlq`, `retry`"
-    )
-    service = ""
-
-    def statements(self, scope: Scope) -> tuple[Statement, ...]:
-        read = ("s3:GetObject", "s3:GetObjectVersion")
-        listed = (scope.state, *scope.inputs, *scope.intermediates, *scope.outputs)
-        readable = (
-            *below((scope.state,), "functions/", "deployments/"),
-            *below(scope.intermediates, "results/", "attempts/"),
-            *below(scope.outputs),
-        )
-        letters = (
-            "sqs:ReceiveMessage",
-            "sqs:SendMessage",
-            "sqs:DeleteMessage",
-            "sqs:ChangeMessageVisibility",
-        )
-        queues, logs = scope.queues(0, 1), ("logs:FilterLogEvents", "logs:GetLogEvents")
-        parts = (
-            Statement(sid="Inputs", actions=("s3:PutObject", *read), resources=below(scope.inputs)),
-            Statement(
-                sid="Cancel",
-                actions=("s3:PutObject",),
-                resources=below(scope.intermediates, "results/", "attempts/"),
-            ),
-            Statement(sid="Read", actions=("s3:GetObject",), resources=tuple(readable)),
-            Statement(
-                sid="List", actions=("s3:ListBucket",), resources=tuple(dict.fromkeys(listed))
-            ),
-            Statement(sid="Uploads", actions=("s3:ListBucketVersions",), resources=scope.inputs),
-            Statement(
-                sid="Counts",
-                actions=("sqs:GetQueueAttributes", "sqs:GetQueueUrl"),
-                resources=scope.queues(),
-            ),
-            Statement(sid="Letters", actions=letters, resources=queues),
-            Statement(sid="Logs", actions=logs, resources=scope.log_groups),
-            Statement(
-                sid="Functions",
-                actions=("lambda:GetFunctionConfiguration",),
-                resources=scope.lambdas,
-            ),
-            Statement(
-                sid="Redrive", actions=("lambda:InvokeFunction",), resources=scope.without_jobs
-            ),
-        )
-        return tuple(part for part in parts if part.resources)
-
-
-ROLE = User()
+    ),
+    service="",
+    needs=_needs,
+)

@@ -14,8 +14,7 @@ from gpu_scheduler.protocol import ops
 from orchgpu.core import actions as do
 from orchgpu.core.job import UNCOUNTED
 from orchgpu.ports import ObjectStore, Scheduler
-from orchgpu.replica.actions import claims
-from orchgpu.replica.actions.results import put_once
+from orchgpu.replica.actions.objects import close_claim, put_once
 
 
 class FunctionFailures:
@@ -70,12 +69,11 @@ class FunctionFailures:
         if action.with_device or function.object_bucket:
             return False
         bucket, wall_s = function.intermediate_bucket, self._clock.wall_s()
-        claim = await claims.close(self._store, bucket, action.job, action.attempt, wall_s)
+        claim = await close_claim(self._store, bucket, action.job, action.attempt, wall_s)
         return claim.request not in ("", action.request)
 
 
 async def record_of(scheduler: Scheduler, job: str) -> Record | None:
-    """The record of one job."""
     return (await scheduler.ask(ops.RecordOf(holder=JobId(job)))).record
 
 

@@ -19,12 +19,20 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import FunctionStarter, JobQueue, ObjectStore, Scheduler, StoredObject
-from orchgpu.replica.actions import claims, envelopes, foreign
 from orchgpu.replica.actions.function_failures import FunctionFailures, record_of
+from orchgpu.replica.actions.objects import (
+    close_claim,
+    committed_target,
+    note_target,
+    put_envelope,
+    read_claim,
+    read_report,
+    read_result,
+    remove_envelope,
+    write_result,
+)
 from orchgpu.replica.actions.packing import pack
-from orchgpu.replica.actions.results import read_report, read_result, write_result
 from orchgpu.replica.actions.starting import DirectStarts
-from orchgpu.replica.actions.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +42,29 @@ NO_BODY = -1  #: not even an empty input
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
 Render = Callable[[str, GrantedLease], Mapping[str, object]]
+
+
+class Timers:
+    """At most one timer of each name per job."""
+
+    def __init__(self, submit: Callable[[on.JobEvent], None]) -> None:
+        self._submit = submit
+        self._jobs: dict[str, dict[str, asyncio.TimerHandle]] = {}
+
+    def arm(self, job: str, name: str, in_s: float, due: Callable[[], on.JobEvent]) -> None:
+        """Submit the event that `due` makes, `in_s` from now; a timer of that name is replaced."""
+        timers = self._jobs.setdefault(job, {})
+        if name in timers:
+            timers[name].cancel()
+        timers[name] = asyncio.get_running_loop().call_later(in_s, self._fire, job, name, due)
+
+    def forget(self, job: str) -> None:
+        for handle in self._jobs.pop(job, {}).values():
+            handle.cancel()
+
+    def _fire(self, job: str, name: str, due: Callable[[], on.JobEvent]) -> None:
+        del self._jobs[job][name]
+        self._submit(due())
 
 
 class Performer:
@@ -205,7 +236,7 @@ class Performer:
         result, etag = await read_result(store, action.bucket, action.job, wall_s)
         absent = result is None or (etag and etag == action.replace_etag)
         if absent and action.target is not None and action.attempt:
-            made = await foreign.committed(store, action, wall_s)
+            made = await committed_target(store, action, wall_s)
             if made is not None:
                 result = await write_result(store, action.bucket, made, action.replace_etag, wall_s)
                 etag = ""
@@ -295,7 +326,7 @@ class Performer:
 
     @_begin.register
     async def _record_started(self, action: do.RecordStarted) -> on.Event | None:
-        claim = await claims.read(self._store, action.bucket, action.job, action.attempt)
+        claim = await read_claim(self._store, action.bucket, action.job, action.attempt)
         if claim is None or not claim.request:
             return None
         await self._scheduler.ask(ops.StartedOp(holder=JobId(action.job), n=action.attempt))
@@ -304,7 +335,7 @@ class Performer:
     @_begin.register
     async def _close_attempt(self, action: do.CloseAttempt) -> on.Event:
         wall_s = self._clock.wall_s()
-        claim = await claims.close(self._store, action.bucket, action.job, action.attempt, wall_s)
+        claim = await close_claim(self._store, action.bucket, action.job, action.attempt, wall_s)
         return on.AttemptClosed(**self._about(action), attempt=action.attempt, claim=claim)
 
     @_begin.register
@@ -359,9 +390,9 @@ class Performer:
             except AppError as error:
                 return self._input_lost(action, error)
         if action.target is not None:
-            await foreign.note_before(self._store, action)
+            await note_target(self._store, action)
         body = await self._pack(action, stored)
-        key = await envelopes.put(self._store, action, body)
+        key = await put_envelope(self._store, action, body)
         await self._starts.start(action.function, key)
         self._drop_input(action.job)
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
@@ -369,7 +400,7 @@ class Performer:
     @_begin.register
     async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:
         try:
-            await envelopes.remove(self._store, action)
+            await remove_envelope(self._store, action)
         except AppError as error:
             logger.warning("%s", error, extra={"event": "envelope_left", "job": action.job})
 

@@ -1,4 +1,4 @@
-"""JSON answers and errors of the console's API."""
+"""JSON answers and errors of the console's API; bodies and conditions of its requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 def answered(value: object, status: int = 200) -> web.Response:
-    """A value as JSON."""
     return web.Response(
         body=encode_json(value), status=status, content_type="application/json", headers=_NO_STORE
     )
@@ -73,3 +72,36 @@ async def body_of(
 
 
 _KINDS = {str: "a text", int: "an integer", bool: "true or false"}
+
+
+#: The most characters of a condition.
+TEXT_MAX = 200
+
+
+def stream_response() -> web.StreamResponse:
+    headers = {
+        "Content-Type": "text/event-stream; charset=utf-8",
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",  # a proxy must not hold events back
+    }
+    return web.StreamResponse(headers=headers)
+
+
+def text_of(request: web.Request, name: str) -> str | None:
+    """A condition of the query; None for none. Raises INVALID for a long one."""
+    text = request.query.get(name) or None
+    if text is not None and len(text) > TEXT_MAX:
+        raise invalid(f"{name} has {len(text)} characters; at most {TEXT_MAX}")
+    return text
+
+
+def number_of(request: web.Request, name: str) -> float | None:
+    """A number of the query; None for none. Raises INVALID."""
+    text = request.query.get(name)
+    try:
+        number = None if not text else float(text)
+    except ValueError:
+        number = math.nan
+    if number is not None and not math.isfinite(number):
+        raise invalid(f"{name} {text!r:.40} is not a number")
+    return number

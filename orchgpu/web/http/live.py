@@ -16,12 +16,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from corekit.decode import encode_json
-from orchgpu.web.http.sessions import Session, Sessions
-from orchgpu.web.http.streams import Streams
-from orchgpu.web.model.batches import Batch, Change
-from orchgpu.web.model.jobs import JobSummary
-from orchgpu.web.model.picture import Picture
-from orchgpu.web.model.viewers import Viewer
+from orchgpu.jobs.rights import KeyRights
+from orchgpu.jobs.summary import JobSummary
+from orchgpu.web.http.sessions import Session, Sessions, Streams
+from orchgpu.web.model.picture import Batch, Change, Picture
 
 #: Four batches a second at most.
 BATCH_EVERY_S = 0.25
@@ -52,7 +50,6 @@ class LiveChanges:
         self._queues: dict[asyncio.Queue[Batch | None], None] = {}
 
     async def run(self) -> None:
-        """Publish until cancelled."""
         while True:
             await asyncio.sleep(BATCH_EVERY_S)
             batch = self._picture.batches.close()
@@ -70,7 +67,6 @@ class LiveChanges:
                 queue.put_nowait(batch)
 
     def end_all(self) -> None:
-        """End all streams, because the server stops."""
         for queue in self._queues:
             queue.put_nowait(None)
 
@@ -119,16 +115,16 @@ class LiveChanges:
         finally:
             del self._queues[queue]
 
-    def _text(self, batch: Batch, viewer: Viewer) -> bytes:
+    def _text(self, batch: Batch, viewer: KeyRights) -> bytes:
         id_ = self._picture.batches.id_of(batch.number)
         if batch.overflow:
             return event_text("reset", {}, id_)
         return event_text("changes", self._shown(batch.changes, viewer), id_)
 
-    def _shown(self, changes: Sequence[Change], viewer: Viewer) -> list[object]:
+    def _shown(self, changes: Sequence[Change], viewer: KeyRights) -> list[object]:
         return [self._detailed(change, viewer) for change in changes]
 
-    def _detailed(self, change: Change, viewer: Viewer) -> object:
+    def _detailed(self, change: Change, viewer: KeyRights) -> object:
         """The change with the thing as it is now, as the viewer sees it."""
         match change["event"]:
             case "job":
@@ -141,5 +137,5 @@ class LiveChanges:
                 return change
 
 
-def _fields(viewer: Viewer, job: JobSummary) -> JobSummary:
+def _fields(viewer: KeyRights, job: JobSummary) -> JobSummary:
     return viewer.shown(job)

@@ -1,18 +1,27 @@
-"""Conditions of every request and headers of every answer of the console."""
+"""Conditions of every request and headers of every answer of the console.
+
+The session of a request shows who sends it, and whether it may change anything.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.browsers import foreign_part
-from orchgpu.web.console import CONSOLE
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.rights import KeyRights
+from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http.answers import refused
+from orchgpu.web.http.sessions import LENGTH_S, Session
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -118,3 +127,73 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
         return refused(AppError(ErrorCode.INTERNAL, "internal error; see the trace in the log"))
+
+
+COOKIE = "orchgpu_session"
+CSRF_HEADER = "X-CSRF-Token"
+
+
+@web.middleware
+async def sites(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse other sites, before any route."""
+    console = request.app[CONSOLE]
+    refuse_other_sites(request, has_keys=console.has_keys, allowed=console.settings.allowed_hosts)
+    return await handler(request)
+
+
+async def session_of(request: web.Request) -> Session:
+    """The session of a request; of a change, with its CSRF token. Raises DENIED."""
+    console = request.app[CONSOLE]
+    session = console.sessions.find(request.cookies.get(COOKIE))
+    if session is None:
+        raise AppError(ErrorCode.DENIED, "no session is open; log in with a key", needs="key")
+    if request.method not in READING:
+        session.check_csrf(request.headers.get(CSRF_HEADER))
+    await check_key(console, session)
+    return session
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request of an open session."""
+
+    console: Console
+    session: Session
+
+    @property
+    def viewer(self) -> KeyRights:
+        return self.session.viewer
+
+    async def ask_cloud(self, question: Callable[[JobCloud], T]) -> T:
+        """One piece of work in the cloud; see `CloudDoor.ask`."""
+        return await self.console.cloud.ask(self.session.party, question)
+
+
+async def visit_of(request: web.Request) -> Visit:
+    """The request with its session; of a change, with its CSRF token. Raises DENIED."""
+    return Visit(request.app[CONSOLE], await session_of(request))
+
+
+async def check_key(console: Console, session: Session) -> None:
+    """End a session whose key was revoked since its last check. Raises DENIED then."""
+    if not console.sessions.is_due(session):
+        return
+    try:
+        session.viewer = await console.scheduler.viewer(session.key)
+    except AppError as error:
+        if error.code is ErrorCode.DENIED:
+            console.sessions.close(session)
+            raise
+
+
+def set_cookie(console: Console, response: web.Response, token: str) -> None:
+    """Give the browser the token of its session."""
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=int(LENGTH_S),
+        httponly=True,
+        samesite="Strict",
+        secure=console.settings.secure_cookies,
+        path="/",
+    )

@@ -3,7 +3,8 @@
 A session ends after `IDLE_S` without a request, after `LENGTH_S` in any case, when it is closed,
 when its key is revoked, and with the server. The browser has a random token in a cookie that no
 script can read; the key stays here. A change needs the session's CSRF token as well, which only a
-page of this server can read.
+page of this server can read. Sessions, streams of events and calls in line have a limited number of
+places, which no key takes from one that has fewer.
 """
 
 from __future__ import annotations
@@ -11,12 +12,67 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
-from orchgpu.web.model.places import Places
-from orchgpu.web.model.viewers import Viewer
+from orchgpu.jobs.rights import KeyRights
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Places(Generic[T]):
+    """The taken places: of each party in the order of use, the longest unused first."""
+
+    def __init__(self, each_max: int, total_max: int) -> None:
+        self.each_max = each_max
+        self.total_max = total_max
+        self._taken: dict[str, dict[T, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def enter(self, party: str, item: T) -> T | None:
+        """Take a place. Returns what has to go for it, which has left already."""
+        gone, own = None, self._taken.get(party, {})
+        if len(own) >= self.each_max:
+            gone = self._first_out(party)
+        elif self._count >= self.total_max:
+            gone = self._first_out(max(self._taken, key=lambda one: len(self._taken[one])))
+        self._taken.setdefault(party, {})[item] = None
+        self._count += 1
+        return gone
+
+    def leave(self, party: str, item: T) -> None:
+        """Give a place back; safe to repeat."""
+        own = self._taken.get(party, {})
+        if item in own:
+            del own[item]
+            self._count -= 1
+            if not own:
+                del self._taken[party]
+
+    def used(self, party: str, item: T) -> None:
+        """Note a use: the item is the party's newest now."""
+        own = self._taken.get(party, {})
+        if item in own:
+            del own[item]
+            own[item] = None
+
+    def first(self, party: str) -> T | None:
+        """The longest unused item of a party."""
+        return next(iter(self._taken.get(party, ())), None)
+
+    def _first_out(self, party: str) -> T | None:
+        item = self.first(party)
+        if item is not None:
+            self.leave(party, item)
+        return item
+
 
 LENGTH_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
@@ -33,7 +89,7 @@ _TOKEN_BYTES = 32
 class Session:
     """One browser."""
 
-    viewer: Viewer
+    viewer: KeyRights
     key: str | None = field(repr=False)  #: None: the scheduler needs none
     csrf: str = field(repr=False)
     ends_s: float  #: monotonic, as all
@@ -71,10 +127,9 @@ class Sessions:
         return len(self._open)
 
     def all(self) -> list[Session]:
-        """The sessions that are not known to have ended."""
         return list(self._open.values())
 
-    def open(self, viewer: Viewer, key: str | None) -> tuple[str, Session]:
+    def open(self, viewer: KeyRights, key: str | None) -> tuple[str, Session]:
         """A new session, and its token."""
         now_s, token = self._clock.monotonic_s(), secrets.token_urlsafe(_TOKEN_BYTES)
         session = Session(
@@ -124,7 +179,6 @@ class Sessions:
         self.places.leave(session.party, session.id)
 
     def drop_ended(self) -> None:
-        """Remove the sessions that ended by time."""
         now_s = self._clock.monotonic_s()
         for one in [one for one in self._open.values() if one.is_over(now_s)]:
             self.close(one)
@@ -132,3 +186,40 @@ class Sessions:
 
 def _hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+#: Of one key; above them its oldest one ends.
+STREAMS_OF_KEY_MAX = 32
+#: Of all; above them the oldest one ends of the key that has most.
+STREAMS_MAX = 200
+
+
+class Stream:
+    """One open stream; who writes it looks whether it has to end."""
+
+    def __init__(self) -> None:
+        self.evicted = False
+
+
+class Streams:
+    """All open streams."""
+
+    def __init__(self) -> None:
+        self._places: Places[Stream] = Places(STREAMS_OF_KEY_MAX, STREAMS_MAX)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @contextmanager
+    def open(self, session: Session) -> Iterator[Stream]:
+        """A place for one stream; an older one may have to end for it."""
+        stream, party = Stream(), session.party
+        gone = self._places.enter(party, stream)
+        if gone is not None:
+            gone.evicted = True
+        session.streams += 1
+        try:
+            yield stream
+        finally:
+            session.streams -= 1
+            self._places.leave(party, stream)

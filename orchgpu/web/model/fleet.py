@@ -7,7 +7,7 @@ workers) are as old as the last page of the inventory that held them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
@@ -60,7 +60,6 @@ class DeviceEntry(Value):
     memory_used_mib: int  #: lent
     compute_pct: int | float  #: of which leases may use parts
     compute_used_pct: int | float  #: lent
-    memory_measured_mib: int | None  #: in use, as its driver reports it
     utilisation_pct: int | None
     temperature_c: int | None
     power_w: int | None
@@ -179,11 +178,9 @@ class Fleet:
 
     @property
     def leases(self) -> Mapping[str, Lease]:
-        """The live leases by id."""
         return self._leases
 
     def host_names(self) -> Iterator[str]:
-        """The hosts by name."""
         return iter(self._names)
 
     def target_of(self, name: str) -> tuple[str, str | None]:
@@ -219,28 +216,22 @@ class Fleet:
 
     def page(self, query: FleetQuery) -> Page:
         """Hosts by name, with their devices."""
-        names = iter((query.host,)) if query.host is not None else self._names.after(query.after)
-        found, more = search(
-            names,
-            query.limit,
-            lambda name: self._matching(query, name),
-            scanned_max=HOSTS_SCANNED_MAX,
-        )
-        return Page(
-            items=tuple(self.host(one) for one in found), next=more, total=self._total(query)
-        )
+        return self._page(query, self.host)
 
     def summaries(self, query: FleetQuery) -> Page:
         """Hosts by name, in a few figures each."""
-        names = self._names.after(query.after)
+        return self._page(query, lambda name: self._summary(self._hosts[name]))
+
+    def _page(self, query: FleetQuery, shown: Callable[[str], object]) -> Page:
         found, more = search(
-            names,
+            iter((query.host,)) if query.host is not None else self._names.after(query.after),
             query.limit,
             lambda name: self._matching(query, name),
             scanned_max=HOSTS_SCANNED_MAX,
         )
-        items = tuple(self._summary(self._hosts[one]) for one in found)
-        return Page(items=items, next=more, total=self._total(query))
+        is_all = query.host is None and query.state is None and not query.text
+        total = len(self._names) if is_all else None
+        return Page(items=tuple(shown(one) for one in found), next=more, total=total)
 
     def host(self, name: str) -> HostEntry:
         """One host. Raises NOT_FOUND."""
@@ -263,10 +254,6 @@ class Fleet:
         found = () if view is None else view.devices
         one = next((one for one in found if one.device.id == device), None)
         return None if view is None or one is None else self._device(view, one)
-
-    def _total(self, query: FleetQuery) -> int | None:
-        is_all = query.host is None and query.state is None and not query.text
-        return len(self._names) if is_all else None
 
     def _matching(self, query: FleetQuery, name: str) -> str | None:
         view = self._hosts.get(name)
@@ -298,7 +285,6 @@ class Fleet:
             memory_used_mib=_memory_mib(lent.values(), device.memory_mib),
             compute_pct=100,
             compute_used_pct=_compute_pct(lent.values()),
-            memory_measured_mib=None if usage is None else usage.memory_used_mib,
             utilisation_pct=None if usage is None else usage.utilisation_pct,
             temperature_c=None if usage is None else usage.temperature_c,
             power_w=None if usage is None else usage.power_w,
@@ -340,13 +326,6 @@ class Fleet:
         )
 
     # ------------------------------------------------------------------ counts
-
-    def recounted(self) -> dict[str, int]:
-        """`counts`, computed again from all hosts: for tests."""
-        total: Counter[str] = Counter()
-        for view in self._hosts.values():
-            total.update(self._figures(view, 1))
-        return {name: count for name, count in sorted(total.items()) if count}
 
     def _count(self, view: HostView, sign: int) -> None:
         self._counts.update(self._figures(view, sign))

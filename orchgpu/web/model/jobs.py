@@ -5,92 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from contract.states import JobState, Reason
 from corekit.errors import invalid
 from corekit.values import Value, replace
-from gpu_scheduler.model import Record, Step
-from gpu_scheduler.protocol.keys import key_of
-from orchgpu.jobs.intervals import uploaded_s
-from orchgpu.web.model.pages import Page, SortedKeys, search
-
-_JOB_REASONS = frozenset(reason.value for reason in Reason)
-
-#: Time of receipt and id: the order of jobs, which no later change of a job affects.
-Key = tuple[float, str]
-
-
-class JobSummary(Value):
-    """One job as lists show it."""
-
-    job: str
-    function: str | None  #: None: not known, or not for this viewer
-    bucket: str | None
-    key: str | None  #: of the input
-    state: str
-    reason: str
-    attempt: int
-    received_s: float  #: wall clock, as all
-    changed_s: float
-    submitted_s: float | None = None  #: its upload, by the event; None: not known
-    device: str | None = None  #: for people; None before the first lease
-    tenant: str | None = None
-    lease: str | None = None
-    made_by: str = ""  #: name of a key
-    owned_by: str = ""
-
-    @property
-    def order(self) -> Key:
-        return self.received_s, self.job
-
-    @property
-    def over(self) -> bool:
-        return self.state not in _LIVE
-
-    @property
-    def duration_s(self) -> float:
-        """From upload to end, or to the last change so far."""
-        return self.changed_s - (self.submitted_s or self.received_s)
-
-    def redacted(self) -> JobSummary:
-        """The job without the names of its objects."""
-        return replace(self, function=None, bucket=None, key=None)
-
-    def matches(self, text: str) -> bool:
-        """True where the id begins with the text, or the input or function contains it."""
-        names = (self.key or "", self.function or "", self.bucket or "")
-        return self.job.startswith(text) or any(text in name.lower() for name in names)
-
-
-_LIVE = frozenset(state.value for state in JobState if not state.terminal)
-
-
-def summary_of(record: Record) -> JobSummary:
-    """The job of a record."""
-    given = record.block.get("input")
-    source: Mapping[str, object] = given if isinstance(given, Mapping) else {}
-    reason = record.reason if record.reason in _JOB_REASONS else None
-    received_s = record.times.get(Step.RECEIVED, record.updated_s)
-    return JobSummary(
-        job=record.holder,
-        function=_text(record.block.get("function")),
-        bucket=_text(source.get("bucket")),
-        key=_text(source.get("key")),
-        state=record.outcome or record.step.value,
-        reason=reason or Reason.NONE.value,
-        attempt=record.attempt,
-        received_s=received_s,
-        changed_s=record.updated_s,
-        submitted_s=uploaded_s(record),
-        device=record.device_text or None,
-        tenant=record.tenant,
-        lease=record.lease,
-        made_by=record.key,
-        owned_by=key_of(record.owner),
-    )
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+from orchgpu.jobs.summary import JobSummary, Key
+from orchgpu.web.model.pages import Page, SortedKeys, search, sliced
 
 
 class JobQuery(Value):
@@ -144,7 +62,6 @@ class Jobs:
         return iter(self._by_id.values())
 
     def get(self, job: str) -> JobSummary | None:
-        """The job of that id."""
         return self._by_id.get(job)
 
     def put(self, job: JobSummary) -> bool:
@@ -173,11 +90,9 @@ class Jobs:
         return True
 
     def counts(self) -> dict[str, int]:
-        """The number of jobs of each state that has any."""
         return {state: len(keys) for state, keys in sorted(self._by_state.items())}
 
     def functions(self) -> dict[str, int]:
-        """The number of jobs of each function that has any."""
         return {name: len(keys) for name, keys in sorted(self._by_function.items())}
 
     def page(self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]) -> Page:
@@ -206,14 +121,12 @@ class Jobs:
 
     def _sorted(self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]) -> Page:
         value = SORTS.get(query.sort or "")
-        start = query.after or "0"
-        if value is None or not start.isascii() or not start.isdigit() or len(start) > 9:
-            raise invalid(f"sort by {', '.join(SORTS)}, after a number: not {query.sort!r:.40}")
+        if value is None:
+            raise invalid(f"sort by {', '.join(SORTS)}: not {query.sort!r:.40}")
         found = list(islice(self.matching(query, shown), SORTED_MAX))
         found.sort(key=value, reverse=query.descending)  # stable: equal ones stay newest first
-        end = int(start) + query.limit
-        more = str(end) if end < len(found) else None
-        return Page(items=tuple(found[int(start) : end]), next=more, total=len(found))
+        items, more = sliced(found, query.after, query.limit)
+        return Page(items=tuple(items), next=more, total=len(found))
 
     def _narrowest(self, query: JobQuery) -> tuple[SortedKeys[Key], int | None]:
         """The shortest index that holds all matches, and their number if that is known."""
@@ -251,12 +164,10 @@ def _remove(index: dict[str, SortedKeys[Key]], name: str, key: Key) -> None:
 
 
 def cursor(key: Key) -> str:
-    """The cursor of a page that ends with this job."""
     return f"{key[0]!r}_{key[1]}"
 
 
 def parsed_cursor(text: str | None) -> Key | None:
-    """The job of a cursor. Raises INVALID."""
     if text is None:
         return None
     at_s, _, job = text.partition("_")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from corekit.errors import invalid
@@ -36,6 +36,17 @@ def page_limit(text: str | None) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= LIMIT_MAX:
         raise invalid(f"limit {text!r:.40} must be a number in 1…{LIMIT_MAX}")
     return int(text)
+
+
+def sliced(
+    items: Sequence[ItemT], after: str | None, limit: int
+) -> tuple[Sequence[ItemT], str | None]:
+    """A page of a list that is at hand, and its cursor, a number. Raises INVALID."""
+    text = after or "0"
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise invalid(f"after {text!r:.40} is not a cursor of this list")
+    end = int(text) + limit
+    return items[int(text) : end], str(end) if end < len(items) else None
 
 
 class SortedKeys(Generic[KeyT]):

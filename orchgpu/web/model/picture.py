@@ -1,16 +1,92 @@
-"""The whole picture: fleet, queue, jobs and parameters, and the changes that browsers get. Pure."""
+"""The whole picture: fleet, queue, jobs and parameters, and the changes that browsers get. Pure.
+
+Changes come in numbered batches, the newest of them kept, so that a browser resumes.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from corekit.ids import LeaseId
 from corekit.values import Value
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol.answers import HostView, QueueAnswer, QueuedView
-from orchgpu.web.model.batches import Batches
+from orchgpu.jobs.summary import summary_of
 from orchgpu.web.model.fleet import Fleet
-from orchgpu.web.model.jobs import Jobs, summary_of
+from orchgpu.web.model.jobs import Jobs
+
+#: Batches that are kept: two minutes at four a second.
+KEPT_MAX = 480
+#: More changes in one batch are not listed: the page loads its views again.
+CHANGES_MAX = 500
+
+#: One change: `event` names the kind, the other keys are those of the changed thing.
+Change = Mapping[str, object]
+
+
+class Batch(Value):
+    """Changes that browsers get together."""
+
+    number: int
+    changes: Sequence[Change]
+    overflow: bool = False  #: there were more than `CHANGES_MAX`
+
+
+class Batches:
+    """The newest batches of one run of the server."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run  #: distinguishes the numbers of this run from those of others
+        self._kept: deque[Batch] = deque(maxlen=KEPT_MAX)
+        self._open: dict[tuple[str, str], Change] = {}
+        self._overflow = False
+        self._number = 0
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._open) or self._overflow
+
+    def note(self, kind: str, name: str, change: Change) -> None:
+        """Add a change to the open batch; it replaces an earlier one of the same thing."""
+        self._open.pop((kind, name), None)
+        if len(self._open) >= CHANGES_MAX:
+            self._overflow = True
+        else:
+            self._open[(kind, name)] = {"event": kind, **change}
+
+    def close(self) -> Batch | None:
+        """The open batch, which is kept; None: nothing changed."""
+        if not self.pending:
+            return None
+        self._number += 1
+        batch = Batch(
+            number=self._number, changes=tuple(self._open.values()), overflow=self._overflow
+        )
+        self._kept.append(batch)
+        self._open, self._overflow = {}, False
+        return batch
+
+    def id_of(self, number: int) -> str:
+        """The id of an event of the stream, which a browser returns as `Last-Event-ID`."""
+        return f"{self._run}-{number}"
+
+    def since(self, last_id: str | None) -> Sequence[Batch] | None:
+        """The batches after the one with that id; None: some are missing. No id: none."""
+        if last_id is None:
+            return ()
+        run, _, text = last_id.rpartition("-")
+        if run != self._run or not text.isdecimal() or int(text) > self._number:
+            return None
+        number = int(text)
+        oldest = self._kept[0].number if self._kept else self._number + 1
+        if number + 1 < oldest:
+            return None
+        return [batch for batch in self._kept if batch.number > number]
 
 
 class Overview(Value):
@@ -51,20 +127,17 @@ class Picture:
     # ------------------------------------------------------------------ changes
 
     def set_connected(self, connected: bool) -> None:
-        """The scheduler answers, or no longer."""
         if connected != self.connected:
             self.connected = connected
             self.batches.note("scheduler", "", {"connected": connected})
 
     def put_hosts(self, views: Sequence[HostView], now_s: float) -> None:
-        """Hosts as they are now."""
         for view in views:
             for device in self.fleet.put_host(view, now_s):
                 self.batches.note("device", device, {"host": view.host, "device": device})
             self.as_of_s = now_s
 
     def forget_host(self, host: str) -> None:
-        """A host left the inventory."""
         if self.fleet.forget_host(host):
             self.batches.note("host", host, {"host": host, "state": None})
 
@@ -78,7 +151,6 @@ class Picture:
                 self._lease_changed(lease, lease.state.value)
 
     def end_lease(self, lease: str) -> None:
-        """A lease ended."""
         old = self.fleet.end_lease(lease)
         if old is not None:
             self._lease_changed(old, "ENDED")
@@ -91,7 +163,6 @@ class Picture:
             self.batches.note("device", share.device, change)
 
     def put_record(self, record: Record) -> None:
-        """A job's record as it is now."""
         if self.jobs.put(summary_of(record)):
             self.batches.note("job", record.holder, {"job": record.holder})
 
@@ -101,20 +172,17 @@ class Picture:
             self.batches.note("job", job, {"job": job, "state": None})
 
     def put_queue(self, found: QueueAnswer) -> None:
-        """The waiting requests in the order of service."""
         if (found.queue, found.left_out) != (tuple(self.queue), self.left_out):
             self.queue, self.left_out = found.queue, found.left_out
             self.batches.note("queue", "", {"waiting": self.waiting})
 
     def parameter_changed(self, name: str, value: object) -> None:
-        """An operator changed a rule or a limit."""
         kind = "policy" if name == "policy" else "parameters"
         self.batches.note(kind, name, {"name": name, "value": value})
 
     # ------------------------------------------------------------------ views
 
     def overview(self) -> Overview:
-        """The counters now."""
         fleet = self.fleet.counts()
         devices, measured = fleet.get("devices", 0), fleet.get("measured", 0)
         compute = fleet.get("compute_used_permille", 0) / 1000

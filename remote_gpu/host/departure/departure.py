@@ -26,36 +26,20 @@ logger = logging.getLogger(__name__)
 
 
 class DrainLink(Protocol):
-    """The part of the link to the scheduler that a drain needs."""
+    """The part of `HostLink` that a drain needs."""
 
     @property
-    def epoch_seen(self) -> int:
-        """The scheduler's epoch; 0 = this host was never registered."""
-        ...
-
-    async def draining(self, message: Draining, deadline_s: float) -> None:
-        """Report a drain or its end. Raises AppError."""
-        ...
-
-    async def settled(self) -> None:
-        """Wait until the ends of all sessions are acknowledged."""
-        ...
+    def epoch_seen(self) -> int: ...  # 0 = this host was never registered
+    async def draining(self, message: Draining, deadline_s: float) -> None: ...
+    async def settled(self) -> None: ...
 
 
 class DrainTable(Protocol):
-    """The part of the host's leases that a drain needs."""
+    """The part of `Leases` that a drain needs."""
 
-    def installed(self) -> tuple[object, ...]:
-        """Leases that are not over here."""
-        ...
-
-    async def until(self, ready: Callable[[], bool], wait_s: float) -> bool:
-        """Wait for a change that makes `ready` true; False after `wait_s`."""
-        ...
-
-    def wake(self) -> None:
-        """Let waits evaluate their conditions again."""
-        ...
+    def installed(self) -> tuple[object, ...]: ...
+    async def until(self, ready: Callable[[], bool], wait_s: float) -> bool: ...
+    def wake(self) -> None: ...
 
 
 class Departure:

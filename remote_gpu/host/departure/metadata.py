@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import aiohttp
 
@@ -67,27 +67,23 @@ def _text(path: Path) -> str:
 
 
 class InstanceMetadata:
-    """`async with InstanceMetadata(endpoint, answer_s) as metadata: await metadata.item(path)`."""
+    """`async with InstanceMetadata(endpoint, answer_s) as metadata: await metadata.item(path)`.
+
+    Made in the event loop.
+    """
 
     def __init__(self, endpoint: str, answer_s: float) -> None:
         """`answer_s`: the service answers each request within this time."""
         self.endpoint = endpoint
         self._answer_s = answer_s
         self._token: str | None = None
-        self._http: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> InstanceMetadata:
-        timeout = aiohttp.ClientTimeout(total=self._answer_s)
+        timeout = aiohttp.ClientTimeout(total=answer_s)
         self._http = aiohttp.ClientSession(timeout=timeout, trust_env=False)
+
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._http is not None
+    async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
     async def item(self, path: str) -> str | None:
@@ -123,7 +119,6 @@ class InstanceMetadata:
 
     async def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Raises TimeoutError for a PUT, UNAVAILABLE for every other failure."""
-        assert self._http is not None, "it is entered"
         try:
             async with self._http.request(
                 method, self.endpoint + path, headers=headers, allow_redirects=False

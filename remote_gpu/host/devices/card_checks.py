@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId
-from gpu_scheduler.model import Device, DeviceKind, Health, Share, Symptom
+from gpu_scheduler.model import Device, Health, Share, Symptom
 from gpu_scheduler.monitor.health import Fault
-from gpu_scheduler.names import is_emulated
 from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.warm.table import is_card
 
@@ -71,7 +70,7 @@ class CardChecks:
         if importlib.util.find_spec("cuda") is None:  # this host lends cards to other servers only
             return
         for device in devices:
-            if _is_card(device) and device.health is not Health.BAD:
+            if is_card(device) and device.health is not Health.BAD:
                 found = await self._check(device.id)
                 self._context_bytes[device.id] = found.context_bytes
                 if found.symptom is not None:
@@ -139,10 +138,6 @@ class CardChecks:
             detail = f"process {process.pid} hangs in the driver and cannot be killed"
             self._set(device, Health.BAD, Symptom.HUNG, detail)
             await ended
-
-
-def _is_card(device: Device) -> bool:
-    return device.kind is DeviceKind.CUDA and not is_emulated(device.model)
 
 
 def read_fault(shares: Iterable[Share], report: object) -> tuple[DeviceId, str]:

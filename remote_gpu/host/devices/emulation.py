@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -22,12 +22,14 @@ from remote_gpu.worker.emulation.operation import expanded
 class EmulatedDevices:
     """The emulated devices of a host by id, in the order of the file."""
 
-    emulation: Emulation
-    by_id: Mapping[DeviceId, EmulatedDevice]
+    emulation: Emulation = field(default_factory=lambda: Emulation(devices=()))
+    by_id: Mapping[DeviceId, EmulatedDevice] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path, host: HostId) -> EmulatedDevices:
-        """The devices of a YAML or JSON file. Raises INVALID naming file and entry."""
+    def read(cls, path: Path | None, host: HostId) -> EmulatedDevices:
+        """The devices of a YAML or JSON file; None: none. Raises INVALID naming file and entry."""
+        if path is None:
+            return cls()
         try:
             value = yaml.safe_load(path.read_text())
         except (OSError, UnicodeDecodeError) as error:
@@ -71,20 +73,19 @@ def _with_size(device: object, path: str) -> object:
         raise invalid(f"--emulate: {path}: memory_mib: {error.message}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """The present load of an emulated device."""
-
-    memory_mib: int  #: shares of the leases that use it
-    running: int  #: calls
-
-
 class EmulatedProbe:
     """Publishes emulated devices, each labelled in its model and detail."""
 
-    def __init__(self, devices: EmulatedDevices, load_of: Callable[[DeviceId], Load]) -> None:
+    def __init__(
+        self,
+        devices: EmulatedDevices,
+        used_mib: Callable[[DeviceId], int],
+        running: Callable[[DeviceId], int],
+    ) -> None:
+        """`used_mib`: shares of the leases that use a device; `running`: calls on it."""
         self._devices = devices
-        self._load_of = load_of
+        self._used_mib = used_mib
+        self._running = running
 
     async def devices(self) -> tuple[Device, ...]:
         """All of them; their indices come from `HostProbe`."""
@@ -112,11 +113,9 @@ class EmulatedProbe:
         """Memory of the leases' shares, and the part of the slots with a running call."""
         found = []
         for name, device in self._devices.by_id.items():
-            load = self._load_of(name)
-            busy_pct = min(100, round(100 * load.running / device.slots))
-            found.append(
-                Usage(device=name, memory_used_mib=load.memory_mib, utilisation_pct=busy_pct)
-            )
+            used_mib = self._used_mib(name)
+            busy_pct = min(100, round(100 * self._running(name) / device.slots))
+            found.append(Usage(device=name, memory_used_mib=used_mib, utilisation_pct=busy_pct))
         return tuple(found)
 
     async def close(self) -> None:

@@ -45,14 +45,14 @@ class CardUse:
         """The memory of the processes that have a figure."""
         return sum(used for used in self.used_mib if used is not None)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Excess:
-    """Memory of a card that a lease uses beyond its share."""
-
-    lease: LeaseId
-    device: DeviceId
-    detail: str
+    @property
+    def detail(self) -> str:
+        """The reason that the lease gets, if this is too much."""
+        return (
+            f"it used {self.sum_mib} MiB of {self.device}, as its driver reports: more than its"
+            f" {self.memory_mib} MiB and {self.allowed_mib - self.memory_mib} MiB for contexts;"
+            " request more memory_mib"
+        )
 
 
 class ExcessTable:
@@ -62,8 +62,8 @@ class ExcessTable:
         self._readings_min = readings_min
         self._readings: dict[tuple[LeaseId, DeviceId], int] = {}  # in a row with an excess
 
-    def read(self, uses: Iterable[CardUse]) -> list[Excess]:
-        """The excesses that this reading confirms, each once until it is over.
+    def read(self, uses: Iterable[CardUse]) -> list[CardUse]:
+        """The uses of too much memory that this reading confirms, each once until it is over.
 
         A use without all figures neither confirms nor ends one. A lease without processes on a card
         has none there.
@@ -76,18 +76,9 @@ class ExcessTable:
             if use.sum_mib > use.allowed_mib:
                 count += 1
                 if count == self._readings_min:
-                    found.append(_excess(use))
+                    found.append(use)
             elif None not in use.used_mib:
                 count = 0
             if count:
                 self._readings[key] = count
         return found
-
-
-def _excess(use: CardUse) -> Excess:
-    detail = (
-        f"it used {use.sum_mib} MiB of {use.device}, as its driver reports: more than its"
-        f" {use.memory_mib} MiB and {use.allowed_mib - use.memory_mib} MiB for contexts;"
-        " request more memory_mib"
-    )
-    return Excess(lease=use.lease, device=use.device, detail=detail)

@@ -17,7 +17,7 @@ from gpu_scheduler.model import Device, DeviceKind, Health, Usage
 from gpu_scheduler.monitor.ports import DeviceProcess, Probe
 from gpu_scheduler.monitor.watch import LastSeen
 from remote_gpu.host.devices.offer import Offer
-from remote_gpu.host.warm.private_memory import private_bytes
+from remote_gpu.host.workers.worker import private_bytes
 
 logger = logging.getLogger(__name__)
 

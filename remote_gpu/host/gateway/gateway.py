@@ -17,18 +17,19 @@ from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.model import EndReason
+from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.transport.handshake import tune
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.gateway.arrivals import Arrivals, Slots
 from remote_gpu.host.gateway.frames import Peer
-from remote_gpu.host.gateway.lanes import Lanes
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
+from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.leases.table import Phase
+from remote_gpu.host.leases.table import Phase, Step
 from remote_gpu.host.reports.traces import HostTraces
+from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
 from remote_gpu.wire.proof import (
@@ -81,7 +82,8 @@ class Gateway:
         self,
         endpoints: Endpoints,
         leases: Leases,
-        lanes: Lanes,
+        workers: LeaseWorkers,
+        relays: Relays,
         traces: HostTraces,
         budget: Budget,
         nursery: Nursery,
@@ -89,7 +91,8 @@ class Gateway:
         limits = endpoints.limits
         self._verifier = Verifier(endpoints.host, leases.table)
         self._leases = leases
-        self._lanes = lanes
+        self._workers = workers
+        self._relays = relays
         self._traces = traces
         self._budget = budget
         self._nursery = nursery
@@ -158,9 +161,16 @@ class Gateway:
             with contextlib.suppress(OSError):  # its task sees that the connection broke
                 peer.send_now({"preempt": {"grace_s": grace_s}})
 
-    async def serve_port(self, lease: LeaseId, stream: socket.socket, source: str) -> None:
-        """Serve a connection to the lease's own port; it is closed at the end."""
-        await self._connection(stream, source, lease)
+    async def serve_port(self, install: Install, stream: socket.socket, source: str) -> None:
+        """Serve a connection to the lease's own port by the middleware of its request."""
+        if (name := install.middleware or "builtin") == "builtin":
+            await self._connection(stream, source, install.lease)
+            return
+        try:
+            await self._relays.serve_port(install, name, stream)
+        except Refused as refused:
+            about = {"event": "refused", "lease": install.lease, "why": refused.message}
+            logger.warning("a connection to a lease's port is refused", extra=about)
 
     async def _connection(
         self, stream: socket.socket, source: str, port_of: LeaseId | None = None
@@ -337,12 +347,13 @@ class Gateway:
         entry = self._leases.table.admit_lane(hello.lease, hello.session)
         if not any(share.index == hello.device for share in entry.install.shares):
             raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
-        await self._lanes.hand_over(entry, hello.device, peer.socket, proven.key)
+        await self._workers.hand_over(entry, hello.device, peer.socket, proven.key)
+        peer.send_now({"tls": {}} if proven.key else {"welcome": {}})
 
     async def _relayed(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         self._leases.expire()
         entry = self._leases.table.admit_lane(hello.lease, hello.session)
-        await self._lanes.relays.serve(entry.install, hello, peer, welcome)
+        await self._relays.serve(entry.install, hello, peer, welcome)
 
 
 def _succeeded(given: object) -> bool | None:

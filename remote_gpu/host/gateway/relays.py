@@ -81,7 +81,7 @@ class Relays:
         budget: Budget,
         nursery: Nursery,
         visible: VisibleDevices,
-        sandboxes: Sandboxes | None = None,
+        sandboxes: Sandboxes,
     ) -> None:
         """`programs`: middleware → absolute path; `folder`: of running servers, emptied now;
         `visible`: devices that servers can see here; `sandboxes`: of unmodified servers."""
@@ -201,9 +201,9 @@ class Relays:
                 return Refused(Refusal.ENDED, f"lease {install.lease} is over")
             folder = self._folder / f"{install.fence}.{served.starts}"
             program = self._programs[name]
-            sandbox = None if self._sandboxes is None else self._sandboxes.make_for_server(program)
+            sandbox = self._sandboxes.make_for_server(program)
             server = served.server = Server(
-                program, command, folder, inherited=middleware.inherited, sandbox=sandbox
+                program, command, folder, sandbox, inherited=middleware.inherited
             )
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")

@@ -4,8 +4,8 @@
      "compute_guarantee_pct", "exclusive"}], …}
 
 `at_s` is this machine's monotonic clock. A lease occupies its shares from `placed` to `cut`; no two
-leases may overlap on one share: `read_overlaps` checks that. A run of gpud begins with `started`:
-leases placed before have ended with the run before.
+leases may overlap on one share (the tests' `lease_overlaps` checks logs). A run of gpud begins with
+`started`: leases placed before have ended with the run before.
 
 A warm worker occupies memory beside the leases from `warm_kept` to `warm_gone`, or until a `placed`
 names it in `warm`: then it is the lease's. `evict` names those that are killed, `warm_start` the
@@ -19,12 +19,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
 
-from corekit.units import WHOLE_PERMILLE, permille_of
-from remote_gpu.host.leases.steps import Step
+from remote_gpu.host.leases.table import Step
 from remote_gpu.host.warm.table import WarmWorker
 
 logger = logging.getLogger(__name__)
@@ -33,22 +31,8 @@ logger = logging.getLogger(__name__)
 FILE_BYTES_MAX = 64 << 20
 #: Buffer while the disk is full; further lines are lost, and gpud's log reports the loss.
 _WAITING_BYTES_MAX = 4 << 20
-
-
-class _Share(TypedDict):
-    device: str
-    memory_mib: int
-    compute_guarantee_pct: float
-    exclusive: bool
-
-
-class _Line(TypedDict):
-    event: str
-    at_s: float
-    lease: str
-    shares: list[_Share]
-    warm: NotRequired[list[str]]
-    memory_mib: NotRequired[dict[str, int]]
+#: Of each share.
+_SHARE_FIELDS = ("device", "memory_mib", "compute_guarantee_pct", "exclusive")
 
 
 class LeaseLog:
@@ -74,13 +58,7 @@ class LeaseLog:
             "lease": step.lease,
             "fence": step.fence,
             "shares": [
-                {
-                    "device": share.device,
-                    "memory_mib": share.memory_mib,
-                    "compute_guarantee_pct": share.compute_guarantee_pct,
-                    "exclusive": share.exclusive,
-                }
-                for share in step.shares
+                {name: getattr(share, name) for name in _SHARE_FIELDS} for share in step.shares
             ],
             "nonce": step.nonce,
             "reason": step.reason,
@@ -136,51 +114,3 @@ class LeaseLog:
         before = self._descriptor
         self._open()
         os.close(before)
-
-
-def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[str]:
-    """The moments in a log at which a device was double-booked; empty = none."""
-    found: list[str] = []
-    held: dict[str, dict[str, _Share]] = {}  # device → lease → share
-    warm: dict[str, dict[str, int]] = {}  # warm worker → device → memory
-    for line in lines:
-        try:
-            entry: _Line = json.loads(line)
-        except ValueError:  # an incomplete line: gpud was stopped
-            continue
-        if entry["event"] == "started":
-            held.clear()
-            warm.clear()
-        elif entry["event"] == "warm_kept":
-            warm.update(dict.fromkeys(entry.get("warm", ()), entry.get("memory_mib", {})))
-        elif entry["event"] in ("placed", "warm_start", "warm_gone"):
-            for name in entry.get("warm", ()):
-                warm.pop(name, None)
-        for share in entry.get("shares", ()):  # an event of a newer version may have none
-            on_device = held.setdefault(share["device"], {})
-            if entry["event"] == "placed":
-                on_device[entry["lease"]] = share
-                warm_mib = sum(memory.get(share["device"], 0) for memory in warm.values())
-                found += _overlaps(entry, share["device"], on_device, memory_mib, warm_mib)
-            elif entry["event"] == "cut":
-                on_device.pop(entry["lease"], None)
-    return found
-
-
-def _overlaps(
-    entry: _Line,
-    device: str,
-    held: Mapping[str, _Share],
-    memory_mib: Mapping[str, int],
-    warm_mib: int,
-) -> list[str]:
-    where = f"{entry['at_s']}: {device} held by {', '.join(held)}"
-    problems = []
-    if len(held) > 1 and any(share["exclusive"] for share in held.values()):
-        problems.append(f"{where}, one exclusively")
-    if sum(share["memory_mib"] for share in held.values()) + warm_mib > memory_mib[device]:
-        problems.append(f"{where}: more memory than the device has")
-    permille = sum(permille_of(share["compute_guarantee_pct"]) for share in held.values())
-    if permille > WHOLE_PERMILLE:
-        problems.append(f"{where}: more compute than the device has")
-    return problems

@@ -21,14 +21,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from corekit.ids import DeviceId, LeaseId
 from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.leases.steps import Step, StepKind
-from remote_gpu.host.warm.table import WarmTable, WarmWorker, is_card
+from remote_gpu.host.warm.table import WarmTable, WarmWorker
 from remote_gpu.wire.errors import Refusal, Refused
 
 #: Tombstones of ended leases: refused as ENDED, not as NOT_INSTALLED, and not reopened.
@@ -39,6 +39,38 @@ _SESSION_REASONS = (EndReason.SESSION_LOST, EndReason.CAP)
 _ORDERLY = (EndReason.DONE, EndReason.RELEASED)
 #: A cap above this is a mistake: a Lambda function runs for at most 900 s.
 CAP_S_MAX = 86_400.0
+
+
+class StepKind(StrEnum):
+    """The kinds of steps, in the order of a lease's life."""
+
+    EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
+    PLACED = "placed"  #: log; admit a waiting session
+    OPENED = "opened"  #: report it
+    UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
+    RETURNED = "returned"  #: report it: the shares may be granted again
+    KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
+    CLOSED = "closed"  #: report it with the reason; end the session
+    CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
+    CONFLICT = "conflict"  #: log: its shares are granted to another live lease, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step for the daemon to take."""
+
+    kind: StepKind
+    lease: LeaseId
+    fence: int
+    shares: tuple[Share, ...]
+    nonce: str = ""
+    reason: EndReason | None = None
+    detail: str = ""
+    reported: bool = True  #: False: the scheduler ended it itself
+    warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
+    keeps: Install | None = None  #: of KILL: its worker may stay, warm
+    leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
+    succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
 
 
 class Phase(StrEnum):
@@ -85,12 +117,11 @@ class LeaseTable:
         memory_mib: Mapping[DeviceId, int],
         silence_s: float,
         tombstones_max: int = TOMBSTONES_MAX,
-        warm: WarmTable | None = None,
     ) -> None:
         self._memory_mib = memory_mib  #: of each device of this host
         self._silence_s = silence_s
         self._tombstones_max = tombstones_max
-        self.warm = warm or WarmTable()
+        self.warm = WarmTable()
         self._entries: dict[LeaseId, Entry] = {}
         self._tombstones: OrderedDict[LeaseId, Step] = OrderedDict()
 
@@ -140,9 +171,9 @@ class LeaseTable:
         over = (Phase.RETURNED, Phase.CLOSING)
         live = [other for other in self if other is not entry and other.phase not in over]
         detail = f"beside {', '.join(other.lease for other in live)}"
-        return (
-            [] if self._fits(entry, live) else [self._step(entry, StepKind.CONFLICT, None, detail)]
-        )
+        if self._fits(entry, live):
+            return []
+        return [self._step(entry, StepKind.CONFLICT, detail=detail)]
 
     def staged(self, lease: LeaseId, connect_by_s: float, now_s: float) -> None:
         """Set the time by which the first session must open; only the first call counts."""
@@ -198,8 +229,8 @@ class LeaseTable:
             return []
         entry.phase = Phase.RETURNED
         kill = self._kill(entry, EndReason.DONE)
-        returned, leaves = self._step(entry, StepKind.RETURNED), kill.keeps is not None
-        return [dataclasses.replace(returned, leaves_worker=leaves, succeeded=succeeded), kill]
+        ends = {"leaves_worker": kill.keeps is not None, "succeeded": succeeded}
+        return [self._step(entry, StepKind.RETURNED, **ends), kill]
 
     def session_over(
         self, lease: LeaseId, reason: EndReason, detail: str, succeeded: bool | None = None
@@ -210,7 +241,7 @@ class LeaseTable:
             return []
         if entry.held_by_session:
             return self.end(lease, reason, detail, succeeded=succeeded)
-        unbound = self._step(entry, StepKind.UNBOUND, reason, detail)
+        unbound = self._step(entry, StepKind.UNBOUND, reason=reason, detail=detail)
         entry.phase, entry.nonce = Phase.PLACED, ""
         entry.cap_at_s = entry.heard_at_s = None
         return [unbound]
@@ -232,8 +263,8 @@ class LeaseTable:
         entry.phase = Phase.CLOSING
         kills = entry.occupying and not killed
         leaves = kills and self._kill(entry, reason).keeps is not None
-        closed = self._step(entry, StepKind.CLOSED, reason, detail)
-        closed = dataclasses.replace(closed, reported=reported, succeeded=succeeded)
+        about = {"reason": reason, "detail": detail, "reported": reported, "succeeded": succeeded}
+        closed = self._step(entry, StepKind.CLOSED, **about)
         self._bury(closed)
         steps = [dataclasses.replace(closed, leaves_worker=leaves)]
         if not entry.occupying:
@@ -301,15 +332,8 @@ class LeaseTable:
         self.warm.stuck(name)
         return self._end_blocked(detail, name)
 
-    def devices_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
-        """The devices of a lease that occupies or awaits them."""
-        return tuple(share.device for share in self._shares_of(lease))
-
-    def cards_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
-        """The NVIDIA cards of a lease that occupies or awaits them; none that is emulated."""
-        return tuple(share.device for share in self._shares_of(lease) if is_card(share))
-
-    def _shares_of(self, lease: LeaseId) -> tuple[Share, ...]:
+    def shares_of(self, lease: LeaseId) -> tuple[Share, ...]:
+        """The shares of a lease that occupies or awaits them."""
         entry = self._entries.get(lease)
         return () if entry is None else entry.install.shares
 
@@ -391,14 +415,13 @@ class LeaseTable:
         if not room.ready:
             evicted = tuple(worker.id for worker in self.warm.evict(room.evict))
             detail = f"lease {entry.lease} needs its memory"
-            evict = self._step(entry, StepKind.EVICT, None, detail)
-            return [dataclasses.replace(evict, warm=evicted)][: len(evicted)]
+            evict = self._step(entry, StepKind.EVICT, detail=detail, warm=evicted)
+            return [evict][: len(evicted)]
         entry.phase, entry.occupying = Phase.PLACED, True
-        placed = self._step(entry, StepKind.PLACED)
         if name is None:
-            return [placed]
+            return [self._step(entry, StepKind.PLACED)]
         self.warm.take(name)
-        return [dataclasses.replace(placed, warm=(name,))]
+        return [self._step(entry, StepKind.PLACED, warm=(name,))]
 
     def _left_mib(self, entry: Entry) -> dict[DeviceId, int]:
         shares = [share for one in (*self._holders(), entry) for share in one.install.shares]
@@ -411,8 +434,7 @@ class LeaseTable:
     def _kill(self, entry: Entry, reason: EndReason) -> Step:
         """The end of the processes of a lease; the worker of a workload may stay."""
         keeps = entry.install.workload is not None and reason in _ORDERLY
-        kill = self._step(entry, StepKind.KILL)
-        return dataclasses.replace(kill, keeps=entry.install if keeps else None)
+        return self._step(entry, StepKind.KILL, keeps=entry.install if keeps else None)
 
     def _holders(self) -> list[Entry]:
         return [entry for entry in self if entry.occupying]
@@ -450,15 +472,12 @@ class LeaseTable:
         while len(self._tombstones) > self._tombstones_max:
             self._tombstones.popitem(last=False)
 
-    def _step(
-        self, entry: Entry, kind: StepKind, reason: EndReason | None = None, detail: str = ""
-    ) -> Step:
+    def _step(self, entry: Entry, kind: StepKind, **fields: Any) -> Step:
         return Step(
             kind=kind,
             lease=entry.lease,
             fence=entry.install.fence,
             shares=entry.install.shares,
             nonce=entry.nonce,
-            reason=reason,
-            detail=detail,
+            **fields,
         )

@@ -18,16 +18,19 @@ def host_lines(link: HostLink, parts: Parts) -> Iterator[str]:
     yield from link.metrics_lines()
     entries = list(table)
     phases = Counter(entry.phase for entry in entries)
-    yield from family("gpud_leases", [(own, len(entries))])
-    yield from family(
-        "gpud_lease_phases", [((*own, phase.value), phases[phase]) for phase in Phase]
-    )
-    yield from family("gpud_leases_stuck", [(own, sum(entry.stuck for entry in entries))])
-    warm = sum(len(found) for found in table.warm.residents().values())
-    yield from family("gpud_warm_workers", [(own, warm)])
-    yield from family("gpud_sessions", [(own, gateway.sessions)])
-    ends = sorted(parts.sessions.lease_ends.items())
-    yield from family("gpud_lease_ends_total", [((*own, name), count) for name, count in ends])
-    refusals = sorted(gateway.refusals.items())
-    yield from family("gpud_refusals_total", [((*own, name), count) for name, count in refusals])
-    yield from family("gpud_refused_secrets_total", [(own, gateway.refused_secrets)])
+    counts = {
+        "gpud_leases": len(entries),
+        "gpud_leases_stuck": sum(entry.stuck for entry in entries),
+        "gpud_warm_workers": sum(len(found) for found in table.warm.residents().values()),
+        "gpud_sessions": gateway.sessions,
+        "gpud_refused_secrets_total": gateway.refused_secrets,
+    }
+    by_name = {
+        "gpud_lease_phases": {phase.value: phases[phase] for phase in Phase},
+        "gpud_lease_ends_total": parts.sessions.lease_ends,
+        "gpud_refusals_total": gateway.refusals,
+    }
+    for metric, count in counts.items():
+        yield from family(metric, [(own, count)])
+    for metric, named in by_name.items():
+        yield from family(metric, [((*own, name), count) for name, count in sorted(named.items())])

@@ -1,22 +1,51 @@
-"""The reports of sessions: opened, given back, closed with the reason."""
+"""The port by which a host reports to the scheduler, and its reports of sessions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from typing import Protocol
 
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
-from gpu_scheduler.protocol.host import SessionState
-from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.reports.link import Scheduler
+from gpu_scheduler.protocol.host import SessionChange, SessionState
+from gpu_scheduler.protocol.ops import DETAIL_CHARACTERS_MAX
+from remote_gpu.host.leases.table import Step
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.warm.workers import WarmWorkers
-from remote_gpu.host.workers.lease_workers import LeaseWorkers
+from remote_gpu.host.workers.lease_workers import LeaseWorkers, Loading
 
 #: Longest delay of the report that shares are free, for the warm worker that the lease leaves.
 HELD_S_MAX = 1.0
+
+
+class Link(Protocol):
+    """Reports to the scheduler; the link repeats each until it is acknowledged."""
+
+    def session(self, change: SessionChange) -> None: ...
+    def report_soon(self) -> None: ...
+    def door(self, lease: LeaseId, address: str) -> None: ...
+    def cut(self, lease: LeaseId) -> None: ...
+
+
+class NoLink:
+    """The link of a program that starts or stops: reports are dropped."""
+
+    def session(self, *_: object) -> None:
+        """Drop the report."""
+
+    door = cut = report_soon = session
+
+
+class Scheduler:
+    """The scheduler as gpud's parts see it; the link is set once they are there."""
+
+    def __init__(self) -> None:
+        self.link: Link = NoLink()
+
+    def report_soon(self) -> None:
+        """Report warm workers and the health of cards soon: they have changed."""
+        self.link.report_soon()
 
 
 class SessionReports:
@@ -31,13 +60,12 @@ class SessionReports:
         self._warm = warm
         self._traces = traces
         #: Reports of ends that wait until the lease's worker is warm or known not to be.
-        self._held: dict[LeaseId, list[Callable[[], None]]] = {}
+        self._held: dict[LeaseId, list[SessionChange]] = {}
         self.lease_ends: Counter[str] = Counter()  #: ended leases by reason
 
     def opened(self, step: Step) -> None:
         self._traces.opened(step.lease)
-        about = (step.nonce, step.reason, step.detail)
-        self._scheduler.link.session(step.lease, SessionState.OPENED, *about)
+        self._scheduler.link.session(_change(step, SessionState.OPENED))
 
     def returned(self, step: Step) -> None:
         self._over(step, SessionState.FREED)
@@ -51,21 +79,16 @@ class SessionReports:
 
     def _over(self, step: Step, state: SessionState) -> None:
         loading = self._workers.loading(step.lease)
-        figures = (None, None) if loading is None else (loading.seconds, loading.size_bytes >> 20)
-        self._traces.worker_over(step.lease, figures[0])
+        self._traces.worker_over(step.lease, None if loading is None else loading.seconds)
+        change = _change(step, state, loading)
         if step.lease not in self._held and self._may_stay(step):
             self._held[step.lease] = []
             loop = asyncio.get_running_loop()
             loop.call_later(HELD_S_MAX, self.send_held, step.lease)
-
-        def report() -> None:
-            about = (step.nonce, step.reason, step.detail, *figures, step.succeeded)
-            self._scheduler.link.session(step.lease, state, *about)
-
         if step.lease in self._held:
-            self._held[step.lease].append(report)
+            self._held[step.lease].append(change)
         else:
-            report()
+            self._scheduler.link.session(change)
 
     def _may_stay(self, step: Step) -> bool:
         worker = self._workers.started(step.lease)
@@ -73,5 +96,18 @@ class SessionReports:
 
     def send_held(self, lease: LeaseId) -> None:
         """Send the reports that waited for the warm worker of a lease."""
-        for report in self._held.pop(lease, ()):
-            report()
+        for change in self._held.pop(lease, ()):
+            self._scheduler.link.session(change)
+
+
+def _change(step: Step, state: SessionState, loading: Loading | None = None) -> SessionChange:
+    return SessionChange(
+        lease=step.lease,
+        state=state,
+        nonce=step.nonce,
+        reason=step.reason,
+        detail=step.detail[:DETAIL_CHARACTERS_MAX],
+        loading_s=None if loading is None else loading.seconds,
+        loaded_mib=None if loading is None else loading.size_bytes >> 20,
+        succeeded=step.succeeded,
+    )

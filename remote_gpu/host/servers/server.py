@@ -45,9 +45,9 @@ class Server:
         program: Path,
         command: ServerCommand,
         folder: Path,
+        sandbox: HostSandbox,
         *,
         inherited: Sequence[str] = (),
-        sandbox: HostSandbox | None = None,
     ) -> None:
         """Start the server in `folder`, created now and, like its sandbox, removed at its end.
 
@@ -55,7 +55,7 @@ class Server:
         not pass the state folder: `{folder}` is then `_OWN_FOLDER`. Raises OSError.
         """
         folder.mkdir(parents=True)
-        user = -1 if sandbox is None else sandbox.sandbox.user
+        user = sandbox.sandbox.user
         for name, contents in command.files.items():
             (folder / name).write_text(contents)
             os.chown(folder / name, user, user)
@@ -101,8 +101,7 @@ class Server:
         assert self._process.stdin is not None, "it is a pipe"
         try:
             with self._process.stdin as stdin:
-                if self._sandbox is not None:
-                    self._sandbox.admit(self.pid)
+                self._sandbox.admit(self.pid)
                 stdin.write(b"\n")
         except OSError:
             self._process.kill()
@@ -131,8 +130,7 @@ class Server:
         self._process.wait()  # only now may another process get its number
         while _group_lives(self.pid):  # noqa: ASYNC110 - the kernel has no event for a group's end
             await asyncio.sleep(_LOOK_S)
-        if self._sandbox is not None:
-            await self._sandbox.close()
+        await self._sandbox.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._rpc_program is not None:
             await asyncio.to_thread(unregister, self._rpc_program)
@@ -157,8 +155,7 @@ class Server:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-        if self._sandbox is not None:
-            self._sandbox.kill()
+        self._sandbox.kill()
 
     async def listens(self, port: int, wait_s: float) -> int:
         """The port that the server listens on: `port`, or its lowest one for 0; 0 = none in time.

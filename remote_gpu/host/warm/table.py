@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from corekit.ids import DeviceId
-from gpu_scheduler.model import DeviceKind, Resident, Share
+from gpu_scheduler.model import Device, DeviceKind, Resident, Share
 from gpu_scheduler.names import is_emulated
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
@@ -27,9 +27,9 @@ WORKERS_MAX = 256
 CardLimits: TypeAlias = "tuple[tuple[DeviceId, int, int | float, bool], ...]"
 
 
-def is_card(share: Share) -> bool:
+def is_card(of: Share | Device) -> bool:
     """Whether it is of an NVIDIA card with a driver."""
-    return share.kind is DeviceKind.CUDA and not is_emulated(share.model)
+    return of.kind is DeviceKind.CUDA and not is_emulated(of.model)
 
 
 def card_limits(shares: tuple[Share, ...]) -> CardLimits:

@@ -24,12 +24,10 @@ from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import Step
-from remote_gpu.host.leases.table import Phase
-from remote_gpu.host.warm.private_memory import private_bytes
+from remote_gpu.host.leases.table import Phase, Step
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.endings import Endings
-from remote_gpu.host.workers.worker import Worker
+from remote_gpu.host.workers.worker import Worker, private_bytes
 from remote_gpu.worker import control
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from gpu_scheduler.model import Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from remote_gpu.host.devices.residual_memory import LOOK_S, Ended, MemoryProbe, held_memory
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.warm.table import WarmWorker
+from remote_gpu.host.warm.table import WarmWorker, is_card
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +47,10 @@ class Endings:
         return {device: fault for found in self._faults.values() for device, fault in found.items()}
 
     def of_lease(self, lease: LeaseId) -> Ended:
-        return Ended(
-            name=lease,
-            is_lease=True,
-            devices=self._table.devices_of(lease),
-            cards=self._table.cards_of(lease),
-        )
+        shares = self._table.shares_of(lease)
+        devices = tuple(share.device for share in shares)
+        cards = tuple(share.device for share in shares if is_card(share))
+        return Ended(name=lease, is_lease=True, devices=devices, cards=cards)
 
     def of_warm(self, worker: WarmWorker) -> Ended:
         return Ended(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,18 +21,21 @@ from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import CAP_S_MAX, Entry
+from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.warm.table import card_limits, is_card
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
+from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.worker.control import Start
 
 logger = logging.getLogger(__name__)
 
 #: A crashed worker is replaced this many times within a lease; then the lease ends as DEVICE_BAD.
 CRASHES_MAX = 5
+LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
 #: Least quota of a worker, for the data of calls; a request may include no memory.
 _MEMORY_FLOOR_BYTES = 64 << 20
 
@@ -53,6 +57,7 @@ class LeaseWorkers:
         warm: WarmWorkers,
         turns: Turns,
         cards: CardChecks,
+        traces: HostTraces,
         budget: Budget,
         nursery: Nursery,
     ) -> None:
@@ -61,6 +66,7 @@ class LeaseWorkers:
         self._pool = pool
         self._warm = warm
         self.turns = turns
+        self._traces = traces
         self._budget = budget
         self._nursery = nursery
         self.batches = Batches(pool.take, self._first_message, turns, nursery, self._card_failed)
@@ -68,9 +74,6 @@ class LeaseWorkers:
         self._crashes: dict[LeaseId, int] = {}
         self._ended_loading: dict[LeaseId, Loading] = {}  # of a lease's workers that have ended
         self._loading: dict[LeaseId, Loading] = {}  # of all its workers, when last asked
-
-    def __contains__(self, lease: LeaseId) -> bool:
-        return lease in self._tasks
 
     def started(self, lease: LeaseId) -> Worker | None:
         """The lease's worker, once it is started."""
@@ -82,13 +85,47 @@ class LeaseWorkers:
         found = ((lease, self.started(lease)) for lease in self._tasks)
         return {worker.pid: lease for lease, worker in found if worker is not None}
 
-    def of(self, entry: Entry) -> asyncio.Task[Worker | None]:
+    def _of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         """The lease's worker, which begins now unless it has; None: this host cannot start one."""
         task = self._tasks.get(entry.lease)
         if task is None or (task.done() and task.result() is None):
             task = self._nursery.start(self._start(entry), "worker")
             self._tasks[entry.lease] = task
         return task
+
+    async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
+        """Give an authenticated lane to the lease's worker; the first lane starts the worker.
+
+        With a `key` the worker continues in TLS and sends the welcome there. A worker that dies
+        before it took the lane is replaced: none of the lane's calls was served. Raises Refused.
+        """
+        kind = next(share.kind for share in entry.install.shares if share.index == device)
+        session = entry.nonce
+        ended = Refused(Refusal.ENDED, f"lease {entry.lease} or its session is over")
+
+        def is_current() -> bool:
+            return self._leases.table.find(entry.lease) is entry and entry.nonce == session
+
+        self._traces.worker_asked(entry.lease)
+        for _ in range(CRASHES_MAX):
+            if not is_current():  # no step would end its worker
+                raise ended
+            worker = await asyncio.shield(self._of(entry))
+            if not is_current() or entry.lease not in self._tasks:
+                raise ended
+            if worker is None:
+                raise Refused(Refusal.NOT_READY, "no worker can be started on this host")
+            if worker.lanes >= LANES_MAX:
+                raise Refused(Refusal.BUSY, f"a lease has at most {LANES_MAX} lanes")
+            try:
+                taken = await worker.lane(stream, device, kind, key)
+            except AppError as error:
+                raise Refused(Refusal.NOT_READY, error.message) from None
+            if taken:
+                self._traces.worker_ready(entry.lease)
+                return
+            self._gone(entry, worker)  # its own callback may be a moment behind
+        raise Refused(Refusal.NOT_READY, "workers of this lease die at startup; see gpud's log")
 
     def leave(self, lease: LeaseId) -> asyncio.Task[Worker | None] | None:
         """Take the worker, which may be starting, out of a lease that ends."""
@@ -122,7 +159,7 @@ class LeaseWorkers:
         if (worker := self.started(entry.lease)) is not None:
             worker.end_in(self._cap_s(entry))
 
-    def gone(self, entry: Entry, worker: Worker) -> None:
+    def _gone(self, entry: Entry, worker: Worker) -> None:
         """Forget a crashed worker: its lanes are cut, and the next lane starts a new one."""
         self.turns.leave(entry.lease, worker)
         if self.started(entry.lease) is not worker:
@@ -152,7 +189,7 @@ class LeaseWorkers:
             worker.card_limits = card_limits(own_shares(entry.install))
         worker.end_in(self._cap_s(entry))  # the remaining time may have changed meanwhile
         worker.on_turn = functools.partial(self._requested, entry.install, worker)
-        worker.when_gone(functools.partial(self.gone, entry, worker))
+        worker.when_gone(functools.partial(self._gone, entry, worker))
         self.turns.join(entry.lease, entry.install.shares, worker)
         return worker
 

@@ -23,7 +23,7 @@ from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.host.workers.worker import Worker
-from remote_gpu.isolation.sandboxes import HostSandbox, Sandboxes
+from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker import control
 from remote_gpu.worker.settings import WorkerSettings
@@ -56,9 +56,8 @@ class WorkerPool:
         settings: WorkerSettings,
         budget: Budget,
         nursery: Nursery,
-        sandboxes: Sandboxes | None = None,
+        sandboxes: Sandboxes,
     ) -> None:
-        """`sandboxes`: of leases; None: they are not isolated."""
         self.settings = settings
         self._budget = budget
         self._nursery = nursery
@@ -113,12 +112,14 @@ class WorkerPool:
         """A worker bound to a lease. Raises AppError(UNAVAILABLE) when there is none."""
         for _ in range(IDLE_WORKERS + 1):
             worker = self._idle.popleft() if self._idle else await self._fork()
-            sandbox = await self._sandbox(start, worker)
+            with _killed_on_error(worker, "this host cannot isolate the lease"):
+                sandbox = await self._sandboxes.make(
+                    start.tenant, start.host_bytes, start.kinds, worker.group
+                )
             try:
                 worker.start(start, sandbox)
             except OSError:  # the worker died while it was idle: take the next
-                if sandbox is not None:
-                    await sandbox.close()
+                await sandbox.close()
                 continue
             self._nursery.start(self._refill(), "refill")
             worker.gone.add_done_callback(lambda _: self._evict())
@@ -127,14 +128,6 @@ class WorkerPool:
         raise AppError(
             ErrorCode.UNAVAILABLE, "workers of this host die before they start; see gpud's log"
         )
-
-    async def _sandbox(self, start: control.Start, worker: Worker) -> HostSandbox | None:
-        if self._sandboxes is None:
-            return None
-        with _killed_on_error(worker, "this host cannot isolate the lease"):
-            return await self._sandboxes.make(
-                start.tenant, start.host_bytes, start.kinds, worker.group
-            )
 
     def _evict(self) -> None:
         """Keep all tenants' contents within the host's limit; one eviction at a time."""
@@ -232,7 +225,8 @@ class WorkerPool:
         take_s = self._budget.worker_take_s
         worker = Worker(_process_id(pidfd, meta["forked"]), pidfd, ours, take_s, self._nursery)
         self._workers.add(worker)
-        await self._join_group(worker)
+        with _killed_on_error(worker, "a worker cannot be moved into a cgroup"):
+            worker.group = await asyncio.to_thread(self._sandboxes.group, worker.pid)
         worker.gone.add_done_callback(lambda _: self._workers.discard(worker))
         return worker
 
@@ -249,11 +243,6 @@ class WorkerPool:
                     return meta, pidfd
                 if pidfd is not None:
                     os.close(pidfd)
-
-    async def _join_group(self, worker: Worker) -> None:
-        if self._sandboxes is not None:
-            with _killed_on_error(worker, "a worker cannot be moved into a cgroup"):
-                worker.group = await asyncio.to_thread(self._sandboxes.group, worker.pid)
 
     async def _receive(self, wait_s: float) -> tuple[dict[str, Any], int | None]:
         assert self._stream is not None, "open() comes first"

@@ -18,12 +18,14 @@ import itertools
 import logging
 import math
 import os
+import re
 import signal
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from corekit.aio.supervise import Nursery
@@ -92,12 +94,11 @@ class Worker:
         """The number of open lanes."""
         return len(self._lanes)
 
-    def start(self, start: control.Start, sandbox: HostSandbox | None = None) -> None:
+    def start(self, start: control.Start, sandbox: HostSandbox) -> None:
         """Bind it to a lease and its sandbox, which it closes. Raises OSError when it has died."""
         if self._exited:
             raise ProcessLookupError("the worker has died")
-        if sandbox is not None:
-            start = replace(start, sandbox=asdict(sandbox.sandbox))
+        start = replace(start, sandbox=asdict(sandbox.sandbox))
         control.send(self._stream, {"start": asdict(start)})
         self._sandbox = sandbox
         self.bound = True
@@ -273,17 +274,13 @@ class Worker:
             self.loading_s = _seconds(meta["loaded"])
             self.loaded_bytes = _count(meta.get("bytes", 0))
         elif "released" in meta:
-            self._answered(_count(meta["released"]["memory_bytes"]))
+            assert self._released is not None, "nothing was to be released"
+            self._released.set_result(_count(meta["released"]["memory_bytes"]))
         elif "busy" in meta:
             assert self._busy is not None, "nothing was to be released"
             self._busy.set_result(None)
         else:
             self.on_turn(meta)
-
-    def _answered(self, kept_bytes: int | None) -> None:
-        """Handle the answer to `release`. Raises AssertionError for one that is not awaited."""
-        assert self._released is not None, "nothing was to be released"
-        self._released.set_result(kept_bytes)
 
     def _answer_failed(self) -> None:
         if self._released is not None and not self._released.done():
@@ -368,3 +365,30 @@ def _count(value: object) -> int:
 
 def _ignore(meta: Mapping[str, object]) -> None:
     logger.debug("packet of a worker without a lease", extra={"meta": meta})
+
+
+def private_bytes(pid: int) -> int:
+    """The process's own resident memory, without the spawner's; 0 once the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except PermissionError:  # undumpable, and gpud is not root
+        return _anonymous_beyond_parent(pid)
+    except OSError:
+        return 0
+    kib = [line.split()[1] for line in text.splitlines() if line.startswith("Private_")]
+    return sum(map(int, kib)) << 10
+
+
+def _anonymous_beyond_parent(pid: int) -> int:
+    """An estimate: resident anonymous memory beyond that of its parent process."""
+    try:
+        own = _status(pid)
+        of_parent = _status(own["PPid"])
+    except (OSError, KeyError):  # gone
+        return 0
+    return max(0, own.get("RssAnon", 0) - of_parent.get("RssAnon", 0)) << 10
+
+
+def _status(pid: int) -> dict[str, int]:
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return {name: int(value) for name, value in re.findall(r"(?m)^(\w+):\s+(\d+)\b", text)}

@@ -43,7 +43,6 @@ class Lupine(Middleware):
             "LUPINE_SERVER": rf"{ADDRESS}(?:,{ADDRESS}){{0,{_SERVERS_MAX - 1}}}",
             "LUPINE_DISABLE_LOCAL": "1",
             "LUPINE_SESSION": r"[\w.-]{1,100}",
-            "LUPINE_AUTO": "0",  # variable of orchestrators up to 0.1
         }
     )
     summary = Summary(

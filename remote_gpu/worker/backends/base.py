@@ -96,13 +96,8 @@ class Backend(Protocol):
         ...
 
 
-class HostMemory:
+class HostMemory(Memory):
     """Host memory as memory of a CPU device."""
-
-    def __init__(self, quota: Quota, size: int) -> None:
-        self._memory = Memory(quota, size)
-        self.size = size
-        self.view = self._memory.view
 
     @property
     def place(self) -> memoryview:
@@ -117,9 +112,6 @@ class HostMemory:
 
     def result(self) -> memoryview:
         return memoryview(bytearray(self.view))
-
-    def close(self) -> None:
-        self._memory.close()
 
 
 class HostBackend:

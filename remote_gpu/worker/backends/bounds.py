@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from operations.kernels.source import GROUP_ITEMS_MAX, Source
 from operations.kernels.translator.translate import Signature
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import invalid
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.backends.base import Backend, Bound, DeviceMemory, Kernel, Program
 from remote_gpu.worker.memory.quota import Quota
@@ -32,7 +32,7 @@ class Bounds:
         for parameter, argument in zip(signature.parameters, arguments, strict=True):
             if not isinstance(argument, Scalar) and argument.size < parameter.bytes_min:
                 message = f"the memory has {argument.size} bytes, one element {parameter.bytes_min}"
-                raise OpFailed(OpCode.EINVAL, f"kernel {name!r}: {parameter.name!r}: {message}")
+                raise invalid(f"kernel {name!r}: {parameter.name!r}: {message}")
         sizes = [
             Scalar("ulong", argument.size)
             for argument in arguments
@@ -51,7 +51,7 @@ class Bounds:
         bits = 0
         for at in range(0, _REPORT_BYTES, _WORD_BYTES):
             bits |= int.from_bytes(report[at : at + _WORD_BYTES], "little")
-        raise OpFailed(OpCode.EINVAL, source.fault(bits))
+        raise invalid(source.fault(bits))
 
     def close(self) -> None:
         """Free the memory."""

@@ -32,7 +32,7 @@ class Calls:
     def call(self, quota: Quota) -> Iterator[Call]:
         """A call, whose memory is freed at the end of the block."""
         with self._lock, ExitStack() as held:
-            yield Call(self, self.backend, quota, held)
+            yield Call(self, quota, held)
 
     def program(self, source: str) -> Program:
         """A source, built once. Raises OpFailed."""
@@ -46,9 +46,10 @@ class Calls:
 class Call:
     """The memory of one call on its device, counted in the lease's quota."""
 
-    def __init__(self, calls: Calls, backend: Backend, quota: Quota, held: ExitStack) -> None:
+    def __init__(self, calls: Calls, quota: Quota, held: ExitStack) -> None:
+        """`held` frees the memory."""
         self._calls = calls
-        self._backend = backend
+        self._backend = calls.backend
         self._quota = quota
         self._held = held
 

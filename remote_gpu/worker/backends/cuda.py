@@ -19,7 +19,7 @@ from typing import Any
 from cuda.bindings import driver
 
 from operations.kernels.cuda import shared_offsets
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, Kernel, Program
 from remote_gpu.worker.backends.nvrtc import compile_source
@@ -228,7 +228,7 @@ class _Program:
                 driver.cuModuleGetFunction, self._module, name.encode(), wrong=code
             )
         except OpFailed:
-            raise OpFailed(OpCode.EINVAL, f"the source has no kernel {name!r}") from None
+            raise invalid(f"the source has no kernel {name!r}") from None
         return _Kernel(self._backend, self, function, name, arguments)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from cuda.bindings import nvrtc
 
 from operations.kernels.cuda import to_cuda
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 
 _OPTIONS = ("--device-as-default-execution-space", "--std=c++17", "--extra-device-vectorization")
 _LOG_CHARS_MAX = 1500  #: of a compiler's log, from its beginning
@@ -102,7 +102,7 @@ def _compile(code: str, architecture: str, *more: str) -> tuple[bytes, str]:
         ]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if result == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
-            raise OpFailed(OpCode.EINVAL, f"the source does not build: {_errors(program)}")
+            raise invalid(f"the source does not build: {_errors(program)}")
         _checked((result,))
         image = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
         _checked(nvrtc.nvrtcGetCUBIN(program, image))

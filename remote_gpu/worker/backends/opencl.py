@@ -19,7 +19,7 @@ import pyopencl as cl
 
 from gpu_scheduler.monitor.drivers.opencl_drivers import platforms
 from gpu_scheduler.monitor.names import opencl_name
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, HostMemory, Kernel, Program
 from remote_gpu.worker.memory.memory import Memory
@@ -54,7 +54,7 @@ class OpenclBackend:
                 built = cl.Program(self._context, source).build(options)
         except cl.RuntimeError as error:
             log = _compile_errors(str(error))[:_LOG_CHARS_MAX]
-            raise OpFailed(OpCode.EINVAL, f"the source does not build: {log}") from None
+            raise invalid(f"the source does not build: {log}") from None
         return _Program(self._queue, built, self._device.local_mem_size)
 
     def finish(self) -> None:
@@ -76,11 +76,11 @@ class _Program:
             kernel = cl.Kernel(self._program, name)
         if kernel.num_args != len(arguments):
             message = f"kernel {name!r} takes {kernel.num_args} arguments, not {len(arguments)}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(message)
         shared = sum(argument.size for argument in arguments if isinstance(argument, Shared))
         if shared > self._shared_bytes_max:  # PoCL ends the process
             message = f"{shared} bytes shared by a group; this device has {self._shared_bytes_max}"
-            raise OpFailed(OpCode.EINVAL, f"kernel {name!r}: {message}")
+            raise invalid(f"kernel {name!r}: {message}")
         for index, argument in enumerate(arguments):
             with _errors(OpCode.EINVAL, f"argument {index} of kernel {name!r} does not fit"):
                 kernel.set_arg(index, _as_argument(argument))

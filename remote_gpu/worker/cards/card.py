@@ -88,15 +88,6 @@ class Watchdog:
         return None
 
 
-def _ignore(reason: str) -> None:
-    """Outside of a host no process checks the card."""
-    del reason
-
-
-def _end_process() -> None:
-    os._exit(1)
-
-
 class Card:
     """One card of a worker, as long as its process. Thread-safe."""
 
@@ -104,11 +95,11 @@ class Card:
         self,
         options: WorkerOptions = WITHOUT_HOST,
         context_bytes: int = 0,
-        report: Callable[[str], None] = _ignore,
-        on_lost: Callable[[], None] = _end_process,
+        report: Callable[[str], None] = lambda _: None,
+        on_lost: Callable[[], None] = lambda: os._exit(1),
     ) -> None:
-        """`context_bytes`: memory that a context takes; `report`: reports a fault to gpud;
-        `on_lost`: ends the process, whose context cannot be used any more."""
+        """`context_bytes`: memory that a context takes; `report`: reports a fault to gpud, which
+        checks the card; `on_lost`: ends the process, whose context cannot be used any more."""
         self.watchdog = Watchdog(options.card_call_s, report)
         self.pinned = PinnedPool(options.pinned_mib << 20)
         self.is_lost = False  #: its context, which all of this process share

@@ -15,14 +15,14 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments, Port, Signature
 from remote_gpu.worker.emulation.devices import EmulatedDevice, Emulation, OperationTimes, call_s
-from remote_gpu.worker.operation import Context, CpuOperation, Limits, Operation, Outcome
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.registry import Registry
 
 #: Of operations that return their inputs.
 _ECHO_LIMITS = Limits(inputs_max=16)
 _ECHO_SIGNATURE = Signature(
-    inputs=(Port(name="any", dtype="bytes", shape="", meaning="up to 16 buffers"),),
-    outputs=(Port(name="same", dtype="bytes", shape="", meaning="the inputs"),),
+    inputs=(Port(name="any", meaning="up to 16 buffers"),),
+    outputs=(Port(name="same", meaning="the inputs"),),
     values="`emulated`: device, times",
     extra=True,
 )
@@ -36,7 +36,7 @@ class EmulatedOperation(CpuOperation):
         name: str,
         emulation: Emulation,
         devices: Mapping[str, EmulatedDevice],
-        on_cpu: Operation | None,
+        on_cpu: CpuOperation | None,
         sleep: Callable[[float], None],
     ) -> None:
         """`devices`: by id; `on_cpu`: computes the results, None: they are the inputs."""

@@ -6,11 +6,12 @@ import contextlib
 import mmap
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments
+from remote_gpu.worker.cards.pinned import PinnedBlock
 from remote_gpu.worker.memory.quota import Quota
 
 #: JSON values, and buffers sent as they are.
@@ -47,29 +48,18 @@ class Memory:
             self._map.close()
 
 
-class Block(Protocol):
-    """Memory of a pool, which it returns to with the last view of it."""
-
-    @property
-    def view(self) -> memoryview: ...
-
-    def settle(self) -> None:
-        """Wait until nothing reads it any more. Raises OpFailed."""
-        ...
-
-
 #: A pool of memory that suits a device: a size to a block, or None. Raises OpFailed.
-Source: TypeAlias = Callable[[int], "Block | None"]
+Source: TypeAlias = Callable[[int], "PinnedBlock | None"]
 
 
 class _Borrowed:
     """A block of a pool, counted in the quota."""
 
-    def __init__(self, quota: Quota, block: Block) -> None:
+    def __init__(self, quota: Quota, block: PinnedBlock) -> None:
         self.size = block.view.nbytes
         quota.reserve(self.size)
         self._quota = quota
-        self._block: Block | None = block
+        self._block: PinnedBlock | None = block
         self.view = block.view
 
     def settle(self) -> None:
@@ -118,7 +108,7 @@ class Area:
             self._memory.settle()
         return self._memory.view[:size]
 
-    def _new(self, block: Block | None, size: int) -> Memory | _Borrowed:
+    def _new(self, block: PinnedBlock | None, size: int) -> Memory | _Borrowed:
         return Memory(self._quota, size) if block is None else _Borrowed(self._quota, block)
 
     def done(self) -> None:
@@ -145,7 +135,7 @@ class Area:
             self._memory = None
 
 
-def _block_of(source: Source, *sizes: int) -> Block | None:
+def _block_of(source: Source, *sizes: int) -> PinnedBlock | None:
     """A block of the first size that the source has, unless the device cannot be used: its
     operation has the reason."""
     try:
@@ -174,7 +164,7 @@ class Buffers:
         view, offset = self.view(args.get("buffer")), _whole(args, "offset", 0)
         if offset + size > view.nbytes:
             message = f"bytes {offset}…{offset + size} are outside of a buffer of {view.nbytes}"
-            raise OpFailed(OpCode.EINVAL, message)
+            raise invalid(message)
         return view[offset : offset + size]
 
     def new(self, args: Arguments) -> Answer:
@@ -189,7 +179,7 @@ class Buffers:
     def write(self, args: Arguments, inputs: Sequence[memoryview]) -> Answer:
         """`buffer`, `offset` and one input → nothing; an input received in place is not copied."""
         if len(inputs) != 1:
-            raise OpFailed(OpCode.EINVAL, f"buffer.write takes one input, not {len(inputs)}")
+            raise invalid(f"buffer.write takes one input, not {len(inputs)}")
         part = self.part(args, inputs[0].nbytes)
         if part.obj is not inputs[0].obj:  # another buffer, or a resource
             part[:] = inputs[0]
@@ -214,5 +204,5 @@ class Buffers:
 def _whole(args: Arguments, key: str, default: int | None = None) -> int:
     value = args.get(key, default)
     if type(value) is not int or not 0 <= value < 1 << 48:
-        raise OpFailed(OpCode.EINVAL, f"{key!r} must be an integer of 0 or more")
+        raise invalid(f"{key!r} must be an integer of 0 or more")
     return value

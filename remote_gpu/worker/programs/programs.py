@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.worker.control import VARIABLES
 from remote_gpu.worker.memory.quota import Quota
 
@@ -53,11 +53,11 @@ class Program:
         """The filled command. Raises OpFailed(EINVAL) unless each placeholder gets a plain word."""
         if set(words) != set(self.places):
             places = ", ".join(self.places) or "none"
-            raise OpFailed(OpCode.EINVAL, f"'words' must fill the program's placeholders: {places}")
+            raise invalid(f"'words' must fill the program's placeholders: {places}")
         for name, word in words.items():
             if not isinstance(word, str) or not _WORD.fullmatch(word):
                 message = f"{name!r} must be a word of 1…128 letters, digits and _ . , : + @ = -"
-                raise OpFailed(OpCode.EINVAL, message)
+                raise invalid(message)
         fill = {name: str(word) for name, word in words.items()}
         rest = (_PLACE.sub(lambda found: fill[found[1]], part) for part in self.command[1:])
         return [self.command[0], *rest]

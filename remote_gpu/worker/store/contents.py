@@ -17,7 +17,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.graphs import CONTENT_PREFIX, content_id
 from remote_gpu.worker.loading import LoadingTime
 
@@ -83,7 +83,7 @@ class Contents:
     def put(self, content: str, data: memoryview) -> None:
         """Store bytes under their hash. Raises OpFailed: EINVAL for another hash, E2BIG, ENOMEM."""
         if content_id(data) != content:
-            raise OpFailed(OpCode.EINVAL, f"these bytes are not {content}")
+            raise invalid(f"these bytes are not {content}")
         if len(data) > self._bytes_max:
             message = f"{len(data)} bytes; contents have at most {self._bytes_max}"
             raise OpFailed(OpCode.E2BIG, message)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.graphs import check_content_id
 from remote_gpu.worker.arguments import Arguments
@@ -74,7 +74,7 @@ class Resources:
                     del self._unused[content]
                 self._resources[content] = resource
             elif resource.kind != kind:
-                raise OpFailed(OpCode.EINVAL, f"{content} is registered as {resource.kind}")
+                raise invalid(f"{content} is registered as {resource.kind}")
             resource.references[session] += 1
 
     def release(self, session: int, content: str) -> None:
@@ -197,7 +197,7 @@ class Sessions:
         tensor larger than the lease's memory."""
         session, kind = self._of(args), args.get("type")
         if kind not in TYPES:
-            raise OpFailed(OpCode.EINVAL, f"'type' must be one of {', '.join(TYPES)}")
+            raise invalid(f"'type' must be one of {', '.join(TYPES)}")
         content = check_content_id(args.get("content"))
         data = self._contents.find(content)
         if data is None:
@@ -220,7 +220,7 @@ class Sessions:
     def _of(self, args: Arguments) -> int:
         session = args.get("session")
         if type(session) is not int:
-            raise OpFailed(OpCode.EINVAL, "'session' must be the number of a session")
+            raise invalid("'session' must be the number of a session")
         if session not in self._open:
             raise OpFailed(OpCode.ENOENT, f"no session {session} on this lane; it may have ended")
         return session

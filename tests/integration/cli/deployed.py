@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from contract.keys import OUTPUT_JOB
-from contract.result import Result
 from corekit.decode import encode
 from orchgpu.core.function import Function, Output
+from tests.history_records import job_result
 
 STATE = "orchgpu-state-000000000000-us-east-1"
 
@@ -43,15 +43,11 @@ def finished(
     metadata = {OUTPUT_JOB: job}
     client.put_object(Bucket="outputs", Key=name, Body=body, Metadata=metadata)
     sha256 = hashlib.sha256(body).hexdigest()
-    result = Result(
+    result = job_result(
         job_id=job,
         state=state,
-        reason="NONE",
         attempt=1,
-        nonce="n",
-        exit_code=0,
         files=[{"bucket": "outputs", "key": name, "size": len(body), "sha256": sha256}],
         times={"EStart": 1.0, "EEnd": 2.0, "committed": 2.1},
-        log_tail="",
     )
     client.put_object(Bucket="middle", Key=f"results/{job}.json", Body=result.to_json())

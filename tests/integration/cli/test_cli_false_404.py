@@ -9,20 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, Request
 from local_cloud.model.weather import Weather
-from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, _origin
+from tests import history_records
 from tests.embedded_cloud import client_of, cloud_in
 
-FUNCTION = Function(
-    name="f",
-    revision="1",
-    queue_url="q",
-    dead_letter_url="d",
-    completion_url="c",
+FUNCTION = replace(
+    history_records.FUNCTION,
     input_bucket="fresh",
-    intermediate_bucket="mid",
     request=Request(kinds=(DeviceKind.CPU,), memory_mib=1),
 )
 #: Every read fails in the first second and a half.

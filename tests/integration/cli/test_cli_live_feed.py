@@ -13,7 +13,7 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
-from orchgpu.cli.live.feed import Feed
+from orchgpu.jobs.live.feed import JobsFeed
 from tests.integration.ssgmd.conftest import Endpoints, serving
 
 JOBS = 450  #: three pages
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 60.0)
+    monkeypatch.setattr("orchgpu.jobs.live.feed.ANSWER_WITHIN_S", 60.0)
 
 
 @dataclass
@@ -89,7 +89,7 @@ async def pages_read(endpoints: Endpoints) -> int:
     return 0 if found is None else int(found[1])
 
 
-async def until_first(feed: Feed, job: str) -> list[str]:
+async def until_first(feed: JobsFeed, job: str) -> list[str]:
     """The names of the newest jobs, once this one is the first."""
     async with asyncio.timeout(60):
         while True:
@@ -103,7 +103,7 @@ async def until_first(feed: Feed, job: str) -> list[str]:
 async def test_after_a_gap_the_missed_changes_come_and_no_page_is_read(tmp_path: Path) -> None:
     async with serving(tmp_path) as endpoints, gated(endpoints.daemon.http) as gate:
         await end_jobs(endpoints, *range(JOBS))
-        async with Feed(endpoints.daemon.socket, gate.address) as feed:
+        async with JobsFeed(endpoints.daemon.socket, gate.address) as feed:
             assert len(await until_first(feed, f"j{JOBS - 1}")) == JOBS
             assert await pages_read(endpoints) == JOBS // 200 + 2
             for number in (1000, 1001):
@@ -117,7 +117,7 @@ async def test_after_a_gap_the_missed_changes_come_and_no_page_is_read(tmp_path:
         assert await pages_read(endpoints) == JOBS // 200 + 2
 
 
-async def until_lost(feed: Feed) -> None:
+async def until_lost(feed: JobsFeed) -> None:
     """Ask until the feed refuses."""
     async with asyncio.timeout(60):
         while True:
@@ -129,7 +129,7 @@ async def test_a_lost_stream_is_an_error_until_it_continues(tmp_path: Path) -> N
     async with (
         serving(tmp_path) as endpoints,
         gated(endpoints.daemon.http) as gate,
-        Feed(endpoints.daemon.socket, gate.address) as feed,
+        JobsFeed(endpoints.daemon.socket, gate.address) as feed,
     ):
         await end_jobs(endpoints, 1)
         await until_first(feed, "j1")
@@ -148,7 +148,7 @@ async def test_after_a_restart_of_the_scheduler_everything_is_read_again(tmp_pat
             gate = await stack.enter_async_context(gated(endpoints.daemon.http))
             way = await stack.enter_async_context(gated(endpoints.daemon.socket))
             await end_jobs(endpoints, *range(3))
-            feed = await stack.enter_async_context(Feed(way.address, gate.address))
+            feed = await stack.enter_async_context(JobsFeed(way.address, gate.address))
             assert await until_first(feed, "j2") == ["j2", "j1", "j0"]
             gate.is_open = way.is_open = False
             gate.cut()
@@ -165,10 +165,10 @@ async def test_after_a_restart_of_the_scheduler_everything_is_read_again(tmp_pat
 async def test_without_the_event_stream_the_records_are_read_again_after_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchgpu.cli.live.feed.STREAM_WITHIN_S", 0.1)
+    monkeypatch.setattr("orchgpu.jobs.live.feed.STREAM_WITHIN_S", 0.1)
     async with serving(tmp_path) as endpoints, gated(endpoints.daemon.socket) as gate:
         await end_jobs(endpoints, *range(3))
-        async with Feed(gate.address, "127.0.0.1:1") as feed:
+        async with JobsFeed(gate.address, "127.0.0.1:1") as feed:
             await until_first(feed, "j2")
             await end_jobs(endpoints, 3)
             await until_first(feed, "j3")

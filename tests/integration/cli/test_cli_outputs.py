@@ -11,22 +11,17 @@ import pytest
 from contract.keys import OUTPUT_JOB
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
-from orchgpu.core.function import Function, Output
+from orchgpu.core.function import Output
 from orchgpu.jobs.following import Followed
-from orchgpu.jobs.output_folder import OutputFolder
 from orchgpu.jobs.outputs import JobOutput
+from orchgpu.jobs.transfers import OutputFolder
+from tests import history_records
 from tests.commandline import run
 from tests.integration.cli.deployed import deploy, finished
 from tests.unit.cli.test_cli_report import ended
 
-FUNCTION = Function(
-    name="f",
-    revision="r",
-    queue_url="q",
-    dead_letter_url="d",
-    completion_url="c",
-    input_bucket="in",
-    intermediate_bucket="m",
+FUNCTION = replace(
+    history_records.FUNCTION,
     outputs=(Output(bucket="out", prefix="hits"), Output(bucket="more")),
 )
 

@@ -13,14 +13,16 @@ import pytest
 from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Request, Step
+from gpu_scheduler.protocol import ops
 from local_cloud.server.context import Context
 from orchgpu.cli import completing
 from orchgpu.cli.main import cli
 from orchgpu.core.function import Output
-from orchgpu.jobs import inputs, scheduler
+from orchgpu.jobs import places, scheduler
 from orchgpu.jobs.records import JobFilter, newest_records
 from orchgpu.jobs.scheduler import ask
 from tests.commandline import run
+from tests.history_records import job_record
 from tests.integration.cli.deployed import STATE, deploy, finished
 
 ONE, TWO, OTHER = "j" + "a" * 25, "jaaa" + "b" * 22, "jccc" + "d" * 22
@@ -124,7 +126,15 @@ def recorded(programs: Any, s3: Any, monkeypatch: pytest.MonkeyPatch) -> str:
         for job, outcome in ((ONE, "SUCCEEDED"), (TWO, "FAILED")):
             reason = "NONE" if outcome == "SUCCEEDED" else "EXIT_NONZERO"
             await client.finish(job, outcome, reason, block={"function": "f"})
-        await client.attempt(OTHER, 1, 0, Request(count=1), block={"function": "f"})
+        await client.ask(
+            ops.Attempt(
+                holder=JobId(OTHER),
+                n=1,
+                revision=0,
+                request=Request(count=1),
+                block={"function": "f"},
+            )
+        )
 
     ask(address, record)
     return address
@@ -195,18 +205,8 @@ def test_the_log_of_a_function_has_its_code_and_names_every_job(
 
 
 def job(name: str, step: Step, outcome: str | None, updated_s: float = 0.0) -> Record:
-    return Record(
-        holder=JobId(name),
-        revision=1,
-        owner=None,
-        attempt=1,
-        step=step,
-        waiting_since_s=None,
-        handle="",
-        outcome=outcome,
-        block={"function": "f"},
-        updated_s=updated_s,
-    )
+    block = {"function": "f"}
+    return job_record(name, step, outcome=outcome, block=block, updated_s=updated_s)
 
 
 # ---------------------------------------------------------------------- what `run` is given
@@ -296,7 +296,7 @@ def test_an_impossible_input_is_refused_before_any_upload(
 def test_too_many_files_are_refused(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(inputs, "FILES_MAX", 2)
+    monkeypatch.setattr(places, "FILES_MAX", 2)
     (tmp_path / "in").mkdir()
     for number in range(3):
         (tmp_path / "in" / str(number)).touch()

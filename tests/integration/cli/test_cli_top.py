@@ -14,8 +14,10 @@ from textual.pilot import Pilot
 from contract.keys import result_key
 from corekit.cli.chart import BLOCKS
 from corekit.cli.text import cells
+from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
+from gpu_scheduler.protocol import ops
 from orchgpu.cli.top.app import TopApp
 from orchgpu.cli.top.rows import FLEET, TableRow
 from orchgpu.cli.top.table import MEASURED_MAX, RowTable
@@ -100,7 +102,11 @@ async def begin(client: SchedulerClient, number: int, memory_mib: int = 600) -> 
     """A job of function `f` whose owner is the test."""
     job = f"j{number:025x}"
     block = {"function": "f", "input": {"bucket": "inputs", "key": f"{number}.png"}}
-    await client.attempt(job, 1, 0, Request(memory_mib=memory_mib), block=block)
+    await client.ask(
+        ops.Attempt(
+            holder=JobId(job), n=1, revision=0, request=Request(memory_mib=memory_mib), block=block
+        )
+    )
     return job
 
 
@@ -222,7 +228,7 @@ async def test_without_colours(address: str, patient: Any, monkeypatch: pytest.M
 async def test_a_scheduler_that_is_down_ends_the_screen(
     patient: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr("orchgpu.jobs.live.feed.ANSWER_WITHIN_S", 0.05)
     app = TopApp("127.0.0.1:1", BLOCKS)
     async with app.run_test() as pilot:
         await until(pilot, "the end", lambda: app.failed is not None)

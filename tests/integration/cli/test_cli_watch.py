@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
+from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
+from gpu_scheduler.protocol import ops
 from orchgpu.cli.commands.jobs.jobs import jobs_watched
-from orchgpu.cli.live.feed import Feed
-from orchgpu.cli.live.job_changes import Entry, watch_jobs
+from orchgpu.cli.jobs.watching import Entry, watch_jobs
+from orchgpu.jobs.live.feed import JobsFeed
 from orchgpu.jobs.records import JobFilter
 from orchgpu.local.ports import fixed_address
 from tests.commandline import run
@@ -53,12 +55,18 @@ class Shown:
 
 async def watched(address: str) -> Shown:
     shown = Shown()
-    watching = asyncio.create_task(watch_jobs(Feed(address), jobs_watched(10, JobFilter), shown))
+    watching = asyncio.create_task(
+        watch_jobs(JobsFeed(address), jobs_watched(10, JobFilter), shown)
+    )
     async with SchedulerClient(address) as client:
         whole = Request(memory_mib=1000)
-        await client.attempt("j1", 1, 0, whole, block={"function": "f"})
+        await client.ask(
+            ops.Attempt(holder=JobId("j1"), n=1, revision=0, request=whole, block={"function": "f"})
+        )
         await shown.until("j1", "RESERVED")
-        await client.attempt("j2", 1, 0, whole, block={"function": "f"})
+        await client.ask(
+            ops.Attempt(holder=JobId("j2"), n=1, revision=0, request=whole, block={"function": "f"})
+        )
         await shown.until("j2", "WAITING")
         await client.finish("j1", "CANCELLED", "CANCELLED_BY_USER")
         await shown.until("j1", "CANCELLED")
@@ -85,9 +93,9 @@ async def test_the_jobs_are_read_again_after_a_restart_of_the_scheduler(
 ) -> None:
     state, shown = tmp_path / "state", Shown()
     with scheduler_in_thread(state, fixed_address()) as address:
-        monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 2.0)
+        monkeypatch.setattr("orchgpu.jobs.live.feed.ANSWER_WITHIN_S", 2.0)
         watching = asyncio.create_task(
-            watch_jobs(Feed(address), jobs_watched(10, JobFilter), shown)
+            watch_jobs(JobsFeed(address), jobs_watched(10, JobFilter), shown)
         )
         await finish(address, "j1")
         await shown.until("j1", "CANCELLED")
@@ -110,6 +118,6 @@ async def finish(address: str, job: str) -> None:
 def test_a_scheduler_that_is_down_at_the_start_ends_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr("orchgpu.jobs.live.feed.ANSWER_WITHIN_S", 0.05)
     assert run(("jobs", "--watch", "--scheduler", "127.0.0.1:1")) == 8
     assert capsys.readouterr().out == ""

@@ -21,9 +21,9 @@ from pathlib import Path
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import DeviceKind, GrantedLease, LeaseLifetime, Request
 from remote_gpu.client import Devices, Session, connect
-from remote_gpu.host.leases.lease_log import read_overlaps
 from remote_gpu.middleware import render
 from remote_gpu.wire.errors import Refused
+from tests.lease_overlaps import read_overlaps
 
 HOST = "gpu-b"
 MEMORY_MIB = 512  #: too little for the requests to the other host

@@ -28,7 +28,7 @@ from gpu_scheduler.client.pushes import PushWord
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.monitor.link import HostLink
-from gpu_scheduler.protocol.host import Install, SessionState
+from gpu_scheduler.protocol.host import Install, SessionChange, SessionState
 from orchgpu.local.ports import fixed_address
 from tests.integration.failover.gpud_host import (
     LASTING_MIB,
@@ -190,7 +190,8 @@ class Pair:
             lease = answer.granted.lease
             await self.client.renew(lease.id)
             if hold is LeaseLifetime.SESSION:
-                self.link.session(lease.id, SessionState.OPENED, secrets.token_hex(4))
+                opened, nonce = SessionState.OPENED, secrets.token_hex(4)
+                self.link.session(SessionChange(lease=lease.id, state=opened, nonce=nonce))
             self.standing[lease.id] = lease.fence
 
     @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.integration.gpud.cards import Cards, compile_stand_ins, needs_stand_ins
-from tools.gpu_check.catalog import PARTS
+from tools.gpu_check.part import PARTS
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = needs_stand_ins

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.drivers import needs_cpu_driver
-from tools.gpu_check.catalog import parts_in
 from tools.gpu_check.machine import machine_of
 from tools.gpu_check.page import cell
+from tools.gpu_check.part import parts_in
 from tools.gpu_check.parts.gpu_tests import paths_with_mark, run_marked
 from tools.gpu_check.parts.mps_mig import mps_state
 from tools.gpu_check.wheels import LOCK, chosen, locked, names_in

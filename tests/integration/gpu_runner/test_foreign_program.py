@@ -13,17 +13,26 @@ import pytest
 SHOW = "import os, sys; print(os.environ['ORCHGPU_DEVICE_COUNT']); sys.exit(3)"
 
 
+FORWARDER = (sys.executable, "-m", "remote_gpu.forwarder")
+
+
 def forwarder(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "remote_gpu.forwarder", *map(str, arguments)]
+    command = [*FORWARDER, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_program_runs_with_the_envelopes_lease_and_its_status_is_returned(
-    gateway: Any, tmp_path: Path
-) -> None:
+@pytest.fixture
+def envelope(gateway: Any, tmp_path: Path) -> Path:
+    """The `env.json` of an envelope for our own client."""
     given = {"middleware": "builtin", "connection": gateway.connection(), "variables": {}}
     (tmp_path / "env.json").write_text(json.dumps(given))
-    done = forwarder(tmp_path / "env.json", sys.executable, "-c", SHOW)
+    return tmp_path / "env.json"
+
+
+def test_a_program_runs_with_the_envelopes_lease_and_its_status_is_returned(
+    gateway: Any, envelope: Path
+) -> None:
+    done = forwarder(envelope, sys.executable, "-c", SHOW)
     assert (done.returncode, done.stdout) == (3, "1\n"), done.stderr
     assert gateway.heard == ["open", "close"]
 
@@ -38,11 +47,9 @@ def test_an_invalid_envelope_is_reported(tmp_path: Path, text: str, said: str, s
     assert (done.returncode, said in done.stderr) == (status, True)
 
 
-def test_a_refused_lease_is_reported(gateway: Any, tmp_path: Path) -> None:
+def test_a_refused_lease_is_reported(gateway: Any, envelope: Path) -> None:
     gateway.refuse = "NOT_INSTALLED"
-    given = {"middleware": "builtin", "connection": gateway.connection(), "variables": {}}
-    (tmp_path / "env.json").write_text(json.dumps(given))
-    done = forwarder(tmp_path / "env.json", "true")
+    done = forwarder(envelope, "true")
     assert (done.returncode, "could not be claimed" in done.stderr) == (8, True)
 
 
@@ -71,15 +78,7 @@ def test_a_program_that_always_reconnects_ends_with_its_lease(gateway: Any, tmp_
         "variables": variables,
     }
     (tmp_path / "env.json").write_text(json.dumps(given))
-    command = [
-        sys.executable,
-        "-m",
-        "remote_gpu.forwarder",
-        str(tmp_path / "env.json"),
-        sys.executable,
-        "-c",
-        ENDLESS,
-    ]
+    command = [*FORWARDER, str(tmp_path / "env.json"), sys.executable, "-c", ENDLESS]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as started:
@@ -92,19 +91,9 @@ def test_a_program_that_always_reconnects_ends_with_its_lease(gateway: Any, tmp_
     assert len(log.splitlines()) < 200  # no line for each of its attempts
 
 
-def test_a_signal_reaches_the_program(gateway: Any, tmp_path: Path) -> None:
-    given = {"middleware": "builtin", "connection": gateway.connection(), "variables": {}}
-    (tmp_path / "env.json").write_text(json.dumps(given))
+def test_a_signal_reaches_the_program(gateway: Any, envelope: Path) -> None:
     wait = "import signal; print('here', flush=True); signal.pause()"
-    command = [
-        sys.executable,
-        "-m",
-        "remote_gpu.forwarder",
-        str(tmp_path / "env.json"),
-        sys.executable,
-        "-c",
-        wait,
-    ]
+    command = [*FORWARDER, str(envelope), sys.executable, "-c", wait]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "here\n"

@@ -139,18 +139,26 @@ def test_a_script_over_its_time_is_a_timeout_with_its_log(bench: Any) -> None:
     assert (bench.outputs, bench.result) == ({}, None)
 
 
-def test_a_script_that_cannot_be_started_is_reported(bench: Any) -> None:
-    assert bench.run()["reason"] == "SCRIPT_ERROR"
-    assert "without a script" in bench.report.detail
-    assert bench.gateway.heard == ["open", "close"]
-
-
-def test_an_output_that_cannot_be_stored_is_reported(bench: Any) -> None:
-    bench.write(COPY)
-    bench.change(outputs=[{"bucket": "no-such-bucket-here", "prefix": ""}])
-    assert bench.run()["reason"] == "OUTPUT_ERROR"
-    assert "no-such-bucket-here" in bench.report.detail
+@pytest.mark.parametrize(
+    ("script", "changes", "reason", "detail"),
+    [
+        ("", {}, "SCRIPT_ERROR", "without a script"),
+        (COPY, {"outputs": [{"bucket": "no-such-bucket"}]}, "OUTPUT_ERROR", "no-such-bucket"),
+        (COPY, {"input_size": 6}, "INPUT_ERROR", "5 bytes, not 6"),
+        (COPY, {"input_inline": False, "input_etag": "0" * 32}, "INPUT_ERROR", "404"),
+    ],
+)
+def test_an_attempt_that_cannot_run_or_be_stored_is_reported(
+    bench: Any, script: str, changes: dict[str, Any], reason: str, detail: str
+) -> None:
+    bench.change(**changes)
+    if script:
+        bench.write(script)
+    assert bench.run()["reason"] == reason
+    assert detail in bench.report.detail
     assert bench.result is None
+    ran = ["give_back"] if reason == "OUTPUT_ERROR" else []
+    assert bench.gateway.heard == ["open", *ran, "close"]
 
 
 # ------------------------------------------------------------------ input
@@ -167,22 +175,13 @@ def test_a_referenced_input_is_read_by_its_version(bench: Any) -> None:
     assert bench.outputs == {"res/b.txt.out": b"first"}
 
 
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_deleted_or_overwritten_input_is_an_input_error(bench: Any, gone: bool) -> None:
-    bucket, key = bench.job.input_bucket, bench.job.input_key
-    if not gone:
-        bench.s3.put_object(Bucket=bucket, Key=key, Body=b"other")
+def test_an_overwritten_input_is_an_input_error(bench: Any) -> None:
+    bench.s3.put_object(Bucket=bench.job.input_bucket, Key=bench.job.input_key, Body=b"other")
     bench.change(input_inline=False, input_etag="0" * 32)
     bench.write(COPY)
     assert bench.run()["reason"] == "INPUT_ERROR"
-    assert ("404" if gone else "412") in bench.report.detail
+    assert "412" in bench.report.detail
     assert bench.gateway.heard == ["open", "close"]
-
-
-def test_an_inline_input_of_another_size_is_an_input_error(bench: Any) -> None:
-    bench.change(input_size=6)
-    bench.write(COPY)
-    assert bench.run()["reason"] == "INPUT_ERROR"
 
 
 # ------------------------------------------------------------------ session
@@ -459,14 +458,6 @@ def test_the_notes_of_a_success_name_files_that_were_not_stored(
     bench.write(f"#!/bin/sh\n{script}\n")
     assert bench.run()["status"] == "succeeded"
     assert bench.result.notes == ([] if note is None else [note])
-
-
-def test_a_result_of_an_older_runner_has_no_notes(bench: Any) -> None:
-    bench.write("true")
-    bench.run()
-    value = json.loads(bench.result.to_json())
-    del value["notes"]
-    assert Result.from_json(json.dumps(value).encode()).notes == []
 
 
 def test_folders_too_deep_for_a_key_are_an_output_error_and_removed(bench: Any) -> None:

@@ -17,18 +17,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corekit.decode import encode
-from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from corekit.ids import HostId, LeaseId
+from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import End, Install, WarmLimits
-from remote_gpu.client import Devices, Session
-from remote_gpu.host.leases.lease_log import read_overlaps
+from remote_gpu.client import Devices, Session, connect
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
+from tests.installs import install_of, share_of
+from tests.lease_overlaps import read_overlaps
 
 SCALE = 0.1  #: session beat 0.5 s, silence 3 s: loaded cores delay a beat by more than a second
 MEMORY_MIB = 1024
@@ -62,6 +64,13 @@ def until(ready: Callable[[], object], wait_s: float = WAIT_S) -> None:
     while not ready():
         assert time.monotonic() < deadline_s, f"not true within {wait_s} s"
         time.sleep(0.005)
+
+
+def at_once(*acts: Callable[[], object]) -> None:
+    """Do all at the same time, each in a thread; returns when all have returned."""
+    with ThreadPoolExecutor(len(acts)) as pool:
+        for done in [pool.submit(act) for act in acts]:
+            done.result()
 
 
 def relu_model() -> bytes:
@@ -270,30 +279,17 @@ class Gpud:
     ) -> Install:
         """Grant and push a lease on part of the device."""
         self._fence += 1
-        share = Share(
+        share = share_of(
+            self.device["id"],
             host=HostId("gpu-a"),
-            device=DeviceId(self.device["id"]),
-            index=0,
-            kind=DeviceKind.CPU,
             model=self.device["model"],
             memory_mib=memory_mib,
             exclusive=exclusive,
             compute_guarantee_pct=guarantee_pct,
             compute_limit_pct=limit_pct,
         )
-        values: dict[str, Any] = {
-            "lease": LeaseId(f"lease-{self._fence}"),
-            "fence": self._fence,
-            "secret": secrets.token_hex(32),
-            "state": LeaseState.RESERVED,
-            "shares": (share,),
-            "tenant": "t",
-            "hold": LeaseLifetime.SESSION,
-            "door": Door.GATEWAY,
-            "cap_s": None,
-            "connect_by_s": None,
-        } | fields
-        install = Install(**values)
+        named = {"lease": LeaseId(f"lease-{self._fence}"), "secret": secrets.token_hex(32)}
+        install = install_of(self._fence, share, **{**named, **fields})
         self.scheduler.install(install)
         return install
 
@@ -313,6 +309,13 @@ class Gpud:
 
     def open(self, install: Install, cap_s: float = 60.0, **options: Any) -> Session:
         return Session.open(self.connection(install), cap_s, **options)
+
+    @contextlib.contextmanager
+    def lane(self, *given: Any, **fields: Any) -> Iterator[Devices]:
+        """A lane of a new lease, which ends with the block."""
+        install = self.install(*given, **fields)
+        with self.open(install) as session, connect(session.environment()) as device:
+            yield device
 
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.state / "leases.jsonl").read_text().splitlines()]
@@ -390,25 +393,31 @@ def descendants(pid: int) -> list[int]:
     return [*children, *(below for child in children for below in descendants(child))]
 
 
-@pytest.fixture(scope="module")
-def start_gpud() -> type[Gpud]:
-    """For a file that needs one of its own kind."""
-    return Gpud
+@contextlib.contextmanager
+def running_gpud(
+    folder: Path, *options: str, operations: tuple[str, ...] = ("noop",), **given: Any
+) -> Iterator[Gpud]:
+    """A process for the length of a block, whose log of leases is checked at its end."""
+    gpud = Gpud(folder, given.pop("data", {}), operations, options=options, **given)
+    try:
+        yield gpud
+        gpud.check_log()
+    finally:
+        gpud.close()
 
 
 @pytest.fixture(scope="module")
 def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     """One process for the tests of a file that do not harm it."""
-    gpud = Gpud(tmp_path_factory.mktemp("gpud"), {}, OPERATIONS)
-    yield gpud
-    gpud.check_log()
-    gpud.close()
+    with running_gpud(tmp_path_factory.mktemp("gpud"), operations=OPERATIONS) as gpud:
+        yield gpud
 
 
 @pytest.fixture
 def shared_gpud(_gpud_of_this_file: Gpud) -> Iterator[Gpud]:
-    """That process, with nothing installed before and after."""
-    yield _gpud_of_this_file
+    """That process, with nothing installed and nothing of its clients before and after."""
+    with _nothing_left(_gpud_of_this_file):
+        yield _gpud_of_this_file
     scheduler = _gpud_of_this_file.scheduler
     for install in list(scheduler.installs.values()):
         scheduler.end(install)
@@ -419,18 +428,14 @@ def shared_gpud(_gpud_of_this_file: Gpud) -> Iterator[Gpud]:
 def own_gpud(tmp_path: Path) -> Iterator[Gpud]:
     """A process for one test that does."""
     gpud = Gpud(tmp_path, {}, OPERATIONS)
-    yield gpud
+    with _nothing_left(gpud):
+        yield gpud
     gpud.close()
 
 
-@pytest.fixture
-def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+@contextlib.contextmanager
+def _nothing_left(gpud: Gpud) -> Iterator[None]:
     """No socket and no thread of the client stays; the scheduler's side may have reconnected."""
-    gpud = next(
-        request.getfixturevalue(name)
-        for name in ("shared_gpud", "own_gpud")
-        if name in request.fixturenames
-    )
     before, threads = _sockets(gpud), threading.active_count()
     yield
     gc.collect()

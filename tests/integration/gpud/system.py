@@ -15,8 +15,8 @@ from corekit.budget import Budget
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Request
 from orchgpu.local.ports import fixed_address
-from remote_gpu.host.leases.lease_log import read_overlaps
 from tests.integration.gpud.conftest import until
+from tests.lease_overlaps import read_overlaps
 
 SCALE = 0.1
 MEMORY_MIB = 1024

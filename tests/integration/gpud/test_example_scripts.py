@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.gpud.conftest import Gpud
+from tests.integration.gpud.conftest import Gpud, running_gpud
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "fdl/examples"
@@ -23,10 +23,9 @@ PROTEINS = EXAMPLES / "sequence-search/database/proteins.fasta"
 @pytest.fixture(scope="module")
 def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     """In place of the folder's own: a host that has the proteins."""
-    gpud = Gpud(tmp_path_factory.mktemp("gpud"), {"proteins": PROTEINS})
-    yield gpud
-    gpud.check_log()
-    gpud.close()
+    data = {"proteins": PROTEINS}
+    with running_gpud(tmp_path_factory.mktemp("gpud"), operations=(), data=data) as gpud:
+        yield gpud
 
 
 def run(

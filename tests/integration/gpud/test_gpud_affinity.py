@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from corekit.ids import DeviceId, HostId
-from gpu_scheduler.model import DeviceKind, Share
+from corekit.ids import HostId
+from gpu_scheduler.model import DeviceKind
 from remote_gpu.client import Devices, Graph, OpFailed, Session, aio, connect
-from tests.integration.gpud.conftest import Gpud, until
+from tests.installs import share_of
+from tests.integration.gpud.conftest import Gpud, running_gpud, until
 
 FILE = """
 devices:
@@ -36,25 +37,20 @@ devices:
 def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("affinity")
     (folder / "devices.yaml").write_text(FILE)
-    found = Gpud(folder, {}, ("noop",), options=("--emulate", str(folder / "devices.yaml")))
-    yield found
-    found.check_log()
-    found.close()
+    with running_gpud(folder, "--emulate", str(folder / "devices.yaml")) as found:
+        yield found
 
 
 def opened(gpud: Gpud, *indices: int) -> Session:
     """A session of a lease with emulated devices."""
     shares = tuple(
-        Share(
+        share_of(
+            f"gpu-a/emulated{index - 1}",
             host=HostId("gpu-a"),
-            device=DeviceId(f"gpu-a/emulated{index - 1}"),
             index=index,
             kind=DeviceKind.VPU if index < 3 else DeviceKind.CUDA,
             model=f"emulated {'Movidius NCS' if index < 3 else 'Quadro K600'}",
             memory_mib=64,
-            exclusive=False,
-            compute_guarantee_pct=0,
-            compute_limit_pct=100,
         )
         for index in indices
     )

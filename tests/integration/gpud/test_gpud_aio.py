@@ -31,7 +31,7 @@ Act = Callable[[Any], object]
 
 
 @pytest.fixture
-def pair(shared_gpud: Gpud, nothing_left: None) -> Iterator[Session]:
+def pair(shared_gpud: Gpud) -> Iterator[Session]:
     """A session whose lease has the host's device twice, according to its connection."""
     install = shared_gpud.install()
     connection = shared_gpud.connection(install)
@@ -200,9 +200,7 @@ def heard(act: Act, device: Device) -> str:
 
 
 @pytest.mark.drivers
-def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(shared_gpud: Gpud) -> None:
     with (
         shared_gpud.open(shared_gpud.install()) as session,
         connect(session.environment()) as lent,
@@ -219,8 +217,7 @@ def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(
 
 
 def test_a_session_of_operations_ends_with_its_lane(shared_gpud: Gpud) -> None:
-    install = shared_gpud.install()
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.lane() as device:
         operations = Operations(device)
         socket_of(device).sendall(b"no frame of ours, but as long as one's header")
         until(lambda: readable((device[0]._stream,), 0))  # the error

@@ -117,9 +117,7 @@ def looping(*tenants: Tenant) -> Iterator[None]:
             thread.join()
 
 
-def test_calls_of_several_leases_are_joined_and_right(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_calls_of_several_leases_are_joined_and_right(shared_gpud: Gpud) -> None:
     with leases(shared_gpud, "t", "t", "t") as tenants:
         with looping(*tenants):
             until(lambda: any(max(tenant.joined, default=1) > 1 for tenant in tenants))
@@ -127,7 +125,7 @@ def test_calls_of_several_leases_are_joined_and_right(
         assert max(max(tenant.joined) for tenant in tenants) * 2 <= BATCH.size_max
 
 
-def test_one_tenant_never_joins_another(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_one_tenant_never_joins_another(shared_gpud: Gpud) -> None:
     """Nor does one workload join another of the same tenant."""
     with (
         leases(shared_gpud, "a", "b") as tenants,
@@ -140,9 +138,7 @@ def test_one_tenant_never_joins_another(shared_gpud: Gpud, nothing_left: None) -
         assert [(tenant.wrong, tenant.failed) for tenant in every] == [(0, None)] * 3
 
 
-def test_a_lease_that_ends_leaves_the_batches_of_the_others(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_lease_that_ends_leaves_the_batches_of_the_others(shared_gpud: Gpud) -> None:
     with leases(shared_gpud, "t", "t", "t") as tenants:
         first, *rest = tenants
         with looping(*tenants):
@@ -160,9 +156,7 @@ def test_a_lease_that_ends_leaves_the_batches_of_the_others(
         assert [(tenant.wrong, tenant.failed) for tenant in rest] == [(0, None)] * 2
 
 
-def test_a_run_with_a_revoked_lease_is_repeated_for_the_others(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_run_with_a_revoked_lease_is_repeated_for_the_others(shared_gpud: Gpud) -> None:
     """Whether the run ends in time or its process is killed, the other lease has its result."""
     x = np.ones((8, WIDTH), np.float32)
     with leases(shared_gpud, "t", "t", layers=40_000) as (revoked, other):
@@ -187,9 +181,7 @@ def test_a_run_with_a_revoked_lease_is_repeated_for_the_others(
         assert np.allclose(found, alone, rtol=1e-2)
 
 
-def test_answers_do_not_depend_on_the_contents_of_other_calls(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_answers_do_not_depend_on_the_contents_of_other_calls(shared_gpud: Gpud) -> None:
     """Bitwise, among runs of equal size; between sizes the sums have another order."""
     with leases(shared_gpud, "t", "t") as tenants:
         x = np.random.default_rng(1).normal(size=(1, WIDTH)).astype(np.float32)

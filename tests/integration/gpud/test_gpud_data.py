@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from remote_gpu.client import Operations, OpFailed, connect
+from remote_gpu.client import Operations, OpFailed
 from remote_gpu.wire.uses import USES_VARIABLE
-from tests.integration.gpud.conftest import Gpud, relu_model
+from tests.integration.gpud.conftest import Gpud, relu_model, running_gpud
 
 OPERATIONS = ("noop", "exec", "onnx", "sequence_search")
 FASTA = b">a first\nMKV\n>b\nMKVLAA\n>c\nAAAA\n"
@@ -25,9 +25,7 @@ def sha256(data: bytes) -> str:
 
 
 @pytest.fixture(scope="module")
-def _gpud_of_this_file(
-    tmp_path_factory: pytest.TempPathFactory, start_gpud: type[Gpud]
-) -> Iterator[Gpud]:
+def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("gpud")
     (folder / "small.fasta").write_bytes(FASTA)
     models = folder / "models"
@@ -36,10 +34,8 @@ def _gpud_of_this_file(
     (models / "a.txt").write_bytes(b"text")
     data = {"proteins": folder / "small.fasta", "models": models}
     options = ("--program", f"copy={PROGRAM} -")
-    gpud = start_gpud(folder, data, OPERATIONS, options=options)
-    yield gpud
-    gpud.check_log()
-    gpud.close()
+    with running_gpud(folder, *options, operations=OPERATIONS, data=data) as gpud:
+        yield gpud
 
 
 @pytest.fixture
@@ -73,8 +69,7 @@ def test_indexing_is_logged_with_the_number_of_sequences(shared_gpud: Gpud) -> N
 
 
 def test_what_a_program_uses_is_noted_once(shared_gpud: Gpud, uses: Path) -> None:
-    install = shared_gpud.install()
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.lane() as device:
         for _ in range(2):
             device.op("sequence_search", b">q\nMKVLAA\n", database="proteins", file="q")
             device.op("exec", b"x", program="copy")
@@ -115,8 +110,7 @@ def test_an_absent_name_is_a_typed_error_that_the_runner_sees(
     arguments: dict[str, Any],
     lacks: dict[str, str],
 ) -> None:
-    install = shared_gpud.install()
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.lane() as device:
         with pytest.raises(OpFailed, match="ENOENT") as caught:
             device.op(operation, b">q\nMKV\n" if operation != "onnx" else bytes(8), **arguments)
         assert caught.value.lacks == lacks
@@ -130,7 +124,6 @@ def test_without_a_runner_nothing_is_written(
     shared_gpud: Gpud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(USES_VARIABLE, str(tmp_path / "gone"))  # nor an error, when it is gone
-    install = shared_gpud.install()
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.lane() as device:
         assert device.op("exec", b"x", program="copy").values == {"status": 0}
     assert list(tmp_path.iterdir()) == []

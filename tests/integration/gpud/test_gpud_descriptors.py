@@ -13,7 +13,7 @@ import pytest
 
 from remote_gpu.client import Refused, connect
 from remote_gpu.forwarder import Forwarder
-from tests.integration.gpud.conftest import Gpud, environment_over_tcp, until
+from tests.integration.gpud.conftest import Gpud, environment_over_tcp, running_gpud, until
 from tests.integration.gpud.test_gpud_relays import Client, program
 
 _HELD = 1100
@@ -29,15 +29,14 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 @pytest.fixture(scope="module")
-def gpud(start_gpud: type[Gpud], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
+def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     """Every descriptor that it opens is above those that it has held from its start."""
     folder = tmp_path_factory.mktemp("gpud")
     prefix = (sys.executable, "-S", "-c", _HOLDING)
     servers = {"gvirtus": program(folder, "gvirtus")}
-    found = start_gpud(folder, {}, ("noop", "burn"), servers, prefix=prefix)
-    yield found
-    found.check_log()
-    found.close()
+    operations = ("noop", "burn")
+    with running_gpud(folder, operations=operations, middlewares=servers, prefix=prefix) as found:
+        yield found
 
 
 @pytest.fixture
@@ -89,14 +88,12 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 @pytest.fixture(scope="module")
-def few(start_gpud: type[Gpud], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
+def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     """It and its workers may have 150 files."""
     folder = tmp_path_factory.mktemp("few")
     prefix = (sys.executable, "-S", "-c", _FEW)
-    found = start_gpud(folder, {}, ("noop",), prefix=prefix)
-    yield found
-    found.check_log()
-    found.close()
+    with running_gpud(folder, prefix=prefix) as found:
+        yield found
 
 
 def test_idle_connections_take_no_descriptors_of_leases(few: Gpud) -> None:
@@ -131,7 +128,7 @@ def fill(gpud: Gpud, stack: contextlib.ExitStack) -> None:
 def lease_works(gpud: Gpud) -> bool:
     """The descriptors of ended leases are free a moment later."""
     try:
-        with gpud.open(gpud.install(1)) as session, connect(session.environment()) as device:
+        with gpud.lane(1) as device:
             return device.op("noop").values == {}
     except Refused:
         return False

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from corekit.ids import DeviceId, HostId
+from corekit.ids import HostId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Graph, OpFailed, Session, connect
-from tests.integration.gpud.conftest import Gpud, until
+from tests.installs import share_of
+from tests.integration.gpud.conftest import Gpud, at_once, running_gpud, until
 
 FILE = """
 devices:
@@ -36,23 +36,18 @@ devices:
 def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("emulation")
     (folder / "devices.yaml").write_text(FILE)
-    found = Gpud(folder, {}, ("noop",), options=("--emulate", str(folder / "devices.yaml")))
-    yield found
-    found.check_log()
-    found.close()
+    with running_gpud(folder, "--emulate", str(folder / "devices.yaml")) as found:
+        yield found
 
 
 def share(index: int, kind: DeviceKind, memory_mib: int = 128) -> Share:
-    return Share(
+    return share_of(
+        f"gpu-a/emulated{index - 1}",
         host=HostId("gpu-a"),
-        device=DeviceId(f"gpu-a/emulated{index - 1}"),
         index=index,
         kind=kind,
         model="emulated Quadro K600" if kind is DeviceKind.CUDA else "emulated Movidius NCS",
         memory_mib=memory_mib,
-        exclusive=False,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
     )
 
 
@@ -107,11 +102,7 @@ def test_no_more_calls_run_at_a_time_than_the_device_has_slots(gpud: Gpud) -> No
                 found = device.op("noop", b"x").values["emulated"]
                 times.append((found["started_s"], found["ended_s"]))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[work] * 4)
     assert len(times) == 8
     changes = sorted([(start, 1) for start, _ in times] + [(end, -1) for _, end in times])
     running = [sum(change for _, change in changes[: n + 1]) for n in range(len(changes))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
-import threading
 from collections import Counter
 
 import pytest
@@ -14,7 +13,7 @@ from remote_gpu.client import Session, connect
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from tests.forgery import Attempt, Target, attempts
-from tests.integration.gpud.conftest import Gpud, until
+from tests.integration.gpud.conftest import Gpud, at_once, until
 
 
 def said(channel: Channel) -> tuple[str, Meta]:
@@ -60,19 +59,17 @@ def attack(gpud: Gpud, seed: int, count: int, kinds: tuple[str, ...] = ()) -> Co
         return tried
 
 
-def test_every_kind_is_refused(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_every_kind_is_refused(shared_gpud: Gpud) -> None:
     assert len(attack(shared_gpud, seed=1, count=22)) == 11
 
 
 @pytest.mark.soak
-def test_a_thousand_are_refused(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_a_thousand_are_refused(shared_gpud: Gpud) -> None:
     assert sum(attack(shared_gpud, seed=2, count=1_100).values()) == 1_100
 
 
 @pytest.mark.soak
-def test_a_hundred_second_starts_at_once_and_one_holds(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_hundred_second_starts_at_once_and_one_holds(shared_gpud: Gpud) -> None:
     install = shared_gpud.install()
     opened: list[Session] = []
 
@@ -80,10 +77,6 @@ def test_a_hundred_second_starts_at_once_and_one_holds(
         with contextlib.suppress(Exception):
             opened.append(shared_gpud.open(install))
 
-    threads = [threading.Thread(target=start) for _ in range(100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[start] * 100)
     assert len(opened) == 1
     opened[0].close()

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corekit.ids import DeviceId, HostId
-from gpu_scheduler.model import DeviceKind, Share
+from corekit.ids import HostId
+from gpu_scheduler.model import DeviceKind
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Graph, OpFailed, Refused, Session, connect
 from tests.drivers import needs_cpu_driver
+from tests.installs import share_of
 
-from .conftest import Gpud, until
+from .conftest import Gpud, running_gpud, until
 
 SCALE = "__kernel void scale(__global float *x, float k) { x[get_global_id(0)] *= k; }"
 ENDLESS = "__kernel void endless(__global volatile int *x) { while (x[0] == 0) { } }"
@@ -28,10 +29,8 @@ pytestmark = needs_cpu_driver
 
 @pytest.fixture(scope="module")
 def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
-    started = Gpud(tmp_path_factory.mktemp("gpud"), {}, ("noop",), options=("--opencl", "all"))
-    yield started
-    started.check_log()
-    started.close()
+    with running_gpud(tmp_path_factory.mktemp("gpud"), "--opencl", "all") as started:
+        yield started
 
 
 def scaled() -> Graph:
@@ -57,17 +56,8 @@ def test_an_opencl_device_is_lent_as_it_is_named(gpud: Gpud) -> None:
     lent = gpud.devices[1]
     assert (lent["kind"], "graph" in lent["operations"]) == ("opencl", True)
     assert "graph" in gpud.devices[0]["operations"]
-    share = Share(
-        host=HostId("gpu-a"),
-        device=DeviceId(lent["id"]),
-        index=1,
-        kind=DeviceKind.OPENCL,
-        model=lent["model"],
-        memory_mib=64,
-        exclusive=False,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-    )
+    about = {"index": 1, "kind": DeviceKind.OPENCL, "model": lent["model"], "memory_mib": 64}
+    share = share_of(lent["id"], host=HostId("gpu-a"), **about)
     install = gpud.install(shares=(share,))
     device = {"index": 1, "kind": "opencl", "model": "m", "memory_mib": 64}
     with Session.open(gpud.connection(install, devices=[device]), 60.0) as session:

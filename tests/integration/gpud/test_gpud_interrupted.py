@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from corekit.budget import Budget
-from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.client.access import Access
-from gpu_scheduler.model import DeviceKind, Door, LeaseLifetime, LeaseState, Share
+from corekit.ids import HostId
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Devices, Refused, Session, connect
-from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
+from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.devices.probe import CpuSettings
 from remote_gpu.host.options import HostOptions
+from tests.installs import install_of, share_of
 from tests.integration.gpud.conftest import SCALE, WAIT_S, SchedulerSide, until
 from tests.interruptions import interruptions
 
@@ -36,29 +35,8 @@ class Client:
 
     def lease(self) -> Install:
         self._fence += 1
-        share = Share(
-            host=HOST,
-            device=DeviceId(f"{HOST}/cpu0"),
-            index=0,
-            kind=DeviceKind.CPU,
-            model=self._model,
-            memory_mib=400,
-            exclusive=False,
-            compute_guarantee_pct=0,
-            compute_limit_pct=100,
-        )
-        install = Install(
-            lease=LeaseId(f"lease-{self._fence}"),
-            fence=self._fence,
-            secret=secrets.token_hex(32),
-            state=LeaseState.RESERVED,
-            shares=(share,),
-            tenant="t",
-            hold=LeaseLifetime.SESSION,
-            door=Door.GATEWAY,
-            cap_s=None,
-            connect_by_s=None,
-        )
+        share = share_of(f"{HOST}/cpu0", host=HOST, model=self._model, memory_mib=400)
+        install = install_of(self._fence, share, secret=secrets.token_hex(32))
         self.scheduler.install(install)
         return install
 
@@ -109,10 +87,7 @@ async def gpud(folder: Path) -> AsyncIterator[tuple[RunningHost, Client]]:
             budget=Budget().scaled(SCALE),
             operations=("noop",),
         )
-        upstream = Upstream(
-            scheduler=scheduler.address, access=Access(), advertise=("127.0.0.1", 0), drivers=()
-        )
-        async with running_host(settings, upstream, lambda: None) as host:
+        async with running_host(settings, lambda: None) as host:
             await host.link.registered()
             yield host, Client(scheduler, host)
     finally:

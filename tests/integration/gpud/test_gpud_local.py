@@ -21,9 +21,7 @@ def at(view: Access, path: str) -> Access:
     return replace(view, hosts=tuple(replace(host, unix=path) for host in view.hosts))
 
 
-def test_a_program_of_this_machine_gets_the_unix_socket(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_program_of_this_machine_gets_the_unix_socket(shared_gpud: Gpud) -> None:
     with shared_gpud.open(shared_gpud.install()) as session:
         [host] = session.view().hosts
         assert stat.S_IMODE(os.stat(host.unix).st_mode) == 0o600
@@ -68,9 +66,7 @@ def test_a_refusal_over_the_unix_socket_is_final_where_tcp_would_say_the_same(
     assert refused.value.code == Refusal.ENDED
 
 
-def test_large_payloads_go_through_shared_memory_both_ways(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_large_payloads_go_through_shared_memory_both_ways(shared_gpud: Gpud) -> None:
     data = os.urandom(1 << 20) * 3 + b"the end"
     with shared_gpud.open(shared_gpud.install()) as session:
         for environment, shared in (

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from remote_gpu.forwarder import Forwarder
-from tests.integration.gpud.conftest import Gpud, until
+from tests.integration.gpud.conftest import Gpud, running_gpud, until
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/pytorch-lupine"
 PROGRAM = """
@@ -27,17 +27,15 @@ with lupine.connect():
 
 
 @pytest.fixture(scope="module")
-def gpud(start_gpud: type[Gpud], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
+def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     pytest.importorskip("lupine")
     folder = tmp_path_factory.mktemp("gpud")
     server = folder / "lupine_driver_server"
     source = Path(__file__).with_name("lupine_server.py").read_text()
     server.write_text(f"#!{sys.executable} -S\n{source}")
     server.chmod(0o755)
-    found = start_gpud(folder, {}, ("noop",), {"lupine": server})
-    yield found
-    found.check_log()
-    found.close()
+    with running_gpud(folder, middlewares={"lupine": server}) as found:
+        yield found
 
 
 def client(folder: Path, port: int) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import threading
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from remote_gpu.client import Devices, Operations, OpFailed, Refused, Resource, Session, connect
-from tests.integration.gpud.conftest import Gpud, relu_model, until
+from tests.integration.gpud.conftest import Gpud, at_once, relu_model, running_gpud, until
 
 OPERATIONS = ("noop", "onnx", "exec")
 WAIT_S = 60.0
@@ -26,16 +27,12 @@ MARK = str(10**8 + os.getpid())
 
 
 @pytest.fixture(scope="module")
-def _gpud_of_this_file(
-    tmp_path_factory: pytest.TempPathFactory, start_gpud: type[Gpud]
-) -> Iterator[Gpud]:
+def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     endless = f"endless=/bin/sh -c 'setsid sleep {MARK} & wait'"
     count = "count=/bin/sh -c 'wc -c; echo {word}'"
-    options = ("--program", endless, "--program", count)
-    gpud = start_gpud(tmp_path_factory.mktemp("gpud"), {}, OPERATIONS, options=options)
-    yield gpud
-    gpud.check_log()
-    gpud.close()
+    folder, options = tmp_path_factory.mktemp("gpud"), ("--program", endless, "--program", count)
+    with running_gpud(folder, *options, operations=OPERATIONS) as gpud:
+        yield gpud
 
 
 @contextlib.contextmanager
@@ -44,9 +41,7 @@ def lane(gpud: Gpud, **install: Any) -> Iterator[tuple[Devices, Session]]:
         yield device, session
 
 
-def test_bytes_are_sent_once_to_a_tenant_and_never_found_by_another(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_bytes_are_sent_once_to_a_tenant_and_never_found_by_another(shared_gpud: Gpud) -> None:
     data = os.urandom(2000)
     for tenant, missing in (("one", True), ("one", False), ("two", True)):
         with lane(shared_gpud, tenant=tenant) as (device, _), Operations(device) as operations:
@@ -63,7 +58,7 @@ def content_of(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def test_a_resource_is_the_leases_not_the_lanes(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_a_resource_is_the_leases_not_the_lanes(shared_gpud: Gpud) -> None:
     with lane(shared_gpud) as (device, session), connect(session.environment()) as other:
         operations = Operations(device)
         resource = operations.resource("data", b"shared")
@@ -75,9 +70,7 @@ def test_a_resource_is_the_leases_not_the_lanes(shared_gpud: Gpud, nothing_left:
             other.op("noop", resource)
 
 
-def test_a_lane_that_is_gone_takes_its_sessions_along(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_lane_that_is_gone_takes_its_sessions_along(shared_gpud: Gpud) -> None:
     with lane(shared_gpud) as (device, session):
         with connect(session.environment()) as other:
             resource = Operations(other).resource("data", b"gone")
@@ -92,7 +85,7 @@ def is_gone(device: Devices, resource: Resource) -> bool:
     return False
 
 
-def test_calls_of_several_lanes_are_joined_and_right(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_calls_of_several_lanes_are_joined_and_right(shared_gpud: Gpud) -> None:
     """Three programs ask until one of them had company; each gets its own results."""
     together = threading.Event()
     with lane(shared_gpud) as (device, session), Operations(device) as operations:
@@ -114,18 +107,12 @@ def test_calls_of_several_lanes_are_joined_and_right(shared_gpud: Gpud, nothing_
                     if values["joined"] > 1:
                         together.set()
 
-            threads = [
-                threading.Thread(target=ask, args=(own, number)) for number, own in enumerate(lanes)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            at_once(*(functools.partial(ask, own, number) for number, own in enumerate(lanes)))
     assert together.is_set()
     assert wrong == []
 
 
-def test_a_program_of_the_operators(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_a_program_of_the_operators(shared_gpud: Gpud) -> None:
     with lane(shared_gpud) as (device, _):
         result = device.op("exec", b"12345", program="count", words={"word": "done"})
         assert b"".join(result.buffers).split() == [b"5", b"done"]
@@ -143,7 +130,7 @@ def marked() -> list[int]:
     return found
 
 
-def test_a_program_ends_with_its_lease(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_a_program_ends_with_its_lease(shared_gpud: Gpud) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
 

@@ -33,7 +33,7 @@ from remote_gpu.middleware.base import ServerLease
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.proof import Role
 from tests.drivers import needs_cpu_driver
-from tests.integration.gpud.conftest import Gpud, until
+from tests.integration.gpud.conftest import Gpud, running_gpud, until
 
 WAIT_S = 60.0
 OTHERS = tuple(name for name in names() if name != "builtin")
@@ -56,7 +56,7 @@ def refused_here(name: str = "pocl") -> str | None:
 
 
 @pytest.fixture(scope="module")
-def gpud(start_gpud: type[Gpud], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
+def gpud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("gpud")
     programs = {
         name: program(folder, name, find(name).server_ports)
@@ -66,10 +66,8 @@ def gpud(start_gpud: type[Gpud], tmp_path_factory: pytest.TempPathFactory) -> It
     programs["cricket"] = program(folder, "broken-cricket")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ORCHGPU_SCHEDULER_NOTE", "not for children")
-        found = start_gpud(folder, {}, ("noop",), programs)
-    yield found
-    found.check_log()
-    found.close()
+        with running_gpud(folder, middlewares=programs) as found:
+            yield found
 
 
 class Client:
@@ -267,9 +265,9 @@ def test_a_server_that_died_is_replaced(gpud: Gpud) -> None:
     assert (ended["level"], ended["lease"]) == ("info", install.lease)
 
 
-def test_servers_die_with_gpud(start_gpud: type[Gpud], tmp_path: Path) -> None:
-    gpud = start_gpud(tmp_path, {}, ("noop",), {"cricket": program(tmp_path, "cricket")})
-    try:
+def test_servers_die_with_gpud(tmp_path: Path) -> None:
+    servers = {"cricket": program(tmp_path, "cricket")}
+    with running_gpud(tmp_path, middlewares=servers) as gpud:
         session = gpud.open(gpud.install())
         # and Cricket's takes a port of its own choice
         with (
@@ -284,8 +282,6 @@ def test_servers_die_with_gpud(start_gpud: type[Gpud], tmp_path: Path) -> None:
             assert client.hear() == b""
         until(lambda: not gpud.survivors([facts["pid"], facts["parent"]]))
         session.close()
-    finally:
-        gpud.close()
 
 
 def test_both_ways_at_once_to_the_last_byte(gpud: Gpud) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import itertools
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.model import EndReason, LeaseState
+from gpu_scheduler.model import EndReason
 from remote_gpu.client import Graph, Refused, Session, connect
 from remote_gpu.client.reply import connection_of
 from remote_gpu.middleware import render
@@ -51,41 +50,6 @@ async def test_one_lease_through_all_parts(system: System) -> None:
         await until_leases(scheduler)
         with pytest.raises(Refused, match="ENDED"):
             await asyncio.to_thread(work, connection)
-
-
-@pytest.mark.asyncio
-async def test_a_stopped_host_never_lends_one_share_twice(system: System) -> None:
-    """SIGSTOP past every deadline; meanwhile the scheduler gives the device up and again away."""
-    async with system.client() as scheduler:
-        first = await reserve(scheduler, "first:1", memory_mib=MEMORY_MIB)
-        connection = render("builtin", first)["connection"]
-        session = await asyncio.to_thread(Session.open, connection, 60)
-        system.host.send_signal(signal.SIGSTOP)
-        await until_leases(scheduler)  # HOST_LOST
-        system.host.send_signal(signal.SIGCONT)
-        second = await reserve(scheduler, "second:1", memory_mib=MEMORY_MIB)
-        await asyncio.to_thread(work, render("builtin", second)["connection"])
-        assert not session.alive
-        session.close()
-        await until_leases(scheduler)
-
-
-@pytest.mark.asyncio
-async def test_a_session_lives_through_a_scheduler_that_is_killed(system: System) -> None:
-    async with system.client() as scheduler:
-        granted = await reserve(scheduler, "job:1", memory_mib=512)
-        connection = render("builtin", granted)["connection"]
-        session = await asyncio.to_thread(Session.open, connection, 60)
-        system.scheduler.kill()
-        system.scheduler.wait()
-        with connect(session.environment()) as device:
-            assert device.op("noop").values == {}
-        system.scheduler = system.start_scheduler(system.address)
-        await asyncio.to_thread(system.ready, "gpu_scheduler.daemon")
-        await until_leases(scheduler, LeaseState.ACTIVE)
-        assert session.alive
-        session.close()
-        await until_leases(scheduler)
 
 
 def work_with_weights(connection: dict[str, Any], weights: bytes) -> str:

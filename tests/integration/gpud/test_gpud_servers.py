@@ -21,7 +21,7 @@ from gpu_scheduler.model import Door, LeaseLifetime
 from remote_gpu.host.servers.visible import visible_devices
 from remote_gpu.middleware import find
 
-from .conftest import Gpud, until
+from .conftest import Gpud, running_gpud, until
 
 #: Starts a process that leaves its session and group, then reports its user and place, and whether
 #: it may write where PoCL keeps its compiled kernels, which takes no relative path, and serves.
@@ -60,9 +60,8 @@ def gpud(tmp_path: Path, mark: str) -> Iterator[Gpud]:
     programs = {"lupine": program}
     if find("pocl").refusal(asyncio.run(visible_devices(HostId("here")))) is None:
         programs["pocl"] = program
-    started = Gpud(tmp_path, {}, ("noop",), programs)
-    yield started
-    started.close()
+    with running_gpud(tmp_path, middlewares=programs) as started:
+        yield started
     shutil.rmtree(folder)
 
 

@@ -18,7 +18,7 @@ from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from tests.certificates import certificate
-from tests.integration.gpud.conftest import Gpud, over_tcp, until
+from tests.integration.gpud.conftest import Gpud, over_tcp, running_gpud, until
 from tests.integration.gpud.test_gpud_relays import Client, program
 
 MARK = b"nobody else may read this. " * 8
@@ -30,15 +30,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def gpud(
-    start_gpud: type[Gpud], pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Gpud]:
+def gpud(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("gpud")
     options = ("--tls-cert", str(pair[0]), "--tls-key", str(pair[1]), "--require-tls")
-    found = start_gpud(folder, {}, ("noop",), {"lupine": program(folder, "lupine")}, options)
-    yield found
-    found.check_log()
-    found.close()
+    servers = {"lupine": program(folder, "lupine")}
+    with running_gpud(folder, *options, middlewares=servers) as found:
+        yield found
 
 
 class Between:

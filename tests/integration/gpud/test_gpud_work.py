@@ -30,7 +30,7 @@ from tests.integration.gpud.conftest import Gpud, environment_over_tcp, relu_mod
 
 
 @pytest.fixture
-def session(shared_gpud: Gpud, nothing_left: None) -> Iterator[Session]:
+def session(shared_gpud: Gpud) -> Iterator[Session]:
     with shared_gpud.open(shared_gpud.install(memory_mib=128)) as opened:
         yield opened
 
@@ -203,29 +203,23 @@ def test_a_graph_runs_in_one_round_trip(anywhere: Device) -> None:
         assert np.frombuffer(result.outputs["d"], np.float32).tolist() == [4.0 * factor] * 4
 
 
-def test_contents_stay_for_the_tenants_next_lease(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_contents_stay_for_the_tenants_next_lease(shared_gpud: Gpud) -> None:
     graph = Graph()
     weights = graph.constant("weights", os.urandom(1000))
     graph.op("noop", weights, out=[graph.output("same", 1000)])
     missing = []
     for _ in range(2):
-        with (
-            shared_gpud.open(shared_gpud.install()) as session,
-            connect(session.environment()) as lane,
-        ):
+        with shared_gpud.lane() as lane:
             missing.append(lane.op("graph.put", graph=graph.spec.to_meta()).values["missing"])
             lane.run(graph)
     assert missing == [list(graph.spec.contents), []]
 
 
 @needs_cpu_driver
-def test_a_wild_kernel_is_a_fault_with_its_line(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_a_wild_kernel_is_a_fault_with_its_line(shared_gpud: Gpud) -> None:
     graph = Graph("\n__kernel void wild(__global char *x, ulong far) { x[far] = 1; }")
     graph.launch("wild", (1,), (1,), graph.inout("x", 64), graph.scalar("ulong", 1 << 46))
-    with (
-        shared_gpud.open(shared_gpud.install()) as session,
-        connect(session.environment()) as device,
-    ):
+    with shared_gpud.lane() as device:
         with pytest.raises(OpFailed) as failed:
             device.run(graph, x=bytes(64))
         assert "EINVAL: kernel 'wild', line 2: access outside" in str(failed.value)
@@ -285,15 +279,10 @@ def cpu_s(gpud: Gpud) -> dict[int, float]:
     return spent
 
 
-def test_an_endless_operation_leaves_the_others_their_share(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_an_endless_operation_leaves_the_others_their_share(shared_gpud: Gpud) -> None:
     greedy = shared_gpud.open(shared_gpud.install(guarantee_pct=50))
     thread = endless(greedy)
-    with (
-        shared_gpud.open(shared_gpud.install(guarantee_pct=50)) as session,
-        connect(session.environment()) as device,
-    ):
+    with shared_gpud.lane(guarantee_pct=50) as device:
         for _ in range(5):
             device.op("burn", ms=50)
         assert device.op("noop").values == {}
@@ -302,7 +291,7 @@ def test_an_endless_operation_leaves_the_others_their_share(
 
 
 @pytest.mark.soak  # seconds of computing on an otherwise idle machine
-def test_shares_of_computing_are_as_granted(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_shares_of_computing_are_as_granted(shared_gpud: Gpud) -> None:
     """Counted in processor time of the workers, so that a loaded machine does not matter."""
     cores = len(os.sched_getaffinity(shared_gpud.process.pid))  # as many turns at once
     guarantees = [75 // cores] * cores + [25 // cores] * cores
@@ -345,9 +334,7 @@ def worker_of(gpud: Gpud, lane: Devices) -> int:
     raise AssertionError("no worker holds the lane")
 
 
-def test_a_worker_that_crashes_harms_its_own_lease_only(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud: Gpud) -> None:
     one, other = shared_gpud.install(), shared_gpud.install()
     with (
         shared_gpud.open(one) as session,
@@ -369,9 +356,7 @@ def test_a_worker_that_crashes_harms_its_own_lease_only(
         assert neighbour.alive
 
 
-def test_a_lane_given_to_a_dying_worker_gets_a_new_one(
-    shared_gpud: Gpud, nothing_left: None
-) -> None:
+def test_a_lane_given_to_a_dying_worker_gets_a_new_one(shared_gpud: Gpud) -> None:
     with shared_gpud.open(shared_gpud.install()) as session:
         with connect(environment_over_tcp(session)) as device:
             dying = worker_of(shared_gpud, device)
@@ -390,7 +375,7 @@ def test_a_lane_given_to_a_dying_worker_gets_a_new_one(
         assert answers == [{}]
 
 
-def test_the_kernel_enforces_the_quota(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_the_kernel_enforces_the_quota(shared_gpud: Gpud) -> None:
     """A worker has a limit of its own on private memory, not far above the lease's."""
     install = shared_gpud.install(memory_mib=128)
     with shared_gpud.open(install) as session, connect(environment_over_tcp(session)) as device:
@@ -399,7 +384,7 @@ def test_the_kernel_enforces_the_quota(shared_gpud: Gpud, nothing_left: None) ->
         assert int(line.split()[3]) < 4 << 30
 
 
-def test_a_worker_does_not_inherit_gpuds_environment(shared_gpud: Gpud, nothing_left: None) -> None:
+def test_a_worker_does_not_inherit_gpuds_environment(shared_gpud: Gpud) -> None:
     """There the scheduler's key may be, and a tenant's kernel reads its worker's memory."""
     with (
         shared_gpud.open(shared_gpud.install()) as session,

@@ -18,9 +18,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "remote-gpu.md").read_text()
 BLOCKS = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE)
 
 
-def test_the_pages_script_runs_on_a_lent_device(
-    shared_gpud: Gpud, nothing_left: None, tmp_path: Path
-) -> None:
+def test_the_pages_script_runs_on_a_lent_device(shared_gpud: Gpud, tmp_path: Path) -> None:
     assert len(BLOCKS) >= 8
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCKS))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -81,6 +82,14 @@ async def world(folder: Path, *role: str) -> AsyncIterator[World]:
             yield World(daemon, sts, endpoint, rules)
 
 
+@pytest_asyncio.fixture
+async def one(credentials: None, tmp_path: Path) -> AsyncIterator[World]:
+    """A scheduler whose rules name the role of `credentials`."""
+    del credentials
+    async with world(tmp_path) as found:
+        yield found
+
+
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDROLE")
@@ -88,108 +97,91 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "a/token+with=signs")
 
 
-def test_a_host_joins_and_acts_as_itself_only(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with world(tmp_path) as one:
-            key = await one.join()
-            async with one.daemon.peer() as peer:
-                assert "ok" in await peer.hello(**HELLO, key=key)
-            async with one.daemon.peer() as peer:
-                refused = await peer.hello(**{**HELLO, "host": "i-other"}, key=key)
-                assert refused["error"]["code"] == "denied"
-            async with one.daemon.peer() as peer:
-                requester = await peer.hello(key=key)
-                assert requester["error"]["code"] == "denied", "it is a host"
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_host_joins_and_acts_as_itself_only(one: World) -> None:
+    key = await one.join()
+    async with one.daemon.peer() as peer:
+        assert "ok" in await peer.hello(**HELLO, key=key)
+    async with one.daemon.peer() as peer:
+        refused = await peer.hello(**{**HELLO, "host": "i-other"}, key=key)
+        assert refused["error"]["code"] == "denied"
+    async with one.daemon.peer() as peer:
+        requester = await peer.hello(key=key)
+        assert requester["error"]["code"] == "denied", "it is a host"
 
 
-def test_a_host_gets_a_key_for_its_own_instance_only(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with world(tmp_path) as one:
-            assert "--host-id i-0abc" in await one.denied("i-other")
-            one.sts.arn = "arn:aws:sts::123456789012:assumed-role/other/i-0abc"
-            assert "may not join" in await one.denied()
-            one.sts.arn = "arn:aws:sts::210987654321:assumed-role/gpu-host/i-0abc"
-            assert "may not join" in await one.denied()
-            one.sts.arn = "arn:aws:iam::123456789012:user/gpu-host"
-            assert "not a role session" in await one.denied()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_host_gets_a_key_for_its_own_instance_only(one: World) -> None:
+    assert "--host-id i-0abc" in await one.denied("i-other")
+    one.sts.arn = "arn:aws:sts::123456789012:assumed-role/other/i-0abc"
+    assert "may not join" in await one.denied()
+    one.sts.arn = "arn:aws:sts::210987654321:assumed-role/gpu-host/i-0abc"
+    assert "may not join" in await one.denied()
+    one.sts.arn = "arn:aws:iam::123456789012:user/gpu-host"
+    assert "not a role session" in await one.denied()
 
 
-def test_any_host_of_a_role_that_names_none(tmp_path: Path) -> None:
-    async def main() -> None:
-        role = (f'arn = "{ROLE_ARN.replace("gpu-host", "path/gpu-host")}"', 'hosts = "any"')
-        async with world(tmp_path, *role) as one:
-            assert await one.join("gpu-a") is not None
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_any_host_of_a_role_that_names_none(tmp_path: Path) -> None:
+    role = (f'arn = "{ROLE_ARN.replace("gpu-host", "path/gpu-host")}"', 'hosts = "any"')
+    async with world(tmp_path, *role) as one:
+        assert await one.join("gpu-a") is not None
 
 
-def test_a_request_for_another_scheduler_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with world(tmp_path) as one:
-            assert "nothing was signed" in await one.denied(server="other")
-            assert one.sts.requests == []
-            async with one.daemon.peer() as peer:
-                challenge = await peer.ask(op="join_challenge")
-                url = await one.proof().url("other", challenge["ok"]["nonce"])
-                answer = await peer.ask(op="join", host=HOST, url=url)
-                assert answer["error"]["code"] == "denied"
-                assert "does not match the signature you provided" in answer["error"]["message"]
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_request_for_another_scheduler_is_refused(one: World) -> None:
+    assert "nothing was signed" in await one.denied(server="other")
+    assert one.sts.requests == []
+    async with one.daemon.peer() as peer:
+        challenge = await peer.ask(op="join_challenge")
+        url = await one.proof().url("other", challenge["ok"]["nonce"])
+        answer = await peer.ask(op="join", host=HOST, url=url)
+        assert answer["error"]["code"] == "denied"
+        assert "does not match the signature you provided" in answer["error"]["message"]
 
 
-def test_a_request_is_of_use_once_and_on_its_connection_only(tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_a_request_is_of_use_once_and_on_its_connection_only(one: World) -> None:
     async def joined(peer: Peer, url: str) -> str:
         answer = await peer.ask(op="join", host=HOST, url=url)
         return "joined" if "ok" in answer else str(answer["error"]["message"])
 
-    async def main() -> None:
-        async with world(tmp_path) as one, one.daemon.peer() as peer:
-            challenge = await peer.ask(op="join_challenge")
-            url = await one.proof().url("prod", challenge["ok"]["nonce"])
-            assert await joined(peer, url) == "joined"
-            assert "there is no nonce" in await joined(peer, url)
-            await peer.ask(op="join_challenge")
-            assert "does not match" in await joined(peer, url), "that nonce is another one"
-            async with one.daemon.peer() as thief:
-                assert "there is no nonce" in await joined(thief, url)
-                await thief.ask(op="join_challenge")
-                assert "does not match" in await joined(thief, url)
-
-    asyncio.run(main())
+    async with one.daemon.peer() as peer:
+        challenge = await peer.ask(op="join_challenge")
+        url = await one.proof().url("prod", challenge["ok"]["nonce"])
+        assert await joined(peer, url) == "joined"
+        assert "there is no nonce" in await joined(peer, url)
+        await peer.ask(op="join_challenge")
+        assert "does not match" in await joined(peer, url), "that nonce is another one"
+        async with one.daemon.peer() as thief:
+            assert "there is no nonce" in await joined(thief, url)
+            await thief.ask(op="join_challenge")
+            assert "does not match" in await joined(thief, url)
 
 
-def test_wrong_and_unknown_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with world(tmp_path) as one:
-            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-            assert "does not match" in await one.denied()
-            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
-            assert "security token included in the request is invalid" in await one.denied()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_wrong_and_unknown_credentials(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert "does not match" in await one.denied()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
+    assert "security token included in the request is invalid" in await one.denied()
 
 
-def test_nothing_is_sent_to_any_other_place(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with world(tmp_path) as one, serving_sts() as (other, elsewhere):
-            for endpoint in (elsewhere, f"{one.endpoint}@127.0.0.1:1", f"{one.endpoint}/path"):
-                async with one.daemon.peer() as peer:
-                    challenge = await peer.ask(op="join_challenge")
-                    url = await one.proof(endpoint).url("prod", challenge["ok"]["nonce"])
-                    answer = await peer.ask(op="join", host=HOST, url=url)
-                    assert "not an allowed endpoint" in answer["error"]["message"]
-            one.sts.location = elsewhere
-            assert "a redirect" in await one.denied()
-            assert other.requests == []
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_nothing_is_sent_to_any_other_place(one: World) -> None:
+    async with serving_sts() as (other, elsewhere):
+        for endpoint in (elsewhere, f"{one.endpoint}@127.0.0.1:1", f"{one.endpoint}/path"):
+            async with one.daemon.peer() as peer:
+                challenge = await peer.ask(op="join_challenge")
+                url = await one.proof(endpoint).url("prod", challenge["ok"]["nonce"])
+                answer = await peer.ask(op="join", host=HOST, url=url)
+                assert "not an allowed endpoint" in answer["error"]["message"]
+        one.sts.location = elsewhere
+        assert "a redirect" in await one.denied()
+        assert other.requests == []
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -201,17 +193,14 @@ def test_nothing_is_sent_to_any_other_place(tmp_path: Path) -> None:
         ("X-Amz-Date", "X-Amz-When"),
     ],
 )
-def test_no_other_request_is_sent(tmp_path: Path, old: str, new: str) -> None:
-    async def main() -> None:
-        async with world(tmp_path) as one, one.daemon.peer() as peer:
-            challenge = await peer.ask(op="join_challenge")
-            url = await one.proof().url("prod", challenge["ok"]["nonce"])
-            assert old in url
-            answer = await peer.ask(op="join", host=HOST, url=url.replace(old, new))
-            assert answer["error"]["code"] == "denied"
-            assert one.sts.requests == []
-
-    asyncio.run(main())
+async def test_no_other_request_is_sent(one: World, old: str, new: str) -> None:
+    async with one.daemon.peer() as peer:
+        challenge = await peer.ask(op="join_challenge")
+        url = await one.proof().url("prod", challenge["ok"]["nonce"])
+        assert old in url
+        answer = await peer.ask(op="join", host=HOST, url=url.replace(old, new))
+        assert answer["error"]["code"] == "denied"
+        assert one.sts.requests == []
 
 
 def test_an_sts_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,75 +222,66 @@ def test_an_sts_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setattr(iam_join, "STS_S", 0.05)
             assert "did not answer" in await failure(one)
 
-    asyncio.run(main())
+    asyncio.run(main())  # it cancels the request that hangs
 
 
-def test_a_role_that_is_removed_may_no_longer_act(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with world(tmp_path) as one:
-            key = await one.join()
+@pytest.mark.asyncio
+async def test_a_role_that_is_removed_may_no_longer_act(one: World) -> None:
+    key = await one.join()
+    async with one.daemon.peer() as peer:
+        assert "ok" in await peer.hello(**HELLO, key=key)
+        text = one.rules.read_text().replace("role/gpu-host", "role/another")
+        write_rules(one.rules, text)
+        one.daemon.daemon.reread.set()
+        assert await peer.next() is None, "its connection is closed"
+    async with one.daemon.peer() as peer:
+        assert (await peer.hello(**HELLO, key=key))["error"]["code"] == "denied"
+
+
+@pytest.mark.asyncio
+async def test_an_expired_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iam_join, "KEY_S", 0.0)
+    async with world(tmp_path) as one:
+        key = await one.join()
+        async with one.daemon.peer() as peer:
+            assert (await peer.hello(**HELLO, key=key))["error"]["code"] == "denied"
+
+
+@pytest.mark.asyncio
+async def test_a_host_has_few_keys_and_the_oldest_one_is_revoked(tmp_path: Path) -> None:
+    role = (f'arn = "{ROLE_ARN}"', 'hosts = "any"')
+    async with world(tmp_path, *role) as one:
+        another = await one.join("gpu-other")
+        keys = [await one.join() for _ in range(iam_join.KEYS_PER_HOST)]
+        async with one.daemon.peer() as peer, one.daemon.peer() as newest:
+            assert "ok" in await peer.hello(**HELLO, key=keys[0])
+            last = await one.join()
+            one.daemon.daemon.reread.set()
+            assert await peer.next() is None, "the connection of a revoked key is closed"
+            assert "ok" in await newest.hello(**HELLO, key=last)
+        for key, answer in ((keys[0], "error"), (keys[1], "ok"), (another, "ok")):
+            host = "gpu-other" if key == another else HOST
             async with one.daemon.peer() as peer:
-                assert "ok" in await peer.hello(**HELLO, key=key)
-                text = one.rules.read_text().replace("role/gpu-host", "role/another")
-                write_rules(one.rules, text)
-                one.daemon.daemon.reread.set()
-                assert await peer.next() is None, "its connection is closed"
-            async with one.daemon.peer() as peer:
-                assert (await peer.hello(**HELLO, key=key))["error"]["code"] == "denied"
-
-    asyncio.run(main())
+                assert answer in await peer.hello(**{**HELLO, "host": host}, key=key)
 
 
-def test_an_expired_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        monkeypatch.setattr(iam_join, "KEY_S", 0.0)
-        async with world(tmp_path) as one:
-            key = await one.join()
-            async with one.daemon.peer() as peer:
-                assert (await peer.hello(**HELLO, key=key))["error"]["code"] == "denied"
-
-    asyncio.run(main())
-
-
-def test_a_host_has_few_keys_and_the_oldest_one_is_revoked(tmp_path: Path) -> None:
-    async def main() -> None:
-        role = (f'arn = "{ROLE_ARN}"', 'hosts = "any"')
-        async with world(tmp_path, *role) as one:
-            another = await one.join("gpu-other")
-            keys = [await one.join() for _ in range(iam_join.KEYS_PER_HOST)]
-            async with one.daemon.peer() as peer, one.daemon.peer() as newest:
-                assert "ok" in await peer.hello(**HELLO, key=keys[0])
-                last = await one.join()
-                one.daemon.daemon.reread.set()
-                assert await peer.next() is None, "the connection of a revoked key is closed"
-                assert "ok" in await newest.hello(**HELLO, key=last)
-            for key, answer in ((keys[0], "error"), (keys[1], "ok"), (another, "ok")):
-                host = "gpu-other" if key == another else HOST
-                async with one.daemon.peer() as peer:
-                    assert answer in await peer.hello(**{**HELLO, "host": host}, key=key)
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_the_keys_of_all_hosts_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iam_join, "KEYS_MAX", 1)
+    async with world(tmp_path, f'arn = "{ROLE_ARN}"', 'hosts = "any"') as one:
+        assert await one.join("gpu-a") is not None
+        with pytest.raises(AppError, match="1 keys of hosts are in force") as caught:
+            await one.join("gpu-b")
+        assert caught.value.code is ErrorCode.EXHAUSTED
 
 
-def test_the_keys_of_all_hosts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        monkeypatch.setattr(iam_join, "KEYS_MAX", 1)
-        async with world(tmp_path, f'arn = "{ROLE_ARN}"', 'hosts = "any"') as one:
-            assert await one.join("gpu-a") is not None
-            with pytest.raises(AppError, match="1 keys of hosts are in force") as caught:
-                await one.join("gpu-b")
-            assert caught.value.code is ErrorCode.EXHAUSTED
-
-    asyncio.run(main())
-
-
-def test_a_scheduler_without_roles(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(tmp_path / "state") as daemon, daemon.peer() as peer:
-            answer = await peer.ask(op="join_challenge")
-            assert "--join-iam" in answer["error"]["message"]
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_a_scheduler_without_roles(tmp_path: Path) -> None:
+    async with serving(tmp_path / "state") as daemon, daemon.peer() as peer:
+        answer = await peer.ask(op="join_challenge")
+        assert "--join-iam" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -355,36 +335,32 @@ def link_of(one: World, source: IamJoin) -> HostLink:
     )
 
 
-def test_a_host_renews_its_key_while_it_is_connected(
+@pytest.mark.asyncio
+async def test_a_host_renews_its_key_while_it_is_connected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        monkeypatch.setattr("gpu_scheduler.daemon.endpoints.socket_endpoint.KEY_S", 0.1)
-        async with world(tmp_path) as one:
-            source = IamJoin(HOST, "prod", one.proof().url)
-            link = link_of(one, source)
-            async with link, asyncio.timeout(60):
-                await link.registered()
-                first = source.key
-                while len(one.sts.requests) < 3:  # noqa: ASYNC110 - another program's progress
-                    await asyncio.sleep(0.01)
-                assert source.key != first
-                source.refused()  # as after a restart of the scheduler
-                await link.registered()
-
-    asyncio.run(main())
+    monkeypatch.setattr("gpu_scheduler.daemon.endpoints.socket_endpoint.KEY_S", 0.1)
+    async with world(tmp_path) as one:
+        source = IamJoin(HOST, "prod", one.proof().url)
+        link = link_of(one, source)
+        async with link, asyncio.timeout(60):
+            await link.registered()
+            first = source.key
+            while len(one.sts.requests) < 3:  # noqa: ASYNC110 - another program's progress
+                await asyncio.sleep(0.01)
+            assert source.key != first
+            source.refused()  # as after a restart of the scheduler
+            await link.registered()
 
 
-def test_a_host_whose_role_is_refused_says_why(
+@pytest.mark.asyncio
+async def test_a_host_whose_role_is_refused_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        async with world(tmp_path) as one:
-            link = link_of(one, IamJoin(HOST, "prod", one.proof().url))
-            async with link, asyncio.timeout(60):
-                while "does not match" not in caplog.text:  # noqa: ASYNC110 - its log
-                    await asyncio.sleep(0.01)
-                assert not link.connected
-
-    asyncio.run(main())
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    async with world(tmp_path) as one:
+        link = link_of(one, IamJoin(HOST, "prod", one.proof().url))
+        async with link, asyncio.timeout(60):
+            while "does not match" not in caplog.text:  # noqa: ASYNC110 - its log
+                await asyncio.sleep(0.01)
+            assert not link.connected

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import LeaseId
+from corekit.ids import JobId, LeaseId, SessionId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key, revoke_key
@@ -30,6 +30,7 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.monitor.watched import WatchedHost
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import new_key
 from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
@@ -117,7 +118,9 @@ async def roles(tmp_path: Path) -> AsyncIterator[Roles]:
 
 @pytest.mark.asyncio
 async def test_a_session_carries_the_name_of_its_key(roles: Roles) -> None:
-    job = await roles.requester.attempt("job", 1, 0, Request())
+    job = await roles.requester.ask(
+        ops.Attempt(holder=JobId("job"), n=1, revision=0, request=Request())
+    )
     assert job.record is not None
     assert job.record.owner == roles.requester.session
     assert roles.requester.session.startswith("requester/")
@@ -126,7 +129,8 @@ async def test_a_session_carries_the_name_of_its_key(roles: Roles) -> None:
 @pytest.mark.asyncio
 async def test_a_requester_may_transfer_its_lease_and_a_reader_sees_it(roles: Roles) -> None:
     lease = await roles.lease()
-    assert (await roles.requester.transfer(lease, "other")).id == lease
+    op = ops.Transfer(lease=LeaseId(lease), to=SessionId("other"))
+    assert (await roles.requester.ask(op)).lease.id == lease
     assert [seen.id for seen in await roles.reader.leases()] == [lease]
 
 

@@ -12,9 +12,11 @@ import pytest
 
 from corekit.budget import Budget
 from corekit.errors import AppError
+from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.log.writer import SUPERSEDED_STATUS
 from gpu_scheduler.model import Request
+from gpu_scheduler.protocol import ops
 from tests.log_engines import ENGINES, EngineUnderTest
 
 BUDGET = Budget()
@@ -71,7 +73,7 @@ async def test_the_daemon_that_is_overtaken_ends_with_a_status_of_its_own(
     async with SchedulerClient(address, budget=BUDGET, deadline_s=1.0) as client:
         await client.wait_connected(30)
         with contextlib.suppress(AppError):  # it ends without an answer
-            await client.attempt("job", 1, 0, ADVISORY, wait=True)
+            await client.ask(ops.Attempt(holder=JobId("job"), n=1, revision=0, request=ADVISORY))
     assert await asyncio.to_thread(one.process.wait, 60) == SUPERSEDED_STATUS
     assert "another ssgmd continues the log" in one.log.read_text()
     assert two.terminate() == 0

@@ -295,9 +295,15 @@ def test_records_are_answered_in_pages_that_fit(tmp_path: Path) -> None:
                     block=block,
                 )
                 if number < 250:
-                    await client.attempt(
-                        f"open-{number}", 1, 0, Request(), handle="h" * 4000, block=block
+                    op = ops.Attempt(
+                        holder=JobId(f"open-{number}"),
+                        n=1,
+                        revision=0,
+                        request=Request(),
+                        handle="h" * 4000,
+                        block=block,
                     )
+                    await client.ask(op)
             found: list[str] = []
             while page := await client.records(after=JobId(found[-1]) if found else None):
                 assert len(page) <= 200

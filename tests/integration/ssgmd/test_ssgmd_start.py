@@ -13,13 +13,13 @@ import aiohttp
 import pytest
 
 from gpu_scheduler.daemon.app import running_daemon
-from gpu_scheduler.daemon.log.engines.file import RealDisk
+from gpu_scheduler.daemon.log.engines.file import Disk
 from gpu_scheduler.daemon.settings import DaemonSettings
 from tests.integration.ssgmd.conftest import BUDGET
 from tests.unit.gpu_scheduler_daemon.journals import disk_opener
 
 
-class HeldDisk(RealDisk):
+class HeldDisk(Disk):
     """A disk that writes nothing until it is let."""
 
     def __init__(self) -> None:

@@ -11,11 +11,10 @@ import aiohttp
 import pytest
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.web.doors import AT_ONCE_OF_KEY, WAITING_OF_KEY_MAX
 from orchgpu.web.http import sessions as sessions_module
-from orchgpu.web.http.routes import session as login
-from orchgpu.web.http.sessions import SESSIONS_OF_KEY_MAX
-from orchgpu.web.http.streams import STREAMS_OF_KEY_MAX
-from orchgpu.web.work.door import AT_ONCE_OF_KEY, WAITING_OF_KEY_MAX
+from orchgpu.web.http.sessions import SESSIONS_OF_KEY_MAX, STREAMS_OF_KEY_MAX
+from orchgpu.web.routes import session as login
 from tests.integration.web.conftest import Browser, Site, asked, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contract.keys import job_id
-from contract.result import Result
+from tests.history_records import job_result
 from tests.integration.web.conftest import Site, asked, until
 from tests.integration.web.test_web_routes import ended, put
 
@@ -19,17 +19,8 @@ SECRET = b"another tenant's"
 def naming(job: str, *places: tuple[str, str]) -> bytes:
     """A result of the job, written by whoever can write into the function's bucket."""
     files = [{"bucket": bucket, "key": key, "size": 9, "sha256": ""} for bucket, key in places]
-    return Result(
-        job_id=job,
-        state="SUCCEEDED",
-        reason="NONE",
-        attempt=1,
-        nonce="n",
-        exit_code=0,
-        files=files,
-        times={"committed": 3.0},
-        log_tail="",
-    ).to_json()
+    result = job_result(job_id=job, attempt=1, files=files, times={"committed": 3.0})
+    return result.to_json()
 
 
 async def test_a_result_reaches_no_object_but_the_outputs_of_its_job(site: Site) -> None:
@@ -77,7 +68,7 @@ async def test_a_result_reaches_no_object_but_the_outputs_of_its_job(site: Site)
 async def test_an_output_is_as_large_as_it_is_and_not_as_its_result_says(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchgpu.web.http.routes.jobs.BYTES_MAX", 99)
+    monkeypatch.setattr("orchgpu.web.routes.jobs.BYTES_MAX", 99)
     async with site.browser("lab") as browser, site.orchestrator() as peer:
         job = await site.begun(peer, "large")
         await put(site, "outputs", "hits/large.txt", b"x" * 100, job)

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from contract.keys import OUTPUT_JOB
-from contract.result import Result
 from corekit.decode import encode
 from fdl.plan.resources import Ledger
 from orchgpu.history.store import Batch, Presence, Store
-from orchgpu.web.http.server import MODULES, application
-from tests.history_records import ended_record
+from orchgpu.web.http.server import MODULES, application, read_assets
+from tests.history_records import ended_record, job_result
 from tests.host_hello import DEVICE
 from tests.integration.web.conftest import MARKUP, STATE, Browser, Site, asked, until
 
@@ -22,12 +21,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def finished(job: str, *, state: str = "SUCCEEDED", reason: str = "NONE", at_s: float = 9.0) -> Any:
-    return Result(
+    return job_result(
         job_id=job,
         state=state,
         reason=reason,
         attempt=1,
-        nonce="n",
         exit_code=0 if state == "SUCCEEDED" else 1,
         files=[
             {"bucket": "outputs", "key": f"hits/{MARKUP}.html", "size": 9, "sha256": ""},
@@ -63,7 +61,7 @@ async def test_the_page_and_its_files(site: Site) -> None:
         assert headers["Content-Type"] == "text/html; charset=utf-8"
         again = {"If-None-Match": headers["ETag"]}
         assert (await browser.ask("GET", "/", headers=again))[0] == 304
-        name = next(name for name in site.console.assets if name.endswith(".js"))
+        name = next(name for name in read_assets() if name.endswith(".js"))
         status, _, headers = await browser.ask("GET", f"/assets/{name}")
         assert (status, headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
         assert await browser.get("/healthz") == {"ok": True, "connected": True}

@@ -14,11 +14,10 @@ from corekit.budget import Budget
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key, revoke_key
 from orchgpu.web.app import needs_keys, running
+from orchgpu.web.console import ConsoleSettings, server_context
+from orchgpu.web.doors import SchedulerDoor
 from orchgpu.web.http.sessions import CHECK_S
-from orchgpu.web.scheduler import SchedulerDoor
-from orchgpu.web.settings import ConsoleSettings
-from orchgpu.web.tls import server_context
-from orchgpu.web.work import functions as work
+from orchgpu.web.routes import functions as work
 from tests.certificates import certificate
 from tests.integration.ssgmd.conftest import serving
 from tests.integration.web.conftest import MARKUP, Browser, Site, asked, until

@@ -14,21 +14,11 @@ from corekit.cli.program import interrupted
 from corekit.cli.progress import BAR_WIDTH, bar
 from corekit.errors import AppError, invalid
 from orchgpu.cli.jobs.batch import Progress, transfer
-from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.outputs import is_content
 from orchgpu.jobs.transfers import for_each, inputs_of
-
-FUNCTION = Function(
-    name="f",
-    revision="1",
-    queue_url="q",
-    dead_letter_url="d",
-    completion_url="c",
-    input_bucket="in",
-    intermediate_bucket="mid",
-)
+from tests.history_records import FUNCTION
 
 
 def submitted(name: str) -> Submitted:

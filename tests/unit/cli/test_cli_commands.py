@@ -20,6 +20,7 @@ from orchgpu.cli.main import cli
 from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 from tests.commandline import run
+from tests.history_records import job_record
 
 
 @pytest.fixture(autouse=True)
@@ -277,6 +278,7 @@ def test_a_failure_becomes_a_line_and_a_status(
     def fails(**_: Any) -> None:
         raise raised
 
+    assert status_of("down", "--help") == 0  # commands are loaded when they are used
     monkeypatch.setattr(cli.commands["down"], "callback", fails)
     assert status_of("down") == status
     assert capsys.readouterr().err.endswith(said)
@@ -327,17 +329,11 @@ def test_no_command_that_needs_no_cloud_imports_boto3() -> None:
 
 def record(**fields: Any) -> Record:
     given: dict[str, Any] = {
-        "holder": "j1",
-        "revision": 1,
-        "owner": None,
-        "attempt": 1,
-        "step": Step.RUNNING,
         "waiting_since_s": 5.0,
-        "handle": "",
         "updated_s": 7.0,
         "block": {"function": "f", "input": {"bucket": "b", "key": "k/x"}},
     }
-    return Record(**{**given, **fields})
+    return job_record(**{**given, **fields})
 
 
 def test_a_job_is_described_by_its_record() -> None:
@@ -353,7 +349,7 @@ def test_a_job_is_described_by_its_record() -> None:
 
 
 def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
-    from orchgpu.jobs.records import reason_of
+    from orchgpu.jobs.summary import reason_of
 
     assert reason_of(record(reason="DONE")) == "NONE"
     assert reason_of(record(reason="POISON")) == "POISON"

@@ -9,7 +9,7 @@ import pytest
 
 from corekit.aio.vloop import run_virtual
 from gpu_scheduler.client.pushes import Connected
-from orchgpu.cli.live.feed import Feed
+from orchgpu.jobs.live.feed import Feed
 
 
 def pushed(feed: Feed) -> None:

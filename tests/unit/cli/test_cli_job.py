@@ -10,14 +10,13 @@ import pytest
 
 from contract.result import Report, Result
 from corekit.decode import encode
-from corekit.ids import JobId
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, Record, Step
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.jobs.job import echo_end, echo_gantt, echo_head, job_json
 from orchgpu.core.routing import InputEvent
 from orchgpu.jobs.known import Known, Scheduled, latencies, moments
-from tests.history_records import job_lease
+from tests.history_records import job_lease, job_record, job_result
 
 INPUT = InputEvent(
     bucket="in",
@@ -41,34 +40,22 @@ STEPS = {
 
 def record(**fields: Any) -> Record:
     given: dict[str, Any] = {
-        "holder": JobId("j1"),
-        "revision": 9,
-        "owner": None,
         "attempt": 2,
         "step": Step.ENDED,
-        "waiting_since_s": None,
-        "handle": "",
         "outcome": "SUCCEEDED",
         "block": {"function": "f", "input": encode(INPUT)},
         "times": STEPS,
     }
-    return Record(**{**given, **fields})
+    return job_record(**{**given, **fields})
 
 
 def result(**fields: Any) -> Result:
     given: dict[str, Any] = {
-        "job_id": "j1",
-        "state": "SUCCEEDED",
-        "reason": "NONE",
-        "attempt": 2,
-        "nonce": "n",
-        "exit_code": 0,
         "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.4},
         "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}],
-        "log_tail": "",
         "device": {"host": "gpu-a", "kind": "cpu", "model": "X"},
     }
-    return Result(**{**given, **fields})
+    return job_result(**{**given, **fields})
 
 
 def known(**fields: Any) -> Known:

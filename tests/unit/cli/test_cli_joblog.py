@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.commands import AwsServices
 from orchgpu.cloud_services import Address, LogEvent
-from orchgpu.jobs import functionlog
-from orchgpu.jobs.functionlog import LATE_S, FunctionLog, JobsByRequest, invocation
-from orchgpu.jobs.joblog import Line, Programs, Stream, read_line
+from orchgpu.jobs import joblog
+from orchgpu.jobs.joblog import (
+    LATE_S,
+    FunctionLog,
+    JobsByRequest,
+    Line,
+    Programs,
+    Stream,
+    invocation,
+    read_line,
+)
 
 
 def line(at_s: float, text: str) -> Line:
@@ -122,6 +132,8 @@ def test_a_stream_is_read_no_further_than_the_end_of_the_request() -> None:
 class ManyPages:
     """Of CloudWatch's client, what reads a log: pages of one line each, the oldest first."""
 
+    meta = SimpleNamespace(method_to_api_mapping={})
+
     def __init__(self, count: int) -> None:
         self.count = count
         self.asked_from_ms: list[int] = []
@@ -137,7 +149,7 @@ class ManyPages:
 def test_the_newest_lines_of_a_long_log_are_kept_and_old_ones_read_once() -> None:
     pages = ManyPages(100)
     services = AwsServices(Address(), 1, None)
-    services._clients["logs"] = pages
+    services._client._made["logs"] = AwsClient(pages)
     services._groups["f"] = "/aws/lambda/f"
     log = FunctionLog(services, "f")
     lines = log.since(10.0)
@@ -201,8 +213,8 @@ def test_only_the_runners_line_names_the_job_of_a_request() -> None:
 
 
 def test_the_memory_of_a_long_log_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functionlog, "REQUESTS_MAX", 3)
-    monkeypatch.setattr(functionlog, "STARTS_MAX", 2)
+    monkeypatch.setattr(joblog, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(joblog, "STARTS_MAX", 2)
     owners = JobsByRequest()
     for number in range(10):
         request = f"{number:036d}"

@@ -7,29 +7,24 @@ from typing import Any
 
 import pytest
 
-from contract.result import Result
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import JobId
 from corekit.values import replace
-from gpu_scheduler.model import Record, Step
+from gpu_scheduler.model import Step
 from orchgpu.core.ending import dead_letter_body
-from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
 from orchgpu.jobs.known import Known, Scheduled
-from orchgpu.jobs.letters import Letter, newest_of, read_failure, read_letter
-from orchgpu.jobs.retrying import failed_function, letter_body
-from orchgpu.ports import Message
-
-FUNCTION = Function(
-    name="f",
-    revision="1",
-    queue_url="q",
-    dead_letter_url="d",
-    completion_url="c",
-    input_bucket="in",
-    intermediate_bucket="mid",
+from orchgpu.jobs.letters import (
+    Letter,
+    failed_function,
+    letter_body,
+    newest_of,
+    read_failure,
+    read_letter,
 )
+from orchgpu.ports import Message
+from tests.history_records import FUNCTION, job_record, job_result
+
 INPUT = InputEvent(
     bucket="in",
     key="a b.fa",
@@ -77,30 +72,8 @@ def test_only_a_letter_of_the_newest_failure_is_worth_sending() -> None:
 
 
 def known(state: str, *, step: Step = Step.ENDED, block: dict[str, Any] | None = None) -> Known:
-    record = Record(
-        holder=JobId("j1"),
-        revision=1,
-        owner=None,
-        attempt=1,
-        step=step,
-        waiting_since_s=None,
-        handle="",
-        outcome=state if step is Step.ENDED else None,
-        block=block or {},
-    )
-    result = Result(
-        job_id="j1",
-        state=state,
-        reason="KILLED",
-        attempt=1,
-        nonce="",
-        exit_code=None,
-        files=[],
-        times={},
-        log_tail="",
-        detail="signal 9",
-        ended_at_s=700.0,
-    )
+    record = job_record(step=step, outcome=state if step is Step.ENDED else None, block=block or {})
+    result = job_result(state=state, reason="KILLED", detail="signal 9", ended_at_s=700.0)
     return Known(
         job="j1", function=FUNCTION, scheduled=Scheduled(record=record), result=result, reports={}
     )

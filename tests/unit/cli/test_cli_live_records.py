@@ -13,25 +13,15 @@ from corekit.ids import JobId
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import RecordPush
-from orchgpu.cli.live.records import LiveRecords
+from orchgpu.jobs.live.records import LiveRecords
+from tests.history_records import job_record
 
 JOBS = st.sampled_from("abcdef")
 STEPS = st.sampled_from([Step.RECEIVED, Step.WAITING, Step.RUNNING, Step.ENDED])
 
 
 def record(job: str, step: Step = Step.RUNNING, at_s: float = 0.0, **fields: Any) -> Record:
-    given: dict[str, Any] = {
-        "holder": JobId(job),
-        "revision": 1,
-        "owner": None,
-        "attempt": 1,
-        "step": step,
-        "waiting_since_s": None,
-        "handle": "",
-        "updated_s": at_s,
-        "times": {step.value: at_s},
-    }
-    return Record(**{**given, **fields})
+    return job_record(job, step, **{"updated_s": at_s, "times": {step.value: at_s}, **fields})
 
 
 def pushed(*records: Record) -> list[RecordPush]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from contract.result import Result
-from corekit.ids import DeviceId, HostId, JobId
-from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Record, Step
+from corekit.ids import DeviceId, HostId
+from corekit.values import replace
+from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Step
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.commands.operation.gpus import DEVICES_WITH_BARS, row_with_bars
 from orchgpu.cli.commands.operation.gpus import device_row as row_of
@@ -22,23 +22,14 @@ from orchgpu.cli.jobs.report import (
     job_json,
     timeline,
 )
-from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.measures import MOMENTS
-from orchgpu.jobs.output_folder import OutputFolder
+from orchgpu.jobs.transfers import OutputFolder
+from tests import history_records
+from tests.history_records import job_record, job_result
 
-FUNCTION = Function(
-    name="f",
-    revision="1",
-    queue_url="q",
-    dead_letter_url="d",
-    completion_url="c",
-    input_bucket="in",
-    input_prefix="a",
-    input_suffixes=(".fa", ".fasta"),
-    intermediate_bucket="mid",
-)
+FUNCTION = replace(history_records.FUNCTION, input_prefix="a", input_suffixes=(".fa", ".fasta"))
 
 
 def followed(**fields: Any) -> Followed:
@@ -49,29 +40,15 @@ def followed(**fields: Any) -> Followed:
 
 
 def ended(**fields: Any) -> Followed:
-    record = Record(
-        holder=JobId("j1"),
-        revision=9,
-        owner=None,
-        attempt=1,
-        step=Step.ENDED,
-        waiting_since_s=None,
-        handle="",
-        times={"RECEIVED": 100.5, "COMMITTED": 103.5, "ENDED": 104.0},
-    )
+    times = {"RECEIVED": 100.5, "COMMITTED": 103.5, "ENDED": 104.0}
+    record = job_record(step=Step.ENDED, times=times)
     given: dict[str, Any] = {
-        "job_id": "j1",
-        "state": "SUCCEEDED",
-        "reason": "NONE",
         "attempt": 1,
-        "nonce": "n",
-        "exit_code": 0,
         "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.4},
         "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}],
-        "log_tail": "",
         "device": {"host": "gpu-a", "kind": "cpu", "model": "X"},
     }
-    result = Result(**{**given, **fields})
+    result = job_result(**{**given, **fields})
     return followed(record=record, result=result, state=result.state, reason=result.reason)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from contract.result import Result
 from corekit.cli.chart import ASCII, BLOCKS
 from corekit.cli.screen import Coloured, Line
 from corekit.cli.table import fitted
@@ -21,19 +20,28 @@ from gpu_scheduler.model import (
     LeaseState,
     Record,
     Request,
-    Share,
     Step,
     Usage,
 )
 from gpu_scheduler.protocol.answers import DeviceView, HostView, QueueAnswer, QueuedView
 from gpu_scheduler.verdicts import Explanation, HeldBack
-from orchgpu.cli.top.commands import Target, drain_question
-from orchgpu.cli.top.rows import TableRow, fleet_rows, job_rows, queue_rows
+from orchgpu.cli.top.dialogs import drain_question
+from orchgpu.cli.top.rows import (
+    COLUMNS,
+    TableRow,
+    TableState,
+    Typed,
+    ViewName,
+    fleet_rows,
+    job_rows,
+    queue_rows,
+    typed,
+)
 from orchgpu.cli.top.snapshot import Snapshot, Story
-from orchgpu.cli.top.state import COLUMNS, TableState, Typed, ViewName, typed
 from orchgpu.cli.top.story import story_lines
 from orchgpu.jobs.joblog import Line as LogLine
 from orchgpu.jobs.known import Known, Scheduled
+from tests.history_records import job_record, job_result, share
 
 
 def device(index: int, host: str = "gpu-a", **fields: Any) -> DeviceView:
@@ -60,40 +68,23 @@ def host(name: str, *devices: DeviceView, state: HostState = HostState.UP) -> Ho
 
 
 def lease(name: str, device_id: str, job: str | None) -> Lease:
-    share = Share(
-        host=HostId("gpu-a"),
-        device=DeviceId(device_id),
-        index=0,
-        kind=DeviceKind.CUDA,
-        model="",
-        memory_mib=1,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
     return Lease(
         id=LeaseId(name),
         attempt=AttemptId(f"{job or name}:1"),
         holder=None if job is None else JobId(job),
         fence=1,
         state=LeaseState.ACTIVE,
-        shares=(share,),
+        shares=(share(device_id, "gpu-a"),),
     )
 
 
 def record(job: str, step: Step = Step.RUNNING, **fields: Any) -> Record:
     given: dict[str, Any] = {
-        "holder": JobId(job),
-        "revision": 1,
         "owner": "o",
-        "attempt": 1,
-        "step": step,
-        "waiting_since_s": None,
-        "handle": "",
         "block": {"function": "read", "input": {"bucket": "in", "key": "a.png"}},
         "updated_s": 90.0,
     }
-    return Record(**{**given, **fields})
+    return job_record(job, step, **{**given, **fields})
 
 
 def explanation(**fields: Any) -> Explanation:
@@ -145,13 +136,20 @@ SNAPSHOT = Snapshot(
         ),
         left_out=3,
     ),
-    waits={"j2:1": explanation(expected_s=12.0)},
+    waits={AttemptId("j2:1"): explanation(expected_s=12.0)},
     records=(
         record("j3", Step.ENDED, outcome="FAILED", reason="KILLED", updated_s=99.0),
         record("j2", Step.WAITING, waiting_since_s=40.0),
         record("j1"),
     ),
 )
+
+
+ROWS = {
+    ViewName.FLEET: fleet_rows(SNAPSHOT, BLOCKS),
+    ViewName.QUEUE: queue_rows(SNAPSHOT, 100.0),
+    ViewName.JOBS: job_rows(SNAPSHOT, 100.0),
+}
 
 
 def column(rows: list[TableRow], view: ViewName, name: str) -> list[str]:
@@ -200,7 +198,7 @@ def test_equal_requests_behind_have_the_rules_reason_and_others_their_place() ->
     behind = replace(first, attempt=AttemptId("j4:1"), position=2)
     other = replace(behind, attempt=AttemptId("j5:1"), request=Request(memory_mib=9))
     queue = QueueAnswer(queue=(first, behind, other), left_out=0)
-    rows = queue_rows(replace(SNAPSHOT, queue=queue, waits={"j2:1": quota}), now_s=100.0)
+    rows = queue_rows(replace(SNAPSHOT, queue=queue, waits={AttemptId("j2:1"): quota}), now_s=100.0)
     assert column(rows, ViewName.QUEUE, "REASON") == ["QUOTA", "QUOTA", "QUEUED_BEHIND"]
 
 
@@ -215,11 +213,8 @@ def test_jobs_have_their_states_and_reasons() -> None:
 
 @pytest.mark.parametrize("view", COLUMNS)
 def test_every_row_has_a_text_and_an_order_for_each_column(view: ViewName) -> None:
-    rows = [*fleet_rows(SNAPSHOT, BLOCKS)] if view is ViewName.FLEET else []
-    rows += queue_rows(SNAPSHOT, 100.0) if view is ViewName.QUEUE else []
-    rows += job_rows(SNAPSHOT, 100.0) if view is ViewName.JOBS else []
+    rows, columns = ROWS[view], COLUMNS[view]
     assert rows
-    columns = COLUMNS[view]
     assert {(len(row.cells), len(row.order)) for row in rows} == {(len(columns), len(columns))}
     for at in range(len(columns)):
         assert len(TableState(column=at).shown(rows)) == len(rows)
@@ -228,12 +223,7 @@ def test_every_row_has_a_text_and_an_order_for_each_column(view: ViewName) -> No
 
 @pytest.mark.parametrize("view", COLUMNS)
 def test_a_table_has_its_most_important_columns_at_80(view: ViewName) -> None:
-    rows = {
-        ViewName.FLEET: fleet_rows(SNAPSHOT, BLOCKS),
-        ViewName.QUEUE: queue_rows(SNAPSHOT, 100.0),
-        ViewName.JOBS: job_rows(SNAPSHOT, 100.0),
-    }[view]
-    table = fitted(COLUMNS[view], [row.cells for row in rows], 80)
+    table = fitted(COLUMNS[view], [row.cells for row in ROWS[view]], 80)
     shown = {one.name for one in table.columns}
     assert sum(table.widths) + 2 * (len(table.widths) - 1) <= 80
     assert {
@@ -311,9 +301,9 @@ def test_the_overview_counts_what_was_read() -> None:
 
 def test_a_question_names_the_place() -> None:
     first, second, _ = fleet_rows(SNAPSHOT, BLOCKS)
-    assert drain_question(Target(row=first)).startswith("Drain gpu-a/0?")
-    assert drain_question(Target(row=first, whole_host=True)).startswith("Drain gpu-a?")
-    assert drain_question(Target(row=second)) == "Grant leases on gpu-a/1 again?"
+    assert drain_question(first, whole_host=False).startswith("Drain gpu-a/0?")
+    assert drain_question(first, whole_host=True).startswith("Drain gpu-a?")
+    assert drain_question(second, whole_host=False) == "Grant leases on gpu-a/1 again?"
 
 
 # ---------------------------------------------------------------------- one job
@@ -329,16 +319,12 @@ def texts(lines: list[Line]) -> list[str]:
 def story(**fields: Any) -> Story:
     times = {"RECEIVED": 50.0, "RESERVED": 51.0, "STAGED": 52.0, "RUNNING": 53.0, "ENDED": 60.0}
     ended = record("j1", Step.ENDED, outcome="FAILED", times=times)
-    result = Result(
-        job_id="j1",
+    result = job_result(
         state="FAILED",
         reason="EXIT_NONZERO",
         attempt=1,
-        nonce="",
         exit_code=3,
-        files=[],
         times={"EStart": 54.0, "EEnd": 58.0},
-        log_tail="",
         detail="the script exited with 3",
     )
     given: dict[str, Any] = {

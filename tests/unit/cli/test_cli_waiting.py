@@ -9,10 +9,11 @@ import pytest
 from contract.states import Reason
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import DeviceKind, Lease, LeaseState, Record, Share, Step
+from gpu_scheduler.model import DeviceKind, Lease, LeaseState, Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
 from gpu_scheduler.verdicts import DeviceVerdict, Explanation, HeldBack, NoFit
 from orchgpu.jobs.waiting import blocking_leases, pause_sentence, reason_of_wait, wait_sentence
+from tests.history_records import share
 
 
 def verdict(device: str, reason: NoFit) -> DeviceVerdict:
@@ -42,24 +43,13 @@ def explanation(**fields: Any) -> Explanation:
 
 
 def lease(name: str, device: str) -> Lease:
-    share = Share(
-        host=HostId("gpu-a"),
-        device=DeviceId(device),
-        index=0,
-        kind=DeviceKind.CPU,
-        model="x",
-        memory_mib=512,
-        compute_guarantee_pct=50,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
     return Lease(
         id=LeaseId(name),
         attempt=AttemptId(f"j-{name}:1"),
         holder=JobId(f"j-{name}"),
         fence=1,
         state=LeaseState.ACTIVE,
-        shares=(share,),
+        shares=(share(device, "gpu-a", memory_mib=512, compute_guarantee_pct=50),),
     )
 
 

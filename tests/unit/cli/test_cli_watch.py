@@ -14,7 +14,7 @@ import pytest
 from corekit.cli.live import LiveScreen
 from corekit.cli.screen import Line
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.live.job_changes import (
+from orchgpu.cli.jobs.watching import (
     ChangedLines,
     Entry,
     JobChanges,

@@ -11,15 +11,14 @@ from corekit.decode import decode
 from corekit.values import replace
 from fdl.parse import parse
 from fdl.plan.desired import desired
-from fdl.plan.functions import Code
 from fdl.plan.groups import deployed
 from fdl.plan.plan import Observed, plan
-from fdl.plan.resources import DeployTarget, Record
+from fdl.plan.resources import Record
 from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import validate
+from tests.unit.fdl.definitions import CODE, LOCAL
 
 EXAMPLES = sorted(Path(str(files(fdl))).glob("examples/*/fdl.yaml"))
-PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 
 
 def test_there_are_examples() -> None:
@@ -38,8 +37,8 @@ def test_an_example_is_valid_without_a_single_note(path: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_an_example_plans_all_that_a_job_needs(path: Path) -> None:
     *_, function = deployed(parse(path.read_bytes()))
-    wanted = desired(function, PLACE, Code(sha256="0" * 64, size=1), Budget())
-    made = plan([wanted], Observed(), PLACE)
+    wanted = desired(function, LOCAL, CODE, Budget())
+    made = plan([wanted], Observed(), LOCAL)
     kinds = [step.resource.kind for step in made.steps]
     assert kinds.count("queue") == 3
     assert kinds[-1] == "record"
@@ -48,6 +47,6 @@ def test_an_example_plans_all_that_a_job_needs(path: Path) -> None:
     served = decode(Function, record.resolved(urls).body)
     assert served.name == function.name
     assert function.gpu is not None
-    assert replace(served.request, lease_s=None, workload=None) == function.gpu.request()
+    assert replace(served.request, lease_s=None, workload=None) == function.gpu.request
     assert served.request.lease_s is not None
     assert served.request.lease_s > function.function.timeout_s

@@ -4,24 +4,17 @@
 import base64
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
-from corekit.budget import Budget
 from corekit.decode import decode
-from fdl.diagnostics import Severity
-from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.plan.desired import desired
-from fdl.plan.functions import Code
-from fdl.plan.resources import DeployTarget, FunctionResource, Notification, QueueResource, Record
+from fdl.plan.resources import FunctionResource, Notification, QueueResource, Record
 from fdl.plan.roles import role_of
 from gpu_scheduler.model import LeaseLifetime
 from orchgpu.core.function import Function
+from tests.unit.fdl.definitions import AWS, LOCAL, errors, only, resources
 
-AWS = DeployTarget(account="123456789012", region="eu-west-1")
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/blast:1"
 SUPERVISOR = f"""\
 functions:
@@ -43,24 +36,9 @@ storage_providers: {{s3: {{mine: {{access_key: AKIAIOSFODNN7EXAMPLE, secret_key:
 """
 
 
-def made(text: str, place: DeployTarget = AWS) -> list[Any]:
-    (function,) = parse(text).functions.aws
-    return list(desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources)
-
-
-def only(kind: type, resources: list[Any]) -> Any:
-    (found,) = [r for r in resources if isinstance(r, kind)]
-    return found
-
-
-def errors(text: str, place: DeployTarget = AWS) -> list[str]:
-    notes = lint(parse(text, "f"), place=place)
-    return [f"{n.path}: {n.message}" for n in notes if n.severity is Severity.ERROR]
-
-
 def test_an_image_with_scars_supervisor_gets_its_file_and_no_credentials() -> None:
-    assert errors(SUPERVISOR) == []
-    function: FunctionResource = only(FunctionResource, made(SUPERVISOR))
+    assert errors(SUPERVISOR, AWS) == []
+    function: FunctionResource = only(FunctionResource, resources(SUPERVISOR))
     assert (function.image, function.handler, function.package) == (IMAGE, "", "")
     assert function.variables["DB"] == "swissprot"
     settings = json.loads(base64.b64decode(function.variables["FDL"]))
@@ -72,18 +50,18 @@ def test_an_image_with_scars_supervisor_gets_its_file_and_no_credentials() -> No
 
 
 def test_events_of_its_object_go_to_the_completion_queue() -> None:
-    resources = made(SUPERVISOR)
-    rules = [r for r in resources if isinstance(r, Notification) and r.bucket == "answers"]
+    made = resources(SUPERVISOR)
+    rules = [r for r in made if isinstance(r, Notification) and r.bucket == "answers"]
     assert [(r.id, r.prefix, r.suffix) for r in rules] == [("orchgpu-blast-object", "tsv/", ".tsv")]
-    (queue,) = [r for r in resources if isinstance(r, QueueResource) and r.name == "blast-done"]
+    (queue,) = [r for r in made if isinstance(r, QueueResource) and r.name == "blast-done"]
     sources = queue.policy["Statement"][0]["Condition"]["ArnEquals"]["aws:SourceArn"]
     assert sources == ["arn:aws:s3:::blast-intermediate", "arn:aws:s3:::answers"]
-    staging = next(r for r in resources if isinstance(r, Notification) and "staging" in r.id)
+    staging = next(r for r in made if isinstance(r, Notification) and "staging" in r.id)
     assert staging.suffix == ".tar.gz"
 
 
 def test_the_record_names_the_object_and_the_lease_has_a_deadline() -> None:
-    record: Record = only(Record, made(SUPERVISOR))
+    record: Record = only(Record, resources(SUPERVISOR))
     urls: Mapping[str, str] = {name: name for name in ("blast-jobs", "blast-dlq", "blast-done")}
     served = decode(Function, record.resolved(urls).body)
     assert (served.object_bucket, served.object_key) == ("answers", "tsv/{stem}.tsv")
@@ -103,7 +81,7 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
         f"image: {IMAGE}, create_image: false, ", ""
     )
     assert errors(text, LOCAL) == []
-    function: FunctionResource = only(FunctionResource, made(text, LOCAL))
+    function: FunctionResource = only(FunctionResource, resources(text, LOCAL))
     assert function.handler == "mine.entry"
     assert "FDL" not in function.variables
     assert function.variables["DB"] == "swissprot"
@@ -149,7 +127,7 @@ def test_objects_that_cannot_end_a_job_are_errors(old: str, new: str, said: str)
     assert text != SUPERVISOR
     if "init_script: a.sh" in text:
         text = text.replace(f"image: {IMAGE}, create_image: false, ", "")
-    assert said in errors(text)
+    assert said in errors(text, AWS)
 
 
 def test_an_image_is_not_started_off_aws() -> None:

@@ -5,20 +5,14 @@ import json
 
 import pytest
 
-from corekit.budget import Budget
-from fdl.diagnostics import Severity
 from fdl.graph.drawing import dot, mermaid, text
 from fdl.graph.graph import graph_of
-from fdl.lint.lint import lint
-from fdl.model import Document
 from fdl.parse import parse
-from fdl.plan.desired import desired
-from fdl.plan.functions import Code
 from fdl.plan.groups import deployed, steps_json
-from fdl.plan.resources import DeployTarget, FunctionResource, Notification, Record
+from fdl.plan.resources import FunctionResource, Notification, Record
 from gpu_scheduler.model import Request
+from tests.unit.fdl.definitions import LOCAL, errors, resources
 
-PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 TEXT = """\
 functions:
   aws:
@@ -55,17 +49,6 @@ functions:
 """
 
 
-def errors(text: str) -> list[str]:
-    notes = lint(parse(text, "f"))
-    return [f"{n.path}: {n.message}" for n in notes if n.severity is Severity.ERROR]
-
-
-def film(document: Document) -> list[object]:
-    (function, _) = deployed(document)
-    made = desired(function, PLACE, Code(sha256="0" * 64, size=1), Budget())
-    return list(made.resources)
-
-
 def test_a_group_is_one_function_with_the_sum_of_its_steps_needs() -> None:
     document = parse(TEXT)
     assert errors(TEXT) == []
@@ -73,7 +56,7 @@ def test_a_group_is_one_function_with_the_sum_of_its_steps_needs() -> None:
     assert (group.name, index.name) == ("film", "index")
     assert [step.name for step in group.steps] == ["frames", "faces", "words"]  # what begins, first
     assert group.gpu is not None
-    assert group.gpu.request() == Request(
+    assert group.gpu.request == Request(
         memory_mib=3072, compute_guarantee_pct=40, compute_limit_pct=100, priority=3, max_wait_s=300
     )
     assert (group.function.memory_mib, group.function.timeout_s) == (2048, 600)
@@ -82,16 +65,16 @@ def test_a_group_is_one_function_with_the_sum_of_its_steps_needs() -> None:
 
 
 def test_a_group_has_one_queue_one_trigger_and_no_bucket_for_inner_files() -> None:
-    resources = film(parse(TEXT))
-    (function,) = [r for r in resources if isinstance(r, FunctionResource)]
+    made = resources(TEXT, LOCAL)
+    (function,) = [r for r in made if isinstance(r, FunctionResource)]
     assert function.variables["ORCHGPU_STEPS"] == "script/steps.json"
     assert "ORCHGPU_SCRIPT" not in function.variables
-    (record,) = [r for r in resources if isinstance(r, Record)]
+    (record,) = [r for r in made if isinstance(r, Record)]
     assert (record.body["name"], record.body["attempts_max"]) == ("film", 2)
-    rules = [r for r in resources if isinstance(r, Notification)]
+    rules = [r for r in made if isinstance(r, Notification)]
     assert [r.bucket for r in rules] == ["films", "film-intermediate", "film-intermediate"]
     assert "bucket/inner" not in {
-        f"{getattr(r, 'kind', '')}/{getattr(r, 'name', '')}" for r in resources
+        f"{getattr(r, 'kind', '')}/{getattr(r, 'name', '')}" for r in made
     }
 
 

@@ -12,9 +12,8 @@ from fdl.keys.reference import known_keys, placement_hint
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.resources import DeployTarget
+from tests.unit.fdl.definitions import AWS, LOCAL
 
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
-AWS = DeployTarget(account="123456789012", region="us-east-1", local=False)
 BLOCKS = (
     "",
     "functions.aws[0]",
@@ -25,28 +24,12 @@ BLOCKS = (
     "functions.aws[0].iam",
 )
 #: Names of keys that change nothing anywhere in a file, or are refused.
-WITHOUT_EFFECT = {
-    "advisory",
-    "alpine",
-    "api_gateway",
-    "asynchronous",
-    "batch",
-    "delete_image",
-    "ecr_image",
-    "event",
-    "invocation_type",
-    "layer_name",
-    "license_info",
-    "log_type",
-    "max_payload_size",
-    "max_receive_count",
-    "max_s3_payload_size",
-    "provider",
-    "scar",
-    "storage_providers",
-    "version",
-    "visibility_timeout",
-}
+_NAMES = """
+advisory alpine api_gateway asynchronous batch delete_image ecr_image event invocation_type
+layer_name license_info log_type max_payload_size max_receive_count max_s3_payload_size
+provider scar storage_providers version visibility_timeout
+"""
+WITHOUT_EFFECT = set(_NAMES.split())
 PATHS = {known.path.replace("[]", "") for known in known_keys()}
 NAMES = sorted({known.path.rpartition(".")[2] for known in known_keys()})
 

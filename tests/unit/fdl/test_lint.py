@@ -10,9 +10,8 @@ from fdl.diagnostics import FileFacts, FileKind, MiddlewareFacts, Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.resources import DeployTarget
+from tests.unit.fdl.definitions import AWS, LOCAL
 
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
-AWS = DeployTarget(account="123456789012", region="eu-west-1")
 SCRIPT: Mapping[str, FileFacts] = {"run.sh": FileFacts(first_line=b"#!/bin/sh\n")}
 
 GPU = """\
@@ -37,120 +36,47 @@ def test_a_good_file_has_no_findings() -> None:
     assert findings(GPU) == []
 
 
-def one(block: str, rest: str = "") -> str:
-    """A plain function with extra keys in `lambda` and beside it."""
-    extra = "".join(f"      {line}\n" for line in block.splitlines())
-    beside = "".join(f"    {line}\n" for line in rest.splitlines())
-    head = "functions:\n  aws:\n  - lambda:\n      name: f\n      init_script: run.sh\n"
-    return head + extra + beside
-
-
-IO = "input: [{path: inn/a}]\noutput: [{path: out}]"
-
-CASES = {
-    "loop": (
-        one("input: [{path: buc/a}]\noutput: [{path: buc/a/b}]"),
-        "f:7:7: error: functions.aws[0].lambda.output: what it writes triggers f again; change a prefix",
-    ),
-    "batch": (
-        one(IO, "batch: {enable_gpu: true}"),
-        "f:8:5: warning: functions.aws[0].batch: AWS Batch is not used; read as gpu: {count: 1}",
-    ),
-    "mode": (
-        one(IO + "\nexecution_mode: batch"),
-        "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is read as lambda with timeout: 900",
-    ),
-    "api": (
-        one(IO, "api_gateway: {name: x}"),
-        "f:8:5: warning: functions.aws[0].api_gateway: left out: no API is created; objects in `input` start the function",
-    ),
-    "retired": (
-        one(IO + "\nruntime: python3.7"),
-        "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; read as python3.12",
-    ),
-    "threshold": (
-        one(IO + "\ntimeout: 10\ncontainer: {timeout_threshold: 10}"),
-        "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: the function's timeout is 10 s",
-    ),
-    "minio": (
-        one("input: [{path: inn}]\noutput: [{path: out, storage_provider: minio.a}]"),
-        "f:7:28: warning: functions.aws[0].lambda.output[0].storage_provider: minio.a is not served; read as s3 at the same path",
-    ),
-    "secret name": (
-        one(IO + "\nenvironment: {Variables: {DB_PASSWORD: hunter2}}"),
-        "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; keep it in a store and write `secrets: {DB_PASSWORD: ssm:/NAME}` next to `lambda`",
-    ),
-    "secret value": (
-        one(IO + "\ncontainer: {environment: {Variables: {A: AKIAABCDEFGHIJKLMNOP}}}"),
-        "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; keep it in a store and write `secrets: {A: ssm:/NAME}` next to `lambda`",
-    ),
-    "reserved": (
-        one(IO + "\nenvironment: {Variables: {ORCHGPU_MODE: x}}"),
-        "f:8:33: error: functions.aws[0].lambda.environment.Variables.ORCHGPU_MODE: this name is reserved",
-    ),
-    "no image": (
-        one(IO + "\nruntime: image"),
-        "f:8:7: error: functions.aws[0].lambda.runtime: 'image' needs container.image",
-    ),
-    "no input": (
-        one("output: [{path: out}]"),
-        "f:3:5: warning: functions.aws[0].lambda: no input: nothing triggers this function",
-    ),
-    "no output": (
-        one("input: [{path: inn}]"),
-        "f:3:5: warning: functions.aws[0].lambda: no output: files the script writes are dropped",
-    ),
-    "gpu without input": (
-        one("output: [{path: out}]", "gpu: {}"),
-        "f:3:5: error: functions.aws[0]: a function with `gpu:` or `job:` has exactly one input, this one has 0: write `job: {input: BUCKET/PREFIX}`",
-    ),
-    "gpu with two": (
-        one("output: [{path: out}]", "gpu: {}\njob: {input: [{path: aaa}, {path: bbb}]}"),
-        "f:8:11: error: functions.aws[0].job.input: a function with `gpu:` or `job:` has exactly one input, this one has 2: write `job: {input: BUCKET/PREFIX}`",
-    ),
-    "own intermediate": (
-        one("output: [{path: mid}]", "job: {input: {path: inn}, intermediate: {path: mid}}"),
-        "f:7:31: error: functions.aws[0].job.intermediate: the bucket 'mid' is used by this function too; envelopes need their own: write `job: {intermediate: BUCKET}`",
-    ),
-    "retention": (
-        one("output: [{path: out}]", "job: {input: inn, queue: {retention: 10m}}"),
-        "f:7:31: error: functions.aws[0].job.queue.retention: shorter than 3 attempts may take (900 s): jobs are lost",
-    ),
-    "lease": (
-        one("output: [{path: out}]", "job: {input: inn}\ngpu: {lease_length: 1m}"),
-        "f:8:11: error: functions.aws[0].gpu.lease_length: shorter than lambda.timeout (300 s), which the run may take",
-    ),
-    "deadline first": (
-        one("output: [{path: out}]", "job: {input: inn}\ngpu: {deadline: 1m, max_wait: 2m}"),
-        "f:8:25: warning: functions.aws[0].gpu.max_wait: never reached: gpu.deadline comes first",
-    ),
-    "requeue": (
-        one("output: [{path: out}]", "job: {input: inn}\ngpu: {on_unavailable: requeue}"),
-        "f:8:11: error: functions.aws[0].gpu.on_unavailable: needs gpu.max_wait: without it a job waits for its device anyway",
-    ),
-    "other region": (
-        one(IO + "\nregion: eu-west-1", "iam: {region: us-east-1}"),
-        "f:9:11: error: functions.aws[0].iam.region: differs from lambda.region (eu-west-1): one deploy, one region",
-    ),
-    "image architecture": (
-        one(IO + "\nruntime: image\narchitectures: [arm64]\ncontainer: {image: 'a/blast:1-amd64'}"),
-        "f:9:7: warning: functions.aws[0].lambda.architectures: the image is called amd64, the function is arm64: write architectures: [x86_64]",
-    ),
-    "architecture of a zip": (
-        one(IO + "\narchitectures: [arm64]"),
-        "f:8:7: warning: functions.aws[0].lambda.architectures: arm64: the script and its programs must be built for it",
-    ),
-    "file system": (
-        one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"),
-        "f:8:7: error: functions.aws[0].lambda.file_system: a file system needs vpc.SubnetIds",
-    ),
+FUNCTION = "functions:\n  aws:\n  - lambda:\n      name: f\n      init_script: run.sh\n"
+PLACES = "      input: [{path: inn/a}]\n      output: [{path: out}]\n"
+#: Lines after those of `FUNCTION` and `PLACES` → one of their findings.
+WITH_PLACES = {
+    "    batch: {enable_gpu: true}\n": "f:8:5: warning: functions.aws[0].batch: AWS Batch is not used; read as gpu: {count: 1}",
+    "      execution_mode: batch\n": "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is read as lambda with timeout: 900",
+    "    api_gateway: {name: x}\n": "f:8:5: warning: functions.aws[0].api_gateway: left out: no API is created; objects in `input` start the function",
+    "      runtime: python3.7\n": "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; read as python3.12",
+    "      timeout: 10\n      container: {timeout_threshold: 10}\n": "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: the function's timeout is 10 s",
+    "      environment: {Variables: {DB_PASSWORD: hunter2}}\n": "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; keep it in a store and write `secrets: {DB_PASSWORD: ssm:/NAME}` next to `lambda`",
+    "      container: {environment: {Variables: {A: AKIAABCDEFGHIJKLMNOP}}}\n": "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; keep it in a store and write `secrets: {A: ssm:/NAME}` next to `lambda`",
+    "      environment: {Variables: {ORCHGPU_MODE: x}}\n": "f:8:33: error: functions.aws[0].lambda.environment.Variables.ORCHGPU_MODE: this name is reserved",
+    "      runtime: image\n": "f:8:7: error: functions.aws[0].lambda.runtime: 'image' needs container.image",
+    "      region: eu-west-1\n    iam: {region: us-east-1}\n": "f:9:11: error: functions.aws[0].iam.region: differs from lambda.region (eu-west-1): one deploy, one region",
+    "      runtime: image\n      architectures: [arm64]\n      container: {image: 'a/blast:1-amd64'}\n": "f:9:7: warning: functions.aws[0].lambda.architectures: the image is called amd64, the function is arm64: write architectures: [x86_64]",
+    "      architectures: [arm64]\n": "f:8:7: warning: functions.aws[0].lambda.architectures: arm64: the script and its programs must be built for it",
+    "      file_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]\n": "f:8:7: error: functions.aws[0].lambda.file_system: a file system needs vpc.SubnetIds",
+    "      extra_payload: ../..\n": "f:8:7: warning: functions.aws[0].lambda.extra_payload: '../..' lies outside of this file's folder: deploy needs --allow-outside",
+}
+#: The same after those of `FUNCTION` alone.
+OTHERS = {
+    "      input: [{path: buc/a}]\n      output: [{path: buc/a/b}]\n": "f:7:7: error: functions.aws[0].lambda.output: what it writes triggers f again; change a prefix",
+    "      input: [{path: inn}]\n      output: [{path: out, storage_provider: minio.a}]\n": "f:7:28: warning: functions.aws[0].lambda.output[0].storage_provider: minio.a is not served; read as s3 at the same path",
+    "      output: [{path: out}]\n": "f:3:5: warning: functions.aws[0].lambda: no input: nothing triggers this function",
+    "      input: [{path: inn}]\n": "f:3:5: warning: functions.aws[0].lambda: no output: files the script writes are dropped",
+    "      output: [{path: out}]\n    gpu: {}\n": "f:3:5: error: functions.aws[0]: a function with `gpu:` or `job:` has exactly one input, this one has 0: write `job: {input: BUCKET/PREFIX}`",
+    "      output: [{path: out}]\n    gpu: {}\n    job: {input: [{path: aaa}, {path: bbb}]}\n": "f:8:11: error: functions.aws[0].job.input: a function with `gpu:` or `job:` has exactly one input, this one has 2: write `job: {input: BUCKET/PREFIX}`",
+    "      output: [{path: mid}]\n    job: {input: {path: inn}, intermediate: {path: mid}}\n": "f:7:31: error: functions.aws[0].job.intermediate: the bucket 'mid' is used by this function too; envelopes need their own: write `job: {intermediate: BUCKET}`",
+    "      output: [{path: out}]\n    job: {input: inn, queue: {retention: 10m}}\n": "f:7:31: error: functions.aws[0].job.queue.retention: shorter than 3 attempts may take (900 s): jobs are lost",
+    "      output: [{path: out}]\n    job: {input: inn}\n    gpu: {lease_length: 1m}\n": "f:8:11: error: functions.aws[0].gpu.lease_length: shorter than lambda.timeout (300 s), which the run may take",
+    "      output: [{path: out}]\n    job: {input: inn}\n    gpu: {deadline: 1m, max_wait: 2m}\n": "f:8:25: warning: functions.aws[0].gpu.max_wait: never reached: gpu.deadline comes first",
+    "      output: [{path: out}]\n    job: {input: inn}\n    gpu: {on_unavailable: requeue}\n": "f:8:11: error: functions.aws[0].gpu.on_unavailable: needs gpu.max_wait: without it a job waits for its device anyway",
+}
+CASES = {FUNCTION + PLACES + more: found for more, found in WITH_PLACES.items()} | {
+    FUNCTION + more: found for more, found in OTHERS.items()
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_finding(case: str) -> None:
-    text, expected = CASES[case]
-    assert expected in findings(text)
+@pytest.mark.parametrize("text", CASES)
+def test_finding(text: str) -> None:
+    assert CASES[text] in findings(text)
 
 
 def test_an_image_without_a_script_runs_nothing_off_aws() -> None:
@@ -204,7 +130,7 @@ def test_a_job_needs_a_script() -> None:
 def test_the_environment_has_a_limit() -> None:
     assert any(
         "Lambda allows 4096" in line
-        for line in findings(one(IO + f"\nenvironment: {{Variables: {{A: {'x' * 4090}}}}}"))
+        for line in findings(FUNCTION + f"      environment: {{Variables: {{A: {'x' * 4090}}}}}\n")
     )
 
 

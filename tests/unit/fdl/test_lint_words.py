@@ -131,5 +131,5 @@ def test_the_steps_of_a_group_need_the_data_of_all() -> None:
     second = step.format("b", "end", "input: [buc/mid]\n      ", "[q, r]")
     (group,) = deployed(parse(f"functions:\n  aws:\n{first}{second}", "f"))
     assert group.gpu is not None
-    request = group.gpu.request()
+    request = group.gpu.request
     assert (request.data, request.programs) == (("p", "q", "r"), ("blast",))

@@ -12,115 +12,32 @@ from fdl.graph.graph import graph_of
 from fdl.lint.lint import lint
 from fdl.parse import parse
 
+_MARKS = """
+oscar batch storages storage_providers minio.a image log_level debug output files run_script
+execution_mode lambda-batch enable_gpu environment runtime python3.7 timeout_threshold"
+functions aws lambda name gpu job memory input path count compute
+{ } [ ] , &a *a !!str | > ' " --- ... ? 0x1 1e99 ~ yes é \\x << - #
+"""
+#: Keys and values of older shapes, and the marks of YAML.
 WORDS = st.sampled_from(
-    [
-        "oscar",
-        "batch",
-        "storages",
-        "storage_providers",
-        "minio.a",
-        "image",
-        "log_level",
-        "debug",
-        "output",
-        "files",
-        "run_script",
-        "execution_mode",
-        "lambda-batch",
-        "enable_gpu",
-        "environment",
-        "runtime",
-        "python3.7",
-        'timeout_threshold"',
-        "functions",
-        "aws",
-        "lambda",
-        "name",
-        "gpu",
-        "job",
-        "memory",
-        "input",
-        "path",
-        "count",
-        "compute",
-        "- ",
-        ": ",
-        "{",
-        "}",
-        "[",
-        "]",
-        ",",
-        "\n",
-        "\n  ",
-        "\n    ",
-        "&a",
-        "*a",
-        "!!str",
-        "|",
-        ">",
-        "'",
-        '"',
-        "%YAML 9.9",
-        "---",
-        "...",
-        "?",
-        "0x1",
-        "1e99",
-        "~",
-        "yes",
-        "\t",
-        "\u2028",
-        "é",
-        "\\x",
-        "<<",
-        "-",
-        "#",
-    ]
+    [*_MARKS.split(), "- ", ": ", "\n", "\n  ", "\n    ", "%YAML 9.9", "\t", "\u2028"]
 )
 
 
+_OLD = """
+name image container input output log_level runtime run_script init_script execution_mode
+timeout memory" lambda batch gpu api_gateway type x-a
+"""
+_INNER = "name path files sufix storage_provider Variables memory enable_gpu a"
 #: A file of keys that are rewritten, with anything as their values.
 OLD_KEYS = st.dictionaries(
-    st.sampled_from(
-        [
-            "name",
-            "image",
-            "container",
-            "input",
-            "output",
-            "log_level",
-            "runtime",
-            "run_script",
-            "init_script",
-            "execution_mode",
-            "timeout",
-            'memory"',
-            "lambda",
-            "batch",
-            "gpu",
-            "api_gateway",
-            "type",
-            "x-a",
-        ]
-    ),
+    st.sampled_from(_OLD.split()),
     st.recursive(
         st.sampled_from([None, 1, "s3", "minio.a", "debug", "python3.7", "batch", "abc/d", True]),
         lambda inner: st.one_of(
             st.lists(inner, max_size=2),
             st.dictionaries(
-                st.sampled_from(
-                    [
-                        "name",
-                        "path",
-                        "files",
-                        "sufix",
-                        "storage_provider",
-                        "Variables",
-                        "memory",
-                        "enable_gpu",
-                        "a",
-                    ]
-                ),
+                st.sampled_from(_INNER.split()),
                 inner,
                 max_size=3,
             ),

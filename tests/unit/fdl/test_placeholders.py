@@ -12,13 +12,10 @@ from fdl.lint.lint import lint
 from fdl.model import Function
 from fdl.parse import parse
 from fdl.plan.desired import buckets_of, desired
-from fdl.plan.functions import Code
 from fdl.plan.groups import deployed
 from fdl.plan.placeholders import at_place
-from fdl.plan.resources import DeployTarget
+from tests.unit.fdl.definitions import AWS, CODE, LOCAL
 
-AWS = DeployTarget(account="123456789012", region="eu-west-1")
-EMBEDDED = DeployTarget(account="000000000000", region="us-east-1", local=True)
 FDL = """\
 functions:
   aws:
@@ -52,11 +49,11 @@ def test_each_account_gets_buckets_of_its_own() -> None:
     assert found.function.deployment.bucket == "zips-123456789012-eu-west-1"
     assert found.function.output[0].suffixes == (".tsv",)
     assert at_place(found, AWS) == found
-    assert buckets_of(at_place(function(), EMBEDDED))[0] == "ins-000000000000"
+    assert buckets_of(at_place(function(), LOCAL))[0] == "ins-000000000000"
 
 
 def test_nothing_of_a_deployment_has_a_placeholder() -> None:
-    made = desired(at_place(function(), AWS), AWS, Code(sha256="0" * 64, size=1), Budget())
+    made = desired(at_place(function(), AWS), AWS, CODE, Budget())
     assert "{account}" not in repr(made)
     assert "{region}" not in repr(made)
 

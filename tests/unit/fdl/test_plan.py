@@ -14,11 +14,9 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.parse import parse
 from fdl.plan.desired import DesiredFunction, desired
-from fdl.plan.functions import Code
 from fdl.plan.plan import Action, Observed, Plan, Step, plan, removal
 from fdl.plan.resources import (
     Bucket,
-    DeployTarget,
     FunctionResource,
     InvokeConfig,
     Ledger,
@@ -29,9 +27,7 @@ from fdl.plan.resources import (
     key_of,
 )
 from orchgpu.core.function import Function
-
-PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
-CODE = Code(sha256="ab" * 32, size=1000)
+from tests.unit.fdl.definitions import AWS, CODE, LOCAL
 
 BLAST = """\
 functions:
@@ -67,7 +63,7 @@ WORDS = (
 
 @functools.cache
 def wanted(text: str) -> list[DesiredFunction]:
-    return [desired(f, PLACE, CODE, Budget()) for f in parse(text).functions.aws]
+    return [desired(f, LOCAL, CODE, Budget()) for f in parse(text).functions.aws]
 
 
 class World:
@@ -92,7 +88,7 @@ class World:
         )
 
     def plan(self, text: str) -> Plan:
-        return plan(wanted(text), self.observed(), PLACE)
+        return plan(wanted(text), self.observed(), LOCAL)
 
     def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -139,7 +135,7 @@ def test_a_change_names_only_the_changed_fields() -> None:
 def test_rules_of_a_bucket_go_out_together() -> None:
     world = World()
     world.apply(world.plan(BLAST).steps)
-    steps = removal(["blast"], world.observed(), PLACE).steps
+    steps = removal(["blast"], world.observed(), LOCAL).steps
     rules = [step for step in steps if isinstance(step.resource, Notification)]
     for step in rules:
         bucket = step.resource.name.partition("/")[0]
@@ -155,7 +151,7 @@ def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
         "  + bucket queries",
         "  + bucket blast-intermediate",
         "  + bucket answers",
-        f"  + package {PLACE.state_bucket}/{CODE.sha256}",
+        f"  + package {LOCAL.state_bucket}/{CODE.sha256}",
         "  + expiry answers/orchgpu-blast-uploads",
         "  + expiry blast-intermediate/orchgpu-blast-staging",
         "  + expiry blast-intermediate/orchgpu-blast-results",
@@ -181,7 +177,7 @@ def test_golden_plan_of_a_plain_scar_function() -> None:
         "  + ledger grep",
         "  + bucket texts",
         "  + bucket grep-intermediate",
-        f"  + package {PLACE.state_bucket}/{CODE.sha256}",
+        f"  + package {LOCAL.state_bucket}/{CODE.sha256}",
         "  + expiry texts/orchgpu-grep-uploads",
         "  + expiry grep-intermediate/orchgpu-grep-staging",
         "  + expiry grep-intermediate/orchgpu-grep-results",
@@ -207,7 +203,7 @@ def test_golden_plan_of_a_function_without_jobs() -> None:
         "  + bucket orchgpu-state-000000000000-us-east-1",
         "  + ledger grep",
         "  + bucket texts",
-        f"  + package {PLACE.state_bucket}/{CODE.sha256}",
+        f"  + package {LOCAL.state_bucket}/{CODE.sha256}",
         "  + expiry texts/orchgpu-grep-uploads",
         "  + queue grep-dlq",
         "  + function grep",
@@ -224,7 +220,7 @@ def test_a_function_without_jobs_sends_what_it_cannot_run_to_its_dead_letters() 
     (function,) = wanted(PLAIN + NO_JOBS)
     by_key = {key_of(r): r for r in function.resources}
     assert by_key["invoke-config/grep"] == InvokeConfig(
-        name="grep", retries=2, event_age_s=21600, on_failure_arn=PLACE.queue_arn("grep-dlq")
+        name="grep", retries=2, event_age_s=21600, on_failure_arn=LOCAL.queue_arn("grep-dlq")
     )
     queue = by_key["queue/grep-dlq"]
     assert isinstance(queue, QueueResource)
@@ -269,11 +265,11 @@ def test_the_resources_of_a_job_function() -> None:
         "StringEquals": {"aws:SourceAccount": "000000000000"},
     }
     assert by_key["invoke-config/blast"] == InvokeConfig(
-        name="blast", retries=0, event_age_s=60, on_failure_arn=PLACE.queue_arn("blast-done")
+        name="blast", retries=0, event_age_s=60, on_failure_arn=LOCAL.queue_arn("blast-done")
     )
     staging = by_key["notification/blast-intermediate/orchgpu-blast-staging"]
     assert isinstance(staging, Notification)
-    assert (staging.prefix, staging.target_arn) == ("staging/blast/", PLACE.function_arn("blast"))
+    assert (staging.prefix, staging.target_arn) == ("staging/blast/", LOCAL.function_arn("blast"))
     code = by_key["function/blast"]
     assert isinstance(code, FunctionResource)
     assert code.variables["ORCHGPU_SCRIPT"] == "script/run.sh"
@@ -288,7 +284,7 @@ def test_an_image_function_on_a_local_cloud_carries_its_package_by_tag() -> None
     code = next(r for r in function.resources if isinstance(r, FunctionResource))
     assert (code.image, code.runtime, code.package) == ("a/b", "", "")
     assert code.handler == "lambda_functions.gpu_runner.handler.handle"
-    assert code.tags["orchgpu:package"] == f"s3://{PLACE.state_bucket}/packages/{CODE.sha256}.zip"
+    assert code.tags["orchgpu:package"] == f"s3://{LOCAL.state_bucket}/packages/{CODE.sha256}.zip"
     assert function.notices == (
         "grep: this cloud starts no containers; the script runs on this machine's files, not in a/b",
     )
@@ -296,10 +292,9 @@ def test_an_image_function_on_a_local_cloud_carries_its_package_by_tag() -> None
 
 def test_uploads_that_no_search_would_find_are_announced_on_aws() -> None:
     """S3 applies new rules late, and only functions with a queue have a search for lost uploads."""
-    aws = DeployTarget(account="123456789012", region="eu-west-1")
     text = PLAIN + NO_JOBS
-    functions = [desired(f, aws, CODE, Budget()) for f in parse(text).functions.aws]
-    first = plan(functions, Observed(), aws)
+    functions = [desired(f, AWS, CODE, Budget()) for f in parse(text).functions.aws]
+    first = plan(functions, Observed(), AWS)
     (notice,) = [one for one in first.notices if "no jobs" not in one]
     assert notice.startswith("grep: S3 applies new rules within about five minutes")
     assert "an upload to texts before then" in notice
@@ -335,7 +330,7 @@ def test_only_buckets_of_input_and_output_are_versioned() -> None:
     world.apply(world.plan(BLAST).steps)
     buckets = [r for r in world.resources.values() if isinstance(r, Bucket)]
     plain = {bucket.name for bucket in buckets if not bucket.versioned}
-    assert plain == {PLACE.state_bucket, "blast-intermediate"}
+    assert plain == {LOCAL.state_bucket, "blast-intermediate"}
     # one that an older version made stays as it is, and is not shown as changed
     (made,) = [bucket for bucket in buckets if bucket.name == "blast-intermediate"]
     world.resources[key_of(made)] = replace(made, versioned=True)
@@ -355,12 +350,12 @@ def test_a_deploy_that_was_cut_off_is_finished_by_the_next(cuts: list[tuple[str,
         world.apply(world.plan(text).steps)
         assert world.plan(text).empty
     names = sorted(world.ledgers)
-    world.apply(removal(names, world.observed(), PLACE).steps)
-    state = f"bucket/{PLACE.state_bucket}"
+    world.apply(removal(names, world.observed(), LOCAL).steps)
+    state = f"bucket/{LOCAL.state_bucket}"
     assert sorted(world.resources) == sorted([state, key_of(foreign), key_of(rule)])
     assert world.resources[key_of(foreign)] == foreign
     assert not world.ledgers
-    assert removal(names, world.observed(), PLACE).empty
+    assert removal(names, world.observed(), LOCAL).empty
 
 
 def test_changes_are_shown_field_by_field_and_variables_by_name() -> None:
@@ -428,10 +423,10 @@ def test_rm_keeps_resources_of_another_function() -> None:
     world = World()
     world.apply(world.plan(BLAST).steps)
     world.apply(world.plan(PLAIN.replace("texts/in", "answers/x")).steps)
-    done = removal(["blast"], world.observed(), PLACE)
+    done = removal(["blast"], world.observed(), LOCAL)
     assert [kept.key for kept in done.kept] == [
         "bucket/answers",
-        f"package/{PLACE.state_bucket}/{CODE.sha256}",
+        f"package/{LOCAL.state_bucket}/{CODE.sha256}",
     ]
     world.apply(done.steps)
     assert world.plan(PLAIN.replace("texts/in", "answers/x")).empty
@@ -441,11 +436,11 @@ def test_rm_waits_for_jobs_but_not_for_completions() -> None:
     world = World()
     world.apply(world.plan(BLAST).steps)
     world.messages = {"blast-done": 7}
-    assert removal(["blast"], world.observed(), PLACE).steps[0].key == "record/blast"
+    assert removal(["blast"], world.observed(), LOCAL).steps[0].key == "record/blast"
     world.messages = {"blast-jobs": 2, "blast-dlq": 1}
     with pytest.raises(AppError, match=r"hold messages: blast-dlq \(1\), blast-jobs \(2\)"):
-        removal(["blast"], world.observed(), PLACE)
-    assert not removal(["blast"], world.observed(), PLACE, force=True).empty
+        removal(["blast"], world.observed(), LOCAL)
+    assert not removal(["blast"], world.observed(), LOCAL, force=True).empty
 
 
 def test_a_package_goes_through_the_bucket_that_the_file_names() -> None:

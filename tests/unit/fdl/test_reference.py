@@ -7,11 +7,10 @@ from fdl.keys.jobs import GPU
 from fdl.keys.reference import KeyStatus, KnownKey, explain, known_keys
 from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.plan.resources import DeployTarget
 from gpu_scheduler.request_options import REQUEST_OPTIONS
+from tests.unit.fdl.definitions import LOCAL
 from tools.fdl_table import PAGE, renewed
 
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 #: The smallest file that is read; the key under test follows.
 WHOLE = "functions:\n  aws:\n  - lambda:\n      name: f\n"
 #: A valid value for keys that are refused or have no effect, where "x" is not one.

@@ -13,14 +13,12 @@ from fdl.keys.reference import KeyStatus, known_keys
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.desired import desired
-from fdl.plan.functions import Code
 from fdl.plan.plan import removal
-from fdl.plan.resources import DeployTarget
 from fdl.schema.schema import ListOf
-from tests.unit.fdl.test_plan import BLAST, PLACE, World
+from tests.unit.fdl.definitions import CODE, LOCAL
+from tests.unit.fdl.test_plan import BLAST, World
 
 ROOT = Path(__file__).resolve().parents[3]
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 
 
 def test_the_page_names_tests_that_exist() -> None:
@@ -48,7 +46,7 @@ def test_credentials_of_a_file_are_not_deployed() -> None:
     )
     document = parse(text)
     (function,) = document.functions.aws
-    made = desired(function, LOCAL, Code(sha256="0" * 64, size=1), Budget())
+    made = desired(function, LOCAL, CODE, Budget())
     assert "PLANTED" not in str(encode(list(made.resources)))
     assert "PLANTED" not in " ".join(note.message for note in lint(document, place=LOCAL))
 
@@ -88,9 +86,9 @@ def test_rm_continues_where_pieces_are_missing() -> None:
     world.apply(world.plan(BLAST).steps)
     for key in ("queue/blast-jobs", "function/blast", "bucket/answers"):
         del world.resources[key]
-    world.apply(removal(["blast"], world.observed(), PLACE).steps)
+    world.apply(removal(["blast"], world.observed(), LOCAL).steps)
     assert [key for key in world.resources if "state" not in key] == []
-    assert removal(["blast"], world.observed(), PLACE).empty
+    assert removal(["blast"], world.observed(), LOCAL).empty
 
 
 def test_no_command_asks_anything() -> None:

@@ -5,28 +5,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from contract.secrets.reference import VARIABLE
-from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.values import replace
 from fdl.diagnostics import FileFacts, FileKind
 from fdl.lint.lint import lint
 from fdl.model import Function
 from fdl.parse import parse
-from fdl.plan.desired import desired
 from fdl.plan.facts import Facts
-from fdl.plan.functions import Code
+from fdl.plan.functions import workload_of
 from fdl.plan.groups import check, deployed
 from fdl.plan.plan import Action, Step
 from fdl.plan.resources import DeployTarget, FunctionResource, Record, Role, fields_of
-from fdl.plan.workload import workload_of
+from tests.unit.fdl.definitions import AWS, LOCAL, only, resources
 
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
-AWS = DeployTarget(account="123456789012", region="eu-west-1")
 FILES = {"run.sh": FileFacts(first_line=b"#!/bin/sh\n")}
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1"
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod/db-AbCdEf"
@@ -198,31 +193,23 @@ def test_credentials_may_be_secrets() -> None:
 # ---------------------------------------------------------------------- what is deployed
 
 QUEUED = "job: {input: jobs/in}\n    gpu: {kinds: [cpu]}\n    iam: {create: true}"
-CODE = Code(sha256="ab" * 32, size=1000)
-
-
-def resources(definition: str, place: DeployTarget = AWS, facts: Facts | None = None) -> list[Any]:
-    function = function_of(definition)
-    return list(desired(function, place, CODE, Budget(), facts).resources)
 
 
 def test_references_are_a_variable_of_the_function_and_in_nothing_that_jobs_carry() -> None:
     made = resources(text("{A: ssm:/a, B: 'secretsmanager:b#k'}", QUEUED))
-    (function,) = [one for one in made if isinstance(one, FunctionResource)]
+    function = only(FunctionResource, made)
     assert json.loads(function.variables[VARIABLE]) == {
         "": {"A": "ssm:/a", "B": "secretsmanager:b#k"}
     }
-    (record,) = [one for one in made if isinstance(one, Record)]
-    assert "ssm:/a" not in json.dumps(fields_of(record))
+    assert "ssm:/a" not in json.dumps(fields_of(only(Record, made)))
 
 
 def test_a_function_without_secrets_is_as_before() -> None:
-    (function,) = [one for one in resources(text("")) if isinstance(one, FunctionResource)]
-    assert VARIABLE not in function.variables
+    assert VARIABLE not in _function("").variables
 
 
 def statements(definition: str, facts: Facts | None = None) -> dict[str, list[str]]:
-    (role,) = [one for one in resources(definition, AWS, facts) if isinstance(one, Role)]
+    role = only(Role, resources(definition, AWS, facts))
     return {
         action: statement["Resource"]
         for statement in role.policy["Statement"]
@@ -272,14 +259,11 @@ functions:
 
 
 def test_steps_of_a_group_have_their_own_secrets() -> None:
-    document = parse(GROUP.replace("mid/b", "mid/a/b"), "f")
+    definition = GROUP.replace("mid/b", "mid/a/b")
+    document = parse(definition, "f")
     assert not list(check(document))
     (function,) = deployed(document)
-    (made,) = [
-        one
-        for one in desired(function, AWS, CODE, Budget()).resources
-        if isinstance(one, FunctionResource)
-    ]
+    made = only(FunctionResource, resources(definition))
     assert json.loads(made.variables[VARIABLE]) == {
         "one": {"A": "ssm:/one", "B": "ssm:/both"},
         "two": {"A": "ssm:/two", "B": "ssm:/both"},
@@ -288,7 +272,7 @@ def test_steps_of_a_group_have_their_own_secrets() -> None:
 
 
 def _function(secrets: str) -> FunctionResource:
-    (found,) = [one for one in resources(text(secrets)) if isinstance(one, FunctionResource)]
+    found: FunctionResource = only(FunctionResource, resources(text(secrets)))
     return found
 
 

@@ -13,7 +13,6 @@ from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.desired import desired
-from fdl.plan.functions import Code
 from fdl.plan.plan import Observed, plan
 from fdl.plan.resources import (
     Bucket,
@@ -25,10 +24,9 @@ from fdl.plan.resources import (
     Role,
     key_of,
 )
+from tests.unit.fdl.definitions import AWS, CODE
 
-AWS = DeployTarget(account="123456789012", region="eu-west-1")
 LOCAL = replace(AWS, local=True)
-CODE = Code(sha256="ab" * 32, size=1)
 JOB = """\
 functions:
   aws:

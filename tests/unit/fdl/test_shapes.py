@@ -15,12 +15,11 @@ from fdl.migrate.migrate import migrate
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.plan.plan import plan
-from fdl.plan.resources import DeployTarget
 from fdl.schema.schema import Reading
 from fdl.text.compose import compose
+from tests.unit.fdl.definitions import LOCAL
 from tests.unit.fdl.test_plan import World, wanted
 
-LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 SHAPES = sorted((Path(__file__).parent / "shapes").glob("*.yaml"))
 SCRIPT = {"script.sh": FileFacts(first_line=b"#!/bin/sh\n")}
 
@@ -68,7 +67,7 @@ def test_scars_batch_gpu_becomes_one_device() -> None:
     split, subtitles, objects = shape("audio-video-workflow").functions.aws
     assert split.gpu is subtitles.gpu is None
     assert objects.gpu is not None
-    assert objects.gpu.count == 1
+    assert objects.gpu.request.count == 1
     assert (objects.function.memory_mib, objects.function.timeout_s) == (10240, 900)
     assert objects.user_input[0].path == split.function.output[0].path
 

@@ -4,24 +4,19 @@ from typing import Any
 
 import pytest
 
-from corekit.budget import Budget
-from fdl.parse import parse
-from fdl.plan.desired import desired
 from fdl.plan.functions import DIRECT_BYTES_MAX, HANDLER, Code
-from fdl.plan.resources import DeployTarget, FunctionResource, Package
+from fdl.plan.resources import FunctionResource, Package
+from tests.unit.fdl.definitions import AWS, only, resources
 
-AWS = DeployTarget(account="123456789012", region="eu-west-1")
 SHA = "0" * 64
-STATE = "orchgpu-state-123456789012-eu-west-1"
+STATE = "orchgpu-state-123456789012-eu-west-1-an"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/blast:1"
 TEXT = "functions: {aws: [{lambda: {name: f, input: [{path: inn}], %s}}]}"
 
 
-def made(keys: str, size: int = 1, place: DeployTarget = AWS) -> tuple[FunctionResource, list[Any]]:
-    (function,) = parse(TEXT % keys).functions.aws
-    resources = desired(function, place, Code(sha256=SHA, size=size), Budget()).resources
-    (found,) = [r for r in resources if isinstance(r, FunctionResource)]
-    return found, [r for r in resources if isinstance(r, Package)]
+def made(keys: str, size: int = 1) -> tuple[FunctionResource, list[Any]]:
+    found = resources(TEXT % keys, AWS, code=Code(sha256=SHA, size=size))
+    return only(FunctionResource, found), [r for r in found if isinstance(r, Package)]
 
 
 def test_a_small_package_is_sent_with_the_call() -> None:

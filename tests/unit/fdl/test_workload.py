@@ -10,11 +10,11 @@ from corekit.budget import Budget
 from fdl.model import Function
 from fdl.parse import parse
 from fdl.plan.desired import desired
+from fdl.plan.functions import workload_of
 from fdl.plan.groups import deployed
 from fdl.plan.resources import Record
-from fdl.plan.workload import workload_of
 from orchgpu.deploy.package import build
-from tests.unit.fdl.test_plan import PLACE
+from tests.unit.fdl.definitions import LOCAL
 
 ONE = """\
 functions:
@@ -44,7 +44,7 @@ def function_of(text: str) -> Function:
 def request_of(text: str, folder: Path) -> dict[str, object]:
     """The request in the record of a deployed function."""
     function = function_of(text)
-    made = desired(function, PLACE, build(function, folder).code, Budget())
+    made = desired(function, LOCAL, build(function, folder).code, Budget())
     (record,) = [one for one in made.resources if isinstance(one, Record)]
     request = record.body["request"]
     assert isinstance(request, dict)

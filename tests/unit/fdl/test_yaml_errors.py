@@ -107,6 +107,9 @@ functions:
 #: PyYAML's own terms, which authors of files do not know.
 JARGON = re.compile(r"token|<block|block (mapping|sequence|end)|stream|scalar|flow|simple key|node")
 
+#: Marks of YAML, and characters that it does not take.
+MARKS = [*"\t'\"[]{}:*&!%|>@`?,#\\\x00\x85\u202e", "", ": ", "\n", "- ", "---\n", "...\n", "  "]
+
 
 @settings(max_examples=400)
 @given(
@@ -114,40 +117,7 @@ JARGON = re.compile(r"token|<block|block (mapping|sequence|end)|stream|scalar|fl
         st.tuples(
             st.integers(0, len(GOOD)),
             st.integers(0, 2),
-            st.sampled_from(
-                [
-                    "",
-                    "\t",
-                    "'",
-                    '"',
-                    "[",
-                    "]",
-                    "{",
-                    "}",
-                    ":",
-                    ": ",
-                    "\n",
-                    "- ",
-                    "*",
-                    "&",
-                    "!",
-                    "%",
-                    "|",
-                    ">",
-                    "@",
-                    "`",
-                    "?",
-                    ",",
-                    "#",
-                    "---\n",
-                    "...\n",
-                    "\\",
-                    "  ",
-                    "\x00",
-                    "\x85",
-                    "\u202e",
-                ]
-            ),
+            st.sampled_from(MARKS),
         ),
         min_size=1,
         max_size=4,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
+import re
 import stat
 import struct
+import tarfile
 import warnings
 import zipfile
 from pathlib import Path
@@ -17,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.envelope import Job
-from lambda_functions.gpu_runner.envelope import archive, envelope
-from lambda_functions.gpu_runner.envelope.envelope import Envelope
+from lambda_functions.gpu_runner import envelope
+from lambda_functions.gpu_runner.envelope import Envelope
 from lambda_functions.gpu_runner.errors import EnvelopeError
 
 JOB = Job(
@@ -45,36 +48,55 @@ GOOD = {
 }
 
 
+Entry = tuple[str | zipfile.ZipInfo | tarfile.TarInfo, bytes]
+FORMS = pytest.mark.parametrize("form", ["zip", "tar.gz"])
+
+
 def packed(
-    entries: dict[str, bytes] | list[tuple[str | zipfile.ZipInfo, bytes]],
+    *more: Entry,
+    without: str = "",
+    form: str = "zip",
     method: int = zipfile.ZIP_DEFLATED,
+    **changed: bytes,
 ) -> bytes:
+    """The good entries, some `changed` (by the first part of their names), and more."""
+    good = {name: changed.get(re.split(r"[./]", name)[0], data) for name, data in GOOD.items()}
+    entries: list[Entry] = [(name, data) for name, data in good.items() if name != without]
     buffer = io.BytesIO()
-    listed = list(entries.items()) if isinstance(entries, dict) else entries
+    if form == "tar.gz":
+        with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
+            for name, data in [*entries, *more]:
+                info = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(str(name))
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+        return buffer.getvalue()
     with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", method) as archive:
         warnings.simplefilter("ignore", UserWarning)  # a name that is there twice
-        for name, data in listed:
+        for name, data in [*entries, *more]:
+            assert not isinstance(name, tarfile.TarInfo)
             archive.writestr(name, data)
     return buffer.getvalue()
 
 
-def opened(data: bytes) -> Envelope:
-    return Envelope(io.BytesIO(data))
+def opened(data: bytes, form: str = "zip") -> Envelope:
+    return Envelope(io.BytesIO(data), form)
 
 
-def refused(data: bytes, said: str, tmp_path: Path | None = None) -> None:
+def refused(data: bytes, said: str, tmp_path: Path | None = None, form: str = "zip") -> None:
     def read_all() -> None:
-        found = opened(data)
-        if tmp_path is not None:
-            found.save_input(tmp_path / "x")
+        with opened(data, form) as found:
+            if tmp_path is not None:
+                found.save_input(tmp_path / "x")
 
     with pytest.raises(EnvelopeError, match=said):
         read_all()
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_valid_one_is_read(tmp_path: Path, method: int) -> None:
-    with opened(packed(GOOD, method)) as found:
+@pytest.mark.parametrize("form", ["zip", "tar.gz", "stored"])
+def test_a_valid_one_is_read(tmp_path: Path, form: str) -> None:
+    method = zipfile.ZIP_STORED if form == "stored" else zipfile.ZIP_DEFLATED
+    kind = form.replace("stored", "zip")
+    with opened(packed(form=kind, method=method), kind) as found:
         assert found.job == JOB
         assert found.grant is not None
         assert found.grant.middleware == "builtin"
@@ -84,6 +106,7 @@ def test_a_valid_one_is_read(tmp_path: Path, method: int) -> None:
     assert (tmp_path / "x").read_bytes() == b"abc"
 
 
+@FORMS
 @pytest.mark.parametrize(
     "name",
     [
@@ -103,94 +126,97 @@ def test_a_valid_one_is_read(tmp_path: Path, method: int) -> None:
         "./job.json",
     ],
 )
-def test_other_names_are_refused(name: str) -> None:
-    entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
-        (n, d) for n, d in GOOD.items() if n != "input/k"
-    ]
-    refused(packed([*entries, (name, b"abc")]), "unexpected entry")
+def test_other_names_are_refused(name: str, form: str) -> None:
+    refused(packed((name, b"abc"), without="input/k", form=form), "unexpected entry", form=form)
 
 
 def test_a_name_with_a_nul_is_refused() -> None:
-    entries = {n: d for n, d in GOOD.items() if n != "input/k"} | {"input/kXX": b""}
-    refused(packed(entries).replace(b"input/kXX", b"job.json\0"), "unexpected entry")
+    data = packed(("input/kXX", b""), without="input/k")
+    refused(data.replace(b"input/kXX", b"job.json\0"), "unexpected entry")
 
 
+@FORMS
 @pytest.mark.parametrize("name", ["job.json", "env.json", "input/k"])
-def test_duplicate_names_are_refused(name: str) -> None:
-    entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
-        (n, d) for n, d in GOOD.items() if n == name or n == "job.json"
-    ]
-    refused(packed([*entries, (name, GOOD[name])]), "twice")
+def test_duplicate_names_are_refused(name: str, form: str) -> None:
+    without = "input/k" if name != "input/k" else "env.json"
+    refused(packed((name, GOOD[name]), without=without, form=form), "twice", form=form)
 
 
-def test_two_inputs_are_refused() -> None:
-    entries = {n: d for n, d in GOOD.items() if n != "env.json"}
-    refused(packed(entries | {"input/l": b""}), "more than one input")
+@FORMS
+def test_two_inputs_are_refused(form: str) -> None:
+    data = packed(("input/l", b""), without="env.json", form=form)
+    refused(data, "more than one input", form=form)
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFIFO, stat.S_IFDIR])
 def test_entries_other_than_plain_files_are_refused(kind: int) -> None:
     info = zipfile.ZipInfo("input/k")
     info.external_attr = (kind | 0o777) << 16
-    entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
-        (n, d) for n, d in GOOD.items() if n != "input/k"
-    ]
-    refused(packed([*entries, (info, b"/etc/passwd")]), "not a plain file")
+    refused(packed((info, b"/etc/passwd"), without="input/k"), "not a plain file")
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"3", b"5"])
+def test_members_other_than_plain_files_are_refused(kind: bytes) -> None:
+    info = tarfile.TarInfo("input/k")
+    info.type, info.linkname = kind, "/etc/passwd"
+    data = packed((info, b""), without="input/k", form="tar.gz")
+    refused(data, "not a plain file", form="tar.gz")
 
 
 @pytest.mark.parametrize("missing", ["job.json", "env.json", "input/k"])
-def test_a_missing_entry_is_named(missing: str, tmp_path: Path) -> None:
-    entries = {name: data for name, data in GOOD.items() if name != missing}
-    refused(packed(entries), f"no {missing.partition('/')[0]}", tmp_path)
+@FORMS
+def test_a_missing_entry_is_named(missing: str, form: str, tmp_path: Path) -> None:
+    data = packed(without=missing, form=form)
+    refused(data, f"no {missing.partition('/')[0]}", tmp_path, form)
 
 
 def test_too_many_entries_are_refused_before_they_are_parsed() -> None:
-    refused(packed(GOOD | {f"input/{i}": b"" for i in range(5000)}), "too many")
+    refused(packed(*((f"input/{i}", b"") for i in range(5000))), "too many")
 
 
 def test_a_zip64_directory_is_refused() -> None:
-    data = packed(GOOD)
+    data = packed()
     locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1)
     refused(data[:-22] + locator + data[-22:], "zip64")
 
 
 def test_an_encrypted_entry_is_refused() -> None:
-    data = bytearray(packed(GOOD))
+    data = bytearray(packed())
     data[data.index(b"PK\x01\x02") + 8] |= 1
     refused(bytes(data), "encrypted")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_compression_methods_are_refused(method: int) -> None:
-    refused(packed(GOOD, method), "method")
+    refused(packed(method=method), "method")
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envelope, "INPUT_BYTES_MAX", 2**20)
-    refused(packed(GOOD | {"input/k": bytes(2**20 + 1)}), "too large", tmp_path)
+    refused(packed(input=bytes(2**20 + 1)), "too large", tmp_path)
     assert (tmp_path / "x").stat().st_size <= 2**20
 
 
 def test_deeply_nested_json_is_refused() -> None:
-    refused(packed(GOOD | {"job.json": b" " * (envelope.JSON_BYTES_MAX + 1)}), "too large")
+    refused(packed(job=b" " * (envelope.JSON_BYTES_MAX + 1)), "too large")
 
 
 def test_highly_compressible_input_is_accepted(tmp_path: Path) -> None:
     job = Job(**{**json.loads(JOB.to_json()), "input_size": 8 * 2**20})
-    entries = GOOD | {"job.json": job.to_json(), "input/k": bytes(8 * 2**20)}
-    assert opened(packed(entries)).save_input(tmp_path / "x") == 8 * 2**20
+    data = packed(job=job.to_json(), input=bytes(8 * 2**20))
+    assert opened(data).save_input(tmp_path / "x") == 8 * 2**20
 
 
 def test_wrong_sizes_are_refused(tmp_path: Path) -> None:
     """The directory says one compressed byte; the ratio is counted against what it says."""
-    data = bytearray(packed(GOOD | {"input/k": bytes(2**20)}))
+    data = bytearray(packed(input=bytes(2**20)))
     place = data.rindex(b"PK\x01\x02")
     data[place + 20 : place + 24] = struct.pack("<L", 1)
     refused(bytes(data), "cannot be read|too large", tmp_path)
 
 
 def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
-    data = packed(GOOD, zipfile.ZIP_STORED).replace(b"abc", b"abd")
+    data = packed(method=zipfile.ZIP_STORED).replace(b"abc", b"abd")
     refused(data, "cannot be read", tmp_path)
 
 
@@ -212,12 +238,13 @@ def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_other_json_is_refused(name: str, text: bytes, said: str | None) -> None:
+    data = packed(job=text) if name == "job.json" else packed(env=text)
     if said is None:
-        grant = opened(packed(GOOD | {name: text})).grant
+        grant = opened(data).grant
         assert grant is not None
         assert grant.variables == {}
     else:
-        refused(packed(GOOD | {name: text}), said)
+        refused(data, said)
 
 
 @given(st.binary(max_size=400))
@@ -228,18 +255,35 @@ def test_bytes_other_than_a_zip_are_refused(data: bytes) -> None:
 
 @given(st.integers(0, 700), st.binary(min_size=1, max_size=8))
 def test_damage_is_an_envelope_error_or_without_effect(place: int, noise: bytes) -> None:
-    data = bytearray(packed(GOOD))
+    data = bytearray(packed())
     data[place : place + len(noise)] = noise
     with contextlib.suppress(EnvelopeError), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         opened(bytes(data)).close()
 
 
-def test_a_truncated_download_is_an_envelope_error() -> None:
-    data = packed(GOOD)
-    for size in range(len(data)):
-        with pytest.raises(EnvelopeError):
-            opened(data[:size])
+@FORMS
+def test_a_truncated_download_is_an_envelope_error(form: str) -> None:
+    data = packed(form=form)
+    for size in range(0, len(data), 7 if form == "tar.gz" else 1):
+        refused(data[:size], "not|cut|no env.json|no job.json|cannot be read", form=form)
+
+
+def test_a_tar_truncated_inside_its_gzip_is_refused(tmp_path: Path) -> None:
+    plain = gzip.decompress(packed(form="tar.gz"))
+    for size in range(0, 3072, 100):  # before the input's own bytes
+        refused(gzip.compress(plain[:size], 1), "tar|cut|no ", tmp_path, "tar.gz")
+
+
+def test_a_bomb_of_a_tar_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "UNPACKED_BYTES_MAX", 2**20)
+    bomb = gzip.compress(bytes(2**24), 1)
+    refused(bomb, "larger than 1048576 bytes unpacked", form="tar.gz")
+
+
+@pytest.mark.parametrize("data", [b"no tar at all", gzip.compress(bytes(range(256)) * 20)])
+def test_bytes_other_than_a_tar_are_refused(data: bytes) -> None:
+    refused(data, "not a readable tar", form="tar.gz")
 
 
 class Answers:
@@ -250,6 +294,13 @@ class Answers:
 
     def get_object(self, **_: object) -> dict[str, Any]:
         return {"Body": self._body}
+
+
+@FORMS
+def test_one_is_fetched_by_the_form_in_its_key(form: str) -> None:
+    body = io.BytesIO(packed(form=form))
+    with envelope.fetch(Answers(body), "b", "k", form) as found:
+        assert found.job == JOB
 
 
 def test_the_error_names_the_object() -> None:
@@ -268,4 +319,4 @@ def test_an_endless_envelope_is_refused_at_its_limit() -> None:
     body = Endless()
     with pytest.raises(EnvelopeError, match="larger than"):
         envelope.fetch(Answers(body), "b", "k", "zip")
-    assert body.read_bytes <= archive.ARCHIVE_BYTES_MAX + 2**20
+    assert body.read_bytes <= envelope.ARCHIVE_BYTES_MAX + 2**20

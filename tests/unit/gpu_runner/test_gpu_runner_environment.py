@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contract.timing import CAP_SLACK_S
 from lambda_functions.gpu_runner.errors import EnvelopeError, RunnerError
 from lambda_functions.gpu_runner.limits import TimeLimits
-from lambda_functions.gpu_runner.sandbox.workspace import Workspace
+from lambda_functions.gpu_runner.sandbox import Workspace
 from lambda_functions.gpu_runner.script import environment
 from lambda_functions.gpu_runner.script.environment import middleware_variables, user_variables
 from lambda_functions.gpu_runner.settings import read_settings

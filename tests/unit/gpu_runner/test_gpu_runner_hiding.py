@@ -19,7 +19,7 @@ SECRET = "wJalrXUtnFEMI"
 PROGRAM = f"""
 import ctypes, json, os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from lambda_functions.gpu_runner.sandbox import hiding
+from lambda_functions.gpu_runner import sandbox
 
 if os.geteuid() == 0:
     os.setgroups([])
@@ -28,7 +28,7 @@ if os.geteuid() == 0:
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as after an exec: a change of user had cleared it
 kept_in_memory = os.environ["AWS_SECRET_ACCESS_KEY"] + "-lease"
 if sys.argv[1] == "hidden":
-    hiding.hide()
+    sandbox.hide()
 found = {{"environ": os.environ.get("AWS_SECRET_ACCESS_KEY"), "REGION": os.environ["AWS_REGION"]}}
 read, write = os.pipe()
 parent = os.getpid()
@@ -52,15 +52,15 @@ print(json.dumps(found | {{"tried": json.loads(os.read(read, 4096))}}))
 """
 
 
+def output(program: str, *words: str, **environment: str) -> bytes:
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60, env=environment)
+    return done.stdout
+
+
 def outcome(word: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, word],
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=60,
-        env={**os.environ, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"},
-    )
-    return dict(json.loads(done.stdout))
+    own = {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+    return dict(json.loads(output(PROGRAM, word, **{**os.environ, **own})))
 
 
 def test_a_process_of_the_same_user_reads_nothing_of_the_runner() -> None:
@@ -76,9 +76,9 @@ def test_the_initial_environment_block_has_no_credentials() -> None:
     program = (
         "import sys; from pathlib import Path\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from lambda_functions.gpu_runner.sandbox import hiding\n"
+        "from lambda_functions.gpu_runner import sandbox\n"
         "before = Path('/proc/self/environ').read_bytes()\n"
-        "hiding.wipe_block(hiding.CREDENTIALS)\n"
+        "sandbox.wipe_block(sandbox.CREDENTIALS)\n"
         "after = Path('/proc/self/environ').read_bytes()\n"
         "print(len(before) == len(after))\n"
         "sys.stdout.flush(); sys.stdout.buffer.write(after)"
@@ -90,17 +90,11 @@ def test_the_initial_environment_block_has_no_credentials() -> None:
         "AWS_ACCESS_KEY_ID": "",
         "NOT_AWS_SECRET_ACCESS_KEY": "kept too",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        check=True,
-        env=environment,
-        timeout=60,
-    )
-    assert done.stdout.startswith(b"True")
-    assert SECRET.encode() not in done.stdout
-    assert b"OTHER=kept\0" in done.stdout
-    assert b"NOT_AWS_SECRET_ACCESS_KEY=kept too\0" in done.stdout
+    shown = output(program, **environment)
+    assert shown.startswith(b"True")
+    assert SECRET.encode() not in shown
+    assert b"OTHER=kept\0" in shown
+    assert b"NOT_AWS_SECRET_ACCESS_KEY=kept too\0" in shown
 
 
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
@@ -108,9 +102,9 @@ def test_an_existing_client_keeps_its_credentials(name: str) -> None:
     """Two processes as the handler makes them: the client first, then the hiding."""
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from lambda_functions.gpu_runner.sandbox import hiding\n"
+        "from lambda_functions.gpu_runner import sandbox\n"
         "from lambda_functions.gpu_runner.storage import s3 as storage\n"
-        "s3 = storage.make_client(); hiding.hide()\n"
+        "s3 = storage.make_client(); sandbox.hide()\n"
         "found = s3._request_signer._credentials\n"
         "print(found.secret_key, found.token)"
     )
@@ -122,11 +116,4 @@ def test_an_existing_client_keeps_its_credentials(name: str) -> None:
         "AWS_DEFAULT_REGION": "us-east-1",
         name: SECRET,
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        check=True,
-        env=environment,
-        timeout=60,
-    )
-    assert SECRET in done.stdout.decode()
+    assert SECRET in output(program, **environment).decode()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
-from lambda_functions.gpu_runner.sandbox.workspace import remove_tree
+from lambda_functions.gpu_runner.sandbox import remove_tree
 from lambda_functions.gpu_runner.storage.outputs import Destination, find
 
 PARTS = st.sampled_from(["a", "b", "sub/", ".txt", ".t", "", "res-"])

@@ -19,9 +19,14 @@ from contract.result import LOG_TAIL_BYTES_MAX
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.script import reaper
-from lambda_functions.gpu_runner.script.command import command_of
-from lambda_functions.gpu_runner.script.log_tail import LogTail
-from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals, run
+from lambda_functions.gpu_runner.script.process import (
+    Ending,
+    LogTail,
+    Outcome,
+    Signals,
+    command_of,
+    run,
+)
 from remote_gpu.client.transport.readiness import readable
 
 Write = Callable[..., Path]

@@ -23,7 +23,7 @@ from contract.aws.faults import Fault
 from contract.secrets.reference import SecretReference, parse_reference
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError
-from lambda_functions.gpu_runner.script.log_tail import LogTail
+from lambda_functions.gpu_runner.script.process import LogTail
 from lambda_functions.gpu_runner.secrets.masking import (
     MASK,
     RUN_BYTES,

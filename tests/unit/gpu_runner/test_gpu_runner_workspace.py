@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_functions.gpu_runner.sandbox.workspace import (
+from lambda_functions.gpu_runner.sandbox import (
     NAME_BYTES_MAX,
     Workspace,
     input_name,
@@ -56,7 +56,7 @@ def test_unwritable_folders_are_removed(tmp_path: Path) -> None:
 
 def test_a_sweep_removes_folders_of_dead_processes_only(tmp_path: Path) -> None:
     code = (
-        "import os, pathlib; from lambda_functions.gpu_runner.sandbox.workspace import Workspace;"
+        "import os, pathlib; from lambda_functions.gpu_runner.sandbox import Workspace;"
         f"w = Workspace(pathlib.Path({str(tmp_path)!r}));"
         "(w.output / 'left').write_text('secret'); os._exit(1)"
     )

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
+from gpu_scheduler.constraints import is_version, parse_version
 from gpu_scheduler.model import Device, DeviceKind, Health, Request, Symptom, Usage
 from gpu_scheduler.protocol.host import DEVICES_MAX, HostHello, Report
-from gpu_scheduler.versions import is_version, parse_version
 
 DEVICE: dict[str, Any] = {
     "id": "GPU-1",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import get_args
 
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.machine import EVENTS, HOST_OPS, OPS
+from gpu_scheduler.core.machine import EVENTS, HOST_OPS, OPS, TIMERS
 from gpu_scheduler.core.replay.apply import _EFFECTS
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
@@ -28,3 +29,7 @@ def test_every_op_of_a_host_has_its_handler_but_the_pages_that_the_daemon_joins(
 
 def test_every_part_has_its_effect() -> None:
     assert set(_EFFECTS) == set(get_args(to.Part))
+
+
+def test_every_timer_has_its_handler() -> None:
+    assert set(TIMERS) == set(TimerKind)

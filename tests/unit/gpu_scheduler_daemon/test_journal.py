@@ -16,7 +16,7 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.journal.format import body_of
 from gpu_scheduler.daemon.journal.journal import Journal
-from gpu_scheduler.daemon.log.engines.file import NAME, RealDisk
+from gpu_scheduler.daemon.log.engines.file import NAME, Disk
 from gpu_scheduler.protocol.changes import (
     Entry,
     HostDrained,
@@ -34,7 +34,7 @@ def entry(name: str) -> Entry:
     return Entry(parts=(HostDrained(host=HostId(name), drained=True),))
 
 
-def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> None:
+def written(folder: Path, *groups: list[str], disk: Disk | None = None) -> None:
     journal, _ = opened(folder, disk)
 
     async def append() -> None:
@@ -51,12 +51,6 @@ def read(folder: Path) -> list[str]:
     journal, entries = opened(folder)
     journal.close()
     return [str(part.host) for e in entries for part in e.parts if isinstance(part, HostDrained)]
-
-
-def test_entries_come_back_in_their_order(tmp_path: Path) -> None:
-    written(tmp_path, ["a", "b"], ["c"])
-    written(tmp_path, ["d"])
-    assert read(tmp_path) == ["a", "b", "c", "d"]
 
 
 def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> None:
@@ -119,7 +113,7 @@ def test_a_line_that_checks_but_is_of_another_version_is_refused(tmp_path: Path)
         assert caught.value.code is ErrorCode.INTERNAL
 
 
-class HeldDisk(RealDisk):
+class HeldDisk(Disk):
     """A disk that delays the sync of a new file, and fails to rename it on demand."""
 
     def __init__(self, *, fails: bool = False) -> None:
@@ -191,7 +185,7 @@ def test_a_compaction_under_way_is_finished_at_the_end(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.new"))
 
 
-class SmallDisk(RealDisk):
+class SmallDisk(Disk):
     """A disk that is full beyond `room` bytes."""
 
     def __init__(self, room: int) -> None:
@@ -249,7 +243,7 @@ def test_a_disk_without_any_room_is_exhausted(tmp_path: Path) -> None:
 def test_an_error_of_the_disk_names_its_remedy(
     tmp_path: Path, number: int, code: ErrorCode, said: str
 ) -> None:
-    class BrokenDisk(RealDisk):
+    class BrokenDisk(Disk):
         def sync(self, fd: int) -> None:
             raise OSError(number, "strange words")
 

@@ -25,12 +25,12 @@ from gpu_scheduler.model import (
     Lease,
     LeaseState,
     Resident,
-    Share,
     Symptom,
     Usage,
 )
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.warm import workload_key
+from tests.shares import share_of
 from tests.unit.gpu_scheduler_daemon.journals import opened
 
 SAMPLE = re.compile(r'([A-Za-z_]+)(?:\{((?:[a-zA-Z]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (\S+)')
@@ -72,16 +72,8 @@ def told(state: Path, host_state: HostState) -> str:
         devices=devices,
         draining=answers.DrainView(reason="SIGTERM") if host_state is HostState.DRAINED else None,
     )
-    share = Share(
-        host=HostId("h"),
-        device=DeviceId("GPU-0"),
-        index=0,
-        kind=DeviceKind.CUDA,
-        model="A",
-        memory_mib=600,
-        compute_guarantee_pct=30,
-        compute_limit_pct=80,
-        exclusive=False,
+    share = share_of(
+        "GPU-0", model="A", memory_mib=600, compute_guarantee_pct=30, compute_limit_pct=80
     )
     lease = Lease(
         id=LeaseId("l"),

@@ -6,24 +6,15 @@ import re
 
 import pytest
 
-from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
+from corekit.ids import AttemptId, HostId, LeaseId
 from gpu_scheduler.client.commands.classic import is_classic
-from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
+from gpu_scheduler.model import GrantedLease, Lease, LeaseState, Share
 from gpu_scheduler.protocol.ssgm_text import SsgmError, granted, refused
+from tests.shares import share_of
 
 
 def share(host: str, index: int) -> Share:
-    return Share(
-        host=HostId(host),
-        device=DeviceId(f"{host}/{index}"),
-        index=index,
-        kind=DeviceKind.CUDA,
-        model="K80",
-        memory_mib=1,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=True,
-    )
+    return share_of(f"{host}/{index}", host, index=index, model="K80", exclusive=True)
 
 
 def lease(

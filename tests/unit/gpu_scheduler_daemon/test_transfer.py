@@ -14,7 +14,7 @@ from corekit.errors import AppError
 from corekit.ids import IdSource
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.cli import main
-from gpu_scheduler.daemon.journal.transfer import Contents, contents_of
+from gpu_scheduler.daemon.journal.transfer import state_of, whole_journal
 from gpu_scheduler.daemon.log.engines.file import NAME, FileLog
 from gpu_scheduler.daemon.log.sync_marker import NAME as MARKER_NAME
 from gpu_scheduler.protocol.changes import Entry
@@ -25,8 +25,8 @@ def ssgmd(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="ssgmd", catch_exceptions=False)
 
 
-def folder_contents(folder: Path) -> Contents:
-    return contents_of(FileLog(folder), str(folder / NAME))
+def state_in(folder: Path) -> bytes:
+    return state_of(whole_journal(FileLog(folder), str(folder / NAME)))
 
 
 def test_a_backup_beside_a_running_daemon_holds_all_that_was_answered(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_backup_beside_a_running_daemon_holds_all_that_was_answered(tmp_path: 
         assert json.loads(done.stdout)["leases"] == 2
     finally:
         journal.close()
-    assert folder_contents(tmp_path / "c").state == folder_contents(state).state
+    assert state_in(tmp_path / "c") == state_in(state)
 
 
 def test_a_copy_needs_a_whole_journal(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_copy_needs_a_whole_journal(tmp_path: Path) -> None:
     marker = (state / MARKER_NAME).read_bytes()
     (state / MARKER_NAME).unlink()
     with pytest.raises(AppError, match="is missing"):
-        folder_contents(state)
+        state_in(state)
     (state / MARKER_NAME).write_bytes(marker)
     done = ssgmd("--state", str(tmp_path / "none"), "journal", "backup", str(tmp_path / "b"))
     assert done.exit_code == 3

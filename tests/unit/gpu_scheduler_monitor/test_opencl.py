@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from corekit.errors import AppError
+from gpu_scheduler.constraints import is_version
 from gpu_scheduler.model import Device, DeviceKind, Health
 from gpu_scheduler.monitor.drivers.child import ChildProbe
-from gpu_scheduler.versions import is_version
 from tests.drivers import needs_cpu_driver
 
 

@@ -20,7 +20,6 @@ from gpu_scheduler.model import (
     LeaseLifetime,
     LeaseState,
     Record,
-    Share,
     Step,
 )
 from gpu_scheduler.monitor.device_report import without_excess_keys
@@ -35,6 +34,7 @@ from gpu_scheduler.protocol.host import (
     Install,
     InstallsPage,
 )
+from tests.shares import share_of
 
 
 def install(fence: int) -> Install:
@@ -188,17 +188,7 @@ def test_answers_are_truncated_and_marked_as_such() -> None:
 
 
 def test_a_full_state_is_truncated_to_its_first_page_with_its_end() -> None:
-    share = Share(
-        host=HostId("h"),
-        device=DeviceId("h/0"),
-        index=0,
-        kind=DeviceKind.CUDA,
-        model="M",
-        memory_mib=1,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
+    share = share_of()
     installs = tuple(replace(install(fence), shares=(share,)) for fence in (3, 5, 7, 9))
     whole = HostWelcome(epoch=1, installs=installs, run="r")
     size = len(encode_json(whole))

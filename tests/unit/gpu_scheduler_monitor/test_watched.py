@@ -5,24 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from corekit.aio.vloop import run_virtual
-from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from corekit.ids import LeaseId
+from gpu_scheduler.model import Door, EndReason, LeaseLifetime, LeaseState
 from gpu_scheduler.monitor.watched import WatchedHost
 from gpu_scheduler.protocol.host import Install
+from tests.shares import share_of
 
 
 def install(number: int, cap_s: float | None = None) -> Install:
-    share = Share(
-        host=HostId("h"),
-        device=DeviceId(f"d{number}"),
-        index=0,
-        kind=DeviceKind.CUDA,
-        model="m",
-        memory_mib=1,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
+    share = share_of(f"d{number}")
     return Install(
         lease=LeaseId(f"l{number}"),
         fence=number,

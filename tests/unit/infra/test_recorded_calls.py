@@ -25,7 +25,7 @@ from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.deploy.deployment import drifts, execute, prepare, prepare_removal, prepare_rollback
 from orchgpu.permissions.model import Scope, document
-from orchgpu.permissions.registry import role_kind
+from orchgpu.permissions.roles import role_kind
 from tests.iam_policies import Policy, Request, allowed
 from tests.iam_requests import Account
 from tests.unit.infra.test_iam_actions import ROOT
@@ -167,7 +167,6 @@ def of_deployer(*texts: str, prefix: str = "") -> Policy:
         functions=tuple(functions),
         bucket_prefix=prefix,
         function_prefix=prefix,
-        any_state=True,
     )
     return document(role_kind("deployer").statements(scope))
 

@@ -17,7 +17,7 @@ import remote_gpu.host.cli
 from corekit.aio.environment import SCALE_VARIABLE
 from corekit.budget import Budget
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE
-from gpu_scheduler.daemon.config import SETTINGS
+from gpu_scheduler.daemon.config import SETTINGS, variable_of
 from orchgpu.cli.main import cli
 from orchgpu.local.programs import HISTORY_VARIABLE
 
@@ -40,7 +40,7 @@ AMBIENT = {
     CA_VARIABLE,
     HISTORY_VARIABLE,
     "AWS_DEFAULT_REGION",
-    *(setting.variable for setting in SETTINGS),
+    *map(variable_of, SETTINGS),
 }
 #: Each of these can take a host's GPUs away, or stop a compiler inside a worker.
 HIDES_DEVICES = {

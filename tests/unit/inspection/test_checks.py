@@ -11,7 +11,7 @@ from fdl.plan.resources import DeployTarget
 from orchgpu.inspection.checks import installed
 from orchgpu.inspection.model import Gateway, Inspected, Verdict
 from orchgpu.permissions.model import Scope
-from orchgpu.permissions.registry import role_kind
+from orchgpu.permissions.roles import role_kind
 from tests.aws_account import FDL, PLACE, Account, function, refused, subject
 
 GOOD, WARNING, UNKNOWN, WRONG = Verdict.GOOD, Verdict.WARNING, Verdict.UNKNOWN, Verdict.WRONG

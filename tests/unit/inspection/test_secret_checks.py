@@ -11,12 +11,12 @@ import pytest
 from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
-from orchgpu.cli.secrets import secret_problems
+from orchgpu.cli.commands.operation.doctor import secret_problems
 from orchgpu.core.function import Function as Served
 from orchgpu.inspection.model import Inspected, Verdict
 from orchgpu.inspection.subject import deployed
 from orchgpu.permissions.model import Scope
-from orchgpu.permissions.registry import role_kind
+from orchgpu.permissions.roles import role_kind
 from tests.aws_account import FDL, PLACE, Account, function, refused, subject
 
 GOOD, WARNING, UNKNOWN, WRONG = Verdict.GOOD, Verdict.WARNING, Verdict.UNKNOWN, Verdict.WRONG

@@ -25,7 +25,7 @@ class Babbling:
         self.observed = self.received = 0
 
     def create_queue(self, _name: str) -> tuple[str, str]:
-        return "url", "arn"
+        return "url", "arn:aws:sqs:us-east-1:123456789012:bridge"
 
     def observe(self, _queue: str) -> list[Any]:
         self.observed += 1
@@ -47,8 +47,8 @@ async def test_an_unexpected_answer_does_not_end_a_loop(
     moto: Any = Babbling()
     sandbox: Any = SimpleNamespace()
     async with Nursery("bridge") as nursery:
-        bridge = Bridge(moto, sandbox, tmp_path, nursery, CloudClock(SystemClock()))
-        await bridge.start()
+        clock = CloudClock(SystemClock())
+        bridge = await Bridge.start(moto, sandbox, tmp_path, nursery, clock)
         failing = nursery.start(nursery.failed(), "failing")
         for _ in range(6000):
             if moto.observed >= 5 and moto.received >= 3:

@@ -47,20 +47,6 @@ def test_without_versioning_the_last_put_replaces() -> None:
     assert (world.read("k"), world.stored()) == (b"two", 1)
 
 
-def test_versions_stay_and_a_delete_leaves_a_marker() -> None:
-    world = World(versioned=True)
-    one, two = world.put("k", b"one"), world.put("k", b"two")
-    done = world.cloud.delete_object(9.0, "bucket", "k")
-    assert (done.marker, done.changed) == (True, True)
-    with pytest.raises(CloudError, match="NoSuchKey"):
-        world.bucket.get("k")
-    with pytest.raises(CloudError, match="MethodNotAllowed"):
-        world.bucket.get("k", done.version_id)
-    assert [world.read("k", v.version_id) for v in (one, two)] == [b"one", b"two"]
-    world.cloud.delete_object(9.0, "bucket", "k", done.version_id)
-    assert world.read("k") == b"two"
-
-
 def test_suspended_versioning_writes_the_null_version_over_and_over() -> None:
     world = World(versioned=True)
     kept = world.put("k", b"kept")

@@ -215,7 +215,7 @@ def test_reserved_concurrency_limits_one_function_and_is_kept_from_the_others() 
 @pytest.mark.parametrize(("limit", "most"), [(1000, 900), (200, 100), (64, 32), (1, 1)])
 def test_a_reservation_leaves_a_part_of_the_same_limit(limit: int, most: int) -> None:
     functions = Functions(concurrency_max=limit)
-    made = functions.create(0.0, FunctionSettings(name="f", role=ROLE, handler="f.handle"))
+    made = functions.create(0.0, FunctionSettings(name="f", given={"Role": ROLE}))
     functions.reserve(made, most)
     with pytest.raises(CloudError, match=rf"minimum value of \[{limit - most}\]"):
         functions.reserve(made, most + 1)

@@ -23,33 +23,6 @@ def refusal(error: pytest.ExceptionInfo[CloudError]) -> str:
     return error.value.code
 
 
-def test_a_received_message_is_hidden_and_comes_back() -> None:
-    queue = queue_with("a", VisibilityTimeout="30")
-    first = queue.receive(10.0)[0]
-    assert queue.receive(39.9) == []
-    again = queue.receive(40.0)[0]
-    assert (again.id, again.receives) == (first.id, 2)
-    assert again.handle != first.handle
-    assert again.first_received_at_s == 10.0
-
-
-def test_only_the_newest_handle_deletes_and_an_older_one_is_not_an_error() -> None:
-    queue = queue_with("a")
-    old = queue.receive(0.0, visibility_s=1.0)[0].handle
-    new = queue.receive(2.0)[0].handle
-    assert queue.delete(0.0, old) is False
-    assert queue.counts(2.0).in_flight == 1
-    assert queue.delete(0.0, new) is True
-    assert queue.delete(0.0, new) is False
-
-
-def test_an_expired_handle_deletes_until_the_next_receive() -> None:
-    queue = queue_with("a")
-    handle = queue.receive(0.0, visibility_s=1.0)[0].handle
-    assert queue.delete(0.0, handle) is True
-    assert queue.receive(5.0) == []
-
-
 @pytest.mark.parametrize("handle", ["", "nonsense", "YQ==", "eC95L3o="])
 def test_a_handle_that_is_none_is_refused(handle: str) -> None:
     queue = queue_with("a")
@@ -65,17 +38,6 @@ def test_visibility_is_counted_from_now_and_zero_gives_back() -> None:
     assert queue.receive(40.0) == []
     queue.change_visibility(45.0, handle, 0)
     assert len(queue.receive(45.0)) == 1
-
-
-def test_twelve_hours_from_receipt_is_an_error_and_changes_nothing() -> None:
-    queue = queue_with("a")
-    handle = queue.receive(0.0, visibility_s=40_000.0)[0].handle
-    with pytest.raises(CloudError) as error:
-        queue.change_visibility(1_000.0, handle, 42_500.0)
-    assert refusal(error) == "InvalidParameterValue"
-    queue.change_visibility(1_000.0, handle, 42_200.0)
-    assert queue.receive(43_199.0) == []
-    assert len(queue.receive(43_200.0)) == 1
 
 
 def test_changing_the_visibility_of_a_message_not_in_flight_is_refused() -> None:
@@ -115,30 +77,10 @@ def test_without_its_dead_letter_queue_a_message_stays() -> None:
     assert [queue.receive(float(t))[0].receives for t in range(3)] == [1, 2, 3]
 
 
-def test_a_delayed_message_is_hidden_and_counted() -> None:
-    queue = queue_with(DelaySeconds="5")
-    queue.send(0.0, "late")
-    queue.send(0.0, "now", delay_s=0)
-    counts = queue.counts(0.0)
-    assert (counts.visible, counts.delayed, counts.in_flight) == (1, 1, 0)
-    assert queue.next_visible_at_s() == 5.0
-    assert [m.body for m in queue.receive(5.0, count_max=10)] == ["now", "late"]
-
-
 def test_retention_drops_expired_messages() -> None:
     queue = queue_with("old", MessageRetentionPeriod="60")
     queue.send(59.0, "young")
     assert [m.body for m in queue.receive(60.0, count_max=10)] == ["young"]
-
-
-def test_the_same_name_with_other_attributes_is_refused() -> None:
-    queues = Queues()
-    queues.create(0.0, "q", {"VisibilityTimeout": "10"})
-    assert queues.create(1.0, "q", {"VisibilityTimeout": "10"}).created_at_s == 0.0
-    assert queues.create(1.0, "q").created_at_s == 0.0
-    with pytest.raises(CloudError) as error:
-        queues.create(1.0, "q", {"VisibilityTimeout": "11"})
-    assert refusal(error) == "QueueAlreadyExists"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The small parts of the server: the state log, long polls, shapes, policies."""
+"""The small parts of the server: the state log, long polls, checked fields, policies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pytest
 
 from corekit.aio.vloop import run_virtual
 from corekit.errors import AppError
-from local_cloud.model.s3.policy import Access, allows
+from local_cloud.model.policies import Access, allows
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
 from local_cloud.server import state_log as state_module
+from local_cloud.server.functions.service import LAMBDA
 from local_cloud.server.polling import Pollers
-from local_cloud.server.shapes import Shape, WrongShape, fitted
+from local_cloud.server.services import BadField, fitted
 from local_cloud.server.state_log import StateLog
 
 # --- the state log
@@ -174,34 +175,43 @@ def test_each_message_wakes_one_poller_and_a_cancelled_one_passes_it_on() -> Non
     assert run_virtual(main()) == [(1.0, 1), (1.0, 1)]
 
 
-# --- shapes
+# --- fields by AWS's model
+
+CREATE = LAMBDA.model("CreateFunction").input_shape
+NEEDED: dict[str, Any] = {
+    "FunctionName": "f",
+    "Code": {},
+    "Role": "arn:aws:iam::000000000000:role/r",
+}
 
 
-SHAPE: Shape = {"Name": str, "Count": int, "Flags": [bool], "Tags": {"*": str}, "Inner": {"A": str}}
-
-
-def test_nulls_vanish_and_unknown_fields_pass() -> None:
-    given = {"Name": "n", "Count": None, "Inner": {"A": None, "B": [1]}, "Other": 5}
-    assert fitted(given, SHAPE) == {"Name": "n", "Inner": {"B": [1]}, "Other": 5}
+def test_nulls_and_unknown_fields_vanish() -> None:
+    given = {**NEEDED, "Timeout": None, "VpcConfig": {"SubnetIds": None}, "Other": 5}
+    assert fitted(given, CREATE) == {**NEEDED, "VpcConfig": {}}
 
 
 @pytest.mark.parametrize(
-    ("body", "named"),
+    ("change", "named"),
     [
-        ([], "the body"),
-        ({"Name": 1}, "Name"),
-        ({"Count": True}, "Count"),
-        ({"Count": "1"}, "Count"),
-        ({"Flags": {}}, "Flags"),
-        ({"Flags": [True, 0]}, "Flags[1]"),
-        ({"Tags": {"a": 1}}, "Tags.a"),
-        ({"Inner": {"A": []}}, "Inner.A"),
+        ({"Description": 1}, "Description"),
+        ({"Timeout": True}, "Timeout"),
+        ({"Timeout": "1"}, "Timeout"),
+        ({"MemorySize": 64}, "MemorySize"),
+        ({"Architectures": {}}, "Architectures"),
+        ({"Architectures": ["riscv"]}, "Architectures[0]"),
+        ({"Environment": {"Variables": {"A": 1}}}, "Environment.Variables.A"),
+        ({"KMSKeyArn": "alias/x"}, "KMSKeyArn"),
     ],
 )
-def test_a_wrong_type_is_named(body: Any, named: str) -> None:
-    with pytest.raises(WrongShape) as error:
-        fitted(body, SHAPE)
-    assert str(error.value).startswith(named + " is not")
+def test_a_field_that_the_model_does_not_allow_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadField) as error:
+        fitted({**NEEDED, **change}, CREATE)
+    assert named in str(error.value)
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(KeyError, match="Role"):
+        fitted({"FunctionName": "f", "Code": {}}, CREATE)
 
 
 # --- policies

@@ -175,7 +175,7 @@ class OneTurn(Gate):
 
 
 class TakesTurns(CpuOperation):
-    name, implementation, own_turns, by_kernels = "takes_turns", "none", True, False
+    name, implementation, own_turns = "takes_turns", "none", True
     limits, signature = Limits(), Signature()
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:

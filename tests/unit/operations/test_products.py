@@ -12,7 +12,6 @@ from operations.plugins import sgemm
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.registry import Registry
 from tests.drivers import needs_cpu_driver
 from tests.unit.operations.conftest import Card
 
@@ -23,18 +22,15 @@ def context() -> Context:
 
 
 def multiply(context: Context, name: str, m: int, n: int, k: int) -> None:
-    registry = Registry()
-    for operation in (*sgemm.OPERATIONS, *OPERATIONS):
-        registry.add(operation)
+    operations = (*sgemm.OPERATIONS, *OPERATIONS)
+    operation = next(one for one in operations if one.implementation.split()[0] == name)
     rng = np.random.default_rng(m * n * k)
     a = rng.standard_normal((m, k), dtype=np.float32)
     b = rng.standard_normal((k, n), dtype=np.float32)
     views = [a.data.cast("B"), b.data.cast("B")]
-    values, outputs = registry.find("sgemm", "cpu", name).run(
-        context, {"m": m, "n": n, "k": k, "implementation": name}, views
-    )
+    values, outputs = operation.run(context, {"m": m, "n": n, "k": k}, views)
     assert values == {"shape": [m, n]}
-    np.testing.assert_allclose(outputs[0], a @ b, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(outputs[0]), a @ b, rtol=1e-4, atol=1e-4)
 
 
 @needs_cpu_driver
@@ -46,14 +42,7 @@ def test_the_product_of_any_shape_is_correct(context: Context, name: str) -> Non
 
 @pytest.mark.parametrize("sides", [(64, 64, 16), (1, 1, 1), (130, 70, 33), (65, 64, 17)])
 def test_the_product_for_cards_is_correct(card: Card, sides: tuple[int, int, int]) -> None:
-    m, n, k = sides
-    rng = np.random.default_rng(m * n * k)
-    a = rng.standard_normal((m, k), dtype=np.float32)
-    b = rng.standard_normal((k, n), dtype=np.float32)
-    operation = next(one for one in sgemm.OPERATIONS if one.implementation == "kernel-tiles")
-    views = [a.data.cast("B"), b.data.cast("B")]
-    _, (c,) = operation.run(card(), {"m": m, "n": n, "k": k}, views)
-    np.testing.assert_allclose(np.asarray(c), a @ b, rtol=1e-4, atol=1e-4)
+    multiply(card(), "kernel-tiles", *sides)
 
 
 @needs_cpu_driver

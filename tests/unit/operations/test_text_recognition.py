@@ -14,7 +14,7 @@ from PIL import Image
 
 from operations.plugins.text_recognition import TextRecognition
 from operations.recognition import engine
-from operations.recognition.image import ImageError, decode
+from operations.recognition.image import decode
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
@@ -143,7 +143,7 @@ def test_transparency_becomes_white_and_channels_are_bgr() -> None:
 def test_decode_refuses_other_formats() -> None:
     target = io.BytesIO()
     Image.new("RGB", (4, 4)).save(target, "BMP")
-    with pytest.raises(ImageError):
+    with pytest.raises(OpFailed, match="EINVAL: not an image"):
         pixels(target.getvalue())
 
 

@@ -178,6 +178,10 @@ class Bench:
             assert after == phase or (row and after in row.to), f"not drawn: {phase} ─▶ {after}"
         return self.actions
 
+    def on(self, kind: type[on.JobEvent], **fields: Any) -> tuple[do.Action, ...]:
+        """Hand in an event of the usual job, now."""
+        return self.tell(kind(**{**NOW, "job": JOB, **fields}))
+
     def one(self, kind: type[A]) -> A:
         found = [a for a in self.actions if isinstance(a, kind)]
         assert len(found) == 1, f"wanted one {kind.__name__} in {self.actions}"
@@ -209,10 +213,27 @@ class Bench:
         return self
 
     def running(self) -> Bench:
-        self.reserved()
-        self.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
-        self.tell(on.StagedRecorded(**NOW, job=JOB, attempt=1))
+        self.reserved().staged()
         return self
+
+    def staged(self, n: int = 1) -> None:
+        self.on(on.EnvelopeStaged, attempt=n)
+        self.on(on.StagedRecorded, attempt=n)
+
+    def unresolved(self, found: Report | None, attempt: int = 1) -> None:
+        """There is no result; the report of the attempt is that one."""
+        self.on(on.ResultRead, result=None)
+        self.on(on.ReportRead, attempt=attempt, report=found)
+
+    def retried(self) -> None:
+        """The pause before the next attempt is over, and there is no result."""
+        self.on(on.TimerFired, timer=do.Timer.NEXT_ATTEMPT)
+        self.on(on.ResultRead, result=None)
+
+    def adopted(self, left: Record) -> None:
+        """The record of a job without an owner is adopted as it is."""
+        self.on(on.Orphaned, function="search", record=left)
+        self.on(on.Adopted, record=left, granted=None)
 
     def ended(self, reason: Any, detail: str = "") -> Bench:
         self.tell(

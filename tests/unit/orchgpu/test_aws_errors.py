@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, IncompleteReadError, ReadTimeoutError
 
 from corekit.errors import AppError
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import translated
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from corekit.aio.supervise import Nursery
-from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, SessionId
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom
@@ -15,11 +13,11 @@ from gpu_scheduler.protocol import ops
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import NOT_STARTED
-from orchgpu.core.window import Window
+from orchgpu.replica.observer import Window
 from tests.scheduler_events import event_of
 from tests.unit.orchgpu.jobs import JOB, NOW
 from tests.unit.orchgpu.jobs import Bench as MachineBench
-from tests.unit.orchgpu.test_replica import Bench
+from tests.unit.orchgpu.test_replica import Bench, played
 
 
 def test_a_window_halves_when_it_is_refused_and_grows_with_what_is_taken() -> None:
@@ -60,55 +58,53 @@ def test_a_job_that_is_refused_at_a_limit_repeats_its_request_and_never_fails() 
 
 
 def test_less_is_received_while_the_scheduler_takes_no_attempts() -> None:
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery, Parameters(waiting_max=3))
-            devices = tuple(
-                Device(
-                    id=DeviceId(f"d{n}"),
-                    index=n,
-                    kind=DeviceKind.CPU,
-                    model="M",
-                    memory_mib=1024,
-                    health=Health.SUSPECT,
-                    symptoms=(Symptom.PROBE,),
-                )
-                for n in range(50)
+    async def story(bench: Bench) -> None:
+        devices = tuple(
+            Device(
+                id=DeviceId(f"d{n}"),
+                index=n,
+                kind=DeviceKind.CPU,
+                model="M",
+                memory_mib=1024,
+                health=Health.SUSPECT,
+                symptoms=(Symptom.PROBE,),
             )
-            bench.scheduler.tell(
-                event_of(
-                    host_ops.HostHello,
-                    **bench.scheduler.now(),
-                    reply_to="host",
-                    host=HostId("h"),
-                    incarnation="1",
-                    gateway="h:1",
-                    devices=devices,
-                    epoch_seen=0,
-                    installed=(),
-                )
+            for n in range(50)
+        )
+        bench.scheduler.tell(
+            event_of(
+                host_ops.HostHello,
+                **bench.scheduler.now(),
+                reply_to="host",
+                host=HostId("h"),
+                incarnation="1",
+                gateway="h:1",
+                devices=devices,
+                epoch_seen=0,
+                installed=(),
             )
-            await bench.replica.start()
-            await asyncio.sleep(3.0)
-            await bench.upload(120)
-            await asyncio.sleep(10 * Budget().reconnect_s_max)
-            visible, in_flight = bench.count("jobs")
-            assert len(bench.scheduler.machine.state.queue.entries) == 3
-            assert 3 < in_flight < 50, "a full window takes 100"
-            assert visible + in_flight == 120
-            assert bench.count("dlq") == (0, 0)
-            assert all(job.phase in NOT_STARTED for job in bench.machine.jobs.values())
-            bench.scheduler.tell(
-                event_of(
-                    ops.SetParameter,
-                    **bench.scheduler.now(),
-                    reply_to="op",
-                    session=SessionId("op"),
-                    name="waiting_max",
-                    value="none",
-                )
+        )
+        await bench.replica.start()
+        await asyncio.sleep(3.0)
+        await bench.upload(120)
+        await asyncio.sleep(10 * Budget().reconnect_s_max)
+        visible, in_flight = bench.count("jobs")
+        assert len(bench.scheduler.machine.state.queue.entries) == 3
+        assert 3 < in_flight < 50, "a full window takes 100"
+        assert visible + in_flight == 120
+        assert bench.count("dlq") == (0, 0)
+        assert all(job.phase in NOT_STARTED for job in bench.machine.jobs.values())
+        bench.scheduler.tell(
+            event_of(
+                ops.SetParameter,
+                **bench.scheduler.now(),
+                reply_to="op",
+                session=SessionId("op"),
+                name="waiting_max",
+                value="none",
             )
-            await asyncio.sleep(Budget().retry_s_max)
-            assert bench.count("jobs") == (20, 100)
+        )
+        await asyncio.sleep(Budget().retry_s_max)
+        assert bench.count("jobs") == (20, 100)
 
-    run_virtual(main())
+    played(story, parameters=Parameters(waiting_max=3))

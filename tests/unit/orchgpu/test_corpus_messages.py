@@ -12,8 +12,8 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from lambda_functions.gpu_runner.envelope.envelope import Envelope
-from lambda_functions.gpu_runner.sandbox.workspace import input_name
+from lambda_functions.gpu_runner.envelope import Envelope
+from lambda_functions.gpu_runner.sandbox import input_name
 from orchgpu.core import actions as do
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.ports import StoredObject

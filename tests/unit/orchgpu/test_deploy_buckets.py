@@ -10,9 +10,8 @@ from botocore.stub import ANY
 from corekit.errors import AppError, ErrorCode
 from fdl.parse import parse
 from fdl.plan.resources import Bucket, Expiry
-from orchgpu.adapters.aws.deploy.expiry import Expiries
 from orchgpu.adapters.aws.deploy.facts import FactsReader
-from orchgpu.adapters.aws.deploy.storage import Buckets
+from orchgpu.adapters.aws.deploy.storage import Buckets, Expiries
 from tests.unit.orchgpu.test_deploy_settling import AWS, Cloud, NoLock
 
 

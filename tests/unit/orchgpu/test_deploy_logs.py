@@ -13,7 +13,8 @@ from fdl.plan.desired import desired, owned_keys
 from fdl.plan.functions import Code
 from fdl.plan.resources import DeployTarget, LogRetention
 from fdl.plan.tags import tags_of
-from orchgpu.adapters.aws.deploy.logs import LogRetentions
+from orchgpu.adapters.aws.api import AwsClient
+from orchgpu.adapters.aws.deploy.functions import LogRetentions
 
 TEXT = """\
 functions:
@@ -35,7 +36,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_it_is_set_and_set_again(logs: Any) -> None:
-    retentions, f = LogRetentions(lambda: logs), LogRetention(name="f", days=30)
+    retentions, f = LogRetentions(lambda: AwsClient(logs)), LogRetention(name="f", days=30)
     assert retentions.observe(f) is None
     logs.create_log_group(logGroupName="/aws/lambda/f")
     logs.create_log_group(logGroupName="/aws/lambda/f-too")
@@ -50,7 +51,7 @@ def test_it_is_set_and_set_again(logs: Any) -> None:
 
 
 def test_a_group_of_the_definition_is_kept_and_tagged(logs: Any) -> None:
-    retentions = LogRetentions(lambda: logs)
+    retentions = LogRetentions(lambda: AwsClient(logs))
     shared = LogRetention(name="f", days=7, group_name="team/gpu", tags={"team": "a"})
     retentions.put(shared)
     assert retentions.observe(shared) == shared

@@ -18,6 +18,7 @@ from fdl.plan.functions import Code
 from fdl.plan.plan import Plan
 from fdl.plan.resources import DeployTarget
 from fdl.written import written
+from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision, chosen, revision_of
 
@@ -28,9 +29,10 @@ TEXT = "functions: {aws: [{lambda: {name: f, init_script: a.sh, output: [{path: 
 class Bucket:
     """One bucket of S3 with conditional writes."""
 
-    #: Of a client: its service, and no operation that AWS refuses for a while.
+    #: Of a client: its service and operations.
     meta = SimpleNamespace(
-        service_model=SimpleNamespace(service_name="s3"), method_to_api_mapping={}
+        service_model=SimpleNamespace(service_name="s3"),
+        method_to_api_mapping={"put_object": "PutObject", "delete_object": "DeleteObject"},
     )
 
     def __init__(self) -> None:
@@ -87,14 +89,14 @@ def test_a_revision_has_one_line_for_people(
 def test_the_lines_of_the_file_come_back_with_a_revision() -> None:
     lines = written(parse(TEXT), "f")
     assert lines is not None
-    revisions = Revisions(Bucket(), PLACE)
+    revisions = Revisions(AwsClient(Bucket()), PLACE)
     revisions.write(replace(revision(), written=lines), b"zip")
     (found,) = revisions.of("f")
     assert found.written == lines
 
 
 def test_a_revision_comes_back_as_it_was() -> None:
-    revisions = Revisions(Bucket(), PLACE)
+    revisions = Revisions(AwsClient(Bucket()), PLACE)
     kept = revisions.write(revision(), b"zip")
     (found,) = revisions.of("f")
     assert found == kept == revision()
@@ -102,11 +104,11 @@ def test_a_revision_comes_back_as_it_was() -> None:
     (function,) = parse(TEXT).functions.aws
     again = desired(function, PLACE, Code(sha256="0" * 64, size=1), Budget())
     assert found.wanted().resources == again.resources
-    assert Revisions(Bucket(), PLACE).of("f") == ()
+    assert Revisions(AwsClient(Bucket()), PLACE).of("f") == ()
 
 
 def test_a_number_is_never_given_twice() -> None:
-    revisions = Revisions(Bucket(), PLACE)
+    revisions = Revisions(AwsClient(Bucket()), PLACE)
     deploys = [replace(revision(1), deployed_at_s=float(second)) for second in range(3)]
     numbers = [revisions.write(one, None).number for one in deploys]
     assert numbers == [1, 2, 3]
@@ -114,7 +116,7 @@ def test_a_number_is_never_given_twice() -> None:
 
 def test_the_oldest_go_with_their_packages() -> None:
     bucket = Bucket()
-    revisions = Revisions(bucket, PLACE)
+    revisions = Revisions(AwsClient(bucket), PLACE)
     for number in range(1, REVISIONS_KEPT + 3):
         revisions.write(revision(number, sha256=f"{number:064d}"), b"zip")
     kept = revisions.of("f")
@@ -140,7 +142,7 @@ def test_which_one_a_rollback_means() -> None:
 
 def test_a_lock_is_held_by_one_and_freed() -> None:
     bucket = Bucket()
-    locks = Locks(bucket, PLACE)
+    locks = Locks(AwsClient(bucket), PLACE)
     with locks.held("inn"):
         assert list(bucket.bodies) == ["locks/inn"]
     with locks.held("inn"):
@@ -152,13 +154,13 @@ def test_a_lock_of_a_dead_deploy_expires() -> None:
     bucket = Bucket()
     bucket.bodies["locks/inn"] = json.dumps({"token": "dead", "until_s": time.time() - 1}).encode()
     bucket.bodies["locks/out"] = b"nonsense"
-    with Locks(bucket, PLACE).held("inn"), Locks(bucket, PLACE).held("out"):
+    with Locks(AwsClient(bucket), PLACE).held("inn"), Locks(AwsClient(bucket), PLACE).held("out"):
         assert json.loads(bucket.bodies["locks/inn"])["token"] != "dead"
     assert bucket.bodies == {}
 
 
 def test_a_lock_that_stays_held_is_a_conflict() -> None:
-    locks = Locks(Bucket(), PLACE, tries=2, pause_s=0.0)
+    locks = Locks(AwsClient(Bucket()), PLACE, tries=2, pause_s=0.0)
     with (
         locks.held("inn"),
         pytest.raises(AppError, match="another deploy is changing inn") as caught,

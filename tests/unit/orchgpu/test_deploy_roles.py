@@ -20,10 +20,11 @@ from fdl.plan.desired import desired
 from fdl.plan.facts import Facts
 from fdl.plan.functions import Code
 from fdl.plan.plan import Action, Step
-from fdl.plan.resources import Bucket, DeployTarget, FunctionResource, Ledger, Role
+from fdl.plan.resources import DeployTarget, FunctionResource, Role
 from fdl.plan.roles import role_name, role_of
+from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
-from orchgpu.adapters.aws.deploy.roles import TRUST, Roles
+from orchgpu.adapters.aws.deploy.roles import Roles
 from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 
@@ -128,7 +129,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def test_a_role_is_changed_and_deleted_again(aws: None) -> None:
     client = boto3.client("iam")
-    roles, role = Roles(lambda: client), role_of(parse(PLAIN).functions.aws[0], AWS)
+    roles, role = Roles(lambda: AwsClient(client)), role_of(parse(PLAIN).functions.aws[0], AWS)
     assert roles.observe(role.name) is None
     roles.put(role)
     assert roles.observe(role.name) == role
@@ -223,7 +224,7 @@ def test_path_boundary_and_tags_of_a_role(aws: None) -> None:
         % "arn:aws:iam::123456789012:policy/limit"
     )
     client = boto3.client("iam")
-    roles, role = Roles(lambda: client), role_of(parse(text).functions.aws[0], AWS)
+    roles, role = Roles(lambda: AwsClient(client)), role_of(parse(text).functions.aws[0], AWS)
     assert (role.path, role.full_name) == ("/team/", "team/grep-eu-west-1")
     roles.put(role)
     assert roles.observe(role.name) == role
@@ -236,29 +237,6 @@ def test_path_boundary_and_tags_of_a_role(aws: None) -> None:
     roles.put(role)
     assert roles.observe(role.name) == role
     client.close()
-
-
-def test_a_role_of_an_earlier_version_is_replaced(aws: None, tmp_path: Path) -> None:
-    """It has another path, which IAM cannot change, and no boundary."""
-    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "f.yaml").write_text(PLAIN)
-    client = boto3.client("iam")
-    client.create_policy(PolicyName="orchgpu-functions", PolicyDocument=ANYTHING)
-    client.create_role(RoleName="orchgpu-grep-eu-west-1", AssumeRolePolicyDocument=TRUST)
-    cloud = AwsCloud(lambda service: resolve(service))
-    key = "role/orchgpu-grep-eu-west-1"
-    ledger = Ledger(name="grep", bucket=cloud.place.state_bucket, created=(key,))
-    for resource in (Bucket(name=cloud.place.state_bucket, versioned=False), ledger):
-        cloud.apply(Step(action=Action.CREATE, resource=resource), {}, lambda _: None)
-    execute(prepare(tmp_path / "f.yaml", cloud, Budget()), cloud, lambda *_: None)
-    [role] = client.list_roles()["Roles"]
-    assert (role["RoleName"], role["Path"]) == ("grep-eu-west-1", "/orchgpu/functions/")
-    function = cloud.client("lambda").get_function_configuration(FunctionName="grep")
-    assert function["Role"] == role["Arn"]
-    execute(prepare_removal(["grep"], cloud), cloud, lambda *_: None)
-    assert client.list_roles()["Roles"] == []
-    client.close()
-    cloud.close()
 
 
 def test_without_its_boundary_no_role_is_made(

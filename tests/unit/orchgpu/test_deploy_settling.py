@@ -8,7 +8,6 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from corekit.budget import Budget
@@ -30,18 +29,21 @@ from fdl.plan.resources import (
     QueueResource,
     Role,
 )
-from orchgpu.adapters.aws.deploy.expiry import Expiries
-from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
-from orchgpu.adapters.aws.deploy.logs import LogRetentions
+from orchgpu.adapters.aws.deploy.functions import (
+    Functions,
+    InvokeConfigs,
+    LogRetentions,
+    Permissions,
+)
 from orchgpu.adapters.aws.deploy.queues import Queues
 from orchgpu.adapters.aws.deploy.roles import Roles
-from orchgpu.adapters.aws.deploy.settling import (
+from orchgpu.adapters.aws.deploy.storage import Buckets, Expiries, Notifications, StateObjects
+from orchgpu.adapters.aws.settling import (
     PENDING_S_MAX,
     SETTLE_S_MAX,
     TRANSIENTS,
     Settling,
 )
-from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications, StateObjects
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")
 ARN = "arn:aws:lambda:eu-west-1:123456789012:function:f"
@@ -434,13 +436,13 @@ def test_a_function_may_be_pending_for_five_minutes() -> None:
 def test_what_this_deploy_did_not_make_is_missing_at_once() -> None:
     cloud = Cloud("s3")
     cloud.refuses("delete_bucket_lifecycle", "NoSuchBucket", NO_BUCKET)
-    with pytest.raises(ClientError):
+    with pytest.raises(AppError):
         cloud.client.delete_bucket_lifecycle(Bucket="f-in")
     cloud.answers("create_bucket").answers("delete_bucket")
     cloud.client.create_bucket(Bucket="f-in")
     cloud.client.delete_bucket(Bucket="f-in")
     cloud.refuses("get_bucket_tagging", "NoSuchBucket", NO_BUCKET)
-    with pytest.raises(ClientError):
+    with pytest.raises(AppError):
         cloud.client.get_bucket_tagging(Bucket="f-in")
     assert cloud.clock.now_s == 0.0
 

@@ -21,9 +21,8 @@ from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.memory import MemoryStore
 from orchgpu.core import actions as do
 from orchgpu.core.completion import read_completion
-from orchgpu.replica.actions import claims
 from orchgpu.replica.actions.function_failures import FunctionFailures
-from orchgpu.replica.actions.results import read_report
+from orchgpu.replica.actions.objects import read_claim, read_report
 from simulator.faults.checkers import Checker
 from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler
@@ -74,7 +73,7 @@ def test_only_the_start_that_has_the_attempt_can_fail_it(
         failures = FunctionFailures(store, requester, clock, Budget())
         await failures.record(failure(failed))
         assert (await read_report(store, "mid", JOB, 1) is not None) is stored
-        standing = await claims.read(store, "mid", JOB, 1)
+        standing = await read_claim(store, "mid", JOB, 1)
         assert standing is not None, "no later start runs it"
         assert standing.request == (claimed_by or "")
 

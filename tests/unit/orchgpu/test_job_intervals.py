@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from contract.result import Report, Result
 from corekit.decode import encode
-from corekit.ids import JobId
 from corekit.values import replace
 from gpu_scheduler.model import EndedAttempt, Record, Step
 from orchgpu.core.routing import InputEvent
 from orchgpu.jobs.intervals import LANES, NAMES, AttemptTimes, JobTimes, intervals, job_times
+from tests.history_records import job_record, job_result
 
 STEPS = {
     "WAITING": 2.0,
@@ -126,32 +126,16 @@ def record(**fields: Any) -> Record:
         event_time=UPLOADED,
     )
     given: dict[str, Any] = {
-        "holder": JobId("j1"),
-        "revision": 1,
-        "owner": None,
         "attempt": 2,
         "step": Step.ENDED,
-        "waiting_since_s": None,
-        "handle": "",
         "block": {"function": "f", "input": encode(source)},
         "times": {"RECEIVED": 1.5, **STEPS, "ENDED": 15.0},
     }
-    return Record(**{**given, **fields})
+    return job_record(**{**given, **fields})
 
 
 def result(**fields: Any) -> Result:
-    given: dict[str, Any] = {
-        "job_id": "j1",
-        "state": "SUCCEEDED",
-        "reason": "NONE",
-        "attempt": 2,
-        "nonce": "n",
-        "exit_code": 0,
-        "files": [],
-        "times": CODE,
-        "log_tail": "",
-    }
-    return Result(**{**given, **fields})
+    return job_result(**{"times": CODE, **fields})
 
 
 def report(**times: float) -> Report:

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchgpu.jobs.measures import (
-    MOMENTS,
+from orchgpu.jobs.measures import MOMENTS, latencies, moments_of
+from simulator.workloads.rates import (
     count_over_time,
-    latencies,
-    moments_of,
     out_of_order,
     rfast,
     rfast_curve,

@@ -46,23 +46,21 @@ def test_the_whole_way_of_a_job_that_succeeds(bench: Bench) -> None:
     bench.read()
     opening = bench.one(do.OpenAttempt)
     assert (opening.attempt, opening.revision, opening.receipt_handle) == (1, 0, "h1")
-    bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=record()))
+    bench.on(on.AttemptGranted, attempt=1, granted=granted(), record=record())
     assert bench.kinds() == ["StageEnvelope"]
-    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
+    bench.on(on.EnvelopeStaged, attempt=1)
     assert bench.one(do.RecordStaged).lease == "lease-1"
-    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=1))
+    bench.on(on.StagedRecorded, attempt=1)
     assert bench.machine.jobs[JOB].state is JobState.STAGED
-    bench.tell(
-        on.LeaseChanged(**NOW, job=JOB, attempt=1, state=LeaseState.ACTIVE, reason=None, detail="")
-    )
+    bench.on(on.LeaseChanged, attempt=1, state=LeaseState.ACTIVE, reason=None, detail="")
     assert bench.machine.jobs[JOB].state is JobState.RUNNING
     bench.ended(EndReason.DONE)
     assert bench.kinds() == ["ReadResult"]
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result(), etag="r1"))
+    bench.on(on.ResultRead, result=result(), etag="r1")
     assert bench.one(do.FinishJob).outcome == "SUCCEEDED"
-    bench.tell(on.Finished(**NOW, job=JOB))
+    bench.on(on.Finished)
     assert bench.one(do.DeleteMessages).receipt_handles == ("h1",)
-    bench.tell(on.MessagesDeleted(**NOW, job=JOB))
+    bench.on(on.MessagesDeleted)
     assert bench.kinds() == ["ForgetJob"]
     assert not bench.machine.jobs
 
@@ -81,58 +79,54 @@ def test_an_input_that_is_not_there_any_more_ends_the_job_without_a_reservation(
     bench.tell(event)
     written = bench.one(do.WriteResult).result
     assert (written.state, written.reason) == (state, reason)
-    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written))
+    bench.on(on.ResultWritten, result=written)
     assert bench.kinds() == ["FinishJob"]  # no dead letter: nothing to run again
 
 
 def test_an_impossible_request_is_rejected_at_once_with_its_reason(bench: Bench) -> None:
     bench.read()
-    bench.tell(on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION))
+    bench.on(on.AttemptImpossible, explanation=EXPLANATION)
     written = bench.one(do.WriteResult).result
     assert (written.state, written.reason) == ("REJECTED", "IMPOSSIBLE")
     assert written.detail == "waits for memory"
-    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written))
+    bench.on(on.ResultWritten, result=written)
     letter = json.loads(bench.one(do.SendDeadLetter).body)
     assert letter["orchgpu"]["reason"] == "IMPOSSIBLE"
     assert letter["Records"][0]["s3"]["object"]["key"] == "seqs/a%20b.fasta"
-    bench.tell(on.DeadLetterSent(**NOW, job=JOB))
+    bench.on(on.DeadLetterSent)
     assert bench.kinds() == ["FinishJob"]
 
 
 def test_a_pushed_grant_is_taken_and_staged(bench: Bench) -> None:
     bench.read()
     waiting = record(Step.WAITING, revision=1, attempt=1)
-    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+    bench.on(on.AttemptWaiting, record=waiting, explanation=EXPLANATION)
     assert bench.machine.jobs[JOB].state is JobState.WAITING
     push = on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=None, pushed=True)
     bench.tell(push)
     assert bench.kinds() == ["RenewLease"]
-    bench.tell(on.LeaseRenewed(**NOW, job=JOB, attempt=1))
+    bench.on(on.LeaseRenewed, attempt=1)
     assert bench.kinds() == ["StageEnvelope"]
-    bench.tell(on.LeaseRenewed(**NOW, job=JOB, attempt=1))
+    bench.on(on.LeaseRenewed, attempt=1)
     assert bench.kinds() == []
 
 
 def test_a_grant_that_was_taken_too_late_costs_no_attempt(bench: Bench) -> None:
     bench.read()
     waiting = record(Step.WAITING, revision=1, attempt=1)
-    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
-    bench.tell(
-        on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=None, pushed=True)
-    )
+    bench.on(on.AttemptWaiting, record=waiting, explanation=EXPLANATION)
+    bench.on(on.AttemptGranted, attempt=1, granted=granted(), record=None, pushed=True)
     bench.ended(EndReason.NOT_ACCEPTED)
     assert bench.kinds() == []
-    bench.tell(on.LeaseGone(**NOW, job=JOB, attempt=1))
+    bench.on(on.LeaseGone, attempt=1)
     bench.one(do.ReadRecord)
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=waiting))
+    bench.on(on.RecordConflict, record=waiting)
     assert bench.one(do.AdoptRecord).revision == 1
-    bench.tell(on.Adopted(**NOW, job=JOB, record=waiting, granted=None))
+    bench.on(on.Adopted, record=waiting, granted=None)
     assert bench.machine.jobs[JOB].state is JobState.WAITING
     again = granted(fence=9)
-    bench.tell(
-        on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=again, record=None, pushed=True)
-    )
-    bench.tell(on.LeaseRenewed(**NOW, job=JOB, attempt=1))
+    bench.on(on.AttemptGranted, attempt=1, granted=again, record=None, pushed=True)
+    bench.on(on.LeaseRenewed, attempt=1)
     staging = bench.one(do.StageEnvelope)
     assert staging.granted is not None
     assert (staging.attempt, staging.granted.lease.fence) == (1, 9)
@@ -145,13 +139,12 @@ def test_an_adopter_waits_out_the_pause_before_the_next_attempt(
     times = {"RETRY_AT": NOW["wall_s"] + ahead_s}
     block = Bench().read().one(do.OpenAttempt).payload
     failed = record(Step.RECEIVED, owner=None, times=times, block=block)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=failed))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=failed, granted=None))
+    bench.adopted(failed)
     (action,) = bench.actions
     assert type(action).__name__ == first
     if isinstance(action, do.ArmTimer):
         assert action.in_s == pytest.approx(ahead_s)
-        bench.tell(on.TimerFired(**NOW, job=JOB, timer=action.timer))
+        bench.on(on.TimerFired, timer=action.timer)
         bench.one(do.ReadResult)
 
 
@@ -169,57 +162,49 @@ def test_an_ended_lease_without_result_fails_the_attempt_with_its_reason(
     bench: Bench, end: EndReason, reason: str
 ) -> None:
     bench.running().ended(end)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     assert bench.kinds() == ["ReadReport"]
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.on(on.ReportRead, attempt=1, report=None)
     assert bench.one(do.RecordAttemptFailure).reason == reason
 
 
 def test_a_lost_session_waits_a_moment_for_lambdas_own_record(bench: Bench) -> None:
     bench.running().ended(EndReason.SESSION_LOST, "reset by peer")
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.unresolved(None)
     assert bench.one(do.ArmTimer).timer is do.Timer.GRACE
-    bench.tell(on.FunctionFailureRecorded(**NOW, job=JOB, attempt=1))
+    bench.on(on.FunctionFailureRecorded, attempt=1)
     assert bench.kinds() == ["ReadReport"]
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=report("FUNCTION_CRASHED")))
+    bench.on(on.ReportRead, attempt=1, report=report("FUNCTION_CRASHED"))
     assert bench.one(do.RecordAttemptFailure).reason is Reason.FUNCTION_CRASHED
 
 
 def test_without_any_explanation_the_lost_session_is_the_reason(bench: Bench) -> None:
     bench.running().ended(EndReason.SESSION_LOST, "reset by peer")
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.GRACE))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.unresolved(None)
+    bench.on(on.TimerFired, timer=do.Timer.GRACE)
+    bench.on(on.ReportRead, attempt=1, report=None)
     failure = bench.one(do.RecordAttemptFailure)
     assert (failure.reason, failure.detail) == (Reason.SESSION_LOST, "reset by peer")
 
 
 def _fail(bench: Bench, n: int) -> None:
-    bench.tell(
-        on.LeaseChanged(
-            **NOW, job=JOB, attempt=n, state=LeaseState.ENDED, reason=EndReason.DONE, detail=""
-        )
-    )
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=n, report=report(attempt=n)))
+    bench.on(on.LeaseChanged, attempt=n, state=LeaseState.ENDED, reason=EndReason.DONE, detail="")
+    bench.unresolved(report(attempt=n), attempt=n)
 
 
 def _next(bench: Bench, n: int) -> None:
     pause_s = bench.one(do.RecordAttemptFailure).pause_s
     failed = record(Step.RECEIVED, attempt=n - 1, revision=10 * n)
-    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
+    bench.on(on.AttemptFailureRecorded, record=failed, pause_s=pause_s)
     assert bench.one(do.ArmTimer).in_s == pause_s
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
+    bench.on(on.TimerFired, timer=do.Timer.NEXT_ATTEMPT)
     assert bench.kinds() == ["ReadResult"]  # the last look before another attempt
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     opening = bench.one(do.OpenAttempt)
     assert (opening.attempt, opening.revision) == (n, 10 * n)
     opened = record(attempt=n, revision=10 * n + 1)
-    bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=n, granted=granted(n), record=opened))
-    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=n))
-    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=n))
+    bench.on(on.AttemptGranted, attempt=n, granted=granted(n), record=opened)
+    bench.staged(n)
 
 
 def deployed_again(bench: Bench, **changes: Any) -> None:
@@ -233,11 +218,10 @@ def test_the_next_attempt_is_of_what_is_deployed_by_then(bench: Bench) -> None:
     assert bench.machine.jobs[JOB].function.variables == {}  # attempt 1 ends as it began
     pause_s = bench.one(do.RecordAttemptFailure).pause_s
     failed = record(Step.RECEIVED, revision=20)
-    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.AttemptFailureRecorded, record=failed, pause_s=pause_s)
+    bench.retried()
     opened = record(attempt=2, revision=21)
-    bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=2, granted=granted(2), record=opened))
+    bench.on(on.AttemptGranted, attempt=2, granted=granted(2), record=opened)
     assert bench.one(do.StageEnvelope).function.variables == {"MODE": "new"}
 
 
@@ -245,7 +229,7 @@ def test_a_job_that_is_being_read_is_of_what_is_deployed_when_it_opens(bench: Be
     bench.received()
     deployed_again(bench, request=replace(FUNCTION.request, memory_mib=64))
     bench.tell(input_read())
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     assert bench.one(do.OpenAttempt).request.memory_mib == 64
 
 
@@ -253,7 +237,7 @@ def test_a_job_stays_with_the_places_where_its_records_lie(bench: Bench) -> None
     bench.received()
     deployed_again(bench, intermediate_bucket="elsewhere")
     bench.tell(input_read())
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     assert bench.machine.jobs[JOB].function is FUNCTION
 
 
@@ -267,10 +251,10 @@ def test_three_attempts_then_a_failed_result_a_dead_letter_and_the_end(bench: Be
     assert (written.state, written.reason, written.attempt) == ("FAILED", "EXIT_NONZERO", 3)
     assert (written.exit_code, written.log_tail) == (3, "last words")
     assert written.device == {"host": "gpu-a", "kind": "cpu", "model": "EPYC"}
-    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written))
+    bench.on(on.ResultWritten, result=written)
     assert json.loads(bench.one(do.SendDeadLetter).body)["orchgpu"]["dead_at"] == NOW["wall_s"]
-    bench.tell(on.DeadLetterSent(**NOW, job=JOB))
-    bench.tell(on.Finished(**NOW, job=JOB))
+    bench.on(on.DeadLetterSent)
+    bench.on(on.Finished)
     assert bench.kinds() == ["RemoveEnvelope", "DeleteMessages"]
 
 
@@ -278,12 +262,12 @@ def test_an_envelope_goes_when_its_attempt_is_over(bench: Bench) -> None:
     bench.running()
     _fail(bench, 1)
     failed = record(Step.RECEIVED, revision=9)
-    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=1.0))
+    bench.on(on.AttemptFailureRecorded, record=failed, pause_s=1.0)
     gone = bench.one(do.RemoveEnvelope)
     assert (gone.attempt, gone.fence) == (1, 7)
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
-    bench.tell(on.Finished(**NOW, job=JOB))
+    bench.on(on.TimerFired, timer=do.Timer.NEXT_ATTEMPT)
+    bench.on(on.ResultRead, result=result())
+    bench.on(on.Finished)
     assert bench.kinds() == ["RemoveEnvelope", "DeleteMessages"]
     assert bench.one(do.RemoveEnvelope).fence is None, "no lease is ours: whatever is left goes"
 
@@ -291,8 +275,8 @@ def test_an_envelope_goes_when_its_attempt_is_over(bench: Bench) -> None:
 def test_envelopes_of_a_replica_that_died_go_with_the_job(bench: Bench) -> None:
     """It saw neither the lease nor its end; a duplicate of an event is the same case."""
     bench.tell(message())
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
-    bench.tell(on.Finished(**NOW, job=JOB))
+    bench.on(on.ResultRead, result=result())
+    bench.on(on.Finished)
     assert bench.kinds() == ["RemoveEnvelope", "DeleteMessages"]
     gone = bench.one(do.RemoveEnvelope)
     assert (gone.fence, gone.function) == (None, FUNCTION)
@@ -304,7 +288,7 @@ def test_a_commit_that_came_first_wins_over_our_failure(bench: Bench) -> None:
     for n in (2, 3):
         _next(bench, n)
         _fail(bench, n)
-    bench.tell(on.ResultWritten(**NOW, job=JOB, result=result()))
+    bench.on(on.ResultWritten, result=result())
     assert bench.kinds() == ["FinishJob"]
     assert bench.one(do.FinishJob).outcome == "SUCCEEDED"
 
@@ -313,9 +297,9 @@ def test_a_late_commit_is_seen_before_the_next_attempt_opens(bench: Bench) -> No
     bench.running()
     _fail(bench, 1)
     failed = record(Step.RECEIVED, revision=9)
-    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=1.0))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    bench.on(on.AttemptFailureRecorded, record=failed, pause_s=1.0)
+    bench.on(on.TimerFired, timer=do.Timer.NEXT_ATTEMPT)
+    bench.on(on.ResultRead, result=result())
     assert bench.kinds() == ["FinishJob"]
 
 
@@ -328,22 +312,22 @@ def test_pushes_about_an_earlier_attempt_change_nothing(bench: Bench) -> None:
 
 def test_notice_and_lease_end_together_read_once_and_decide_once(bench: Bench) -> None:
     bench.running()
-    bench.tell(on.ResultNoticed(**NOW, job=JOB))
+    bench.on(on.ResultNoticed)
     assert bench.kinds() == ["ReadResult"]
     bench.ended(EndReason.DONE)
     assert bench.kinds() == []
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    bench.on(on.ResultRead, result=result())
     assert bench.kinds() == ["FinishJob"]
-    assert bench.tell(on.ResultRead(**NOW, job=JOB, result=result())) == ()
+    assert bench.on(on.ResultRead, result=result()) == ()
 
 
 def test_a_read_that_began_before_the_lease_ended_is_not_the_last_word(bench: Bench) -> None:
     bench.running()
-    bench.tell(on.ResultNoticed(**NOW, job=JOB))
+    bench.on(on.ResultNoticed)
     bench.ended(EndReason.DONE)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     assert bench.kinds() == ["ReadResult"]
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     assert bench.kinds() == ["ReadReport"]
 
 
@@ -351,39 +335,39 @@ def test_a_duplicate_event_adds_its_message_and_no_second_run(bench: Bench) -> N
     bench.running()
     assert bench.tell(message(message_id="m2", receipt_handle="h2")) == ()
     bench.ended(EndReason.DONE)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
-    bench.tell(on.Finished(**NOW, job=JOB))
+    bench.on(on.ResultRead, result=result())
+    bench.on(on.Finished)
     assert bench.one(do.DeleteMessages).receipt_handles == ("h1", "h2")
 
 
 def test_a_duplicate_after_success_is_finished_and_deleted(bench: Bench) -> None:
     bench.received()
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result(), etag="r"))
+    bench.on(on.ResultRead, result=result(), etag="r")
     assert bench.kinds() == ["FinishJob"]
 
 
 def test_a_duplicate_after_failure_sends_no_second_dead_letter(bench: Bench) -> None:
     bench.received()
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r"))
+    bench.on(on.ResultRead, result=result("FAILED"), etag="r")
     assert bench.kinds() == ["ReadRecord"]
     closed = record(Step.ENDED, outcome="FAILED", owner=None)
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=closed))
+    bench.on(on.RecordConflict, record=closed)
     assert bench.kinds() == ["DeleteMessages"]
 
 
 def test_a_failure_without_a_dead_letter_is_adopted_and_dead_lettered(bench: Bench) -> None:
     bench.received()
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r"))
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING, owner=None)))
+    bench.on(on.ResultRead, result=result("FAILED"), etag="r")
+    bench.on(on.RecordConflict, record=record(Step.RUNNING, owner=None))
     assert bench.kinds() == ["AdoptRecord"]
-    bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None))
+    bench.on(on.Adopted, record=record(Step.RUNNING), granted=None)
     assert bench.kinds() == ["SendDeadLetter"]
 
 
 def test_a_job_of_another_replica_gets_the_newer_handle_and_is_left_alone(bench: Bench) -> None:
     bench.read()
     theirs = record(Step.RUNNING, owner="session-other")
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=theirs))
+    bench.on(on.RecordConflict, record=theirs)
     assert bench.kinds() == ["StoreReceiptHandle", "ForgetJob"]
     assert bench.one(do.StoreReceiptHandle).receipt_handle == "h1"
     assert not bench.machine.jobs
@@ -409,48 +393,47 @@ def test_an_orphan_is_adopted_and_resumes_at_its_step(
     other.read()
     block = other.one(do.OpenAttempt).payload
     orphan = record(step, owner=None, block=block)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    bench.on(on.Orphaned, function="search", record=orphan)
     assert bench.kinds() == ["AdoptRecord", "ExtendVisibility"]
     lease = granted() if has_lease else None
-    bench.tell(on.Adopted(**NOW, job=JOB, record=record(step, block=block), granted=lease))
+    bench.on(on.Adopted, record=record(step, block=block), granted=lease)
     assert bench.kinds() == kinds
 
 
 def test_one_more_end_after_three_strikes_is_poison(bench: Bench) -> None:
     block = Bench().read().one(do.OpenAttempt).payload
     dead = record(owner=None, block=block, ended_owners=("s1", "s2", "s3", "s4"))
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=dead))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=dead, granted=granted()))
+    bench.on(on.Orphaned, function="search", record=dead)
+    bench.on(on.Adopted, record=dead, granted=granted())
     assert bench.one(do.WriteResult).result.reason == "POISON"
 
 
 def test_a_redriven_copy_replaces_the_failed_result_with_a_new_budget(bench: Bench) -> None:
     bench.tell(message(body(s3_record(), orchgpu={"dead_at": 500.0})))
     bench.tell(input_read())
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r1"))
+    bench.on(on.ResultRead, result=result("FAILED"), etag="r1")
     bench.one(do.OpenAttempt)
     closed = record(Step.ENDED, outcome="FAILED", owner=None, attempt=3, revision=20)
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=closed))
+    bench.on(on.RecordConflict, record=closed)
     assert bench.one(do.ReopenRecord).revision == 20
     reopened = record(Step.RECEIVED, attempt=3, revision=21)
-    bench.tell(on.Reopened(**NOW, job=JOB, record=reopened))
+    bench.on(on.Reopened, record=reopened)
     opening = bench.one(do.OpenAttempt)
     assert (opening.attempt, opening.payload["first_attempt"]) == (4, 4)
     opened = record(attempt=4, revision=22)
-    bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=4, granted=granted(4), record=opened))
+    bench.on(on.AttemptGranted, attempt=4, granted=granted(4), record=opened)
     assert bench.one(do.StageEnvelope).replace_etag == "r1"
-    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=4))
-    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=4))
+    bench.staged(4)
     # the old failed result is still there while attempt 4 runs: it decides nothing
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.CHECK))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r1"))
+    bench.on(on.TimerFired, timer=do.Timer.CHECK)
+    bench.on(on.ResultRead, result=result("FAILED"), etag="r1")
     assert bench.kinds() == []
     assert bench.machine.jobs[JOB].phase is Phase.RUNNING
 
 
 def test_a_stale_redriven_copy_does_not_run_again(bench: Bench) -> None:
     bench.tell(message(body(s3_record(), orchgpu={"dead_at": 400.0})))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r2"))
+    bench.on(on.ResultRead, result=result("FAILED"), etag="r2")
     assert bench.kinds() == ["ReadRecord"]
 
 

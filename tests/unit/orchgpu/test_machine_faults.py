@@ -36,10 +36,10 @@ def test_a_failed_call_is_repeated_with_growing_pauses(bench: Bench) -> None:
     action = bench.one(do.OpenAttempt)
     pauses = []
     for _ in range(6):
-        bench.tell(on.CallFailed(**NOW, job=JOB, action=action, retryable=True, message="away"))
+        bench.on(on.CallFailed, action=action, retryable=True, message="away")
         later = bench.one(do.RepeatLater)
         pauses.append(later.in_s)
-        bench.tell(on.RepeatDue(**NOW, job=JOB, action=later.action))
+        bench.on(on.RepeatDue, action=later.action)
         assert bench.actions == (action,)
     assert pauses[-1] > pauses[0]
     assert max(pauses) <= 10.0
@@ -48,13 +48,10 @@ def test_a_failed_call_is_repeated_with_growing_pauses(bench: Bench) -> None:
 def test_an_envelope_that_cannot_be_stored_gives_the_device_back(bench: Bench) -> None:
     bench.reserved()
     action = bench.one(do.StageEnvelope)
-    bench.tell(
-        on.CallFailed(**NOW, job=JOB, action=action, retryable=False, message="AccessDenied")
-    )
+    bench.on(on.CallFailed, action=action, retryable=False, message="AccessDenied")
     assert bench.kinds() == ["ReleaseLease"]
     bench.ended(EndReason.RELEASED)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.unresolved(None)
     failure = bench.one(do.RecordAttemptFailure)
     assert (failure.reason, failure.detail) == (Reason.STAGING_ERROR, "AccessDenied")
 
@@ -83,7 +80,7 @@ def test_a_drain_hands_back_what_could_not_be_packed_in_time(bench: Bench, phase
 
 def test_the_end_of_a_drain_leaves_a_stored_envelope_to_its_record(bench: Bench) -> None:
     bench.reserved()
-    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
+    bench.on(on.EnvelopeStaged, attempt=1)
     bench.tell(on.DrainRequested(**NOW))
     bench.tell(on.DrainRequested(**NOW, last=True))
     assert bench.kinds() == []
@@ -94,20 +91,20 @@ def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
 ) -> None:
     bench.read()
     waiting = record(Step.WAITING, revision=2)
-    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+    bench.on(on.AttemptWaiting, record=waiting, explanation=EXPLANATION)
     assert bench.one(do.ArmTimer).in_s == 3600.0
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.HAND_BACK))
+    bench.on(on.TimerFired, timer=do.Timer.HAND_BACK)
     back = bench.one(do.HandBack)
     assert (back.revision, back.receipt_handles) == (2, ("h1",))
-    bench.tell(on.HandedBack(**NOW, job=JOB))
+    bench.on(on.HandedBack)
     assert not bench.machine.jobs
 
 
 def test_the_beat_extends_every_handle_we_hold(bench: Bench) -> None:
     bench.received()
     bench.tell(message(message_id="m1", receipt_handle="h1-again"))
-    bench.tell(on.ReceiptHandleRenewed(**NOW, job=JOB, receipt_handle="h-elsewhere"))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.BEAT))
+    bench.on(on.ReceiptHandleRenewed, receipt_handle="h-elsewhere")
+    bench.on(on.TimerFired, timer=do.Timer.BEAT)
     assert bench.one(do.ExtendVisibility).receipt_handles == ("h1-again", "h-elsewhere")
     assert bench.one(do.ArmTimer).timer is do.Timer.BEAT
 
@@ -134,9 +131,9 @@ def test_after_the_scheduler_was_away_everything_that_waits_on_it_is_asked_for(
     bench.running()
     bench.tell(on.SchedulerReturned(**NOW))
     assert bench.kinds() == ["ReadRecord"]
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING, revision=8)))
+    bench.on(on.RecordConflict, record=record(Step.RUNNING, revision=8))
     assert bench.one(do.AdoptRecord).revision == 8
-    bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None))
+    bench.on(on.Adopted, record=record(Step.RUNNING), granted=None)
     assert bench.kinds() == ["ReadResult"]
 
 
@@ -179,46 +176,31 @@ def test_a_request_the_scheduler_refuses_ends_the_job(bench: Bench) -> None:
 def test_an_adopter_learns_from_the_record_why_the_lease_ended(bench: Bench) -> None:
     block = Bench().read().one(do.OpenAttempt).payload
     orphan = record(Step.RUNNING, owner=None, block=block, reason="HOST_LOST")
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    bench.on(on.Orphaned, function="search", record=orphan)
     mine = record(Step.RUNNING, block=block, reason="HOST_LOST")
-    bench.tell(on.Adopted(**NOW, job=JOB, record=mine, granted=None))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.on(on.Adopted, record=mine, granted=None)
+    bench.unresolved(None)
     assert bench.one(do.RecordAttemptFailure).reason is Reason.HOST_LOST
 
 
 def test_a_lease_that_is_gone_is_explained_by_its_record(bench: Bench) -> None:
     bench.reserved()
-    bench.tell(on.LeaseGone(**NOW, job=JOB, attempt=1))
+    bench.on(on.LeaseGone, attempt=1)
     assert bench.kinds() == ["ReadRecord"]
     stands = record(Step.RESERVED, reason="DEVICE_BAD")
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=stands))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=stands, granted=None))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.on(on.RecordConflict, record=stands)
+    bench.on(on.Adopted, record=stands, granted=None)
+    bench.unresolved(None)
     assert bench.one(do.RecordAttemptFailure).reason is Reason.DEVICE_BAD
 
 
 def test_an_adoption_that_comes_after_the_end_changes_nothing(bench: Bench) -> None:
     bench.running()
     bench.tell(on.SchedulerReturned(**NOW))
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING)))
+    bench.on(on.RecordConflict, record=record(Step.RUNNING))
     bench.ended(EndReason.DONE)
-    assert bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None)) == ()
+    assert bench.on(on.Adopted, record=record(Step.RUNNING), granted=None) == ()
     assert bench.machine.jobs[JOB].phase is Phase.CHECKING
-
-
-def test_notice_and_end_together_finish_once(bench: Bench) -> None:
-    bench.running()
-    bench.tell(on.ResultNoticed(**NOW, job=JOB))
-    assert bench.kinds() == ["ReadResult"]
-    bench.ended(EndReason.DONE)
-    assert bench.kinds() == []
-    finishes = 0
-    for _ in range(2):
-        bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
-        finishes += bench.kinds().count("FinishJob")
-    assert finishes == 1
 
 
 def end_preempted(bench: Bench, n: int) -> do.RecordAttemptFailure:
@@ -232,8 +214,7 @@ def end_preempted(bench: Bench, n: int) -> do.RecordAttemptFailure:
         detail="for a request of higher priority",
     )
     bench.tell(ended)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=n, report=report(attempt=n)))
+    bench.unresolved(report(attempt=n), attempt=n)
     return bench.one(do.RecordAttemptFailure)
 
 
@@ -243,9 +224,8 @@ def test_a_preempted_attempt_does_not_count_whatever_it_reported(bench: Bench) -
         failed = end_preempted(bench, n)
         assert (failed.reason, failed.pause_s) == (Reason.PREEMPTED, 0.0)
         between = record(Step.RECEIVED, attempt=n, lease=None)
-        bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=between, pause_s=0.0))
-        bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
-        bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+        bench.on(on.AttemptFailureRecorded, record=between, pause_s=0.0)
+        bench.retried()
         opened = bench.one(do.OpenAttempt)
         assert (opened.attempt, opened.payload["first_attempt"]) == (n + 1, n + 1)
         next_one = on.AttemptGranted(
@@ -261,7 +241,7 @@ def test_a_preempted_attempt_does_not_count_whatever_it_reported(bench: Bench) -
 def test_a_result_written_before_the_end_of_a_preempted_lease_stands(bench: Bench) -> None:
     bench.running()
     bench.ended(EndReason.PREEMPTED)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    bench.on(on.ResultRead, result=result())
     assert bench.kinds() == ["FinishJob"]
 
 
@@ -269,9 +249,8 @@ def test_a_result_written_before_the_end_of_a_preempted_lease_stands(bench: Benc
 def test_an_adopter_does_not_count_what_its_predecessor_did_not(bench: Bench, reason: str) -> None:
     block = Bench().read().one(do.OpenAttempt).payload
     between = record(Step.RECEIVED, owner=None, block=block, reason=reason, lease=None)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=between))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=between, granted=None))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.adopted(between)
+    bench.on(on.ResultRead, result=None)
     assert bench.one(do.OpenAttempt).payload["first_attempt"] == 2
 
 
@@ -282,29 +261,28 @@ def test_a_grant_pushed_before_its_jobs_adoption_was_answered_and_ended_at_once(
     block = Bench().read().one(do.OpenAttempt).payload
     waiting = record(Step.WAITING, block=block, lease=None)
     orphan = record(Step.WAITING, owner=None, block=block, lease=None)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    bench.on(on.Orphaned, function="search", record=orphan)
     pushed = on.AttemptGranted(
         **NOW, job=JOB, attempt=1, granted=granted(), record=None, pushed=True
     )
     bench.tell(pushed)
-    bench.tell(on.Adopted(**NOW, job=JOB, record=waiting, granted=None))
+    bench.on(on.Adopted, record=waiting, granted=None)
     bench.ended(EndReason.PREEMPTED)
     bench.one(do.ReadRecord)
     over = record(Step.RESERVED, block=block, reason="PREEMPTED", lease=None)
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=over))
+    bench.on(on.RecordConflict, record=over)
     bench.one(do.AdoptRecord)
-    bench.tell(on.Adopted(**NOW, job=JOB, record=over, granted=None))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.on(on.Adopted, record=over, granted=None)
+    bench.unresolved(None)
     assert bench.one(do.RecordAttemptFailure).attempt == 1
 
 
 def _ended_with(bench: Bench, reason: Reason) -> None:
     bench.running()
     bench.ended(EndReason.DONE)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     failed = replace(report(), reason=reason, detail="secret TOKEN (ssm:/token) cannot be read")
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=failed))
+    bench.on(on.ReportRead, attempt=1, report=failed)
 
 
 def test_a_secret_that_cannot_be_read_ends_the_job_with_its_first_attempt(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from gpu_scheduler.model import EndReason, LeaseLifetime, Request, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.completion import read_completion
-from orchgpu.core.target import Target, target_key
+from orchgpu.core.function import Target, target_key
 from orchgpu.ports import StoredObject
 from orchgpu.replica.actions.performer import Performer
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, granted, outcome, record, s3_record
@@ -55,7 +55,7 @@ def test_the_key_is_made_of_the_inputs(template: str, key: str, made: str) -> No
 def test_the_lease_lasts_for_a_time_and_the_object_is_noted_before_staging() -> None:
     found = bench().read()
     assert found.one(do.OpenAttempt).hold is LeaseLifetime.DEADLINE
-    found.tell(on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=record()))
+    found.on(on.AttemptGranted, attempt=1, granted=granted(), record=record())
     assert found.one(do.StageEnvelope).target == TARGET
     ours = Bench().read()
     assert ours.one(do.OpenAttempt).hold is LeaseLifetime.SESSION
@@ -73,11 +73,11 @@ def test_the_event_of_its_object_makes_its_owner_look() -> None:
 def test_without_any_event_the_check_looks_and_looks_again_later_each_time() -> None:
     found, pauses = bench().running(), []
     for _ in range(4):
-        found.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.CHECK))
+        found.on(on.TimerFired, timer=do.Timer.CHECK)
         assert found.one(do.ReadResult).target == TARGET
         (timer,) = [a for a in found.actions if isinstance(a, do.ArmTimer)]
         pauses.append(timer.in_s)
-        found.tell(on.ResultRead(**NOW, job=JOB, result=None))
+        found.on(on.ResultRead, result=None)
     budget = Budget()
     assert pauses == [
         min(budget.result_check_s * 2**n, budget.result_check_s_max) for n in (1, 2, 3, 4)
@@ -87,8 +87,7 @@ def test_without_any_event_the_check_looks_and_looks_again_later_each_time() -> 
 def test_a_lease_that_ends_without_the_object_is_an_attempt_failed_as_no_object() -> None:
     found = bench().running().ended(EndReason.EXPIRED, "its length is over")
     assert found.one(do.ReadResult).target == TARGET
-    found.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    found.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    found.unresolved(None)
     failure = found.one(do.RecordAttemptFailure)
     assert failure.reason == "NO_OBJECT"
     assert "s3://out/hits/a b.tsv was not written" in failure.detail
@@ -99,9 +98,9 @@ def test_the_same_object_is_watched_after_an_adoption() -> None:
     block = first.one(do.OpenAttempt).payload
     heir = bench()
     orphan = record(Step.STAGED, owner=None, block=block)
-    heir.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    heir.on(on.Orphaned, function="search", record=orphan)
     adopted = record(Step.STAGED, block=block)
-    heir.tell(on.Adopted(**NOW, job=JOB, record=adopted, granted=granted()))
+    heir.on(on.Adopted, record=adopted, granted=granted())
     heir.tell(on.ObjectNoticed(**NOW, bucket="out", key="hits/a b.tsv"))
     assert heir.one(do.ReadResult).target == TARGET
 

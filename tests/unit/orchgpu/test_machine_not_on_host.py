@@ -36,17 +36,16 @@ def end_without(bench: Bench, n: int, **lacks: list[str]) -> None:
         **NOW, job=JOB, attempt=n, state=LeaseState.ENDED, reason=EndReason.DONE, detail=""
     )
     bench.tell(ended)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     failed = dataclasses.replace(report(attempt=n), reason="NOT_ON_HOST", lacks=lacks)
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=n, report=failed))
+    bench.on(on.ReportRead, attempt=n, report=failed)
 
 
 def next_attempt(bench: Bench, n: int) -> do.OpenAttempt:
     """The failure of attempt `n` is recorded, and its pause is over."""
     between = record(Step.RECEIVED, attempt=n, lease=None)
-    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=between, pause_s=0.0))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.AttemptFailureRecorded, record=between, pause_s=0.0)
+    bench.retried()
     return bench.one(do.OpenAttempt)
 
 
@@ -79,19 +78,9 @@ def test_an_adopter_asks_for_what_hosts_lacked(bench: Bench) -> None:
     end_without(before, 1, data=["nr"])
     block = next_attempt(before, 1).payload
     between = record(Step.RECEIVED, owner=None, block=block, attempt=2, lease=None)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=between))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=between, granted=None))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.adopted(between)
+    bench.on(on.ResultRead, result=None)
     assert bench.one(do.OpenAttempt).request.data == ("nr",)
-
-
-def test_an_adopter_does_not_count_an_attempt_on_a_host_that_lacked_data(bench: Bench) -> None:
-    block = Bench().read().one(do.OpenAttempt).payload
-    between = record(Step.RECEIVED, owner=None, block=block, reason="NOT_ON_HOST", lease=None)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=between))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=between, granted=None))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    assert bench.one(do.OpenAttempt).payload["first_attempt"] == 2
 
 
 @pytest.mark.parametrize(
@@ -132,9 +121,9 @@ def test_the_same_name_twice_counts_from_then_on(bench: Bench) -> None:
 def test_a_result_of_the_orchestrator_has_the_provenance_that_it_knows(bench: Bench) -> None:
     bench.running()
     bench.ended(EndReason.DONE)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     failed = dataclasses.replace(report(), reason="SECRET_ERROR", provenance={})
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=failed))
+    bench.on(on.ReportRead, attempt=1, report=failed)
     found = bench.one(do.WriteResult).result.provenance
     assert found["function"]["name"] == "search"
     assert found["input"]["version"] == VERSION
@@ -145,8 +134,8 @@ def test_a_result_of_the_orchestrator_has_the_provenance_that_it_knows(bench: Be
 def test_a_failed_result_has_the_provenance_of_its_last_report(bench: Bench) -> None:
     bench.running()
     bench.ended(EndReason.DONE)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     seen = {"data": {"nr": "0"}, "of a newer version": 1}
     failed = dataclasses.replace(report(), reason="SECRET_ERROR", provenance=seen)
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=failed))
+    bench.on(on.ReportRead, attempt=1, report=failed)
     assert bench.one(do.WriteResult).result.provenance == seen

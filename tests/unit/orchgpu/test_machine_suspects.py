@@ -86,7 +86,7 @@ def test_nothing_is_begun_beside_a_suspect(bench: Bench) -> None:
     orphan(bench, A, "a")
     bench.tell(message())
     bench.tell(input_read())
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     assert bench.kinds() == []  # its request would be one more reserved job when we die
     adopt(bench, A)
     assert bench.kinds() == ["StageEnvelope"]
@@ -106,7 +106,7 @@ def test_a_suspect_waits_for_what_is_being_packed(bench: Bench) -> None:
 def test_a_grant_that_is_pushed_beside_a_suspect_is_not_taken_yet(bench: Bench) -> None:
     bench.read()
     waiting = record(Step.WAITING, revision=2)
-    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+    bench.on(on.AttemptWaiting, record=waiting, explanation=EXPLANATION)
     assert orphan(bench, A, "a") == [A]  # a job that waits for a grant is not being packed
     push = on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=None, pushed=True)
     bench.tell(push)
@@ -167,13 +167,13 @@ def test_a_message_of_an_orphaned_job_makes_it_a_suspect_too(bench: Bench) -> No
     orphan(bench, A, "a")
     bench.tell(message())
     bench.tell(input_read())
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     adopt(bench, A)
     packed(bench, A)
     bench.one(do.OpenAttempt)
     orphan(bench, B, "b")
     left = record(owner=None)
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=left))
+    bench.on(on.RecordConflict, record=left)
     assert adopted_now(bench) == [B]  # first come, first packed
     adopt(bench, B)
     packed(bench, B)
@@ -185,7 +185,7 @@ def test_a_drain_forgets_what_was_held_back(bench: Bench) -> None:
     orphan(bench, B, "b")
     bench.tell(message())
     bench.tell(input_read())
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     for last in (False, True):
         bench.tell(on.DrainRequested(**NOW, last=last))
         assert "OpenAttempt" not in bench.kinds()
@@ -201,22 +201,22 @@ def test_a_job_in_hand_that_has_no_owner_any_more_is_adopted_again(
     bench.running()
     bench.machine.jobs[JOB].phase = phase
     left = record(Step.STAGED, owner=None, ended_owners=())
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=left))
+    bench.on(on.Orphaned, function="search", record=left)
     assert bench.kinds() == ["ReadRecord"]
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=left))
+    bench.on(on.RecordConflict, record=left)
     assert adopted_now(bench) == [JOB]
 
 
 def test_a_suspect_whose_reservation_expired_opens_its_next_attempt_alone(bench: Bench) -> None:
     bench.read()
     conflict = record(Step.RECEIVED, owner=None, ended_owners=("s1",), reason="RESERVATION_EXPIRED")
-    bench.tell(on.RecordConflict(**NOW, job=JOB, record=conflict))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=conflict, granted=None))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.RecordConflict, record=conflict)
+    bench.on(on.Adopted, record=conflict, granted=None)
+    bench.on(on.ResultRead, result=None)
     assert bench.kinds() == ["OpenAttempt"]
     assert orphan(bench, A, "a") == []  # until it is packed
     opened = record(Step.WAITING, ended_owners=("s1",), attempt=2)
-    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=opened, explanation=EXPLANATION))
+    bench.on(on.AttemptWaiting, record=opened, explanation=EXPLANATION)
     assert adopted_now(bench) == [A]  # a job that waits for a grant is not being packed
     push = on.AttemptGranted(
         **NOW, job=JOB, attempt=2, granted=granted(2), record=None, pushed=True
@@ -233,11 +233,11 @@ def test_before_it_is_poison_a_job_is_packed_once_more_after_a_pause(bench: Benc
     three = ("s1", "s2", "s3")
     block = Bench().read().one(do.OpenAttempt).payload
     left = record(owner=None, block=block, ended_owners=three, updated_s=NOW["wall_s"] - 20.0)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=left))
+    bench.on(on.Orphaned, function="search", record=left)
     later = bench.one(do.RepeatLater)
     assert later.in_s == pytest.approx(Budget().last_packing_pause_s - 20.0)
     assert adopted_now(bench) == []
-    bench.tell(on.RepeatDue(**NOW, job=JOB, action=later.action))
+    bench.on(on.RepeatDue, action=later.action)
     assert adopted_now(bench) == [JOB]
-    bench.tell(on.Adopted(**NOW, job=JOB, record=record(ended_owners=three), granted=granted()))
+    bench.on(on.Adopted, record=record(ended_owners=three), granted=granted())
     assert bench.one(do.StageEnvelope).job == JOB

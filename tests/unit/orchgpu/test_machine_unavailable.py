@@ -10,7 +10,7 @@ from gpu_scheduler.model import DeviceKind, Request, Sharing, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Phase
-from tests.unit.orchgpu.jobs import EXPLANATION, FUNCTION, JOB, NOW, Bench, record, report
+from tests.unit.orchgpu.jobs import EXPLANATION, FUNCTION, JOB, Bench, record, report
 
 WANTS = Request(
     count=2,
@@ -31,9 +31,7 @@ def bench_for(**changes: Any) -> Bench:
 
 
 def refuse(bench: Bench, *, busy: bool, pushed: int | None = None) -> do.RecordAttemptFailure:
-    bench.tell(
-        on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION, busy=busy, attempt=pushed)
-    )
+    bench.on(on.AttemptImpossible, explanation=EXPLANATION, busy=busy, attempt=pushed)
     return bench.one(do.RecordAttemptFailure)
 
 
@@ -41,9 +39,8 @@ def again(bench: Bench, n: int) -> do.OpenAttempt:
     """The refused attempt n is on record, and the next one is asked for."""
     failed = record(Step.RECEIVED, revision=10 + n, attempt=n)
     pause_s = bench.one(do.RecordAttemptFailure).pause_s
-    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.AttemptFailureRecorded, record=failed, pause_s=pause_s)
+    bench.retried()
     return bench.one(do.OpenAttempt)
 
 
@@ -62,7 +59,7 @@ def test_no_cpu_either_is_the_end() -> None:
     bench = bench_for(on_unavailable="cpu").read()
     refuse(bench, busy=True)
     again(bench, 1)
-    bench.tell(on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION))
+    bench.on(on.AttemptImpossible, explanation=EXPLANATION)
     assert bench.one(do.WriteResult).result.reason == "IMPOSSIBLE"
 
 
@@ -72,9 +69,9 @@ def test_a_job_that_fell_back_requests_a_cpu_after_its_adoption() -> None:
     block = again(bench, 1).payload
     heir = bench_for(on_unavailable="cpu")
     orphan = record(Step.RECEIVED, owner=None, block=block, attempt=2)
-    heir.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
-    heir.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RECEIVED, block=block), granted=None))
-    heir.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    heir.on(on.Orphaned, function="search", record=orphan)
+    heir.on(on.Adopted, record=record(Step.RECEIVED, block=block), granted=None)
+    heir.on(on.ResultRead, result=None)
     assert heir.one(do.OpenAttempt).request.kinds == (DeviceKind.CPU,)
 
 
@@ -82,7 +79,7 @@ def test_a_requeued_job_waits_again_after_a_pause_and_nothing_is_counted() -> No
     bench = bench_for(on_unavailable="requeue", attempts_max=1).read()
     for n in range(1, 5):
         waiting = record(Step.WAITING, revision=n, attempt=n)
-        bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+        bench.on(on.AttemptWaiting, record=waiting, explanation=EXPLANATION)
         failure = refuse(bench, busy=True, pushed=n)
         assert (failure.attempt, failure.reason) == (n, "BUSY")
         assert Budget().retry_base_s / 2 <= failure.pause_s <= Budget().retry_base_s
@@ -92,7 +89,7 @@ def test_a_requeued_job_waits_again_after_a_pause_and_nothing_is_counted() -> No
 
 def test_what_can_never_be_is_not_requeued() -> None:
     bench = bench_for(on_unavailable="requeue").read()
-    bench.tell(on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION))
+    bench.on(on.AttemptImpossible, explanation=EXPLANATION)
     assert bench.one(do.WriteResult).result.reason == "IMPOSSIBLE"
 
 
@@ -102,7 +99,7 @@ def test_a_function_sets_the_number_of_attempts(attempts_max: int) -> None:
     job = bench.machine.jobs[JOB]
     for n in range(1, attempts_max + 1):
         job.attempt, job.phase = n, Phase.EXPLAINING
-        bench.tell(on.ReportRead(**NOW, job=JOB, attempt=n, report=report(attempt=n)))
+        bench.on(on.ReportRead, attempt=n, report=report(attempt=n))
         kind = do.WriteResult if n == attempts_max else do.RecordAttemptFailure
         bench.one(kind)
 
@@ -111,7 +108,7 @@ def test_a_function_sets_the_number_of_attempts(attempts_max: int) -> None:
 def test_a_job_past_its_deadline_is_of_no_use_on_any_device(way: str) -> None:
     bench = bench_for(on_unavailable=way).read()
     late = replace(EXPLANATION, late=True)
-    bench.tell(on.AttemptImpossible(**NOW, job=JOB, explanation=late))
+    bench.on(on.AttemptImpossible, explanation=late)
     written = bench.one(do.WriteResult).result
     assert (written.state, written.reason) == ("REJECTED", "DEADLINE")
 

@@ -58,12 +58,12 @@ def bench() -> Bench:
 
 @pytest.fixture
 def watched(bench: Bench) -> Bench:
-    bench.tell(on.AttemptOpened(**NOW, job=JOB, attempt=1, record=opened()))
+    bench.on(on.AttemptOpened, attempt=1, record=opened())
     assert bench.kinds() == ["StageEnvelope"], "no lease is renewed"
     assert bench.one(do.StageEnvelope).granted is None
-    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
+    bench.on(on.EnvelopeStaged, attempt=1)
     assert bench.one(do.RecordStaged).lease is None
-    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=1))
+    bench.on(on.StagedRecorded, attempt=1)
     return bench
 
 
@@ -75,9 +75,9 @@ def armed(bench: Bench, timer: do.Timer) -> list[float]:
 def nothing(bench: Bench) -> None:
     """Neither a result nor a report."""
     bench.one(do.ReadResult)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     bench.one(do.ReadReport)
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.on(on.ReportRead, attempt=1, report=None)
 
 
 def fire(bench: Bench, timer: do.Timer, after_s: float = 200.0) -> None:
@@ -96,37 +96,36 @@ def test_the_watch_has_a_deadline_and_a_backup(watched: Bench) -> None:
 
 
 def test_a_result_ends_it(watched: Bench) -> None:
-    watched.tell(on.ResultNoticed(**NOW, job=JOB))
-    watched.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    watched.on(on.ResultNoticed)
+    watched.on(on.ResultRead, result=result())
     watched.one(do.FinishJob)
-    watched.tell(on.Finished(**NOW, job=JOB))
+    watched.on(on.Finished)
     assert watched.one(do.RemoveEnvelope).fence == 0
 
 
 def test_a_report_fails_the_attempt_after_a_look_for_the_result(watched: Bench) -> None:
-    watched.tell(on.ReportNoticed(**NOW, job=JOB, attempt=1))
+    watched.on(on.ReportNoticed, attempt=1)
     watched.one(do.ReadResult)
-    watched.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    watched.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=report()))
+    watched.unresolved(report())
     assert watched.one(do.RecordAttemptFailure).reason is Reason.EXIT_NONZERO
 
 
 def test_a_notice_that_comes_before_the_watch_is_not_forgotten(bench: Bench) -> None:
     """A function of milliseconds is faster than the scheduler's answer."""
-    bench.tell(on.AttemptOpened(**NOW, job=JOB, attempt=1, record=opened()))
-    bench.tell(on.AttemptStarted(**NOW, job=JOB, attempt=1, claim=claim()))
-    bench.tell(on.ResultNoticed(**NOW, job=JOB))
-    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
+    bench.on(on.AttemptOpened, attempt=1, record=opened())
+    bench.on(on.AttemptStarted, attempt=1, claim=claim())
+    bench.on(on.ResultNoticed)
+    bench.on(on.EnvelopeStaged, attempt=1)
     assert bench.machine.jobs[JOB].state is JobState.RUNNING
-    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=1))
+    bench.on(on.StagedRecorded, attempt=1)
     bench.one(do.ReadResult)
 
 
 def test_a_notice_during_a_look_makes_another(watched: Bench) -> None:
-    watched.tell(on.ReportNoticed(**NOW, job=JOB, attempt=1))
-    watched.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    watched.tell(on.ResultNoticed(**NOW, job=JOB))
-    watched.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    watched.on(on.ReportNoticed, attempt=1)
+    watched.on(on.ResultRead, result=None)
+    watched.on(on.ResultNoticed)
+    watched.on(on.ReportRead, attempt=1, report=None)
     watched.one(do.ReadResult)
 
 
@@ -141,7 +140,7 @@ def test_a_look_that_finds_nothing_goes_on_watching(watched: Bench) -> None:
 def test_without_a_start_the_attempt_is_closed_and_does_not_count(watched: Bench) -> None:
     fire(watched, do.Timer.DEADLINE)
     assert watched.kinds() == ["CloseAttempt"]
-    watched.tell(on.AttemptClosed(**NOW, job=JOB, attempt=1, claim=claim(request="")))
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(request=""))
     nothing(watched)
     assert watched.one(do.RecordAttemptFailure).reason is Reason.NOT_STARTED
     assert watched.machine.jobs[JOB].first_attempt == 2
@@ -149,14 +148,14 @@ def test_without_a_start_the_attempt_is_closed_and_does_not_count(watched: Bench
 
 def test_a_result_that_stands_at_the_deadline_comes_first(watched: Bench) -> None:
     fire(watched, do.Timer.DEADLINE)
-    watched.tell(on.AttemptClosed(**NOW, job=JOB, attempt=1, claim=claim(request="")))
-    watched.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(request=""))
+    watched.on(on.ResultRead, result=result())
     watched.one(do.FinishJob)
 
 
 def test_a_late_start_that_has_the_claim_runs_out_its_time(watched: Bench) -> None:
     fire(watched, do.Timer.DEADLINE)
-    watched.tell(on.AttemptClosed(**NOW, job=JOB, attempt=1, claim=claim(ends_in_s=60.0)))
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(ends_in_s=60.0))
     assert armed(watched, do.Timer.DEADLINE) == [90.0]
     nothing(watched)
     assert watched.machine.jobs[JOB].phase is Phase.RUNNING
@@ -187,15 +186,14 @@ def test_a_start_that_failed_counts(watched: Bench, reason: str) -> None:
 
 
 def failed(bench: Bench, why: Report) -> None:
-    bench.tell(on.FunctionFailureRecorded(**NOW, job=JOB, attempt=1))
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=why))
+    bench.on(on.FunctionFailureRecorded, attempt=1)
+    bench.unresolved(why)
 
 
 def test_an_envelope_that_cannot_be_stored_fails_the_attempt(bench: Bench) -> None:
-    bench.tell(on.AttemptOpened(**NOW, job=JOB, attempt=1, record=opened()))
+    bench.on(on.AttemptOpened, attempt=1, record=opened())
     action = bench.one(do.StageEnvelope)
-    bench.tell(on.CallFailed(**NOW, job=JOB, action=action, retryable=False, message="no"))
+    bench.on(on.CallFailed, action=action, retryable=False, message="no")
     assert bench.one(do.RecordAttemptFailure).reason is Reason.STAGING_ERROR
 
 
@@ -204,10 +202,10 @@ def adopted(step: Step, **changes: Any) -> Bench:
     bench.machine.set_functions({"search": WITHOUT})
     block = Bench().read().one(do.OpenAttempt).payload
     found = opened(step, owner=None, block=block, **changes)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=found))
+    bench.on(on.Orphaned, function="search", record=found)
     adoption = bench.one(do.AdoptRecord)
     assert adoption.suspect is found.packing
-    bench.tell(on.Adopted(**NOW, job=JOB, record=found, granted=None))
+    bench.on(on.Adopted, record=found, granted=None)
     return bench
 
 
@@ -223,8 +221,7 @@ def test_four_ends_of_owners_while_packing_are_poison() -> None:
     block = Bench().read().one(do.OpenAttempt).payload
     ended = tuple(f"owner-{n}" for n in range(BUDGET.strikes_max + 1))
     found = replace(opened(owner=None, block=block), ended_owners=ended)
-    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=found))
-    bench.tell(on.Adopted(**NOW, job=JOB, record=found, granted=None))
+    bench.adopted(found)
     assert bench.one(do.WriteResult).result.reason == "POISON"
 
 
@@ -239,7 +236,7 @@ def test_an_adopter_of_a_staged_job_looks_at_once(step: Step) -> None:
 def test_an_adopter_between_attempts_opens_the_next() -> None:
     bench = adopted(Step.RECEIVED, reason="EXIT_NONZERO")
     bench.one(do.ReadResult)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     assert bench.one(do.OpenAttempt).attempt == 2
 
 
@@ -248,9 +245,8 @@ def test_foreign_code_claims_nothing_so_only_the_end_of_its_time_is_known() -> N
     foreign = replace(WITHOUT, object_bucket="out", object_key="{job}.txt", timeout_s=40.0)
     bench.machine.set_functions({"search": foreign})
     bench.read()
-    bench.tell(on.AttemptOpened(**NOW, job=JOB, attempt=1, record=opened()))
-    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
-    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=1))
+    bench.on(on.AttemptOpened, attempt=1, record=opened())
+    bench.staged()
     assert armed(bench, do.Timer.DEADLINE) == [BUDGET.connect_by_s + 40.0 + 30.0]
     fire(bench, do.Timer.DEADLINE)
     nothing(bench)
@@ -263,7 +259,7 @@ def test_a_redriven_job_that_the_scheduler_forgot_goes_on_counting() -> None:
     bench.machine.set_functions({"search": WITHOUT})
     bench.tell(message(body(s3_record(), orchgpu={"dead_at": 500.0})))
     bench.tell(input_read())
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED", attempt=3), etag="r1"))
+    bench.on(on.ResultRead, result=result("FAILED", attempt=3), etag="r1")
     opening = bench.one(do.OpenAttempt)
     assert (opening.attempt, opening.payload["first_attempt"]) == (4, 4)
 
@@ -273,9 +269,9 @@ def failed_by_then(bench: Bench, now: Function) -> None:
     bench.machine.set_functions({"search": now})
     pause_s = bench.one(do.RecordAttemptFailure).pause_s
     over = record(Step.RECEIVED, revision=20, reason="EXIT_NONZERO", ended_owners=())
-    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=over, pause_s=pause_s))
+    bench.on(on.AttemptFailureRecorded, record=over, pause_s=pause_s)
     fire(bench, do.Timer.NEXT_ATTEMPT, 5.0)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.on(on.ResultRead, result=None)
     assert bench.one(do.OpenAttempt).request == now.request
 
 
@@ -285,9 +281,8 @@ def test_the_deadline_of_an_attempt_without_a_device_ends_no_attempt_with_one(
     failed(watched, report())
     failed_by_then(watched, FUNCTION)
     given = record(attempt=2, revision=21)
-    watched.tell(on.AttemptGranted(**NOW, job=JOB, attempt=2, granted=granted(2), record=given))
-    watched.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=2))
-    watched.tell(on.StagedRecorded(**NOW, job=JOB, attempt=2))
+    watched.on(on.AttemptGranted, attempt=2, granted=granted(2), record=given)
+    watched.staged(2)
     fire(watched, do.Timer.DEADLINE)
     assert watched.actions == ()
     assert watched.machine.jobs[JOB].phase is Phase.RUNNING
@@ -295,11 +290,10 @@ def test_the_deadline_of_an_attempt_without_a_device_ends_no_attempt_with_one(
 
 def test_the_renewal_of_an_ended_lease_is_nothing_to_an_attempt_without_a_device() -> None:
     bench = Bench().running().ended(EndReason.DONE)
-    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
-    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=report()))
+    bench.unresolved(report())
     failed_by_then(bench, WITHOUT)
     next_one = opened(attempt=2, revision=21)
-    bench.tell(on.AttemptOpened(**NOW, job=JOB, attempt=2, record=next_one))
+    bench.on(on.AttemptOpened, attempt=2, record=next_one)
     fire(bench, do.Timer.RENEW, 10.0)
     assert bench.actions == ()
 
@@ -307,6 +301,5 @@ def test_the_renewal_of_an_ended_lease_is_nothing_to_an_attempt_without_a_device
 def test_a_stored_envelope_takes_the_strikes_back() -> None:
     bench = adopted(Step.RECEIVED, ended_owners=("s-dead",))
     assert bench.machine.jobs[JOB].strikes == 1
-    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
-    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=1))
+    bench.staged()
     assert bench.machine.jobs[JOB].strikes == 0

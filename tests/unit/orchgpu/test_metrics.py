@@ -17,8 +17,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Job
 from orchgpu.core.routing import InputEvent
-from orchgpu.replica.emf import EmbeddedMetrics
-from orchgpu.replica.metrics import OrchestratorMetrics
+from orchgpu.replica.metrics import EmbeddedMetrics, OrchestratorMetrics
 from orchgpu.replica.observer import Performed
 from tests.unit.orchgpu.jobs import EXPLANATION, FUNCTION, JOB, NOW, granted, record
 

@@ -34,20 +34,26 @@ class Choking:
         raise self._error
 
 
-def performer(error: BaseException, *, strict: bool = False) -> Performer:
+def performer(store: Any, scheduler: Any = None, *, strict: bool = False) -> Performer:
     nothing: Any = None
-    store: Any = Choking(error)
     return Performer(
         queue=nothing,
         store=store,
         functions=nothing,
-        scheduler=nothing,
+        scheduler=scheduler,
         timers=nothing,
         render=nothing,
         clock=SystemClock(),
         budget=Budget(),
         strict=strict,
     )
+
+
+def memory_store() -> MemoryStore:
+    bodies = MemoryBodies()
+    cloud = Cloud(bodies=bodies)
+    cloud.create_bucket(0.0, FUNCTION.intermediate_bucket)
+    return MemoryStore(cloud, bodies, SystemClock())
 
 
 READ = do.ReadResult(job="j1", bucket="mid")
@@ -64,7 +70,7 @@ READ = do.ReadResult(job="j1", bucket="mid")
     ],
 )
 def test_an_error_of_a_library_fails_one_call(error: Exception) -> None:
-    event = asyncio.run(outcome(performer(error), READ))
+    event = asyncio.run(outcome(performer(Choking(error)), READ))
     assert isinstance(event, on.CallFailed)
     assert not event.retryable
     assert event.action is READ
@@ -105,19 +111,8 @@ class Taking:
 def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
     steps: tuple[Step, ...], released: list[str]
 ) -> None:
-    nothing: Any = None
     scheduler: Any = Opening(*steps)
-    store: Any = Taking()
-    made = Performer(
-        queue=nothing,
-        store=store,
-        functions=nothing,
-        scheduler=scheduler,
-        timers=nothing,
-        render=nothing,
-        clock=SystemClock(),
-        budget=Budget(),
-    )
+    made = performer(Taking(), scheduler)
     failure = do.RecordFunctionFailure(
         job=JOB, function=FUNCTION, attempt=1, reason=Reason.FUNCTION_ERROR, detail="LeaseNotOpen"
     )
@@ -133,22 +128,9 @@ def test_a_start_that_lambda_dropped_explains_no_attempt_that_the_other_start_op
     step: Step, released: list[str]
 ) -> None:
     """An attempt is started by Invoke and by its event; the second may wait until it is too old."""
-    bodies = MemoryBodies()
-    cloud = Cloud(bodies=bodies)
-    cloud.create_bucket(0.0, FUNCTION.intermediate_bucket)
-    store = MemoryStore(cloud, bodies, SystemClock())
-    nothing: Any = None
+    store = memory_store()
     scheduler: Any = Opening(step)
-    made = Performer(
-        queue=nothing,
-        store=store,
-        functions=nothing,
-        scheduler=scheduler,
-        timers=nothing,
-        render=nothing,
-        clock=SystemClock(),
-        budget=Budget(),
-    )
+    made = performer(store, scheduler)
     dropped = do.RecordFunctionFailure(
         job=JOB, function=FUNCTION, attempt=1, reason=Reason.NOT_STARTED, detail="too old"
     )
@@ -159,32 +141,19 @@ def test_a_start_that_lambda_dropped_explains_no_attempt_that_the_other_start_op
 
 def test_a_broken_assertion_fails_one_job_or_a_whole_simulation() -> None:
     broken = AssertionError("a broken invariant")
-    event = asyncio.run(outcome(performer(broken), READ))
+    event = asyncio.run(outcome(performer(Choking(broken)), READ))
     assert isinstance(event, on.CallFailed)
     assert event.message == "AssertionError: a broken invariant"
     with pytest.raises(AssertionError):
-        asyncio.run(outcome(performer(broken, strict=True), READ))
+        asyncio.run(outcome(performer(Choking(broken), strict=True), READ))
 
 
 @pytest.mark.parametrize(("fence", "left"), [(7, ["2.8.zip"]), (None, [])])
 def test_envelopes_are_removed_one_by_one_or_all_of_a_job(
     fence: int | None, left: list[str]
 ) -> None:
-    bodies = MemoryBodies()
-    cloud = Cloud(bodies=bodies)
-    cloud.create_bucket(0.0, FUNCTION.intermediate_bucket)
-    store = MemoryStore(cloud, bodies, SystemClock())
-    nothing: Any = None
-    ours = Performer(
-        queue=nothing,
-        store=store,
-        functions=nothing,
-        scheduler=nothing,
-        timers=nothing,
-        render=nothing,
-        clock=SystemClock(),
-        budget=Budget(),
-    )
+    store = memory_store()
+    ours = performer(store)
     bucket, others = FUNCTION.intermediate_bucket, staging_key(FUNCTION.name, f"{JOB}x", 1, 3)
     first, second = (staging_key(FUNCTION.name, JOB, n, n + 6) for n in (1, 2))
 

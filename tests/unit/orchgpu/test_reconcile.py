@@ -10,14 +10,12 @@ from itertools import pairwise
 import pytest
 
 from contract.keys import job_id, result_key
-from corekit.aio.supervise import Nursery
-from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.values import replace
 from orchgpu.core.reconcile import Cursor, Interval, ObjectVersion, Passes, uploads
 from orchgpu.core.routing import InputEvent, classify
 from tests.unit.orchgpu.jobs import FUNCTION
-from tests.unit.orchgpu.test_replica import Bench
+from tests.unit.orchgpu.test_replica import Bench, played
 
 BUDGET = Budget()
 DEPLOYED_S = 1_700_000_000.0
@@ -174,21 +172,19 @@ def test_a_failed_pass_begins_again_soon() -> None:
 def test_an_upload_without_an_event_gets_exactly_one_result() -> None:
     """The first upload is older than the deploy; the second one's event never came."""
 
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery, budget=replace(BUDGET, reconcile_overlap_s=3600.0))
-            deployed_at_s = bench.clock.wall_s() + 5.0
-            bench.registry.deployed = {"search": replace(FUNCTION, deployed_at_s=deployed_at_s)}
-            await bench.upload(0)
-            await bench.store.put("in", "before", b"input")
-            await asyncio.sleep(10.0)
-            await bench.store.put("in", "lost", b"input")
-            await bench.replica.start()
-            await asyncio.sleep(4 * 3600.0)  # it is settled, and later passes do not reach it
-            known = await bench.store.head("in", "lost")
-            job = job_id("in", "lost", f"{known.etag}@{known.last_modified}", "search")
-            assert list(await bench.store.etags("mid", "results/")) == [result_key(job)]
-            assert bench.count("jobs") == (0, 0)
-            assert bench.count("dlq") == (1, 0)  # its scheduler has no host: refused, once
+    async def story(bench: Bench) -> None:
+        deployed_at_s = bench.clock.wall_s() + 5.0
+        bench.registry.deployed = {"search": replace(FUNCTION, deployed_at_s=deployed_at_s)}
+        await bench.upload(0)
+        await bench.store.put("in", "before", b"input")
+        await asyncio.sleep(10.0)
+        await bench.store.put("in", "lost", b"input")
+        await bench.replica.start()
+        await asyncio.sleep(4 * 3600.0)  # it is settled, and later passes do not reach it
+        known = await bench.store.head("in", "lost")
+        job = job_id("in", "lost", f"{known.etag}@{known.last_modified}", "search")
+        assert list(await bench.store.etags("mid", "results/")) == [result_key(job)]
+        assert bench.count("jobs") == (0, 0)
+        assert bench.count("dlq") == (1, 0)  # its scheduler has no host: refused, once
 
-    run_virtual(main())
+    played(story, budget=replace(BUDGET, reconcile_overlap_s=3600.0))

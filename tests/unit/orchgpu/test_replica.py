@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -141,38 +141,44 @@ class Bench:
         return counts.visible, counts.in_flight
 
 
+def played(story: Callable[[Bench], Awaitable[None]], **made: Any) -> None:
+    """A story of one replica that is not started yet, on virtual time."""
+
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            await story(Bench(nursery, **made))
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize("after_s", [0.2, 2.5])
 def test_a_message_received_while_its_function_is_deployed_again_is_handled_at_once(
     after_s: float,
 ) -> None:
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery)
-            await bench.replica.start()
-            await asyncio.sleep(5.0 - after_s)
-            bench.registry.deployed = {"search": replace(FUNCTION, revision="2")}
-            await asyncio.sleep(after_s)  # seen by the next look at the registry, or just now
-            bench.junk()
-            await asyncio.sleep(6 * ANSWER_S)
-            assert bench.count("dlq") == (1, 0)
-            assert bench.count("jobs") == (0, 0)
+    async def story(bench: Bench) -> None:
+        await bench.replica.start()
+        await asyncio.sleep(5.0 - after_s)
+        bench.registry.deployed = {"search": replace(FUNCTION, revision="2")}
+        await asyncio.sleep(after_s)  # seen by the next look at the registry, or just now
+        bench.junk()
+        await asyncio.sleep(6 * ANSWER_S)
+        assert bench.count("dlq") == (1, 0)
+        assert bench.count("jobs") == (0, 0)
 
-    run_virtual(main())
+    played(story)
 
 
 def test_a_message_of_a_function_that_was_taken_away_is_given_back() -> None:
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery)
-            await bench.replica.start()
-            await asyncio.sleep(5.0)
-            bench.registry.deployed = {}
-            await asyncio.sleep(2.5)
-            bench.junk()
-            await asyncio.sleep(3 * ANSWER_S)
-            assert bench.count("jobs") == (1, 0)
+    async def story(bench: Bench) -> None:
+        await bench.replica.start()
+        await asyncio.sleep(5.0)
+        bench.registry.deployed = {}
+        await asyncio.sleep(2.5)
+        bench.junk()
+        await asyncio.sleep(3 * ANSWER_S)
+        assert bench.count("jobs") == (1, 0)
 
-    run_virtual(main())
+    played(story)
 
 
 class HangingStore(MemoryStore):
@@ -192,73 +198,67 @@ class HangingStore(MemoryStore):
 
 
 def test_a_drain_ends_in_time_when_the_store_does_not_answer() -> None:
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery, store=HangingStore)
-            await bench.replica.start()
-            await bench.upload(2)
-            bench.store.hangs = True
-            await asyncio.sleep(30.0)
-            assert bench.count("jobs") == (0, 2)
-            began_s = bench.clock.monotonic_s()
-            await bench.replica.drain()
-            assert bench.clock.monotonic_s() - began_s < Budget().drain_s
-            assert bench.count("jobs") == (2, 0)
+    async def story(bench: Bench) -> None:
+        await bench.replica.start()
+        await bench.upload(2)
+        bench.store.hangs = True
+        await asyncio.sleep(30.0)
+        assert bench.count("jobs") == (0, 2)
+        began_s = bench.clock.monotonic_s()
+        await bench.replica.drain()
+        assert bench.clock.monotonic_s() - began_s < Budget().drain_s
+        assert bench.count("jobs") == (2, 0)
 
-    run_virtual(main())
+    played(story, store=HangingStore)
 
 
 def test_no_job_is_received_beyond_what_may_be_in_hand_at_once() -> None:
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery)
-            bench.registry.deployed = {"search": replace(FUNCTION, concurrency_max=1)}
-            await bench.replica.start()
-            await asyncio.sleep(3.0)  # its scheduler is there
-            bench.machine.jobs["running"] = Job(
-                id="running",
-                function=FUNCTION,
-                input=INPUT,
-                receipt_handles={},
-                received_at_s=0.0,
-                phase=Phase.RUNNING,
-            )
-            await asyncio.sleep(25.0)  # a receive that was under way has come back
-            bench.junk()
-            await asyncio.sleep(30.0)
-            assert bench.count("jobs") == (1, 0)
-            del bench.machine.jobs["running"]
-            await asyncio.sleep(10.0)  # the next look at the registry is the latest reason to look
-            assert (bench.count("jobs"), bench.count("dlq")) == ((0, 0), (1, 0))
+    async def story(bench: Bench) -> None:
+        bench.registry.deployed = {"search": replace(FUNCTION, concurrency_max=1)}
+        await bench.replica.start()
+        await asyncio.sleep(3.0)  # its scheduler is there
+        bench.machine.jobs["running"] = Job(
+            id="running",
+            function=FUNCTION,
+            input=INPUT,
+            receipt_handles={},
+            received_at_s=0.0,
+            phase=Phase.RUNNING,
+        )
+        await asyncio.sleep(25.0)  # a receive that was under way has come back
+        bench.junk()
+        await asyncio.sleep(30.0)
+        assert bench.count("jobs") == (1, 0)
+        del bench.machine.jobs["running"]
+        await asyncio.sleep(10.0)  # the next look at the registry is the latest reason to look
+        assert (bench.count("jobs"), bench.count("dlq")) == ((0, 0), (1, 0))
 
-    run_virtual(main())
+    played(story)
 
 
 def test_jobs_without_a_device_are_limited_without_being_asked_for() -> None:
     """Nothing else holds them back: Lambda would throttle what it has no room for."""
 
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery)
-            without = replace(FUNCTION, request=Request(count=0))
-            bench.registry.deployed = {"search": without}
-            await bench.replica.start()
-            await asyncio.sleep(3.0)
-            room = bench.replica._room(without)
-            assert room == Budget().jobs_without_device_max
-            bench.machine.jobs["running"] = Job(
-                id="running",
-                function=without,
-                input=INPUT,
-                receipt_handles={},
-                received_at_s=0.0,
-                phase=Phase.RUNNING,
-            )
-            assert bench.replica._room(without) == room - 1
-            limited = replace(without, concurrency_max=1)
-            assert bench.replica._room(limited) == 0
+    async def story(bench: Bench) -> None:
+        without = replace(FUNCTION, request=Request(count=0))
+        bench.registry.deployed = {"search": without}
+        await bench.replica.start()
+        await asyncio.sleep(3.0)
+        room = bench.replica._room(without)
+        assert room == Budget().jobs_without_device_max
+        bench.machine.jobs["running"] = Job(
+            id="running",
+            function=without,
+            input=INPUT,
+            receipt_handles={},
+            received_at_s=0.0,
+            phase=Phase.RUNNING,
+        )
+        assert bench.replica._room(without) == room - 1
+        limited = replace(without, concurrency_max=1)
+        assert bench.replica._room(limited) == 0
 
-    run_virtual(main())
+    played(story)
 
 
 def finished(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -268,43 +268,39 @@ def finished(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_every_job_that_ends_here_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery)
-            await bench.replica.start()
-            await bench.upload(2)  # into a bucket without versions: their ids are known later
-            await asyncio.sleep(30.0)
-            assert bench.count("dlq") == (2, 0)
+    async def story(bench: Bench) -> None:
+        await bench.replica.start()
+        await bench.upload(2)  # into a bucket without versions: their ids are known later
+        await asyncio.sleep(30.0)
+        assert bench.count("dlq") == (2, 0)
 
     with caplog.at_level("INFO"):
-        run_virtual(main())
+        played(story)
     assert len(set(finished(caplog))) == len(finished(caplog)) == 2
 
 
 def test_an_adopted_job_is_a_line_of_the_log_as_well(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery)
-            await bench.upload(0)
-            payload = {"function": "search", "input": encode(INPUT)}
-            dead = SimRequester(
-                bench.scheduler, "dead", Budget(), random.Random(2), delay_s_max=0.0, loss_rate=0.0
+    async def story(bench: Bench) -> None:
+        await bench.upload(0)
+        payload = {"function": "search", "input": encode(INPUT)}
+        dead = SimRequester(
+            bench.scheduler, "dead", Budget(), random.Random(2), delay_s_max=0.0, loss_rate=0.0
+        )
+        await dead.ask(
+            ops.Attempt(
+                holder=JobId("j-left"),
+                n=1,
+                revision=0,
+                handle="h",
+                block=payload,
+                request=FUNCTION.request,
             )
-            await dead.ask(
-                ops.Attempt(
-                    holder=JobId("j-left"),
-                    n=1,
-                    revision=0,
-                    handle="h",
-                    block=payload,
-                    request=FUNCTION.request,
-                )
-            )
-            await bench.replica.start()
-            await asyncio.sleep(60.0)
+        )
+        await bench.replica.start()
+        await asyncio.sleep(60.0)
 
     with caplog.at_level("INFO"):
-        run_virtual(main())
+        played(story)
     assert finished(caplog) == ["j-left"]
 
 
@@ -315,17 +311,15 @@ def refused_job(traceparent: str) -> tuple[Recorder, str]:
     """The spans of a job that is refused, and the context that its dead letter carries."""
     recorder, letters = Recorder(), []
 
-    async def main() -> None:
-        async with Nursery("test") as nursery:
-            bench = Bench(nursery, tracer=recorder)
-            await bench.replica.start()
-            await bench.upload(1, traceparent)
-            await asyncio.sleep(30.0)
-            assert bench.count("dlq") == (1, 0)
-            dead = bench.cloud.queues.get("search-dlq")
-            letters.extend(dead.receive(bench.clock.wall_s(), count_max=1, visibility_s=1))
+    async def story(bench: Bench) -> None:
+        await bench.replica.start()
+        await bench.upload(1, traceparent)
+        await asyncio.sleep(30.0)
+        assert bench.count("dlq") == (1, 0)
+        dead = bench.cloud.queues.get("search-dlq")
+        letters.extend(dead.receive(bench.clock.wall_s(), count_max=1, visibility_s=1))
 
-    run_virtual(main())
+    played(story, tracer=recorder)
     (letter,) = letters
     return recorder, letter.attributes[TRACEPARENT]["StringValue"]
 

@@ -8,8 +8,9 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import HIDDEN_BLOCK, Record, Request
 from gpu_scheduler.protocol.answers import SessionWelcome
+from gpu_scheduler.protocol.keys import Role
 from orchgpu.core.function import Function
-from orchgpu.jobs.rights import JobRights, KeyRights, Role, rights_of
+from orchgpu.jobs.rights import JobRights, KeyRights, rights_of
 from tests.unit.web.console_things import record
 
 READ = replace(record("j1", key="ann", owner="orch/s", tenant="lab"), handle="h")

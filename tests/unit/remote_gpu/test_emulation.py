@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from corekit.errors import AppError
-from corekit.ids import DeviceId, HostId
+from corekit.ids import HostId
 from gpu_scheduler.model import DeviceKind, Share
-from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load, real_shares
+from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, real_shares
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.emulation.devices import EmulatedDevice, Emulation, OperationTimes, call_s
@@ -21,6 +21,7 @@ from remote_gpu.worker.emulation.operation import emulate
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.registry import Registry, load_registry
+from tests.installs import share_of
 
 FILE = """
 seed: 3
@@ -65,7 +66,7 @@ def call(
 def test_a_file_describes_devices_and_each_is_labelled(tmp_path: Path) -> None:
     devices = emulated(tmp_path)
     assert tuple(devices.by_id) == IDS
-    probe = EmulatedProbe(devices, lambda _: Load(memory_mib=100, running=1))
+    probe = EmulatedProbe(devices, lambda _: 100, lambda _: 1)
     first, second, vpu = asyncio.run(probe.devices())
     assert (first.model, vpu.model) == ("emulated Quadro K600", "emulated Movidius NCS")
     assert (first.kind, vpu.kind) == (DeviceKind.CUDA, DeviceKind.VPU)
@@ -181,16 +182,6 @@ def test_a_loaded_workload_must_fit_the_share(tmp_path: Path) -> None:
 
 def test_workers_of_emulated_devices_need_no_driver() -> None:
     def share(model: str) -> Share:
-        return Share(
-            host=HostId("h"),
-            device=DeviceId("d"),
-            index=0,
-            kind=DeviceKind.CUDA,
-            model=model,
-            memory_mib=1,
-            compute_guarantee_pct=0,
-            compute_limit_pct=100,
-            exclusive=False,
-        )
+        return share_of(kind=DeviceKind.CUDA, model=model)
 
     assert real_shares((share("emulated L4"), share("L4"))) == (share("L4"),)

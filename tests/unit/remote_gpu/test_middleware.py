@@ -26,6 +26,7 @@ from remote_gpu.middleware.base import ServerLease, device_variables
 from remote_gpu.middleware.registry import rules_table
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.variables import RULES, TABLE, client_file, filled_variables
+from tests.installs import share_of
 from tools import middlewares as generated
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -35,17 +36,9 @@ LOADERS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "BASH_ENV", "A
 
 
 def share(host: str, index: int) -> Share:
-    return Share(
-        host=HostId(host),
-        device=DeviceId(f"{host}/{index}"),
-        index=index,
-        kind=DeviceKind.CUDA,
-        model="NVIDIA L4",
-        memory_mib=4096,
-        compute_guarantee_pct=0,
-        compute_limit_pct=50,
-        exclusive=False,
-    )
+    about = {"kind": DeviceKind.CUDA, "model": "NVIDIA L4", "memory_mib": 4096}
+    name = f"{host}/{index}"
+    return share_of(name, host=HostId(host), index=index, compute_limit_pct=50, **about)
 
 
 def granted(name: str = "builtin") -> GrantedLease:

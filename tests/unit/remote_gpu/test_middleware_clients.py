@@ -85,8 +85,3 @@ def test_cricket_gets_an_address_other_than_its_own() -> None:
     given = {"REMOTE_GPU_ADDRESS": "127.0.0.1:{0}", "CRICKET_RPCID": "41"}
     filled = filled_variables("cricket", given, [40001], "")
     assert filled == {"REMOTE_GPU_ADDRESS": "127.0.0.2:40001", "CRICKET_RPCID": "41"}
-
-
-def test_variables_of_an_older_orchestrator_are_accepted() -> None:
-    given = {"LUPINE_SERVER": "127.0.0.1:{0}", "LUPINE_DISABLE_LOCAL": "1", "LUPINE_AUTO": "0"}
-    assert filled_variables("lupine", given, [40001], "")["LUPINE_AUTO"] == "0"

@@ -20,11 +20,11 @@ from gpu_scheduler.model import (
     LeaseState,
     Request,
     Resident,
-    Share,
     Usage,
 )
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.verdicts import DeviceVerdict, ExpectedRun, Explanation, NoFit
+from tests.shares import share_of
 
 
 def device(index: int, **fields: Any) -> Device:
@@ -109,31 +109,10 @@ def test_a_host_that_leaves(
 
 def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
     tables.echo_devices(inventory())
-    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
-        [
-            "gpu-a/0",
-            "cuda",
-            "T4",
-            "OK",
-            "5000",
-            "of",
-            "15000",
-            "75",
-            "%",
-            "2",
-            "2,",
-            "900",
-            "MiB",
-            "9000",
-            "MiB,",
-            "40",
-            "%",
-            "550.54",
-            "/",
-            "12.4",
-        ],
-        ["gpu-a/1", "cuda", "T4", "BAD", "15000", "of", "15000", "100", "%", "0", "0", "Xid", "79"],
-        ["gpu-a/2", "cuda", "T4", "DRAINED", "15000", "of", "15000", "100", "%", "1", "0"],
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "gpu-a/0 cuda T4 OK 5000 of 15000 75 % 2 2, 900 MiB 9000 MiB, 40 % 550.54 / 12.4",
+        "gpu-a/1 cuda T4 BAD 15000 of 15000 100 % 0 0 Xid 79",
+        "gpu-a/2 cuda T4 DRAINED 15000 of 15000 100 % 1 0",
     ]
 
 
@@ -141,21 +120,8 @@ def test_of_a_lost_host_nothing_is_free(capsys: pytest.CaptureFixture[str]) -> N
     found = inventory()
     lost = replace(found, hosts=(replace(found.hosts[0], state=HostState.LOST),))
     tables.echo_devices(lost)
-    assert capsys.readouterr().out.splitlines()[1].split() == [
-        "gpu-a/0",
-        "cuda",
-        "T4",
-        "LOST",
-        "-",
-        "of",
-        "15000",
-        "-",
-        "2",
-        "-",
-        "550.54",
-        "/",
-        "12.4",
-    ]
+    row = capsys.readouterr().out.splitlines()[1]
+    assert " ".join(row.split()) == "gpu-a/0 cuda T4 LOST - of 15000 - 2 - 550.54 / 12.4"
 
 
 @pytest.mark.parametrize("port", ["²", "port", "65536", ""])
@@ -165,17 +131,7 @@ def test_an_invalid_port_is_refused(port: str) -> None:
 
 
 def test_leases_end_at_a_time_or_with_their_session(capsys: pytest.CaptureFixture[str]) -> None:
-    share = Share(
-        host=HostId("h"),
-        device=DeviceId("d"),
-        index=0,
-        kind=DeviceKind.CUDA,
-        model="T4",
-        memory_mib=512,
-        compute_guarantee_pct=25,
-        compute_limit_pct=50,
-        exclusive=False,
-    )
+    share = share_of(model="T4", memory_mib=512, compute_guarantee_pct=25, compute_limit_pct=50)
     leases = tuple(
         Lease(
             id=LeaseId(f"l{n}"),
@@ -264,21 +220,6 @@ def test_workloads(capsys: pytest.CaptureFixture[str]) -> None:
     tables.echo_workloads(answers.WorkloadsAnswer(workloads=(view,)))
     head, row = capsys.readouterr().out.splitlines()
     assert head.startswith("TENANT  WORKLOAD  MODEL  RUNS  EXECUTION 50/95 %  LOADING 50/95 %")
-    assert row.split() == [
-        "t",
-        "ocr",
-        "T4",
-        "12",
-        "4",
-        "s,",
-        "6",
-        "s",
-        "-",
-        "0",
-        "cold,",
-        "12",
-        "warm",
-        "1",
-    ]
+    assert " ".join(row.split()) == "t ocr T4 12 4 s, 6 s - 0 cold, 12 warm 1"
     tables.echo_workloads(answers.WorkloadsAnswer(workloads=()))
     assert capsys.readouterr().out == "no times were learned yet\n"

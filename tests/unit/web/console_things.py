@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
@@ -18,6 +19,8 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.protocol.answers import DeviceView, HostView
+from orchgpu.web.model.fleet import Fleet
+from tests.history_records import job_record
 
 
 def device_view(
@@ -92,13 +95,10 @@ def record(
         "function": function,
         "input": {"bucket": "in", "key": file},
     }
-    return Record(
-        holder=JobId(job),
-        revision=1,
+    return job_record(
+        job,
+        Step.ENDED if outcome else step,
         owner=owner,
-        attempt=1,
-        step=Step.ENDED if outcome else step,
-        waiting_since_s=None,
         handle="h",
         block=block,
         outcome=outcome,
@@ -107,3 +107,11 @@ def record(
         updated_s=updated_s,
         times={"RECEIVED": received_s},
     )
+
+
+def recounted(fleet: Fleet) -> dict[str, int]:
+    """`Fleet.counts`, computed again from all hosts."""
+    total: Counter[str] = Counter()
+    for view in fleet._hosts.values():
+        total.update(fleet._figures(view, 1))
+    return {name: count for name, count in sorted(total.items()) if count}

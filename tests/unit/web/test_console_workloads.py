@@ -6,8 +6,8 @@ import pytest
 
 from gpu_scheduler.model import Request
 from gpu_scheduler.warm import workload_key, workload_label
-from orchgpu.web.work.functions import _warm_keys
-from orchgpu.web.work.workloads import label_key
+from orchgpu.web.routes.functions import _warm_keys
+from orchgpu.web.shared_answers import label_key
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ import pytest
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import HostState, Step
-from orchgpu.web.model import batches
+from orchgpu.jobs.summary import JobSummary, summary_of
+from orchgpu.web.model import picture as batches
 from orchgpu.web.model.fleet import Fleet, FleetQuery
-from orchgpu.web.model.jobs import JobQuery, Jobs, JobSummary, summary_of
+from orchgpu.web.model.jobs import JobQuery, Jobs
 from orchgpu.web.model.pages import page_limit, search
 from orchgpu.web.model.picture import Picture
-from orchgpu.web.work.export import csv_pieces, json_pieces
-from tests.unit.web.console_things import device_view, host_view, lease, record
+from orchgpu.web.routes.views import csv_pieces, json_pieces
+from tests.unit.web.console_things import device_view, host_view, lease, record, recounted
 
 
 def test_a_lease_occupies_its_devices_until_it_ends() -> None:
@@ -43,7 +44,7 @@ def test_a_drained_device_drains_until_its_leases_have_ended() -> None:
     assert len(fleet.page(FleetQuery(state="drained")).items) == 1
     fleet.end_lease("l")
     assert [one.state for one in fleet.host("a").devices] == ["drained", "idle"]
-    assert fleet.counts() == fleet.recounted()
+    assert fleet.counts() == recounted(fleet)
 
 
 def test_a_drained_host_drains_until_its_leases_have_ended() -> None:
@@ -55,7 +56,7 @@ def test_a_drained_host_drains_until_its_leases_have_ended() -> None:
     assert [one.state for one in fleet.host("a").devices] == ["draining", "drained"]
     fleet.end_lease("l")
     assert fleet.host("a").state == "DRAINED"
-    assert fleet.counts() == fleet.recounted()
+    assert fleet.counts() == recounted(fleet)
 
 
 def test_a_change_of_a_host_names_the_devices_that_differ() -> None:
@@ -152,9 +153,15 @@ def test_jobs_are_sorted_by_a_column(sort: str, descending: bool, expected: list
     assert found == expected
 
 
-@pytest.mark.parametrize("query", [JobQuery(sort="nothing"), JobQuery(sort="state", after="x")])
-def test_an_unknown_order_is_refused(query: JobQuery) -> None:
-    with pytest.raises(AppError, match="sort by state"):
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        (JobQuery(sort="nothing"), "sort by state"),
+        (JobQuery(sort="state", after="x"), "'x' is not a cursor"),
+    ],
+)
+def test_an_unknown_order_is_refused(query: JobQuery, why: str) -> None:
+    with pytest.raises(AppError, match=why):
         of_three().page(query, lambda one: one)
 
 

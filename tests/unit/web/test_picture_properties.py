@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_scheduler.model import Health, HostState, Step
+from orchgpu.jobs.summary import JobSummary, summary_of
 from orchgpu.web.model.fleet import Fleet, FleetQuery
-from orchgpu.web.model.jobs import JobQuery, Jobs, JobSummary, summary_of
-from tests.unit.web.console_things import device_view, host_view, lease, record
+from orchgpu.web.model.jobs import JobQuery, Jobs
+from tests.unit.web.console_things import device_view, host_view, lease, record, recounted
 
 HOSTS = ("a", "b", "c")
 hosts = st.sampled_from(HOSTS)
@@ -48,7 +49,7 @@ def test_counts_of_the_fleet_are_those_of_all_its_hosts(changes: list[tuple[obje
                 fleet.put_lease(lease(f"l{number}", *places, memory_mib=memory_mib), None)
             case ("end", int() as number):
                 fleet.end_lease(f"l{number}")
-    assert fleet.counts() == fleet.recounted()
+    assert fleet.counts() == recounted(fleet)
     page = fleet.page(FleetQuery(limit=200))
     assert page.total == len(page.items) == fleet.counts().get("hosts", 0)
 

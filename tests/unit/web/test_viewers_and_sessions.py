@@ -9,16 +9,16 @@ import pytest
 from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
+from gpu_scheduler.protocol.keys import Role
 from orchgpu.core.function import Function, Output
-from orchgpu.jobs.rights import Role
+from orchgpu.jobs.rights import KeyRights
+from orchgpu.jobs.summary import summary_of
 from orchgpu.web.app import check_listen
+from orchgpu.web.console import ConsoleSettings
 from orchgpu.web.http import sessions as module
 from orchgpu.web.http.sessions import Session, Sessions
-from orchgpu.web.model.jobs import summary_of
-from orchgpu.web.model.viewers import Viewer
-from orchgpu.web.settings import ConsoleSettings
-from orchgpu.web.work.functions import Step, Upload, graph_around
-from orchgpu.web.work.outputs import output_at, outputs_of
+from orchgpu.web.routes.functions import Step, Upload, graph_around
+from orchgpu.web.stories import output_at, outputs_of
 from tests.unit.web.console_things import record
 
 JOB = summary_of(record("j1", key="alice", owner="bob/s", tenant="lab"))
@@ -40,7 +40,7 @@ JOB = summary_of(record("j1", key="alice", owner="bob/s", tenant="lab"))
 def test_a_job_is_seen_by_its_keys_its_tenant_and_operators(
     name: str, role: Role, tenant: str | None, sees: bool, changes: bool
 ) -> None:
-    viewer = Viewer(name=name, role=role, tenant=tenant)
+    viewer = KeyRights(name=name, role=role, tenant=tenant)
     assert (viewer.sees(JOB), viewer.may_change(JOB)) == (sees, changes)
     assert (viewer.shown(JOB).key is not None) is sees
 
@@ -71,7 +71,7 @@ def function(name: str, *, tenant: str = "default", outputs: tuple[str, ...] = (
     ],
 )
 def test_a_function_is_seen_by_its_tenant(role: Role, tenant: str | None, sees: bool) -> None:
-    viewer = Viewer(name="k", role=role, tenant=tenant)
+    viewer = KeyRights(name="k", role=role, tenant=tenant)
     assert viewer.sees_function(function("f", tenant="lab")) is sees
 
 
@@ -103,7 +103,7 @@ class HandClock:
         return self.now_s
 
 
-VIEWER = Viewer(name="k", role=Role.READER)
+VIEWER = KeyRights(name="k", role=Role.READER)
 
 
 def opened() -> tuple[HandClock, Sessions, str, Session]:

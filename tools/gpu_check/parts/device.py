@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 
 from benchmarks.report import Figure
 from remote_gpu.worker.memory.quota import Quota
-from tools.gpu_check.first_device import first_backend
+from tools.gpu_check.first_device import card_used_mib, first_backend
 from tools.gpu_check.part import Answer, Part, Target
 
 PART = Part(
@@ -21,11 +20,12 @@ _BYTES = b"\x2a\0\0\0"
 
 
 def run(target: Target) -> Answer:
-    before_mib = _used_mib(target)
+    used_mib = card_used_mib if target.kind == "cuda" else lambda: 0.0
+    before_mib = used_mib()
     began_s = time.perf_counter()
     backend = first_backend(target.kind)
     opened_s = time.perf_counter()
-    held_mib = _used_mib(target) - before_mib
+    held_mib = used_mib() - before_mib
     memory = backend.allocate(Quota(), 4)
     backend.build(_KERNEL).kernel("answer", [memory]).enqueue((1,), (1,))
     backend.finish()
@@ -42,13 +42,3 @@ def run(target: Target) -> Answer:
     if target.kind == "cuda":
         answer.figures.append(Figure(metric="context_mib", value=held_mib, unit="MiB"))
     return answer
-
-
-def _used_mib(target: Target) -> float:
-    """Memory in use on the first card; 0 for other kinds."""
-    if target.kind != "cuda":
-        return 0.0
-    nvml = importlib.import_module("pynvml")  # only on machines with cards
-    nvml.nvmlInit()
-    handle = nvml.nvmlDeviceGetHandleByIndex(0)
-    return float(nvml.nvmlDeviceGetMemoryInfo(handle).used) / 2**20

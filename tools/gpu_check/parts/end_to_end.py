@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from benchmarks.remote_gpu.transport import median_s
+from benchmarks.measure import median_s
 from benchmarks.report import Figure
 from remote_gpu.client import Device, Graph, OpCode, OpFailed, connect
 from tools.gpu_check.part import Answer, Part, Target

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import Any
 
 import numpy as np
 
 from benchmarks.remote_gpu.card import Resident, best_s
 from benchmarks.remote_gpu.host import from_elsewhere
 from benchmarks.remote_gpu.transport import Floor
-from benchmarks.report import Figure
 from operations.matrix.cublas import Cublas
 from operations.matrix.product import BLOCKED, Method
 from remote_gpu.client import Lane
 from remote_gpu.worker.memory.quota import Quota
 from tools.gpu_check.first_device import first_backend
-from tools.gpu_check.part import Answer, Part, Target
+from tools.gpu_check.part import Answer, Part, Target, bounded
 from tools.gpu_check.system import session, system
 
 PART = Part(
@@ -25,8 +25,6 @@ PART = Part(
     limit_s=90,
     modules=("numpy", "msgspec", "aiohttp", "click", "rich", "PIL", "cryptography", "pyopal"),
 )
-_OVERHEAD_PCT_MAX = 2.0
-_RATIO_MIN = 0.9
 
 
 def run(target: Target) -> Answer:
@@ -67,28 +65,13 @@ def run(target: Target) -> Answer:
             ours_s = [best_s(upload), best_s(lambda: buffer.read(out=room))]
         lease.close()
     overhead = 100 * (whole_s / alone_s - 1)
-    figures = [
-        Figure(
-            metric=f"gateway_sgemm_overhead_pct_{side}",
-            value=overhead,
-            unit="%",
-            baseline=f"{method.name} in place, s",
-            baseline_value=alone_s,
-            target=f"<= {_OVERHEAD_PCT_MAX:g}" if card else None,
-            met=overhead <= _OVERHEAD_PCT_MAX if card else None,
-        )
-    ]
+    overhead_max, ratio_min = ("<= 2", ">= 0.9") if card else (None, None)
+    compared: dict[str, Any] = {"baseline": f"{method.name} in place, s", "baseline_value": alone_s}
+    metric = f"gateway_sgemm_overhead_pct_{side}"
+    figures = [bounded(metric, overhead, "%", overhead_max, **compared)]
     for name, took_s, limit_s in zip(("h2d", "d2h"), ours_s, limits_s, strict=True):
-        figures.append(
-            Figure(
-                metric=f"gateway_{name}_ratio",
-                value=limit_s / took_s,
-                unit="ratio",
-                ratio=limit_s / took_s,
-                baseline="slower one of local copy and loopback, s",
-                baseline_value=limit_s,
-                target=f">= {_RATIO_MIN:g}" if card else None,
-                met=limit_s >= _RATIO_MIN * took_s if card else None,
-            )
-        )
+        ratio = limit_s / took_s
+        compared = {"ratio": ratio, "baseline_value": limit_s}
+        compared["baseline"] = "slower one of local copy and loopback, s"
+        figures.append(bounded(f"gateway_{name}_ratio", ratio, "ratio", ratio_min, **compared))
     return Answer(figures, [f"Matrices stay on the device; copies of {size >> 20} MiB over TCP."])

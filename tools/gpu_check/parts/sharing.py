@@ -10,7 +10,7 @@ import time
 
 from benchmarks.report import Figure
 from remote_gpu.client import Session
-from tools.gpu_check.part import Answer, Part, Target
+from tools.gpu_check.part import Answer, Part, Target, bounded
 from tools.gpu_check.system import session, system
 
 PART = Part(
@@ -19,7 +19,6 @@ PART = Part(
     limit_s=75,
     modules=("numpy", "msgspec", "aiohttp", "click", "rich"),
 )
-_POINTS_MAX = 2.0
 _LEAD_S = 8.0  #: for two interpreters, contexts and cuBLAS
 
 
@@ -38,13 +37,7 @@ def run(target: Target) -> Answer:
     error = abs(share - 50)
     return Answer(
         [
-            Figure(
-                metric="two_tenants_error_points",
-                value=error,
-                unit="points",
-                target=f"<= {_POINTS_MAX:g}",
-                met=error <= _POINTS_MAX,
-            ),
+            bounded("two_tenants_error_points", error, "points", "<= 2"),
             Figure(metric="two_tenants_products", value=sum(done) / seconds, unit="1/s"),
         ],
         [f"Products of {side}×{side} in {seconds:g} s: {done[0]:g} and {done[1]:g}."],

@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError, WaiterError
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.log.engines._aws import aws_errors, client_of, code_of
 from gpu_scheduler.daemon.log.port import LogAddress, LogLimits, Snapshot
-from gpu_scheduler.daemon.log.repeat import read_again
+from gpu_scheduler.daemon.log.writer import read_again
 
 #: DynamoDB's limit is 400 KB with the names and keys.
 LIMITS = LogLimits(item_bytes_max=390_000, snapshot_after=20_000)

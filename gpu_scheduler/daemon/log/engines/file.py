@@ -20,7 +20,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from corekit.aio.files import sync_folder
 from corekit.errors import AppError, ErrorCode, invalid
@@ -48,23 +47,11 @@ LIMITS = LogLimits(item_bytes_max=4 * 2**20, snapshot_after=2**62)
 WINDOW_BYTES = 2**20
 #: Shortest time between two tries to allocate space on a full disk.
 FULL_RETRY_S = 1.0
-
-
 LOCK_NAME = "lock"
 
 
-class Disk(Protocol):
-    """The operating system's calls that fail on a full or broken disk."""
-
-    def allocate(self, fd: int, offset: int, length: int) -> None: ...
-    def write(self, fd: int, data: bytes, offset: int) -> None: ...
-    def sync(self, fd: int) -> None: ...
-    def replace(self, source: Path, target: Path) -> None: ...
-    def sync_folder(self, folder: Path) -> None: ...
-
-
-class RealDisk:
-    """The operating system's calls; each raises OSError."""
+class Disk:
+    """The operating system's calls that fail on a full or broken disk; each raises OSError."""
 
     def allocate(self, fd: int, offset: int, length: int) -> None:
         os.posix_fallocate(fd, offset, length)
@@ -93,7 +80,7 @@ class FileLog:
     def __init__(self, folder: Path, disk: Disk | None = None) -> None:
         self._folder = folder
         self._path = folder / NAME
-        self._disk = disk or RealDisk()
+        self._disk = disk or Disk()
         self._fd = -1  #: of the file that was read; -1: there is none
         self._folder_fd = -1  #: from the first put on
         self._marker: SyncMarker | None = None  #: likewise
@@ -102,6 +89,8 @@ class FileLog:
         self._allocated = 0
         self._full = False
         self._full_asked_s = 0.0
+        self._is_alone = False  #: asked to be; the next put looks once more
+        self._own: Contents | None = None  #: the contents while no other opening writes
 
     # --- reading
 
@@ -159,7 +148,7 @@ class FileLog:
 
     def _load(self, marker: bytes | None) -> Contents:
         self._close_file()
-        self._seen, data = marker, b""
+        self._seen, data, self._own = marker, b"", None
         try:
             self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -176,17 +165,28 @@ class FileLog:
         if len(data) > LIMITS.item_bytes_max:
             raise invalid(f"an item has at most {LIMITS.item_bytes_max} bytes, got {len(data)}")
         try:
+            if self._own is not None:
+                return self._put(self._own, seq, data)
             self._lock()
             try:
                 contents = self._current()
-                if seq <= contents.snapshot_seq or seq in contents.items:
-                    return False
-                self._append(contents, seq, data)
-                return True
+                if self._is_alone:
+                    self._own = contents
+                return self._put(contents, seq, data)
             finally:
                 fcntl.flock(self._folder_fd, fcntl.LOCK_UN)
         except OSError as error:
             raise self._unwritten(error) from error
+
+    def be_alone(self, is_alone: bool) -> None:
+        # Half of a put's time would go to the lock and to the marker, which never change then.
+        self._is_alone, self._own = is_alone, None
+
+    def _put(self, contents: Contents, seq: int, data: bytes) -> bool:
+        if seq <= contents.snapshot_seq or seq in contents.items:
+            return False
+        self._append(contents, seq, data)
+        return True
 
     def _lock(self) -> None:
         """Exclude other openings until the lock of the folder is given back."""
@@ -311,7 +311,7 @@ class FileLog:
             self._marker.follow(self._seen or b"")
             last, crc = max(((seq, place.crc) for seq, place in items), default=mark[1:])
             self._mark(Mark(contents.rewritten + 1, last, crc))
-            self._contents = None
+            self._contents = self._own = None
         finally:
             fcntl.flock(self._folder_fd, fcntl.LOCK_UN)
 
@@ -327,7 +327,7 @@ class FileLog:
             if self._marker.read() == self._seen:  # no other opening has written
                 os.ftruncate(self._fd, self._contents.end)
         self._close_file()
-        self._contents = None
+        self._contents = self._own = None
         if self._marker is not None:
             self._marker.close()
             self._marker = None

@@ -26,7 +26,7 @@ from psycopg import errors, sql
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.log.port import LogAddress, LogLimits, Snapshot
 from gpu_scheduler.daemon.log.registry import only_options
-from gpu_scheduler.daemon.log.repeat import read_again
+from gpu_scheduler.daemon.log.writer import read_again
 
 logger = logging.getLogger(__name__)
 

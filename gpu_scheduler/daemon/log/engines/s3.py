@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.log.engines._aws import CONNECTIONS, aws_errors, client_of, code_of
 from gpu_scheduler.daemon.log.port import LogAddress, LogLimits, Snapshot
-from gpu_scheduler.daemon.log.repeat import read_again
+from gpu_scheduler.daemon.log.writer import read_again
 
 LIMITS = LogLimits(item_bytes_max=4 * 2**20, snapshot_after=2_000, snapshot_bytes=2**20)
 #: Items of one page of `read`, requested in parallel: a recovery's time is that of its requests.

@@ -15,18 +15,24 @@ from fdl.plan.facts import Facts
 from fdl.plan.functions import owners_of
 from fdl.plan.plan import Action, Observed, Step, frees_interfaces
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, key_of
-from orchgpu.adapters.aws.api import Client, Shape
-from orchgpu.adapters.aws.deploy.expiry import Expiries
+from orchgpu.adapters.aws.api import Shape
 from orchgpu.adapters.aws.deploy.facts import FactsReader
-from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
-from orchgpu.adapters.aws.deploy.logs import LogRetentions
+from orchgpu.adapters.aws.deploy.functions import (
+    Functions,
+    InvokeConfigs,
+    LogRetentions,
+    Permissions,
+)
 from orchgpu.adapters.aws.deploy.queues import Queues
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
 from orchgpu.adapters.aws.deploy.roles import Interfaces, Roles
-from orchgpu.adapters.aws.deploy.settling import Settling
-from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications, StateObjects
-from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
-from orchgpu.adapters.aws.place import place_of
+from orchgpu.adapters.aws.deploy.storage import (
+    Buckets,
+    Expiries,
+    Notifications,
+    StateObjects,
+)
+from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of
 from orchgpu.deploy.revisions import Revision
 
 #: An interactive command: a dead endpoint is reported within seconds.
@@ -58,19 +64,17 @@ class AwsCloud:
         self, settings: Callable[[str], ClientSettings], patience: Shape | None = None
     ) -> None:
         """`patience`: botocore's timeouts and retries. [default: those of a waiting person]"""
-        self._settings = settings
-        self._clients: Shape = {}
+        #: The client of a service, closed with this cloud.
+        self.client = Clients(settings, settled=True, **(patience or _PATIENCE))
         self._foreign: dict[str, str] = {}  #: bucket → account, of those of other accounts
-        self._patience = patience or _PATIENCE
 
     @cached_property
     def place(self) -> DeployTarget:
-        place = place_of(self.client, local=self._settings("s3").local)
+        place = place_of(self.client)
         expect_owner(self.client("s3"), lambda bucket: self._foreign.get(bucket, place.account))
         return place
 
     def facts(self, functions: Sequence[Function]) -> Facts:
-        """See `ports.Cloud`."""
         self._foreign.update(
             {name: owner for one in functions for name, owner in owners_of(one).items()}
         )
@@ -79,14 +83,12 @@ class AwsCloud:
     def observe(
         self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False
     ) -> Observed:
-        """See `ports.Cloud`."""
         reading = _Reading(self._parts, self.place, self._foreign, count=count)
         return reading.observe(names, wanted)
 
     def apply(
         self, step: Step, packages: Mapping[str, bytes], notice: Callable[[str], None]
     ) -> None:
-        """See `ports.Cloud`."""
         if frees_interfaces(step):
             role = step.before or step.resource
             assert isinstance(role, kinds.Role)
@@ -97,42 +99,22 @@ class AwsCloud:
             self._put(step, packages)
 
     def warm(self, name: str) -> None:
-        """See `ports.Cloud`."""
         self._parts.functions.warm(name)
 
     def revisions(self, name: str) -> tuple[Revision, ...]:
-        """See `ports.Cloud`."""
         return self._parts.revisions.of(name)
 
     def kept_package(self, revision: Revision) -> bytes:
-        """See `ports.Cloud`."""
         return self._parts.revisions.package(revision)
 
     def keep(self, revision: Revision, data: bytes | None) -> Revision:
-        """See `ports.Cloud`."""
         return self._parts.revisions.write(revision, data)
 
     def forget_revisions(self, name: str) -> None:
-        """See `ports.Cloud`."""
         self._parts.revisions.forget(name)
 
     def close(self) -> None:
-        """Close the connections."""
-        for client in self._clients.values():
-            client.close()
-
-    def client(self, service: str) -> Client:
-        """The client of a service, closed with this cloud."""
-        if service not in self._clients:
-            made = boto3_client(
-                service, self._settings(service), session=self._session, **self._patience
-            )
-            self._clients[service] = Settling().client(made)
-        return self._clients[service]
-
-    @cached_property
-    def _session(self) -> Client:
-        return boto3_session(self._settings("s3"))
+        self.client.close()
 
     @cached_property
     def _parts(self) -> _Parts:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-
-from botocore.exceptions import ClientError
 
 from contract.secrets.reference import SecretReference
 from contract.secrets.stores import description_of, key_of
@@ -18,9 +15,8 @@ from fdl.plan.facts import Facts
 from fdl.plan.functions import is_image, owners_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import boundary_of
-from orchgpu.adapters.aws.api import Client, found
+from orchgpu.adapters.aws.api import Client, answer_or_none
 from orchgpu.adapters.aws.deploy.storage import Buckets
-from orchgpu.adapters.aws.errors import translated
 
 #: REGISTRY.dkr.ecr.REGION.amazonaws.com/NAME[:TAG]; with a digest nothing is to be resolved.
 _TAGGED = re.compile(
@@ -46,7 +42,6 @@ class FactsReader:
         self._place = place
 
     def facts(self, functions: Sequence[Function]) -> Facts:
-        """See `ports.Cloud`."""
         if self._place.local:
             return Facts()
         made = [one for one in functions if one.iam.create]
@@ -64,8 +59,7 @@ class FactsReader:
     def _check_boundary(self, arn: str) -> None:
         """Raises NOT_FOUND, with the commands that make the policy."""
         name = arn.rpartition("/")[2]
-        call = self._client("iam").get_policy
-        if found(f"GetPolicy {name}", lambda: call(PolicyArn=arn)) is None:
+        if answer_or_none(self._client("iam").get_policy, PolicyArn=arn) is None:
             make = (
                 f"orchgpu iam boundary FILE > boundary.json && aws iam create-policy --policy-name"
                 f" {name} --policy-document file://boundary.json"
@@ -89,14 +83,14 @@ class FactsReader:
         return {name: key for name, key in keys.items() if key}
 
     def _bucket_key(self, bucket: str) -> str:
+        """Without a bucket, or its setting, there is no key."""
         try:
-            answer = self._client("s3").get_bucket_encryption(Bucket=bucket)
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _NO_ENCRYPTION:
-                return ""
+            answer = answer_or_none(self._client("s3").get_bucket_encryption, Bucket=bucket)
+        except AppError:
             self._buckets.observe(bucket)  # names the reason where the bucket is not ours
-            with translated(f"GetBucketEncryption {bucket}"):
-                raise
+            raise
+        if answer is None:
+            return ""
         for rule in answer["ServerSideEncryptionConfiguration"].get("Rules", ()):
             key = rule.get("ApplyServerSideEncryptionByDefault", {}).get("KMSMasterKeyID")
             if key:
@@ -112,8 +106,7 @@ class FactsReader:
         """The ARN of a key that may be named by its id or an alias, which a policy cannot name."""
         if _KEY_ARN.fullmatch(key):
             return key
-        with translated(f"DescribeKey {key}"):
-            return str(self._client("kms").describe_key(KeyId=key)["KeyMetadata"]["Arn"])
+        return str(self._client("kms").describe_key(KeyId=key)["KeyMetadata"]["Arn"])
 
     def _digests(self, images: Iterable[str]) -> dict[str, str]:
         resolved = {image: self._resolved(image) for image in dict.fromkeys(images)}
@@ -131,22 +124,16 @@ class FactsReader:
                 " Lambda takes images of its own region only",
             )
         tag = match["tag"] or "latest"
-        answer = found(
-            f"DescribeImages {image}",
-            lambda: self._client("ecr").describe_images(
-                registryId=match["registry"],
-                repositoryName=match["name"],
-                imageIds=[{"imageTag": tag}],
-            ),
+        answer = answer_or_none(
+            self._client("ecr").describe_images,
+            registryId=match["registry"],
+            repositoryName=match["name"],
+            imageIds=[{"imageTag": tag}],
         )
         details = answer["imageDetails"] if answer is not None else ()
         if not details:
             raise AppError(ErrorCode.NOT_FOUND, f"ECR has no image {image}: push it first")
         return f"{image.removesuffix(':' + tag)}@{details[0]['imageDigest']}"
-
-
-#: A bucket without the setting, or none yet.
-_NO_ENCRYPTION = ("ServerSideEncryptionConfigurationNotFoundError", "NoSuchBucket")
 
 
 def secret_keys(
@@ -164,8 +151,7 @@ def secret_keys(
         if elsewhere or not reference.stored:
             continue
         call = description_of(reference)
-        method = partial(getattr(client(call.service), call.method), **call.arguments)
-        answer = found(f"{call.operation} {reference.entry}", method)
+        answer = answer_or_none(getattr(client(call.service), call.method), **call.arguments)
         if answer is not None and (key := key_of(reference, answer)):
             keys[str(reference)] = key
     return keys

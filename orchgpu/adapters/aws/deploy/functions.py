@@ -1,21 +1,25 @@
-"""Lambda functions, their policies and the destinations of failed events, by boto3."""
+"""Lambda functions, their policies, logs and destinations of failed events, by boto3."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-
-from botocore.exceptions import ClientError
 
 from corekit.errors import AppError, ErrorCode
-from fdl.plan.resources import DeployTarget, FunctionResource, InvokeConfig, Permission
+from corekit.values import replace
+from fdl.plan.resources import (
+    DeployTarget,
+    FunctionResource,
+    InvokeConfig,
+    LogRetention,
+    Permission,
+)
 from fdl.plan.tags import DEPLOYED_TAG
-from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 from orchgpu.adapters.aws.deploy.roles import TRUST
 from orchgpu.adapters.aws.deploy.settings import configuration, emptied, resource_of
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.ports import Tolerating
 
 #: A function in a VPC needs a minute or two to become Active.
 _SETTLE_S_MAX = 300.0
@@ -34,7 +38,7 @@ class Functions:
         self._place = place
 
     def observe(self, name: str) -> FunctionResource | None:
-        answer = found(f"GetFunction {name}", lambda: self._lambda.get_function(FunctionName=name))
+        answer = answer_or_none(self._lambda.get_function, FunctionName=name)
         if answer is None:
             return None
         return resource_of(answer, resolved=not self._place.local)
@@ -51,8 +55,7 @@ class Functions:
             "Tags": dict(function.tags),
             **configuration(function),
         }
-        with translated(f"CreateFunction {function.name}"):
-            self._create(arguments)
+        self._create(arguments)
         self._settle(function.name)
         self._reserve(function, None)
 
@@ -65,30 +68,27 @@ class Functions:
             # an image function takes its package from the tag when its code is updated
             self._retag(function, old, without=DEPLOYED_TAG)
         if old is None or _code_of(old) != _code_of(function):
-            with translated(f"UpdateFunctionCode {name}"):
-                code = self._code(function, data)
-                architectures = list(function.architectures)
-                self._lambda.update_function_code(
-                    FunctionName=name, Architectures=architectures, **code
-                )
+            code = self._code(function, data)
+            architectures = list(function.architectures)
+            self._lambda.update_function_code(
+                FunctionName=name, Architectures=architectures, **code
+            )
             self._settle(name)
-        with translated(f"UpdateFunctionConfiguration {name}"):
-            arguments = {**emptied(old), **configuration(function)}
-            self._lambda.update_function_configuration(FunctionName=name, **arguments)
+        arguments = {**emptied(old), **configuration(function)}
+        self._lambda.update_function_configuration(FunctionName=name, **arguments)
         self._settle(name)
         self._reserve(function, old)
         if DEPLOYED_TAG in function.tags:
             self._retag(function, None)
 
     def delete(self, name: str) -> None:
-        found(f"DeleteFunction {name}", lambda: self._lambda.delete_function(FunctionName=name))
+        answer_or_none(self._lambda.delete_function, FunctionName=name)
 
     def warm(self, name: str) -> None:
         """One synchronous call with S3's test event. Raises INVALID when the function fails."""
-        with translated(f"Invoke {name}"):
-            answer = self._lambda.invoke(
-                FunctionName=name, InvocationType="RequestResponse", Payload=_TEST_EVENT
-            )
+        answer = self._lambda.invoke(
+            FunctionName=name, InvocationType="RequestResponse", Payload=_TEST_EVENT
+        )
         if answer.get("FunctionError"):
             error = answer["Payload"].read(_ERROR_BYTES_MAX).decode("utf-8", "replace")
             raise AppError(ErrorCode.INVALID, f"{name} failed: {error}")
@@ -99,30 +99,27 @@ class Functions:
         if (None if old is None else old.reserved) == reserved:
             return
         if reserved is None:
-            with translated(f"DeleteFunctionConcurrency {name}"):
-                self._lambda.delete_function_concurrency(FunctionName=name)
+            self._lambda.delete_function_concurrency(FunctionName=name)
             return
-        with translated(f"PutFunctionConcurrency {name}"):
-            self._lambda.put_function_concurrency(
-                FunctionName=name, ReservedConcurrentExecutions=reserved
-            )
+        self._lambda.put_function_concurrency(
+            FunctionName=name, ReservedConcurrentExecutions=reserved
+        )
 
     def _create(self, arguments: Shape) -> None:
         if self._place.local:
             try:
                 self._lambda.at_once.create_function(**arguments)
-            except ClientError as error:
-                if "role" in str(error).lower():  # moto checks that it exists
+            except AppError as error:
+                if "role" in error.message.lower():  # moto checks that it exists
                     self._make_local_role(str(arguments["Role"]))
             else:
                 return
         self._lambda.create_function(**arguments)
 
     def _make_local_role(self, arn: str) -> None:
-        iam = self._iam()
-        made = iam.exceptions.EntityAlreadyExistsException
-        with translated(f"CreateRole {arn}"), suppress(made):
-            iam.create_role(RoleName=arn.rsplit("/", 1)[-1], AssumeRolePolicyDocument=TRUST)
+        name = arn.rsplit("/", 1)[-1]
+        with Tolerating(ErrorCode.CONFLICT):
+            self._iam().create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
 
     def _code(self, function: FunctionResource, data: bytes | None) -> Shape:
         if function.image:
@@ -140,17 +137,15 @@ class Functions:
         arn = self._place.function_arn(function.name)
         gone = [tag for tag in (old.tags if old is not None else {}) if tag not in function.tags]
         tags = {key: value for key, value in function.tags.items() if key != without}
-        with translated(f"TagResource {function.name}"):
-            if gone:
-                self._lambda.untag_resource(Resource=arn, TagKeys=gone)
-            self._lambda.tag_resource(Resource=arn, Tags=tags)
+        if gone:
+            self._lambda.untag_resource(Resource=arn, TagKeys=gone)
+        self._lambda.tag_resource(Resource=arn, Tags=tags)
 
     def _settle(self, name: str) -> None:
         """Wait until the last change is in force. Raises TIMEOUT, or INVALID when AWS gave up."""
         ends_s = time.monotonic() + _SETTLE_S_MAX
         while True:
-            with translated(f"GetFunctionConfiguration {name}"):
-                answer = self._lambda.get_function_configuration(FunctionName=name)
+            answer = self._lambda.get_function_configuration(FunctionName=name)
             states = (answer.get("State", "Active"), answer.get("LastUpdateStatus", "Successful"))
             if "Failed" in states:
                 why = answer.get("StateReason") or answer.get("LastUpdateStatusReason") or "?"
@@ -169,8 +164,7 @@ class InvokeConfigs:
         self._lambda = lambda_
 
     def observe(self, name: str) -> InvokeConfig | None:
-        call = self._lambda.get_function_event_invoke_config
-        answer = found(f"GetFunctionEventInvokeConfig {name}", lambda: call(FunctionName=name))
+        answer = answer_or_none(self._lambda.get_function_event_invoke_config, FunctionName=name)
         if answer is None:
             return None
         destination = answer.get("DestinationConfig", {}).get("OnFailure", {})
@@ -182,17 +176,15 @@ class InvokeConfigs:
         )
 
     def put(self, config: InvokeConfig) -> None:
-        with translated(f"PutFunctionEventInvokeConfig {config.name}"):
-            self._lambda.put_function_event_invoke_config(
-                FunctionName=config.name,
-                MaximumRetryAttempts=config.retries,
-                MaximumEventAgeInSeconds=config.event_age_s,
-                DestinationConfig={"OnFailure": {"Destination": config.on_failure_arn}},
-            )
+        self._lambda.put_function_event_invoke_config(
+            FunctionName=config.name,
+            MaximumRetryAttempts=config.retries,
+            MaximumEventAgeInSeconds=config.event_age_s,
+            DestinationConfig={"OnFailure": {"Destination": config.on_failure_arn}},
+        )
 
     def delete(self, name: str) -> None:
-        call = self._lambda.delete_function_event_invoke_config
-        found(f"DeleteFunctionEventInvokeConfig {name}", lambda: call(FunctionName=name))
+        answer_or_none(self._lambda.delete_function_event_invoke_config, FunctionName=name)
 
 
 class Permissions:
@@ -202,8 +194,7 @@ class Permissions:
         self._lambda = lambda_
 
     def observe(self, function: str, statement: str) -> Permission | None:
-        call = self._lambda.get_policy
-        answer = found(f"GetPolicy {function}", lambda: call(FunctionName=function))
+        answer = answer_or_none(self._lambda.get_policy, FunctionName=function)
         policy = json.loads(answer["Policy"]) if answer is not None else {}
         for item in policy.get("Statement", ()):
             if item.get("Sid") == statement:
@@ -212,23 +203,44 @@ class Permissions:
 
     def put(self, permission: Permission) -> None:
         self.delete(permission)
-        with translated(f"AddPermission {permission.name}"):
-            self._lambda.add_permission(
-                FunctionName=permission.function,
-                StatementId=permission.statement,
-                Action="lambda:InvokeFunction",
-                Principal="s3.amazonaws.com",
-                SourceArn=permission.source_arn,
-                SourceAccount=permission.account,
-            )
+        self._lambda.add_permission(
+            FunctionName=permission.function,
+            StatementId=permission.statement,
+            Action="lambda:InvokeFunction",
+            Principal="s3.amazonaws.com",
+            SourceArn=permission.source_arn,
+            SourceAccount=permission.account,
+        )
 
     def delete(self, permission: Permission) -> None:
         if self.observe(permission.function, permission.statement) is not None:
             names = {"FunctionName": permission.function, "StatementId": permission.statement}
-            found(
-                f"RemovePermission {permission.name}",
-                lambda: self._lambda.remove_permission(**names),
-            )
+            answer_or_none(self._lambda.remove_permission, **names)
+
+
+class LogRetentions:
+    """Retention of functions' log groups in CloudWatch: set, and never removed."""
+
+    def __init__(self, logs: Callable[[], Client]) -> None:
+        self._client = logs  #: made when it is needed: few files name a retention
+
+    def observe(self, wanted: LogRetention) -> LogRetention | None:
+        """The retention; None where it is not set and CloudWatch deletes no logs.
+
+        A group may be shared: tags are set with the retention, and not compared.
+        """
+        answer = self._client().describe_log_groups(logGroupNamePrefix=wanted.group)
+        for group in answer.get("logGroups", ()):
+            if group.get("logGroupName") == wanted.group and "retentionInDays" in group:
+                return replace(wanted, days=int(group["retentionInDays"]))
+        return None
+
+    def put(self, retention: LogRetention) -> None:
+        """Set the retention; the group is created where Lambda has not written to it yet."""
+        logs = self._client()
+        with Tolerating(ErrorCode.CONFLICT):
+            logs.create_log_group(logGroupName=retention.group, tags=dict(retention.tags))
+        logs.put_retention_policy(logGroupName=retention.group, retentionInDays=retention.days)
 
 
 def _permission(function: str, statement: str, condition: Shape) -> Permission:

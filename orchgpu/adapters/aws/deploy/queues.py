@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from fdl.plan.resources import QueueResource
 from fdl.plan.tags import own_tags
-from orchgpu.adapters.aws.api import Client, found
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, answer_or_none
 
 _COUNTS = (
     "ApproximateNumberOfMessages",
@@ -26,16 +25,14 @@ class Queues:
         self._sqs = sqs
 
     def url(self, name: str) -> str | None:
-        """The url of a queue, or None."""
-        answer = found(f"GetQueueUrl {name}", lambda: self._sqs.get_queue_url(QueueName=name))
+        answer = answer_or_none(self._sqs.get_queue_url, QueueName=name)
         return None if answer is None else str(answer["QueueUrl"])
 
     def observe(self, name: str) -> tuple[QueueResource, str] | None:
-        """The queue and its url."""
         url = self.url(name)
         if url is None:
             return None
-        attributes = self._read(name, url)
+        attributes = self._read(url)
         redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
         queue = QueueResource(
             name=name,
@@ -44,65 +41,59 @@ class Queues:
             dead_letter_arn=str(redrive.get("deadLetterTargetArn", "")),
             receives_max=int(redrive.get("maxReceiveCount", 0)),
             policy=json.loads(attributes.get("Policy") or "{}"),
-            tags=self._tags(name, url),
+            tags=self._tags(url),
         )
         return queue, url
 
-    def _tags(self, name: str, url: str) -> dict[str, str]:
-        with translated(f"ListQueueTags {name}"):
-            return own_tags(self._sqs.list_queue_tags(QueueUrl=url).get("Tags") or {})
+    def _tags(self, url: str) -> dict[str, str]:
+        return own_tags(self._sqs.list_queue_tags(QueueUrl=url).get("Tags") or {})
 
     def messages(self, name: str) -> int:
         """The approximate number of messages, hidden ones too, without S3's test events."""
         url = self.url(name)
         if url is None:
             return 0
-        attributes = self._read(name, url)
+        attributes = self._read(url)
         count = sum(int(attributes.get(kind, 0)) for kind in _COUNTS)
-        return count - self._test_events(name, url) if 0 < count <= _LOOK_MESSAGES_MAX else count
+        return count - self._test_events(url) if 0 < count <= _LOOK_MESSAGES_MAX else count
 
-    def _read(self, name: str, url: str) -> Mapping[str, str]:
-        with translated(f"GetQueueAttributes {name}"):
-            answer = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+    def _read(self, url: str) -> Mapping[str, str]:
+        answer = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
         attributes: Mapping[str, str] = answer.get("Attributes", {})
         return attributes
 
-    def _test_events(self, name: str, url: str) -> int:
+    def _test_events(self, url: str) -> int:
         """S3 sends one to every queue that it notifies; it may still be there."""
-        with translated(f"ReceiveMessage {name}"):
-            answer = self._sqs.receive_message(
-                QueueUrl=url, MaxNumberOfMessages=_LOOK_MESSAGES_MAX, VisibilityTimeout=0
-            )
+        answer = self._sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=_LOOK_MESSAGES_MAX, VisibilityTimeout=0
+        )
         bodies = [str(message["Body"]) for message in answer.get("Messages", ())]
         return sum('"s3:TestEvent"' in body for body in bodies)
 
     def put(self, queue: QueueResource) -> None:
-        with translated(f"CreateQueue {queue.name}"):
-            url = self.url(queue.name)  # an interrupted deploy may have made it
-            if url is None:
-                attributes = {k: v for k, v in _attributes(queue).items() if v}
-                self._sqs.create_queue(
-                    QueueName=queue.name, Attributes=attributes, tags=dict(queue.tags)
-                )
-                return
-            self._sqs.set_queue_attributes(QueueUrl=url, Attributes=_attributes(queue))
+        url = self.url(queue.name)  # an interrupted deploy may have made it
+        if url is None:
+            attributes = {k: v for k, v in _attributes(queue).items() if v}
+            self._sqs.create_queue(
+                QueueName=queue.name, Attributes=attributes, tags=dict(queue.tags)
+            )
+            return
+        self._sqs.set_queue_attributes(QueueUrl=url, Attributes=_attributes(queue))
         self._retag(queue, url)
 
     def _retag(self, queue: QueueResource, url: str) -> None:
-        old = self._tags(queue.name, url)
+        old = self._tags(url)
         gone = [key for key in old if key not in queue.tags]
-        with translated(f"TagQueue {queue.name}"):
-            if gone:
-                self._sqs.untag_queue(QueueUrl=url, TagKeys=gone)
-            if queue.tags and old != queue.tags:
-                self._sqs.tag_queue(QueueUrl=url, Tags=dict(queue.tags))
+        if gone:
+            self._sqs.untag_queue(QueueUrl=url, TagKeys=gone)
+        if queue.tags and old != queue.tags:
+            self._sqs.tag_queue(QueueUrl=url, Tags=dict(queue.tags))
 
     def delete(self, name: str) -> None:
         url = self.url(name)
         if url is None:
             return
-        with translated(f"DeleteQueue {name}"):
-            self._sqs.delete_queue(QueueUrl=url)
+        self._sqs.delete_queue(QueueUrl=url)
 
 
 def _attributes(queue: QueueResource) -> dict[str, str]:

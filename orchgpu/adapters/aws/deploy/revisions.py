@@ -12,8 +12,7 @@ from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.plan.resources import DeployTarget
-from orchgpu.adapters.aws.api import Client, all_keys, found, write_once
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, all_keys, answer_or_none, write_once
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision
 
 #: An older lock belongs to a deploy that died: the guarded change takes a second or two.
@@ -59,7 +58,6 @@ class Revisions:
         )
 
     def forget(self, name: str) -> None:
-        """Delete all revisions of a function."""
         for key in self._keys(name):
             self._delete(key)
 
@@ -76,17 +74,14 @@ class Revisions:
         return all_keys(self._s3, self._bucket, f"revisions/{name}/")
 
     def _read(self, key: str) -> bytes:
-        with translated(f"GetObject {key}"):
-            body: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        body: bytes = self._s3.body(Bucket=self._bucket, Key=key)[0]
         return body
 
     def _put(self, key: str, body: bytes) -> None:
-        with translated(f"PutObject {key}"):
-            self._s3.put_object(Bucket=self._bucket, Key=key, Body=body)
+        self._s3.put_object(Bucket=self._bucket, Key=key, Body=body)
 
     def _delete(self, key: str) -> None:
-        with translated(f"DeleteObject {key}"):
-            self._s3.delete_object(Bucket=self._bucket, Key=key)
+        self._s3.delete_object(Bucket=self._bucket, Key=key)
 
 
 def _key(name: str, number: int) -> str:
@@ -122,7 +117,7 @@ class Locks:
             yield
         finally:
             if time.monotonic() < ends_s:  # else it expired, and may be held by another
-                with suppress(AppError), translated(f"DeleteObject {key}"):
+                with suppress(AppError):
                     self._s3.delete_object(Bucket=self._bucket, Key=key)
 
     def _take(self, key: str, token: str) -> None:
@@ -148,14 +143,12 @@ class Locks:
         return True
 
     def _expired_etag(self, key: str) -> str | None:
-        """The etag of an expired lock."""
-        get = {"Bucket": self._bucket, "Key": key}
-        answer = found(f"GetObject {key}", lambda: self._s3.get_object(**get))
-        if answer is None:
+        read = answer_or_none(self._s3.body, Bucket=self._bucket, Key=key)
+        if read is None:
             return None
+        body, answer = read
         try:
-            with translated(f"GetObject {key}"):
-                until_s = float(json.loads(answer["Body"].read()).get("until_s", 0.0))
+            until_s = float(json.loads(body).get("until_s", 0.0))
         except (ValueError, AttributeError):
             until_s = 0.0
         return str(answer["ETag"]).strip('"') if until_s < time.time() else None

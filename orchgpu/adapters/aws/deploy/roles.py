@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from urllib.parse import unquote
 
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Role
 from fdl.plan.roles import function_of_role
 from fdl.plan.tags import own_tags
-from orchgpu.adapters.aws.api import Client, Shape, found
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
+from orchgpu.ports import Tolerating
 
 #: Called with a sentence while a step waits.
 Notice = Callable[[str], None]
@@ -45,12 +44,11 @@ class Roles:
 
     def observe(self, name: str) -> Role | None:
         iam = self._client()
-        answer = found(f"GetRole {name}", lambda: iam.get_role(RoleName=name))
+        answer = answer_or_none(iam.get_role, RoleName=name)
         if answer is None:
             return None
         role = answer["Role"]
-        names = {"RoleName": name, "PolicyName": _POLICY}
-        policy = found(f"GetRolePolicy {name}", lambda: iam.get_role_policy(**names))
+        policy = answer_or_none(iam.get_role_policy, RoleName=name, PolicyName=_POLICY)
         return Role(
             name=name,
             policy={} if policy is None else _document(policy["PolicyDocument"]),
@@ -60,11 +58,8 @@ class Roles:
         )
 
     def put(self, role: Role) -> None:
-        if not role.boundary:
-            raise invalid(f"role {role.name} of an older revision has no boundary: deploy the file")
         iam = self._client()
-        exists = iam.exceptions.EntityAlreadyExistsException  # of a deploy that was cut off
-        with translated(f"CreateRole {role.name}"), suppress(exists):
+        with Tolerating(ErrorCode.CONFLICT):  # a deploy that was cut off has made it
             iam.create_role(
                 RoleName=role.name,
                 Path=role.path,
@@ -76,28 +71,23 @@ class Roles:
         old = self.observe(role.name)
         if old is not None:
             self._update(role, old)
-        with translated(f"PutRolePolicy {role.name}"):
-            document = json.dumps(role.policy)
-            iam.put_role_policy(RoleName=role.name, PolicyName=_POLICY, PolicyDocument=document)
+        document = json.dumps(role.policy)
+        iam.put_role_policy(RoleName=role.name, PolicyName=_POLICY, PolicyDocument=document)
 
     def _update(self, role: Role, old: Role) -> None:
         iam, name = self._client(), role.name
         if role.boundary != old.boundary:
-            with translated(f"PutRolePermissionsBoundary {name}"):
-                iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=role.boundary)
+            iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=role.boundary)
         gone = [key for key in old.tags if key not in role.tags]
         if old.tags != role.tags:
-            with translated(f"TagRole {name}"):
-                if gone:
-                    iam.untag_role(RoleName=name, TagKeys=gone)
-                iam.tag_role(RoleName=name, Tags=_listed(role))
+            if gone:
+                iam.untag_role(RoleName=name, TagKeys=gone)
+            iam.tag_role(RoleName=name, Tags=_listed(role))
 
     def delete(self, name: str) -> None:
         iam = self._client()
-        with translated(f"DeleteRole {name}"), suppress(iam.exceptions.NoSuchEntityException):
-            with suppress(iam.exceptions.NoSuchEntityException):
-                iam.delete_role_policy(RoleName=name, PolicyName=_POLICY)
-            iam.delete_role(RoleName=name)
+        answer_or_none(iam.delete_role_policy, RoleName=name, PolicyName=_POLICY)
+        answer_or_none(iam.delete_role, RoleName=name)
 
 
 class Interfaces:
@@ -146,28 +136,21 @@ class Interfaces:
             {"Name": "interface-type", "Values": ["lambda"]},
             {"Name": "description", "Values": [f"AWS Lambda VPC ENI-{function}-*"]},
         ]
-        with translated(f"DescribeNetworkInterfaces {function}"):
-            pages = self._ec2().get_paginator("describe_network_interfaces")
-            listed = [one for page in pages.paginate(Filters=filters) for one in _found(page)]
+        pages = self._ec2().pages("describe_network_interfaces", Filters=filters)
+        listed = [one for page in pages for one in page.get("NetworkInterfaces", ())]
         made = [one for one in listed if _is_for(one, function)]
         networks = self._networks() if made else []
         return [str(one["NetworkInterfaceId"]) for one in made if _network(one) not in networks]
 
     def _networks(self) -> list[tuple[str, frozenset[str]]]:
         """Subnet and security groups of all functions: those with the same share an interface."""
-        with translated("ListFunctions"):
-            pages = self._lambda.get_paginator("list_functions").paginate()
-            configs = [one.get("VpcConfig", {}) for page in pages for one in page["Functions"]]
+        pages = self._lambda.pages("list_functions")
+        configs = [one.get("VpcConfig", {}) for page in pages for one in page["Functions"]]
         return [
             (str(subnet), frozenset(config.get("SecurityGroupIds", ())))
             for config in configs
             for subnet in config.get("SubnetIds", ())
         ]
-
-
-def _found(page: Shape) -> Sequence[Shape]:
-    interfaces: Sequence[Shape] = page.get("NetworkInterfaces", ())
-    return interfaces
 
 
 #: Lambda ends the description with a UUID: `f-1-<uuid>` is not an interface of `f`.

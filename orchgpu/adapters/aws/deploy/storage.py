@@ -1,4 +1,4 @@
-"""Buckets, their notifications, and the small objects of the state bucket, by boto3."""
+"""Buckets with their notifications and lifecycles, and the state bucket's objects, by boto3."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from email.utils import parsedate_to_datetime
 from typing import NoReturn
 
-from botocore.exceptions import ClientError
-
 from corekit.decode import decode, decode_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.plan.resources import Bucket, DeployTarget, Ledger, Notification, Package, Record
+from fdl.plan.resources import (
+    Bucket,
+    DeployTarget,
+    Expiry,
+    Ledger,
+    Notification,
+    Package,
+    Record,
+)
 from fdl.plan.tags import own_tags
-from orchgpu.adapters.aws.api import Client, Shape, all_keys, found
-from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.api import Client, Shape, all_keys, answer_or_none
 from orchgpu.adapters.registry import CHANGED_KEY
 from orchgpu.core.function import Function
+from orchgpu.ports import Tolerating
 
 #: Kinds of target in a notification configuration, with the name of their ARN.
 _TARGETS = {
@@ -35,6 +41,12 @@ Held = Callable[[str], AbstractContextManager[None]]
 DEPLOYED_AT = "deployed_at_s"
 #: The keys of a record that name its input: with another input, its uploads count from now.
 _INPUT = ("input_bucket", "input_prefix", "input_suffixes")
+#: In a versioned bucket expiry only hides: hidden versions are deleted after this.
+_HIDDEN_DAYS = 1
+#: S3 refuses a rule that both expires objects and deletes the markers which that leaves.
+_MARKERS = "-markers"
+#: Settings beside the rules, which a put without them would set back.
+_SETTINGS = ("TransitionDefaultMinimumObjectSize",)
 #: Ids of the rules by which the moto bridge hears of objects (local_cloud.bridge.moto).
 _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 
@@ -53,17 +65,14 @@ class Buckets:
         Raises DENIED for a bucket of another account.
         """
         try:
-            answer = self._s3.head_bucket(Bucket=name)
-        except ClientError as error:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if status == 404:
-                return None
-            if status == 403:
+            answer = answer_or_none(self._s3.head_bucket, Bucket=name)
+        except AppError as error:
+            if error.code is ErrorCode.DENIED:
                 raise AppError(ErrorCode.DENIED, self._not_ours(name, owner)) from error
-            with translated(f"HeadBucket {name}"):
-                raise
-        with translated(f"GetBucketVersioning {name}"):
-            versioning = self._s3.get_bucket_versioning(Bucket=name)
+            raise
+        if answer is None:
+            return None
+        versioning = self._s3.get_bucket_versioning(Bucket=name)
         return Bucket(
             name=name,
             versioned=versioning.get("Status") == "Enabled",
@@ -84,7 +93,7 @@ class Buckets:
         )
 
     def _tags(self, name: str) -> dict[str, str]:
-        answer = found(f"GetBucketTagging {name}", lambda: self._s3.get_bucket_tagging(Bucket=name))
+        answer = answer_or_none(self._s3.get_bucket_tagging, Bucket=name)
         listed = answer["TagSet"] if answer is not None else ()
         return {str(tag["Key"]): str(tag["Value"]) for tag in listed}
 
@@ -96,44 +105,37 @@ class Buckets:
         if tags == before:
             return
         listed = [{"Key": key, "Value": value} for key, value in tags.items()]
-        with translated(f"PutBucketTagging {bucket.name}"):
-            self._s3.put_bucket_tagging(Bucket=bucket.name, Tagging={"TagSet": listed})
+        self._s3.put_bucket_tagging(Bucket=bucket.name, Tagging={"TagSet": listed})
 
     def put(self, bucket: Bucket, *, exists: bool) -> None:
-        with translated(f"CreateBucket {bucket.name}"):
-            if not exists:
-                place = {"CreateBucketConfiguration": {"LocationConstraint": self._region}}
-                arguments = {} if self._region == "us-east-1" else place
-                # an interrupted deploy may have made it
-                with (
-                    suppress(self._s3.exceptions.BucketAlreadyOwnedByYou),
-                    _own_namespace(self._s3, bucket.name.endswith(self._place.own_suffix)),
-                ):
-                    self._s3.create_bucket(Bucket=bucket.name, **arguments)
-            if bucket.versioned:
-                status = {"Status": "Enabled"}
-                self._s3.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration=status)
+        if not exists:
+            place = {"CreateBucketConfiguration": {"LocationConstraint": self._region}}
+            arguments = {} if self._region == "us-east-1" else place
+            # an interrupted deploy may have made it
+            with (
+                Tolerating(ErrorCode.CONFLICT),
+                _own_namespace(self._s3, bucket.name.endswith(self._place.own_suffix)),
+            ):
+                self._s3.create_bucket(Bucket=bucket.name, **arguments)
+        if bucket.versioned:
+            status = {"Status": "Enabled"}
+            self._s3.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration=status)
         if bucket.tags:
             self._retag(bucket)
 
     def delete(self, name: str) -> None:
         """Raises CONFLICT when something was put into it since the plan was made."""
         try:
-            self._s3.delete_bucket(Bucket=name)
-        except ClientError as error:
-            code = error.response.get("Error", {}).get("Code")
-            if code == "NoSuchBucket":
-                return
-            if code == "BucketNotEmpty":
-                message = f"bucket {name!r} is not empty any more; run the command again to keep it"
-                raise AppError(ErrorCode.CONFLICT, message) from error
-            with translated(f"DeleteBucket {name}"):
+            answer_or_none(self._s3.delete_bucket, Bucket=name)
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:
                 raise
+            message = f"bucket {name!r} is not empty any more; run the command again to keep it"
+            raise AppError(ErrorCode.CONFLICT, message) from error
 
     def filled(self, name: str) -> bool:
         """True while it holds objects or old versions of them."""
-        with translated(f"ListObjectVersions {name}"):
-            answer = self._s3.list_object_versions(Bucket=name, MaxKeys=1)
+        answer = self._s3.list_object_versions(Bucket=name, MaxKeys=1)
         return bool(answer.get("Versions") or answer.get("DeleteMarkers"))
 
 
@@ -215,17 +217,15 @@ class Notifications:
         raise AppError(ErrorCode.CONFLICT, message)
 
     def _get(self, bucket: str) -> Shape:
-        with translated(f"GetBucketNotificationConfiguration {bucket}"):
-            answer = self._s3.get_bucket_notification_configuration(Bucket=bucket)
+        answer = self._s3.get_bucket_notification_configuration(Bucket=bucket)
         return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
     def _put(self, bucket: str, configuration: Shape, *, unchecked: bool) -> None:
-        with translated(f"PutBucketNotificationConfiguration {bucket}"):
-            self._s3.put_bucket_notification_configuration(
-                Bucket=bucket,
-                NotificationConfiguration=configuration,
-                SkipDestinationValidation=unchecked,
-            )
+        self._s3.put_bucket_notification_configuration(
+            Bucket=bucket,
+            NotificationConfiguration=configuration,
+            SkipDestinationValidation=unchecked,
+        )
 
 
 def _only_read(bucket: str) -> NoReturn:
@@ -269,6 +269,88 @@ def _ids(configuration: Shape) -> list[str]:
     return sorted(str(item.get("Id", "")) for item in items)
 
 
+class Expiries:
+    """Lifecycle rules of buckets, changed by get, merge, put while their lock is held."""
+
+    def __init__(self, s3: Client, held: Held) -> None:
+        self._s3 = s3
+        self._held = held
+
+    def observe(self, bucket: str, rule_id: str) -> Expiry | None:
+        rules = {str(rule.get("ID")): rule for rule in self._get(bucket).get("Rules", ())}
+        rule = rules.get(rule_id)
+        if rule is None or rule.get("Status") != "Enabled":
+            return None
+        days = int(rule.get("Expiration", {}).get("Days", 0))
+        if days and rule_id + _MARKERS not in rules:
+            return None
+        uploads = rule.get("AbortIncompleteMultipartUpload", {})
+        return Expiry(
+            bucket=bucket,
+            id=rule_id,
+            prefix=str(rule.get("Filter", {}).get("Prefix", "")),
+            days=days,
+            uploads_days=int(uploads.get("DaysAfterInitiation", 0)),
+        )
+
+    def put(self, expiry: Expiry) -> None:
+        with self._held(expiry.bucket):
+            self._merge(expiry, _rules(expiry))
+
+    def delete(self, expiry: Expiry) -> None:
+        with self._held(expiry.bucket):
+            self._merge(expiry, [])
+
+    def _merge(self, expiry: Expiry, rules: list[Shape]) -> None:
+        """Replace the rules of one expiry; all else of the bucket's lifecycle stays."""
+        own = (expiry.id, expiry.id + _MARKERS)
+        before = self._get(expiry.bucket)
+        others = [_filtered(one) for one in before.get("Rules", ()) if one.get("ID") not in own]
+        kept = {name: before[name] for name in _SETTINGS if name in before}
+        self._put(expiry.bucket, [*others, *rules], kept)
+
+    def _get(self, bucket: str) -> Shape:
+        # no bucket, or no rules
+        return answer_or_none(self._s3.get_bucket_lifecycle_configuration, Bucket=bucket) or {}
+
+    def _put(self, bucket: str, rules: list[Shape], settings: Shape) -> None:
+        if rules:
+            self._s3.put_bucket_lifecycle_configuration(
+                Bucket=bucket, LifecycleConfiguration={"Rules": rules}, **settings
+            )
+        else:
+            self._s3.delete_bucket_lifecycle(Bucket=bucket)
+
+
+def _rules(expiry: Expiry) -> list[Shape]:
+    common = {"Filter": {"Prefix": expiry.prefix}, "Status": "Enabled"}
+    if not expiry.days:
+        return [{"ID": expiry.id, **common, **_uploads(expiry)}]
+    return [
+        {
+            "ID": expiry.id,
+            **common,
+            "Expiration": {"Days": expiry.days},
+            "NoncurrentVersionExpiration": {"NoncurrentDays": _HIDDEN_DAYS},
+            **_uploads(expiry),
+        },
+        {"ID": expiry.id + _MARKERS, **common, "Expiration": {"ExpiredObjectDeleteMarker": True}},
+    ]
+
+
+def _uploads(expiry: Expiry) -> Shape:
+    days = expiry.uploads_days
+    return {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": days}} if days else {}
+
+
+def _filtered(rule: Shape) -> Shape:
+    """A foreign rule in the newer form: S3 refuses `Prefix` of the older one beside filters."""
+    if "Filter" in rule or "Prefix" not in rule:
+        return rule
+    rest = {name: value for name, value in rule.items() if name != "Prefix"}
+    return {**rest, "Filter": {"Prefix": rule["Prefix"]}}
+
+
 class StateObjects:
     """Packages, and records and ledgers in the state bucket."""
 
@@ -279,7 +361,7 @@ class StateObjects:
     def package(self, bucket: str, sha256: str) -> Package | None:
         package = Package(bucket=bucket, sha256=sha256)
         key = package.object_key
-        head = found(f"HeadObject {key}", lambda: self._s3.head_object(Bucket=bucket, Key=key))
+        head = answer_or_none(self._s3.head_object, Bucket=bucket, Key=key)
         return None if head is None else package
 
     def record(self, name: str) -> Record | None:
@@ -316,20 +398,15 @@ class StateObjects:
             known = before.get(DEPLOYED_AT)
             if isinstance(known, float) and known > 0:
                 return known
-        with translated(f"HeadBucket {record.bucket}"):
-            answer = self._s3.head_bucket(Bucket=record.bucket)
+        answer = self._s3.head_bucket(Bucket=record.bucket)
         date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         return parsedate_to_datetime(date).timestamp() if date else time.time()
 
     def write_ledger(self, ledger: Ledger) -> None:
-        body = encode(ledger)
-        if not ledger.owners:
-            del body["owners"]  # an older version reads the ledgers that need no newer one
-        self._write(ledger.object_key, _json(body), "application/json")
+        self._write(ledger.object_key, _json(encode(ledger)), "application/json")
 
     def delete(self, item: Package | Record | Ledger) -> None:
-        with translated(f"DeleteObject {item.object_key}"):
-            self._s3.delete_object(Bucket=item.bucket, Key=item.object_key)
+        self._s3.delete_object(Bucket=item.bucket, Key=item.object_key)
         if isinstance(item, Record):
             self._announce()
 
@@ -339,23 +416,21 @@ class StateObjects:
 
     def _read(self, key: str) -> object:
         bucket = self._place.state_bucket
-        answer = found(f"GetObject {key}", lambda: self._s3.get_object(Bucket=bucket, Key=key))
-        if answer is None:
+        read = answer_or_none(self._s3.body, Bucket=bucket, Key=key)
+        if read is None:
             return None
         try:
-            with translated(f"GetObject {key}"):
-                return json.loads(answer["Body"].read())
+            return json.loads(read[0])
         except ValueError as error:
             raise invalid(f"s3://{bucket}/{key} is not JSON: {error}") from error
 
     def _write(self, key: str, data: bytes, content_type: str, *, bucket: str = "") -> None:
-        with translated(f"PutObject {key}"):
-            self._s3.put_object(
-                Bucket=bucket or self._place.state_bucket,
-                Key=key,
-                Body=data,
-                ContentType=content_type,
-            )
+        self._s3.put_object(
+            Bucket=bucket or self._place.state_bucket,
+            Key=key,
+            Body=data,
+            ContentType=content_type,
+        )
 
 
 def _json(value: object) -> bytes:

@@ -23,7 +23,7 @@ from orchgpu.cli.definition.target import (
     refuse_infeasible,
 )
 from orchgpu.cli.definition.watch import watch
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import warm_up
 from orchgpu.deploy.files import read_document

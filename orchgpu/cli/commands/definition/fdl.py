@@ -23,7 +23,7 @@ from fdl.parse import read
 from fdl.text.compose import Composed
 from fdl.text.nodes import Node
 from fdl.text.render import render
-from orchgpu.cli.definition.findings import echo_notes, note_json
+from orchgpu.cli.definition.target import echo_notes, note_json
 from orchgpu.deploy.declared import SUFFIX
 from orchgpu.deploy.deployment import validate
 from orchgpu.deploy.files import (

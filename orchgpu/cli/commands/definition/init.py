@@ -17,7 +17,6 @@ _HELP_WIDTH = 76
 
 
 def _kinds_text() -> str:
-    """The kinds with their sentences, as a block of --help."""
     width = max(map(len, kinds())) + 2
     lines = [
         line

@@ -21,7 +21,7 @@ from orchgpu.cli.definition.target import (
     plan_json,
     prepared_plan,
 )
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import Drift, drifts
 from orchgpu.deploy.files import read_document

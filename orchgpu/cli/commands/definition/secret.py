@@ -83,7 +83,6 @@ def rm(reference: str, address: Address, as_json: bool, yes_real_aws: bool) -> N
 
 
 def _stored(text: str) -> SecretReference:
-    """The reference of a store. Raises INVALID."""
     try:
         reference = parse_reference(text)
     except ValueError as error:

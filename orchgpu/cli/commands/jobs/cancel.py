@@ -6,16 +6,15 @@ from contextlib import closing
 
 import click
 
+from contract.keys import JOB_ID
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.completing import live_job
-from orchgpu.cli.jobs.ids import PREFIX_MIN, is_prefix, resolve_ids
-from orchgpu.cli.jobs.lookup import rights_on
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.jobs.lookup import PREFIX_MIN, is_prefix, resolve_ids, rights_on
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cancelling import commit_cancelled, delete_message, finish_cancelled
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.id_form import JOB_ID
 from orchgpu.jobs.known import Known, look, scheduled
 from orchgpu.jobs.scheduler import ask, scheduler_or_none
 

@@ -11,11 +11,10 @@ from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.errors import invalid
 from orchgpu.cli.completing import any_job
-from orchgpu.cli.jobs.ids import whole_id
-from orchgpu.cli.jobs.lookup import known_job
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.jobs.lookup import known_job, whole_id
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.measured import measured_run
+from orchgpu.jobs.known import measured_run
 from orchgpu.report.cost import Comparison, Prices
 
 COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))

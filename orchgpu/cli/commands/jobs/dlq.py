@@ -13,10 +13,9 @@ from corekit.cli.times import shown_time, utc_option
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.completing import failed_job
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.jobs.ids import resolved_among
+from orchgpu.cli.jobs.lookup import resolved_among
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.cloud import DirectFunction, JobCloud
 from orchgpu.jobs.letters import LETTERS_MAX, dead_letters
 
 COUNTS = (Column(name="FUNCTION", shrink_order=1, width_min=16), Column(name="LETTERS"))

@@ -24,14 +24,13 @@ from corekit.cli.times import shown_time, utc_option
 from corekit.decode import encode
 from corekit.units import format_bytes
 from orchgpu.cli.completing import any_job
-from orchgpu.cli.jobs.gantt import gantt_rows
-from orchgpu.cli.jobs.ids import whole_id
-from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job
+from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job, whole_id
 from orchgpu.cli.jobs.provenance import echo_provenance, write_ro_crate
-from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments
+from orchgpu.cli.jobs.report import gantt_rows
+from orchgpu.cli.options import scheduler_option
+from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments, wait_text
 from orchgpu.jobs.records import record_json
-from orchgpu.jobs.waiting import in_lines, pause_sentence, reason_of_wait, wait_sentence
+from orchgpu.jobs.waiting import reason_of_wait
 
 #: Last lines of a failed job's output that are shown.
 LOG_LINES = 10
@@ -107,7 +106,6 @@ def command(
 
 
 def job_json(known: Known, found: list[Moment]) -> dict[str, object]:
-    """The job as data."""
     scheduled = known.scheduled
     why = scheduled.waits if scheduled else None
     return {
@@ -131,18 +129,15 @@ def job_json(known: Known, found: list[Moment]) -> dict[str, object]:
 
 def echo_head(known: Known) -> None:
     """Print state and attempt, and the reason why the job waits."""
-    function = known.function.name if known.function else "function unknown"
+    function = printable(known.function_name)
     used, most = known.attempt - known.first_attempt + 1, ""
     if known.function is not None and used > 0:
         most = f" ({used} of {known.function.attempts_max})"
     echo(f"{known.job}  {function}  ", Coloured(known.state), f"  attempt {known.attempt}{most}")
-    scheduled = known.scheduled
-    if scheduled and scheduled.waits:
-        echo(folded(in_lines(wait_sentence(scheduled.waits, scheduled.others))))
-    elif scheduled and (pause := pause_sentence(scheduled.record, time.time())):
-        echo(folded(pause))
-    if scheduled and scheduled.ends_in_s is not None:
-        echo(f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest")
+    if why := wait_text(known, time.time()):
+        echo(folded(why))
+    if known.scheduled and known.scheduled.ends_in_s is not None:
+        echo(f"its lease ends in {known.scheduled.ends_in_s:.0f} s at the latest")
     echo()
 
 
@@ -157,7 +152,6 @@ def echo_gantt(known: Known) -> None:
 
 
 def echo_end(known: Known) -> None:
-    """Print outputs and notes, and the reason and log of a failure."""
     result = known.standing
     if result is None:
         return

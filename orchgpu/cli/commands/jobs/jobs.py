@@ -34,19 +34,15 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.jobs.ended import ended_jobs
-from orchgpu.cli.live.feed import Feed
-from orchgpu.cli.live.job_changes import ReadJobs, display, watch_jobs
-from orchgpu.cli.scheduler import scheduler_http_option, scheduler_option
+from orchgpu.cli.jobs.lookup import ended_jobs
+from orchgpu.cli.jobs.report import job_columns
+from orchgpu.cli.jobs.watching import ReadJobs, display, watch_jobs
+from orchgpu.cli.options import scheduler_http_option, scheduler_option
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.records import (
-    SCANNED_MAX,
-    JobFilter,
-    newest_records,
-    record_json,
-    shown_reason,
-)
+from orchgpu.jobs.live.feed import JobsFeed
+from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, events_of, scheduler_address
+from orchgpu.jobs.summary import shown_reason
 from orchgpu.jobs.waiting import (
     blocking_leases,
     pause_sentence,
@@ -64,15 +60,7 @@ WATCHED_EXPLAINED_MAX = 10
 #: A job as JSON: its record, and the reason why it waits.
 Entry: TypeAlias = dict[str, object]
 
-JOBS = (
-    Column(name="JOB", ids=True, shrink_order=2),
-    Column(name="FUNCTION", shrink_order=3, width_min=10, drop_order=3),
-    Column(name="STATE"),
-    Column(name="REASON", shrink_order=4, width_min=8, drop_order=4),
-    Column(name="ATTEMPT", drop_order=1),
-    Column(name="SINCE", drop_order=5),
-    Column(name="INPUT", shrink_order=1, width_min=14, keep="end", drop_order=2),
-)
+JOBS = job_columns(Column(name="SINCE", drop_order=5))
 
 
 @click.command("jobs")
@@ -141,7 +129,7 @@ def command(
 
     if watch:
         address, http = scheduler_address(scheduler), events_of(scheduler, scheduler_http)
-        feed = Feed(address, http, SCANNED_MAX if condition() else limit)
+        feed = JobsFeed(address, http, SCANNED_MAX if condition() else limit)
         _watch(feed, limit, condition, as_json=as_json)
         return 0
     wanted = condition()
@@ -233,8 +221,9 @@ def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
     return table_lines(JOBS, rows, empty)
 
 
-def _watch(feed: Feed, limit: int, condition: Callable[[], JobFilter], *, as_json: bool) -> None:
-    """Show the jobs and their changes until Ctrl-C."""
+def _watch(
+    feed: JobsFeed, limit: int, condition: Callable[[], JobFilter], *, as_json: bool
+) -> None:
     empty = "no such jobs in the last hour"
     with ExitStack() as stack:
         to = display(lambda jobs: _table(jobs, empty), stack, as_json=as_json)
@@ -261,7 +250,6 @@ class Notes:
     limits: dict[str, int] = field(default_factory=dict)  #: jobs in hand at once, by function
 
     def of(self, entry: Entry) -> str | None:
-        """The note of a job."""
         return self.images.get(str(entry["function"]))
 
 

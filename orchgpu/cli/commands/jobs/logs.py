@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from contract.keys import JOB_ID
 from corekit.aio.output import pause
 from corekit.cli.screen import continued, echo, echo_json, echo_raw, json_option
 from corekit.cli.table import ID_CHARACTERS_MIN
@@ -19,11 +20,10 @@ from corekit.errors import AppError, ErrorCode
 from corekit.units import parse_duration_s
 from corekit.values import Value
 from orchgpu.cli.completing import job_function_or_program
-from orchgpu.cli.jobs.ids import is_prefix, whole_id
+from orchgpu.cli.jobs.lookup import is_prefix, whole_id
 from orchgpu.cli.jobs.sources import LogSources, sources_of_function, sources_of_job
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.id_form import JOB_ID
 from orchgpu.jobs.joblog import Line, Stream, read_line
 from orchgpu.local.home import default_home
 
@@ -183,7 +183,6 @@ class LinePrinter(Value):
                 self._print(f"{at}  {line.where:<12}  {job if self.jobs else ''}", part)
 
     def program(self, name: str, line: str, width: int) -> None:
-        """Print a line of a program's log."""
         if self.as_json:
             echo_json({"program": name, "text": line}, indent=None)
         else:

@@ -8,12 +8,11 @@ import click
 
 from corekit.cli.screen import echo, echo_json, json_option
 from orchgpu.cli.completing import failed_job
-from orchgpu.cli.jobs.ids import whole_id
-from orchgpu.cli.jobs.lookup import known_job, rights_on
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.jobs.lookup import known_job, rights_on, whole_id
+from orchgpu.cli.options import scheduler_option
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.retrying import retry
+from orchgpu.jobs.letters import retry
 from orchgpu.jobs.scheduler import scheduler_or_none
 
 

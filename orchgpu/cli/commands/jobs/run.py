@@ -16,12 +16,18 @@ from corekit.units import parse_duration_s
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import Progress, at_once_option
 from orchgpu.cli.jobs.report import NOT_SUCCEEDED_STATUS, echo_outcomes, job_json
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
-from orchgpu.jobs.output_folder import FIELDS, OWN_FOLDERS, OutputFolder
 from orchgpu.jobs.scheduler import answering_scheduler
-from orchgpu.jobs.transfers import fetch_outputs, inputs_of, submit_all
+from orchgpu.jobs.transfers import (
+    FIELDS,
+    OWN_FOLDERS,
+    OutputFolder,
+    fetch_outputs,
+    inputs_of,
+    submit_all,
+)
 
 #: Objects listed in a message; JSON has all of them.
 OVERWRITTEN_NAMED_MAX = 3
@@ -126,7 +132,6 @@ def _follow(
 
 
 def _conflict(overwritten: list[str]) -> AppError | None:
-    """The error of outputs that another job overwrote."""
     if not overwritten:
         return None
     named = ", ".join(printable(place) for place in overwritten[:OVERWRITTEN_NAMED_MAX])

@@ -12,8 +12,7 @@ from corekit.cli.screen import echo_json, json_option
 from corekit.errors import AppError, ErrorCode
 from corekit.units import parse_duration_s
 from orchgpu.cli.completing import live_job
-from orchgpu.cli.jobs.ids import resolve_ids
-from orchgpu.cli.jobs.lookup import known_job
+from orchgpu.cli.jobs.lookup import known_job, resolve_ids
 from orchgpu.cli.jobs.report import (
     NOT_SUCCEEDED_STATUS,
     echo_nothing,
@@ -21,7 +20,7 @@ from orchgpu.cli.jobs.report import (
     echo_progress,
     job_json,
 )
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import follow

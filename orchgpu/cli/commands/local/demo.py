@@ -46,6 +46,7 @@ from orchgpu.jobs.scheduler import ask
 from orchgpu.local.examples import DEMO_EXAMPLES, Example, example, resident_data
 from orchgpu.local.home import Home, SystemRecord
 from orchgpu.local.installed import check_installed
+from orchgpu.local.programs import LocalSettings
 from orchgpu.local.system import Launch, environment_of, survivors
 
 #: Lines of an output that are shown.
@@ -85,9 +86,7 @@ def command(cloud: str, keep: bool, weather: str, as_json: bool) -> int:
     home = Home(Path(tempfile.mkdtemp(prefix="orchgpu-demo-")))
     launch = Launch(
         home,
-        cloud=cloud,
-        data=resident_data(),
-        weather=weather,
+        LocalSettings(cloud=cloud, data=resident_data(), weather=weather),
         lifeline=True,
         remove_home=not keep,
     )
@@ -121,7 +120,6 @@ class _Demo:
         self._late_s = WEATHER_S if has_weather(system) else 0.0
 
     def run(self) -> Outcome:
-        """Deploy, upload, follow, count what is left."""
         _adopt_environment(environment_of(self._system))
         self._show_devices()
         examples = [example(name) for name in DEMO_EXAMPLES]
@@ -204,7 +202,6 @@ class _Demo:
 
 
 def _for_people(job: Followed) -> list[JobOutput]:
-    """The outputs, without those for programs."""
     return [one for one in job.outputs if not one.key.endswith(".json")]
 
 

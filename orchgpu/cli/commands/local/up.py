@@ -25,6 +25,7 @@ from orchgpu.cli.local.launching import (
 from orchgpu.local.examples import resident_data
 from orchgpu.local.home import ProgramState, SystemRecord, default_home
 from orchgpu.local.installed import check_installed
+from orchgpu.local.programs import LocalSettings
 from orchgpu.local.system import Launch, unhealthy
 
 
@@ -98,14 +99,16 @@ def command(
     check_installed(cloud)
     launch = Launch(
         home,
-        cloud=cloud,
-        data={**resident_data(), **_named_files("--data", data)},
-        middlewares=_named_files("--middleware", middleware),
-        programs=_programs(program),
-        emulate=None if emulate is None else emulate.absolute(),
-        allowed_hosts=allow_host,
-        verify_signatures=verify_signatures,
-        weather=weather,
+        LocalSettings(
+            cloud=cloud,
+            data={**resident_data(), **_named_files("--data", data)},
+            middlewares=_named_files("--middleware", middleware),
+            programs=_programs(program),
+            emulate="" if emulate is None else str(emulate.absolute()),
+            allowed_hosts=allow_host,
+            verify_signatures=verify_signatures,
+            weather=weather,
+        ),
         lifeline=not detach,
     )
     try:
@@ -149,7 +152,7 @@ def _programs(pairs: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _named_files(option: str, pairs: Iterable[str]) -> dict[str, Path]:
+def _named_files(option: str, pairs: Iterable[str]) -> dict[str, str]:
     found = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
@@ -157,5 +160,5 @@ def _named_files(option: str, pairs: Iterable[str]) -> dict[str, Path]:
             raise invalid(f"{option} {pair!r} is not NAME=PATH")
         if not Path(path).is_file():
             raise invalid(f"{option} {name}: there is no file {path!r}")
-        found[name] = Path(path).absolute()
+        found[name] = str(Path(path).absolute())
     return found

@@ -15,8 +15,7 @@ from corekit.errors import invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import at_once_option, transfer
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud, check_file
-from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.cloud import DirectFunction, JobCloud, check_file
 from orchgpu.jobs.places import SCHEME, At, parse_url, refuse_same_names
 
 #: Objects that are listed; JSON has all of them.
@@ -77,14 +76,12 @@ def _echo_stored(
 
 
 def _queued(cloud: JobCloud, place: str) -> Function | None:
-    """The function of that name whose uploads become jobs."""
     if place.startswith(SCHEME) or cloud.direct(place) is not None:
         return None
     return cloud.function(place)
 
 
 def _local_files(given: tuple[str, ...]) -> tuple[Path, ...]:
-    """The local files. Raises INVALID for objects."""
     for one in given:
         if one.startswith(SCHEME):
             raise invalid(

@@ -9,9 +9,15 @@ import click
 from corekit.errors import invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client.access import find_access
-from orchgpu.cli.history import history_file, http_addresses, store_option
-from orchgpu.cli.scheduler import access_options, ready_file_option, scheduler_http_option
-from orchgpu.history.app import HistorySettings, run
+from orchgpu.cli.options import (
+    access_options,
+    history_file,
+    http_addresses,
+    ready_file_option,
+    scheduler_http_option,
+    store_option,
+)
+from orchgpu.history.consumer import HistorySettings, run
 from orchgpu.history.store import Bounds
 
 MIB = 2**20

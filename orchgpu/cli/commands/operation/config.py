@@ -16,7 +16,7 @@ from corekit.errors import AppError
 from corekit.local_system import HOME_VARIABLE
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, KEY_VARIABLE
 from orchgpu.adapters.aws.endpoints import REAL_AWS_VARIABLE
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.cloud_services import Address, Setting
 from orchgpu.jobs.provider import DEFAULT_PROVIDER, PROVIDER_VARIABLE, provider
 from orchgpu.jobs.scheduler import scheduler_address

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from contract.secrets.reference import SecretReference, parse_reference
 from corekit.cli.screen import Coloured, counted, echo, echo_json, folded, json_option
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
@@ -37,9 +39,8 @@ from orchgpu.cli.definition.target import open_target
 from orchgpu.cli.inspecting import Options, inspect
 from orchgpu.cli.jobs.report import echo_nothing, relative_times
 from orchgpu.cli.local.launching import START_AGAIN, has_weather
-from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cli.secrets import secret_problems
-from orchgpu.cloud_services import Address
+from orchgpu.cli.options import scheduler_option
+from orchgpu.cloud_services import Address, SecretStores
 from orchgpu.inspection.model import Verdict
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import follow
@@ -359,6 +360,43 @@ def _secrets(cloud: JobCloud, name: str) -> str:
     if problems:
         raise invalid("; ".join(problems))
     return f", with {counted(len(secrets), 'secret')}"
+
+
+def secret_problems(secrets: Mapping[str, str], stores: SecretStores | None) -> Iterator[str]:
+    """A sentence for each variable whose secret does not exist; `secrets`: variable → reference.
+
+    What may not be looked at counts as there. Raises UNAVAILABLE.
+    """
+    for name, text in secrets.items():
+        try:
+            reference = parse_reference(text)
+        except ValueError as error:
+            yield f"secret {name}: {error}"
+            continue
+        if problem := _secret_problem(reference, stores):
+            yield f"secret {name} ({reference}) {problem}"
+
+
+def _secret_problem(reference: SecretReference, stores: SecretStores | None) -> str:
+    if not reference.stored:
+        return _file_problem(Path(reference.name))
+    if stores is None:
+        return ""
+    try:
+        known = stores.exists(reference)
+    except AppError as error:
+        if error.code is ErrorCode.DENIED:
+            return ""
+        raise
+    store = f"{reference.scheme.value}:{reference.entry}"
+    return "" if known else f"does not exist here; `orchgpu secret put {store}` stores it"
+
+
+def _file_problem(path: Path) -> str:
+    """The reason for which a file cannot be read; "" = it can."""
+    if not path.is_file():
+        return "does not exist, or is not a file" if not path.is_dir() else "is a folder"
+    return "" if os.access(path, os.R_OK) else "may not be read by this user"
 
 
 def _canary(cloud: JobCloud, name: str, file: Path, within_s: float, address: str | None) -> str:

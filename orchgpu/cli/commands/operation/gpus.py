@@ -19,7 +19,7 @@ from corekit.units import format_percent
 from gpu_scheduler.data_names import host_text
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import DeviceView, HostView
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.scheduler import ask, scheduler_address
 
 DEVICES = (
@@ -77,7 +77,6 @@ def command(scheduler: str | None, as_json: bool) -> None:
 
 
 def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
-    """One device in the columns of `DEVICES`."""
     device = view.device
     problems = [
         *(["drained"] if view.drained else []),
@@ -101,7 +100,6 @@ def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
 
 
 def row_with_bars(host: HostView, view: DeviceView, glyphs: Glyphs = BLOCKS) -> tuple[str, ...]:
-    """One device in the columns of `DEVICES_WITH_BARS`."""
     row = device_row(host, view)
     memory, compute = lent_shares(view)
     if host.state is HostState.LOST:

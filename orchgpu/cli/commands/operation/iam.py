@@ -20,7 +20,7 @@ from orchgpu.cloud_services import Address
 from orchgpu.deploy.files import read_document
 from orchgpu.jobs.provider import provider
 from orchgpu.permissions.model import RoleKind, Scope, document, trust
-from orchgpu.permissions.registry import role_kind, role_names
+from orchgpu.permissions.roles import role_kind, role_names
 
 _STEM = re.compile(r"[A-Za-z0-9/_.-]+")
 #: The names of AWS's partitions by the beginning of a region's name.
@@ -94,7 +94,6 @@ def command(
         bucket_prefix=prefixes[0],
         function_prefix=prefixes[1],
         secret_prefix=secret_prefix,
-        any_state=True,
     )
     _echo_policy(document(kind.statements(scope)))
 

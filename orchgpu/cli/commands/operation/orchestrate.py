@@ -8,7 +8,7 @@ import click
 
 from gpu_scheduler.client.access import find_access
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.scheduler import (
+from orchgpu.cli.options import (
     access_options,
     metrics_option,
     ready_file_option,

@@ -18,7 +18,7 @@ from corekit.errors import invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.options import scheduler_option
 from orchgpu.core.function import Function
 from orchgpu.core.reconcile import Interval, Upload
 from orchgpu.jobs.cloud import JobCloud

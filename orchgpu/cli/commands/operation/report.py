@@ -13,7 +13,7 @@ from corekit.cli.screen import echo, echo_json, echo_raw, json_option
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.units import parse_duration_s
-from orchgpu.cli.history import history_file, store_option
+from orchgpu.cli.options import history_file, store_option
 from orchgpu.history.reader import HistoryReader, Window
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.report.cost import Prices
@@ -100,7 +100,6 @@ def command(
 
 
 def report_json(report: Report) -> dict[str, object]:
-    """The figures as data."""
     figures: dict[str, object] = encode(report)
     return figures
 

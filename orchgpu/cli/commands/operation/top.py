@@ -10,7 +10,7 @@ import click
 from corekit.cli.screen import output_glyphs
 from corekit.cli.times import utc_option
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.scheduler import scheduler_http_option, scheduler_option
+from orchgpu.cli.options import scheduler_http_option, scheduler_option
 from orchgpu.jobs.scheduler import events_of, scheduler_address
 
 

@@ -8,17 +8,17 @@ import click
 
 from corekit.errors import invalid
 from gpu_scheduler.client.access import find_access
-from orchgpu.cli.history import history_file, store_option
-from orchgpu.cli.scheduler import (
+from orchgpu.cli.options import (
     access_options,
+    history_file,
     metrics_option,
     ready_file_option,
     scheduler_option,
+    store_option,
 )
 from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.web.app import run
-from orchgpu.web.settings import ConsoleSettings
-from orchgpu.web.tls import server_context
+from orchgpu.web.console import ConsoleSettings, server_context
 
 
 @click.command("web")

@@ -1,6 +1,8 @@
 // The browser's own modal dialog: it keeps the focus inside, and Escape closes it.
+import { post } from "../core/api.js";
 import { html, useEffect, useRef } from "../core/html.js";
-import { Icon } from "./icons.js";
+import { attempt } from "../core/notices.js";
+import { Icon } from "./state.js";
 
 export function Dialog({ title, open, onClose, children }) {
   const ref = useRef(null);
@@ -35,3 +37,19 @@ export const Confirm = ({ asked, onClose }) => html`
     </footer>
   <//>
 `;
+
+// Drain and undrain, asked for in the fleet and in the settings.
+export function drainQuestion(target, drained, onDone) {
+  const act = async () => {
+    const done = drained ? `${target} takes leases again.` : `${target} takes no new lease.`;
+    if (await attempt(() => post(drained ? "/undrain" : "/drain", { target }), done)) onDone();
+  };
+  return drained
+    ? { title: `Undrain ${target}?`, text: "It takes new leases again.", action: "Undrain", act }
+    : {
+        title: `Drain ${target}?`,
+        text: "Running leases end as usual; no new lease is placed there until it is undrained.",
+        action: "Drain",
+        act,
+      };
+}

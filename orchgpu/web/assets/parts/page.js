@@ -1,6 +1,6 @@
 // The frame of each view: title, controls, and what stands where data are missing.
 import { html, useEffect, useRef, useState } from "../core/html.js";
-import { Icon } from "./icons.js";
+import { Icon } from "./state.js";
 
 export function Page({ title, crumbs = null, aside = null, controls = null, error = null, children }) {
   useEffect(() => {

@@ -11,7 +11,7 @@ import { href, route } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { nextTheme, theme } from "../core/theme.js";
 import { Dialog } from "./dialog.js";
-import { Icon } from "./icons.js";
+import { Icon } from "./state.js";
 
 export function Shell({ children }) {
   const { view } = useStore(route);

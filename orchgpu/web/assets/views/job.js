@@ -1,19 +1,17 @@
 // One job from upload to result: its state, timeline, logs, outputs and cost.
-import { post } from "../core/api.js";
-import { capital, duration, fileName, mebibytes, moment, percent, shortId, words } from "../core/format.js";
+import { post, urlOf } from "../core/api.js";
+import { bytes, capital, duration, fileName, mebibytes, moment, percent, shortId, words } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { announce, attempt } from "../core/notices.js";
 import { hasReason, meaningOf } from "../core/reasons.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
 import { Confirm } from "../parts/dialog.js";
-import { Icon } from "../parts/icons.js";
-import { Empty, Facts, Page, Waiting } from "../parts/page.js";
-import { State, isEnded } from "../parts/state.js";
-import { Cost } from "./job_cost.js";
+import { Axis, SpanTable, Track } from "../parts/gantt.js";
+import { Icon, State, isEnded } from "../parts/state.js";
+import { Empty, ErrorLine, Facts, Page, Waiting } from "../parts/page.js";
+import { useNarrow } from "../parts/virtual.js";
 import { Logs } from "./job_logs.js";
-import { Outputs } from "./job_outputs.js";
-import { Timeline } from "./job_timeline.js";
 
 export function JobView({ id }) {
   const path = `/jobs/${encodeURIComponent(id)}`;
@@ -132,3 +130,133 @@ const Attempts = ({ job }) => html`
   ${(job.attempts ?? []).filter((one) => one.reason && one.reason !== "NONE").map((one) => html`
     <span class="attempt" title=${one.detail}> ${one.attempt}: ${words(one.reason)}</span>`)}
 `;
+
+// Cost of one job that succeeded, alone on its device and shared, by the prices that the server states.
+const money = (usd) => `${usd.toFixed(6)} USD`;
+
+export function Cost({ path, state }) {
+  const { data } = useResource(state === "SUCCEEDED" ? `${path}/cost` : null);
+  if (!data) return null;
+  const parts = [["Function", data.function_usd], ["Device", data.device_usd]];
+  return html`
+    <section class="panel cost" aria-label="Cost">
+      <header class="panel-head"><h2>Cost</h2><span class="number">${money(data.total_usd)}</span>
+        <span class="muted">${duration(data.ran_s)}, ${mebibytes(data.memory_mib)} of the function</span></header>
+      <table class="table plain"><tbody>
+        ${parts.map(([name, usd]) => html`<tr key=${name}><th scope="row">${name}</th><td class="end number">${money(usd)}</td></tr>`)}
+        ${data.sharers.filter((one) => one.sharers > 1).map((one) => html`
+          <tr key=${one.sharers}><th scope="row">In total, with ${one.sharers} jobs on the device</th><td class="end number">${money(one.total_usd)}</td></tr>`)}
+      </tbody></table>
+    </section>
+  `;
+}
+
+// Outputs of one job: a preview of text and images, a download of everything.
+const TEXT_MAX = 64 * 1024; // characters of a preview
+
+export function Outputs({ path, state }) {
+  // another state is another address for the hook: outputs appear when the job ends
+  const { data, error } = useResource(isEnded(state) ? `${path}/outputs` : null);
+  const items = data?.items ?? [];
+  return html`
+    <section class="panel outputs" aria-label="Outputs">
+      <header class="panel-head"><h2>Outputs</h2>${items.length > 0 && html`<span class="muted">${items.length}</span>`}</header>
+      ${error && html`<${ErrorLine} error=${error} />`}
+      ${items.length === 0 && !error && html`<${Empty} title=${isEnded(state) ? "The job has no output." : "Outputs appear when the job has ended."} />`}
+      <ul>${items.map((item, index) => html`<${Output} key=${item.name} ...${item} address=${`${urlOf(path)}/outputs/${index}`} />`)}</ul>
+    </section>
+  `;
+}
+
+function Output({ name, bytes: size, type, preview, address }) {
+  return html`
+    <li class="output">
+      <p><span title=${name}>${fileName(name) || name}</span><span class="muted number">${bytes(size)}</span>
+        <a href=${`${address}?download=1`} download=${fileName(name)} aria-label="Download ${name}" title=${type}><${Icon} name="download" /></a></p>
+      ${preview === "image" && html`<a href=${address} target="_blank" rel="noreferrer"><img src=${address} alt="Output ${name}" loading="lazy" /></a>`}
+      ${preview === "text" && html`<${TextPreview} address=${address} name=${name} />`}
+    </li>
+  `;
+}
+
+function TextPreview({ address, name }) {
+  const [text, setText] = useState(null);
+  useEffect(() => {
+    const control = new AbortController();
+    readText(address, control.signal).then(setText, (error) => {
+      if (error.name !== "AbortError") setText(`(no preview: ${error.message})`);
+    });
+    return () => control.abort();
+  }, [address]);
+  return text === null ? null : html`<pre tabIndex="0" aria-label="Content of ${name}">${text}</pre>`;
+}
+
+async function readText(address, signal) {
+  const response = await fetch(address, { signal, credentials: "same-origin" });
+  if (!response.ok) throw new Error(`the server answered ${response.status}`);
+  const text = await response.text();
+  return text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX)}\n… (download it for the rest)` : text;
+}
+
+// The timeline of one job: queue, scheduler, function and device as lanes of a Gantt.
+const LANES = [
+  { lane: "queue", label: "Queue", colour: "var(--wait)" },
+  { lane: "scheduler", label: "Scheduler", colour: "var(--held)" },
+  { lane: "function", label: "Function", colour: "var(--series-4)" },
+  { lane: "device", label: "Device", colour: "var(--run)" },
+];
+
+const MEANINGS = {
+  RLat: "from the upload to the end",
+  DLat: "from the upload to the begin of the session on the device",
+  ELat: "from the begin of the session to the end of the lease",
+};
+
+export function Timeline({ job }) {
+  const ended = isEnded(job.state);
+  const now_s = useNow(ended ? 60000 : 500);
+  const narrow = useNarrow();
+  const spans = job.timeline ?? [];
+  if (!spans.length) return null;
+  const from_s = Math.min(...spans.map((span) => span.start_s));
+  const last_s = Math.max(...spans.map((span) => span.end_s ?? span.start_s));
+  const to_s = ended ? last_s : Math.max(last_s, now_s);
+  const margin_s = Math.max((to_s - from_s) * 0.02, 0.001);
+  const lanes = LANES.map((lane) => ({ ...lane, spans: spansOf(lane, spans, to_s) })).filter(
+    (lane) => lane.spans.length,
+  );
+  const range = { from_s, to_s: to_s + margin_s, relative: true, wanted: narrow ? 3 : 8 };
+  return html`
+    <section class="panel timeline" aria-label="Timeline">
+      <header class="panel-head"><h2>Timeline</h2><span class="muted number">${duration(to_s - from_s)}</span>
+        ${latencies(job).map(([name, text]) => html`<span class="muted" key=${name}><abbr title=${MEANINGS[name]}>${name}</abbr> <b class="number">${text}</b></span>`)}</header>
+      <div class="gantt">
+        <span></span><${Axis} ...${range} />
+        ${lanes.map((lane) => html`
+          <span class="gantt-label">${lane.label}</span>
+          <${Track} key=${lane.lane} spans=${lane.spans} ...${range} />
+        `)}
+      </div>
+      <${SpanTable} lanes=${lanes} relative_s=${from_s} />
+    </section>
+  `;
+}
+
+/** RLat, DLat and ELat, as the papers name them, as far as they are known. */
+const latencies = ({ latencies: found }) =>
+  Object.entries(found ?? {})
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => [name.replace(/_s$/, "").replace(/^(\w)lat$/i, (_all, letter) => `${letter.toUpperCase()}Lat`), duration(value)]);
+
+function spansOf({ lane, colour }, spans, to_s) {
+  const retried = spans.some((span) => span.attempt > 1);
+  return spans
+    .filter((span) => span.lane === lane)
+    .map((span) => {
+      const label = `${words(span.name)}${retried && span.attempt ? ` (${span.attempt})` : ""}`;
+      const open = span.end_s === null || span.end_s === undefined;
+      const length = duration((span.end_s ?? to_s) - span.start_s);
+      return { ...span, label, colour, open, hatched: /cold/i.test(span.name),
+               title: `${label}: ${length}${open ? " so far" : ""}` };
+    });
+}

@@ -15,7 +15,7 @@ from gpu_scheduler.parameters import NAMES
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.verdicts import Limit
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -34,16 +34,14 @@ def is_refused(answer: Any, limit: Limit) -> Any:
 
 def full_world(**parameters: Any) -> Any:
     """One device, allocated to another session."""
-    world = World(**parameters)
-    world.host("h", device("d"))
+    world = world_with(device("d"), **parameters)
     world.granted("taken", WHOLE, session="else/s")
     return world
 
 
 def finish(world: Any, holder: str, session: str = "s1", **fields: Any) -> Any:
     said = {"outcome": "SUCCEEDED", "reason": "NONE", "detail": "", **fields}
-    world.ask(ops.Finish, session, holder=JobId(holder), **said)
-    return world.answer()
+    return world.ask(ops.Finish, session, holder=JobId(holder), **said)
 
 
 def set_(world: Any, name: str, value: Any) -> None:
@@ -123,8 +121,7 @@ def test_sessions_without_a_key_have_the_limits_of_all() -> None:
 
 def test_a_dry_run_reports_the_limit_of_waiting_requests() -> None:
     world = full_world(waiting_max=0)
-    world.ask(ops.Explain, request=WHOLE)
-    assert world.answer().outcome is answers.Outcome.BUSY
+    assert world.ask(ops.Explain, request=WHOLE).outcome is answers.Outcome.BUSY
     assert "parameter waiting_max" in world.answer().explanation.sentence
 
 
@@ -211,14 +208,12 @@ def test_a_key_above_its_rate_is_refused_and_others_are_served() -> None:
     for _ in range(int(2.0 * BURST_S)):
         world.ask(ops.RecordOf, "a/s", holder=JobId("j"))
         assert world.answer() == answers.RecordAnswer(record=None)
-    world.ask(ops.RecordOf, "a/other", holder=JobId("j"))
-    refused = world.answer()
+    refused = world.ask(ops.RecordOf, "a/other", holder=JobId("j"))
     assert is_refused(refused, Limit.KEY_RATE_PER_S)
     assert refused.details["retry_in_s"] == pytest.approx(0.5)
     assert world.attempt("j0", request=WHOLE, session="b/s").outcome is answers.Outcome.WAITING
     world.advance(0.5)
-    world.ask(ops.RecordOf, "a/s", holder=JobId("j"))
-    assert world.answer() == answers.RecordAnswer(record=None)
+    assert world.ask(ops.RecordOf, "a/s", holder=JobId("j")) == answers.RecordAnswer(record=None)
 
 
 def test_a_tenant_and_all_together_have_a_rate_too() -> None:
@@ -237,10 +232,8 @@ def test_beats_and_ends_have_no_rate_limit() -> None:
     answer = world.attempt("j0", request=WHOLE, session="a/s")
     assert answer.outcome is answers.Outcome.WAITING, "the one token of its bucket"
     for _ in range(3):
-        world.ask(ops.Beat, "a/s")
-        assert world.answer() == answers.Done()
-        world.ask(ops.Handle, "a/s", holder=JobId("j0"), handle="h")
-        assert world.answer() == answers.Done()
+        assert world.ask(ops.Beat, "a/s") == answers.Done()
+        assert world.ask(ops.Handle, "a/s", holder=JobId("j0"), handle="h") == answers.Done()
     assert finish(world, "j0", "a/s").record.step is Step.ENDED
 
 

@@ -15,8 +15,7 @@ def adopt(
 ) -> Any:
     if revision is None:
         revision = world.record(holder).revision
-    world.ask(ops.Adopt, session, holder=holder, revision=revision, handle=handle)
-    return world.answer()
+    return world.ask(ops.Adopt, session, holder=holder, revision=revision, handle=handle)
 
 
 def finish(
@@ -27,19 +26,16 @@ def finish(
     **fields: Any,
 ) -> Any:
     said = {"holder": holder, "outcome": outcome, "reason": "NONE", "detail": "", **fields}
-    world.ask(ops.Finish, session, **said)
-    return world.answer().record
+    return world.ask(ops.Finish, session, **said).record
 
 
 def fail(world: World, revision: int, session: str = "s1", reason: str = "EXIT_NONZERO") -> Any:
     said = {"revision": revision, "reason": reason, "detail": "d", "retry_at_s": 5.0}
-    world.ask(ops.FailAttempt, session, holder="job", **said)
-    return world.answer()
+    return world.ask(ops.FailAttempt, session, holder="job", **said)
 
 
 def hand_back(world: World, revision: int, session: str = "s1") -> Any:
-    world.ask(ops.HandBack, session, holder="job", revision=revision)
-    return world.answer()
+    return world.ask(ops.HandBack, session, holder="job", revision=revision)
 
 
 def die(world: World) -> Any:

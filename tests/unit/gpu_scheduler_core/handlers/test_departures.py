@@ -20,15 +20,14 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 SMALL = Request(memory_mib=100)
 
 
 @pytest.fixture
 def one() -> World:
-    world = World()
-    world.host("h", device("d"))
+    world = world_with(device("d"))
     world.alive["s1"] = None
     return world
 
@@ -46,9 +45,15 @@ def leaves(world: World, host: str = "h") -> None:
 
 
 def view(world: World, host: str = "h") -> answers.HostView | None:
-    world.ask(ops.Inventory)
-    found: answers.InventoryAnswer = world.answer()
+    found: answers.InventoryAnswer = world.ask(ops.Inventory)
     return next((one for one in found.hosts if one.host == host), None)
+
+
+def present(world: World) -> answers.HostView:
+    """The host, which is in the inventory."""
+    shown = view(world)
+    assert shown is not None
+    return shown
 
 
 def ends(world: World) -> list[tuple[EndReason | None, str]]:
@@ -63,8 +68,7 @@ def test_a_host_that_drains_gets_no_new_lease_and_keeps_no_warm_worker(one: Worl
     (limits,) = one.pushed(host_ops.WarmLimitsPush)
     assert limits.limits.workers_max == 0
     assert one.reserve("a", SMALL).outcome is answers.Outcome.WAITING, "feasible, but not now"
-    shown = view(one)
-    assert shown is not None
+    shown = present(one)
     assert shown.state is HostState.DRAINED
     assert shown.draining == answers.DrainView(reason="SIGTERM", left_s=120.0)
 
@@ -116,8 +120,7 @@ def test_a_deadline_lease_cannot_be_renewed_beyond_the_drain(one: World) -> None
     lease = one.granted("a", SMALL, hold=LeaseLifetime.DEADLINE, lease_s=50.0)
     drains(one, limit_s=5.0)
     one.advance(0.1)
-    one.ask(ops.Renew, lease=lease.id, lease_s=100.0)
-    assert one.answer().code is ErrorCode.CONFLICT
+    assert one.ask(ops.Renew, lease=lease.id, lease_s=100.0).code is ErrorCode.CONFLICT
     assert "host h drains: SIGTERM" in one.answer().message
 
 
@@ -146,11 +149,8 @@ def test_a_repeated_drain_does_not_begin_its_time_again(one: World) -> None:
     one.advance(60.0)
     written = len(one.journal)
     drains(one, limit_s=100.0)
-    shown = view(one)
-    assert (len(one.journal), shown and shown.draining) == (
-        written,
-        answers.DrainView(reason="SIGTERM", left_s=40.0),
-    )
+    assert len(one.journal) == written
+    assert present(one).draining == answers.DrainView(reason="SIGTERM", left_s=40.0)
 
 
 def test_a_host_takes_leases_again(one: World) -> None:
@@ -164,8 +164,7 @@ def test_a_host_takes_leases_again(one: World) -> None:
 
 def test_an_operator_cannot_end_the_drain_of_a_host(one: World) -> None:
     drains(one)
-    one.ask(ops.Undrain, host="h", device=None)
-    assert one.answer().code is ErrorCode.CONFLICT
+    assert one.ask(ops.Undrain, host="h", device=None).code is ErrorCode.CONFLICT
     assert "SIGTERM" in one.answer().message
 
 
@@ -173,8 +172,7 @@ def test_an_operators_drain_is_another_one(one: World) -> None:
     one.ask(ops.Drain, host="h", device=None, revoke=False)
     drains(one)
     drains(one, draining=False)
-    shown = view(one)
-    assert shown is not None
+    shown = present(one)
     assert (shown.state, shown.draining) == (HostState.DRAINED, None)
 
 
@@ -185,8 +183,7 @@ def test_a_drain_survives_a_restart_of_the_scheduler(one: World) -> None:
     one.now_s += 60.0
     one.start()
     one.host("h", device("d"), installed=(lease.id,))
-    shown = view(one)
-    assert shown is not None
+    shown = present(one)
     assert shown.draining == answers.DrainView(reason="SIGTERM", left_s=40.0)
     one.advance(31.0)
     assert [push.lease for push in one.pushed(host_ops.Preempt)] == [lease.id]
@@ -196,8 +193,7 @@ def test_a_program_that_was_started_again_does_not_drain(one: World) -> None:
     drains(one)
     leaves(one)
     one.host("h", device("d"), incarnation="two")
-    shown = view(one)
-    assert shown is not None
+    shown = present(one)
     assert (shown.state, shown.draining) == (HostState.UP, None)
     one.granted("a", SMALL)
 
@@ -221,8 +217,7 @@ def test_a_drain_of_an_older_program_in_the_journal_is_ignored(one: World) -> No
 def test_a_drained_host_without_leases_is_gone_at_once(one: World) -> None:
     drains(one)
     leaves(one)
-    shown = view(one)
-    assert shown is not None
+    shown = present(one)
     assert (shown.state, shown.forgotten_in_s) == (HostState.LOST, None)
     one.advance(10_000.0)
     assert view(one) is not None, "it is not ephemeral"
@@ -233,8 +228,7 @@ def test_a_host_that_broke_off_with_leases_may_come_back(one: World) -> None:
     one.told("h", lease, "opened")
     drains(one)
     leaves(one)
-    shown = view(one)
-    assert shown is not None
+    shown = present(one)
     assert shown.state is HostState.STALE
     assert len(one.leases) == 1
 
@@ -253,8 +247,7 @@ def test_an_ephemeral_host_is_forgotten_after_it_was_lost(fleet: World) -> None:
     fleet.handle(host_ops.Report, host=HostId("h"), reply_to="h", residents=change)
     fleet.hosts.clear()  # it is silent
     fleet.advance(20.5)
-    shown = view(fleet)
-    assert shown is not None
+    shown = present(fleet)
     assert shown.state is HostState.LOST
     assert shown.forgotten_in_s == pytest.approx(59.5)
     fleet.advance(60.0)
@@ -289,8 +282,7 @@ def test_a_host_that_comes_back_in_time_stays(fleet: World) -> None:
     fleet.advance(70.0)
     fleet.host("h", device("d"), ephemeral=True, incarnation="two")
     fleet.advance(120.0)
-    shown = view(fleet)
-    assert shown is not None
+    shown = present(fleet)
     assert shown.state is HostState.UP
 
 

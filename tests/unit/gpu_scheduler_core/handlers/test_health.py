@@ -125,8 +125,7 @@ def test_an_empty_report_resets_the_silence_and_changes_nothing(patient: World) 
 
 def test_one_device_can_be_drained(world: World, whole: Request) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
-    world.ask(ops.Drain, host="h1", device="d1")
-    assert world.answer() == answers.Done()
+    assert world.ask(ops.Drain, host="h1", device="d1") == answers.Done()
     assert world.reserve("a", whole).granted.lease.shares[0].device == "d2"
     assert world.reserve("b", whole).explanation.counts == {"DRAINED": 1, "EXCLUSIVE_TAKEN": 1}
     world.start()
@@ -134,8 +133,7 @@ def test_one_device_can_be_drained(world: World, whole: Request) -> None:
     assert world.machine.state.inventory.devices[DeviceId("d1")].drained
     world.ask(ops.Undrain, host="h1", device="d1")
     assert [x.attempt for x in world.leases][-1] == "b"
-    world.ask(ops.Drain, host="h1", device="d9")
-    assert world.answer().code is ErrorCode.NOT_FOUND
+    assert world.ask(ops.Drain, host="h1", device="d9").code is ErrorCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("what", [{}, {"device": "d1"}])

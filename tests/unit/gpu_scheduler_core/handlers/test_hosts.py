@@ -258,25 +258,21 @@ def test_reports_without_news_are_not_journalled(one: World) -> None:
     one.report("h1", device("d1", resident=("k",)), usage=(usage,))
     one.ask(ops.Beat)
     assert len(one.journal) == before
-    one.ask(ops.Inventory)
-    assert one.answer().hosts[0].devices[0].usage == usage
+    assert one.ask(ops.Inventory).hosts[0].devices[0].usage == usage
 
 
 def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one: World) -> None:
     lease = run(one)
-    one.ask(ops.Drain, host="h1")
-    assert one.answer() == answers.Done()
+    assert one.ask(ops.Drain, host="h1") == answers.Done()
     assert state(one) is HostState.DRAINED
     assert one.reserve("b").explanation.counts == {"DRAINED": 1}
     one.told("h1", lease, "closed")
     assert one.leases == []
     one.ask(ops.Undrain, host="h1")
     assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["b"]
-    one.ask(ops.Drain, host="nowhere")
-    assert one.answer().message == "host nowhere is unknown"
+    assert one.ask(ops.Drain, host="nowhere").message == "host nowhere is unknown"
     assert one.answer().code is ErrorCode.NOT_FOUND
-    one.ask(ops.Drain, host="h1", device="zz")
-    assert one.answer().message == "host h1 has no device zz"
+    assert one.ask(ops.Drain, host="h1", device="zz").message == "host h1 has no device zz"
 
 
 def test_a_host_lost_ends_gangs_on_the_others_too(world: World) -> None:
@@ -302,12 +298,10 @@ def test_the_acknowledgement_of_a_revocation_changes_nothing(one: World) -> None
 
 def test_the_inventory_shows_allocations(one: World) -> None:
     lease = one.reserve("a", Request(memory_mib=300, compute_guarantee_pct=20)).granted.lease
-    one.ask(ops.Inventory)
-    [host] = one.answer().hosts
+    [host] = one.ask(ops.Inventory).hosts
     [view] = host.devices
     assert (view.memory_free_mib, view.compute_free_pct, view.leases) == (700, 80, (lease.id,))
-    one.ask(ops.Leases)
-    assert one.answer().leases == (lease,)
+    assert one.ask(ops.Leases).leases == (lease,)
 
 
 def test_step_is_untouched_by_silence(one: World) -> None:

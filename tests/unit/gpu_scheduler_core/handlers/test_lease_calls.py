@@ -14,13 +14,11 @@ from tests.scheduler_world import World, device
 
 
 def resize(world: World, lease: Lease, pct: int, session: str = "s1") -> Any:
-    world.ask(ops.Resize, session, lease=lease.id, compute_limit_pct=pct)
-    return world.answer()
+    return world.ask(ops.Resize, session, lease=lease.id, compute_limit_pct=pct)
 
 
 def transfer(world: World, lease: Lease, to: str, session: str = "s1") -> Any:
-    world.ask(ops.Transfer, session, lease=lease.id, to=to)
-    return world.answer()
+    return world.ask(ops.Transfer, session, lease=lease.id, to=to)
 
 
 # ---------------------------------------------------------------------- resize
@@ -97,8 +95,7 @@ def test_the_lease_of_a_job_is_not_transferred(one: World) -> None:
 
 
 def test_an_unknown_lease_cannot_be_changed(one: World) -> None:
-    one.ask(ops.Transfer, lease=LeaseId("nobody"), to="s2")
-    assert one.answer().code is ErrorCode.NOT_FOUND
+    assert one.ask(ops.Transfer, lease=LeaseId("nobody"), to="s2").code is ErrorCode.NOT_FOUND
 
 
 # ---------------------------------------------------------------------- length

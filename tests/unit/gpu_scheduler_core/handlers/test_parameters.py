@@ -1,5 +1,7 @@
 """Parameters: changed by name, validated, journalled, removed."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +11,14 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
     DEFAULT,
+    MEANINGS,
     NAMES,
     Parameters,
     Quota,
     changed,
     in_force,
     known_name,
+    meaning_of,
     overridden,
 )
 from gpu_scheduler.policy_parameters import Given
@@ -23,6 +27,8 @@ from gpu_scheduler.protocol import changes as to
 from tests.scheduler_world import World
 
 POLICIES = ("fifo", "backfill", "fair")
+PAGE = Path(__file__).resolve().parents[4] / "docs/scheduler.md"
+OF_POLICIES = "policy.POLICY.PARAMETER"
 
 
 @pytest.mark.parametrize(
@@ -103,8 +109,7 @@ def test_the_star_applies_to_tenants_without_values() -> None:
 
 
 def set_(world: World, name: str, value: str | int) -> Any:
-    world.ask(ops.SetParameter, name=name, value=value)
-    return world.answer()
+    return world.ask(ops.SetParameter, name=name, value=value)
 
 
 def test_setting_is_journalled_idempotent_and_removable(world: World) -> None:
@@ -113,8 +118,7 @@ def test_setting_is_journalled_idempotent_and_removable(world: World) -> None:
     assert set_(world, "bypass_max", "3").overridden == ("bypass_max",)
     assert len(world.journal) == entries
     world.start()
-    world.ask(ops.ParametersOf)
-    policies = world.answer().policies
+    policies = world.ask(ops.ParametersOf).policies
     assert world.answer() == answers.ParametersAnswer(
         parameters=Parameters(bypass_max=3), overridden=("bypass_max",), policies=policies
     )
@@ -135,8 +139,7 @@ def test_unknown_overrides_are_kept_out_of_force_and_removable(world: World) -> 
     newer = to.Entry(parts=tuple(to.ParameterSet(name=n, value=v) for n, v in given.items()))
     world.machine.apply(newer)
     world.journal.append(newer)
-    world.ask(ops.ParametersOf)
-    assert world.answer().overridden == ("bypass_max",)
+    assert world.ask(ops.ParametersOf).overridden == ("bypass_max",)
     assert state.overrides == given
     assert set_(world, "colour", "red").code is ErrorCode.INVALID, "nobody sets what is not known"
     set_(world, "colour", DEFAULT)
@@ -178,3 +181,23 @@ def test_the_answer_describes_the_installed_policies(world: World) -> None:
     assert described["srtf"].values == {"strict_head": True}
     assert not described["srtf"].work_conserving
     assert described["srtf"].starves == "long requests, while shorter ones keep coming"
+
+
+def test_every_parameter_has_one_and_the_page_has_the_same() -> None:
+    assert sorted(MEANINGS) == sorted(set(NAMES) - {OF_POLICIES})
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \| [^|]+ \|$", PAGE.read_text(), re.MULTILINE))
+    missing = {name: text for name, text in MEANINGS.items() if text not in rows.get(name, "")}
+    assert missing.keys() <= {"policy"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("weight.lab", MEANINGS["weight.TENANT"]),
+        ("quota.lab.of.a.name.devices", MEANINGS["quota.TENANT.devices"]),
+        ("quota.*.newer", ""),
+        ("newer_s", ""),
+    ],
+)
+def test_parameters_of_tenants_share_theirs(name: str, text: str) -> None:
+    assert meaning_of(name) == text

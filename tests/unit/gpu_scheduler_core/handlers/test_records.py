@@ -1,5 +1,7 @@
 """Job records: compare-and-set, idempotent repetition, adoption, strikes, endings."""
 
+from typing import Any
+
 import pytest
 
 from corekit.decode import decode
@@ -108,13 +110,22 @@ def test_refused_attempts_leave_an_owned_record(
     assert finish(one, outcome="REJECTED").outcome == "REJECTED"
 
 
-def test_the_size_of_a_block_is_limited() -> None:
-    fields = {"holder": "job", "n": 1, "revision": 0, "request": {}}
+@pytest.mark.parametrize(
+    ("op", "fields"),
+    [
+        (ops.Attempt, {"n": 1, "revision": 0, "request": {}}),
+        (ops.Finish, {"outcome": "INPUT_GONE", "reason": "INPUT_DELETED"}),
+    ],
+)
+def test_the_size_of_a_block_is_limited(op: type[Any], fields: dict[str, Any]) -> None:
     with pytest.raises(AppError, match="block has 5008 bytes; at most 4096"):
-        decode(ops.Attempt, {**fields, "block": {"x": "y" * 5000}})
-    decode(ops.Attempt, {**fields, "block": {"x": "y" * 4000}})
+        decode(op, {"holder": "job", **fields, "block": {"x": "y" * 5000}})
+    decode(op, {"holder": "job", **fields, "block": {"x": "y" * 4000}})
+
+
+def test_attempts_are_numbered_from_one() -> None:
     with pytest.raises(AppError, match="n 0 must lie in 1"):
-        decode(ops.Attempt, {**fields, "n": 0})
+        decode(ops.Attempt, {"holder": "job", "n": 0, "revision": 0, "request": {}})
 
 
 # ---------------------------------------------------------------------- failing and retrying
@@ -175,8 +186,7 @@ def test_a_gone_owner_leaves_orphans(one: World) -> None:
     finish(one, holder="other")
     die(one)
     assert [p.holder for p in one.pushes(answers.DisownedPush, "s1")] == ["job"]
-    one.ask(ops.Orphans, "s2", limit=10)
-    [orphan] = one.answer().records
+    [orphan] = one.ask(ops.Orphans, "s2", limit=10).records
     assert (orphan.holder, orphan.owner) == ("job", None)
 
 
@@ -319,8 +329,7 @@ def test_handing_back_a_running_job_only_changes_the_owner(one: World) -> None:
 def test_handing_back_a_job_of_another_session_conflicts(one: World) -> None:
     one.attempt()
     assert hand_back(one, 1, session="s2").code is ErrorCode.CONFLICT
-    one.ask(ops.HandBack, holder="nobody", revision=1)
-    assert one.answer().code is ErrorCode.NOT_FOUND
+    assert one.ask(ops.HandBack, holder="nobody", revision=1).code is ErrorCode.NOT_FOUND
     assert hand_back(one, 4).code is ErrorCode.CONFLICT
 
 
@@ -372,8 +381,7 @@ def test_ended_records_are_kept_for_a_while(one: World) -> None:
 def test_reopening_a_failed_job(one: World) -> None:
     one.attempt()
     ended = finish(one, outcome="FAILED")
-    one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9")
-    reopened = one.answer().record
+    reopened = one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9").record
     assert (reopened.step, reopened.owner, reopened.outcome) == (Step.RECEIVED, "s2", None)
     assert reopened.revision == ended.revision + 1
     one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision - 1, handle="h9")
@@ -394,6 +402,25 @@ def test_reopening_a_failed_job(one: World) -> None:
     assert one.answer().code is ErrorCode.NOT_FOUND
 
 
+def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one: World) -> None:
+    gone = {
+        "holder": "gone",
+        "outcome": "INPUT_GONE",
+        "reason": "INPUT_DELETED",
+        "detail": "",
+        "block": {"function": "f"},
+        "received_ago_s": 2.0,
+        "committed_ago_s": 0.5,
+    }
+    record = one.ask(ops.Finish, "s1", **gone).record
+    assert (record.step, record.outcome, record.owner) == (Step.ENDED, "INPUT_GONE", None)
+    assert (record.revision, record.attempt, record.block) == (1, 0, {"function": "f"})
+    assert record.times["ENDED"] - record.times["RECEIVED"] == 2.0
+    assert one.ask(ops.Finish, "s2", **gone).record == record
+    one.advance(one.budget.record_forget_s)
+    assert "gone" not in one.machine.state.records
+
+
 # ---------------------------------------------------------------------- handles, reading
 
 
@@ -404,8 +431,7 @@ def test_the_newest_handle_is_kept_and_pushed(one: World) -> None:
     assert (one.record().handle, one.record().revision) == ("newer", record.revision)
     one.ask(ops.Handle, "s2", holder="job", handle="newer")
     assert one.pushes(answers.HandlePush) == []
-    one.ask(ops.Handle, "s2", holder="nobody", handle="x")
-    assert one.answer() == answers.Done()
+    assert one.ask(ops.Handle, "s2", holder="nobody", handle="x") == answers.Done()
 
 
 def test_pages_are_newest_first(one: World) -> None:
@@ -415,8 +441,7 @@ def test_pages_are_newest_first(one: World) -> None:
     assert [r.holder for r in one.answer().records] == ["j4", "j3"]
     one.ask(ops.Records, limit=9, after="j3")
     assert [r.holder for r in one.answer().records] == ["j2", "j1", "j0"]
-    one.ask(ops.RecordOf, holder="j2")
-    assert one.answer().record.holder == "j2"
+    assert one.ask(ops.RecordOf, holder="j2").record.holder == "j2"
 
 
 def test_a_record_has_the_time_of_each_step(one: World) -> None:

@@ -27,13 +27,11 @@ def opened(world: World, n: int = 1, revision: int = 0, **fields: Any) -> Record
 
 
 def staged(world: World, session: str = "s1") -> Any:
-    world.ask(ops.StagedOp, session, holder="job", lease=None, connect_by_s=150.0)
-    return world.answer()
+    return world.ask(ops.StagedOp, session, holder="job", lease=None, connect_by_s=150.0)
 
 
 def started(world: World, n: int = 1, session: str = "s9") -> Record:
-    world.ask(ops.StartedOp, session, holder="job", n=n)
-    assert world.answer() == answers.Done()
+    assert world.ask(ops.StartedOp, session, holder="job", n=n) == answers.Done()
     return world.record()
 
 
@@ -96,8 +94,7 @@ def test_the_death_of_its_owner_after_staging_is_no_strike(world: World) -> None
 
 def test_handed_back_while_packing_it_does_not_count(world: World) -> None:
     record = opened(world)
-    world.ask(ops.HandBack, holder="job", revision=record.revision)
-    record = world.answer().record
+    record = world.ask(ops.HandBack, holder="job", revision=record.revision).record
     assert (record.attempt, record.owner, record.packing) == (0, None, False)
 
 
@@ -113,12 +110,10 @@ def test_a_failed_attempt_is_followed_by_the_next(world: World) -> None:
 
 def test_finished_and_reopened(world: World) -> None:
     opened(world)
-    world.ask(ops.Finish, holder="job", outcome="FAILED", reason="EXIT_NONZERO")
-    ended = world.answer().record
+    ended = world.ask(ops.Finish, holder="job", outcome="FAILED", reason="EXIT_NONZERO").record
     assert ended.step is Step.ENDED
     assert staged(world).code is ErrorCode.NOT_FOUND
-    world.ask(ops.Reopen, holder="job", revision=ended.revision, handle="h")
-    record = world.answer().record
+    record = world.ask(ops.Reopen, holder="job", revision=ended.revision, handle="h").record
     assert (record.step, record.packing) == (Step.RECEIVED, False)
 
 

@@ -21,8 +21,7 @@ def lent(one: World) -> tuple[World, Lease]:
 
 
 def prolong(world: World, lease: Lease, lease_s: float) -> Any:
-    world.ask(ops.Renew, lease=lease.id, lease_s=lease_s)
-    return world.answer()
+    return world.ask(ops.Renew, lease=lease.id, lease_s=lease_s)
 
 
 def test_a_renewal_sets_the_remaining_length_also_on_the_host(lent: tuple[World, Lease]) -> None:

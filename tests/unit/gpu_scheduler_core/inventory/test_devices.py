@@ -1,5 +1,7 @@
 """The feasibility function, case by case, and the shares of a request."""
 
+from typing import Any
+
 import pytest
 
 from corekit.ids import DeviceId
@@ -11,6 +13,11 @@ from tests.scheduler_world import idle_state
 DEVICE = Device(id=DeviceId("d"), index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
 EMPTY = idle_state(DEVICE)
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
+
+
+def made(**fields: Any) -> DeviceState:
+    """The state of an empty device whose class differs in these fields."""
+    return EMPTY._replace(device_class=EMPTY.device_class._replace(**fields))
 
 
 @pytest.mark.parametrize(
@@ -39,16 +46,16 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
         (Request(), EMPTY._replace(host_state=HostState.DRAINED), NoFit.DRAINED),
         (Request(), EMPTY._replace(health=Health.SUSPECT), NoFit.SUSPECT),
         (Request(), EMPTY._replace(health=Health.BAD), NoFit.BAD),
-        (Request(min_driver="550.9"), EMPTY._replace(driver=(550, 54, 15)), None),
-        (Request(min_driver="550.54.15"), EMPTY._replace(driver=(550, 9)), NoFit.DRIVER),
+        (Request(min_driver="550.9"), made(driver=(550, 54, 15)), None),
+        (Request(min_driver="550.54.15"), made(driver=(550, 9)), NoFit.DRIVER),
         (Request(min_driver="1"), EMPTY, NoFit.DRIVER),
-        (Request(min_runtime="12.0"), EMPTY._replace(runtime=(12,)), None),
-        (Request(min_runtime="12.1"), EMPTY._replace(runtime=(12,)), NoFit.RUNTIME),
-        (Request(), EMPTY._replace(gateway=False), NoFit.ADVISORY),
-        (Request(advisory=True), EMPTY._replace(gateway=False), None),
-        (Request(middleware="rcuda"), EMPTY._replace(middlewares=("builtin",)), NoFit.MIDDLEWARE),
-        (Request(middleware="rcuda"), EMPTY._replace(middlewares=("builtin", "rcuda")), None),
-        (Request(middleware="rcuda"), EMPTY._replace(middlewares=None), None),  # declared only
+        (Request(min_runtime="12.0"), made(runtime=(12,)), None),
+        (Request(min_runtime="12.1"), made(runtime=(12,)), NoFit.RUNTIME),
+        (Request(), made(gateway=False), NoFit.ADVISORY),
+        (Request(advisory=True), made(gateway=False), None),
+        (Request(middleware="rcuda"), made(middlewares=("builtin",)), NoFit.MIDDLEWARE),
+        (Request(middleware="rcuda"), made(middlewares=("builtin", "rcuda")), None),
+        (Request(middleware="rcuda"), made(middlewares=None), None),  # declared only
         (Request(), EMPTY._replace(reserved_for="other"), NoFit.RESERVED_FOR_HEAD),
         (Request(), EMPTY._replace(reserved_for="me"), None),
         # what can never be cured is said first
@@ -63,8 +70,8 @@ def test_permanent_feasibility_ignores_temporary_reasons() -> None:
     bad_day = EMPTY._replace(
         host_state=HostState.LOST, health=Health.BAD, free_mib=0, free_permille=0, exclusive=True
     )
-    assert is_feasible(Request(memory_mib=1000), bad_day)
-    assert not is_feasible(Request(memory_mib=1001), bad_day)
+    assert is_feasible(Request(memory_mib=1000), bad_day.device_class)
+    assert not is_feasible(Request(memory_mib=1001), bad_day.device_class)
 
 
 def test_an_exclusive_share_is_the_whole_device() -> None:

@@ -33,6 +33,7 @@ from gpu_scheduler.model import (
     Resident,
     Sharing,
 )
+from gpu_scheduler.protocol.changes import HostRegistered
 from gpu_scheduler.verdicts import NoFit
 from gpu_scheduler.warm import workload_key
 from tests.property.inputs import sized_request
@@ -103,6 +104,18 @@ days = st.lists(
 mixed = st.lists(st.lists(devices, min_size=0, max_size=5), min_size=1, max_size=3)
 
 
+def registered(
+    host: HostId, gateway: str | None, devices: list[Device], middlewares: tuple[str, ...] = ()
+) -> HostRegistered:
+    return HostRegistered(
+        host=host,
+        incarnation="one",
+        gateway=gateway,
+        devices=tuple(devices),
+        middlewares=middlewares,
+    )
+
+
 class Known:
     """An inventory after some changes, with the results of a search of all devices."""
 
@@ -117,7 +130,7 @@ class Known:
             ]
             gateway = None if number == 2 else f"{host}:1"
             offered = ("rcuda",) if number == 0 else ()
-            self.inventory.register(host, "one", gateway, named, offered)
+            self.inventory.register(registered(host, gateway, named, offered))
             self.inventory.set_state(self.inventory.hosts[host], HostState.UP)
             self.inventory.observe(self.inventory.hosts[host], named, ())
         self.entries = list(self.inventory.devices.values())
@@ -219,8 +232,10 @@ def test_a_gang_gets_all_or_nothing_and_whenever_it_fits(
     elif request.placement is Placement.SPREAD and request.count > 1:
         assert max(used.values()) <= max(1, min(used[h] for h in used) + 1) or len(used) < 2
     if not on_one and request.count > 1:  # no worse preference than is needed to hold it all
-        ranks = sorted(preference(request, known.inventory.state_of(d)) for d in fitting)
-        worst = max(preference(request, known.inventory.state_of(d)) for d in got)
+        ranks = sorted(
+            preference(request, known.inventory.state_of(d).device_class) for d in fitting
+        )
+        worst = max(preference(request, known.inventory.state_of(d).device_class) for d in got)
         assert worst <= ranks[request.count - 1]
 
 
@@ -254,7 +269,7 @@ def emptied(inventory: Inventory, more: list[Device], on: HostId) -> Inventory:
         here = [*(entry.device for entry in known), *(more if host == on and gateway else ())]
         offered = inventory.hosts[host].middlewares if host in hosts else ("rcuda",)
         best = [replace(d, health=Health.OK) for d in here]
-        empty.register(host, "one", gateway, best, offered)
+        empty.register(registered(host, gateway, best, offered))
         empty.set_state(empty.hosts[host], HostState.UP)
     return empty
 
@@ -318,7 +333,7 @@ def test_devices_reserved_for_the_head_are_feasible_for_it(known: Known, request
     for device_state in device_states:
         usable = (device_state.host_state, device_state.health) == (HostState.UP, Health.OK)
         assert usable
-        assert is_feasible(request, device_state)
+        assert is_feasible(request, device_state.device_class)
     if request.placement is Placement.SAME_HOST and request.count > 1:
         assert len({known.inventory.devices[device].host for device in kept}) <= 1
 
@@ -353,7 +368,7 @@ def crowd(*promised: tuple[int, int]) -> Inventory:
             )
             for index in range(2)
         ]
-        inventory.register(host, "one", "g", named)
+        inventory.register(registered(host, "g", named))
         inventory.set_state(inventory.hosts[host], HostState.UP)
     for number, (entry, (mib, pct)) in enumerate(
         zip(inventory.devices.values(), promised, strict=False)

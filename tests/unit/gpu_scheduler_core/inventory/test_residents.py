@@ -13,7 +13,7 @@ from gpu_scheduler.model import DeviceResidents, Placement, Request, Resident, S
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.warm import workload_key
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 
 def resident(
@@ -324,8 +324,7 @@ def test_a_drain_evicts_the_warm_workers_of_its_host_or_device(two: World) -> No
     [("warm_workers_max", 65), ("warm_idle_s_max", -1), ("warm_memory_pct_max", 101)],
 )
 def test_a_limit_has_a_range(world: World, name: str, value: int) -> None:
-    world.ask(ops.SetParameter, name=name, value=value)
-    assert world.answer().code is ErrorCode.INVALID
+    assert world.ask(ops.SetParameter, name=name, value=value).code is ErrorCode.INVALID
     assert name in world.answer().message
 
 
@@ -349,8 +348,7 @@ steps = st.lists(
 )
 @given(steps=steps)
 def test_the_books_are_what_hosts_reported_less_what_grants_took(steps: list[Any]) -> None:
-    world = World()
-    world.host("h", device("a"), device("b", index=1))
+    world = world_with(device("a"), device("b", index=1))
     books: dict[str, dict[str, Any]] = {"a": {}, "b": {}}
     leases: list[Any] = []
     for number, (what, name, where, mib) in enumerate(steps):

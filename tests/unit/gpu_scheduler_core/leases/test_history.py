@@ -17,8 +17,7 @@ def fail(world: World, reason: str = "EXIT_NONZERO") -> Record:
         "detail": "",
         "retry_at_s": None,
     }
-    world.ask(ops.FailAttempt, holder="job", **said)
-    failed: Record = world.answer().record
+    failed: Record = world.ask(ops.FailAttempt, holder="job", **said).record
     return failed
 
 

@@ -8,7 +8,7 @@ from gpu_scheduler.model import Placement, Request
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.verdicts import NoFit
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 EIGHTH = Request(memory_pct=12.5, compute_guarantee_pct=12.5)
 
@@ -16,14 +16,12 @@ EIGHTH = Request(memory_pct=12.5, compute_guarantee_pct=12.5)
 @pytest.mark.parametrize("memory_mib", [8192, 7681, 7])
 def test_eight_eighths_share_a_device_and_the_ninth_waits(memory_mib: int) -> None:
     """Row 8 of Table 4 of the KNIX paper, on devices of any size."""
-    world = World()
-    world.host("h", device("d", memory_mib))
+    world = world_with(device("d", memory_mib))
     leases = [world.granted(f"pod-{number}", EIGHTH) for number in range(8)]
     assert [lease.shares[0].memory_mib for lease in leases] == [memory_mib // 8] * 8
     assert [lease.shares[0].compute_guarantee_pct for lease in leases] == [12.5] * 8
     assert world.reserve("ninth", EIGHTH).outcome is answers.Outcome.WAITING
-    world.ask(ops.Explain, attempt="ninth")
-    assert world.answer().explanation.counts == {
+    assert world.ask(ops.Explain, attempt="ninth").explanation.counts == {
         NoFit.COMPUTE if memory_mib < 8 else NoFit.MEMORY: 1
     }
     world.release(leases[3])
@@ -31,8 +29,7 @@ def test_eight_eighths_share_a_device_and_the_ninth_waits(memory_mib: int) -> No
 
 
 def test_the_size_of_the_device_decides() -> None:
-    world = World()
-    world.host("h", device("small", 1000), device("large", 4000, index=1, model="L"))
+    world = world_with(device("small", 1000), device("large", 4000, index=1, model="L"))
     half = Request(memory_pct=50)
     on_large = world.granted("l", Request(memory_pct=50, models=("L",)))
     assert on_large.shares[0].memory_mib == 2000
@@ -47,8 +44,7 @@ def test_the_size_of_the_device_decides() -> None:
 
 @pytest.mark.parametrize("placement", Placement)
 def test_devices_of_different_sizes_serve_one_request(placement: Placement) -> None:
-    world = World()
-    world.host("h", device("small", 1000), device("large", 4000, index=1))
+    world = world_with(device("small", 1000), device("large", 4000, index=1))
     lease = world.granted("a", Request(count=2, memory_pct=25, placement=placement))
     assert sorted((s.device, s.memory_mib) for s in lease.shares) == [
         ("large", 1000),
@@ -57,8 +53,7 @@ def test_devices_of_different_sizes_serve_one_request(placement: Placement) -> N
 
 
 def test_spread_takes_the_device_with_the_largest_part_free() -> None:
-    world = World()
-    world.host("h", device("a", 1000), device("b", 1000, index=1))
+    world = world_with(device("a", 1000), device("b", 1000, index=1))
     first = world.granted("1", Request(memory_pct=30, placement=Placement.SPREAD))
     second = world.granted("2", Request(memory_pct=30, placement=Placement.SPREAD))
     assert {first.shares[0].device, second.shares[0].device} == {"a", "b"}
@@ -66,12 +61,10 @@ def test_spread_takes_the_device_with_the_largest_part_free() -> None:
 
 def test_a_request_for_a_part_is_no_best_effort() -> None:
     """Packed, although the other device has fewer leases."""
-    world = World()
-    world.host("h", device("a", 1000), device("b", 1000, index=1))
+    world = world_with(device("a", 1000), device("b", 1000, index=1))
     world.granted("1", Request(memory_pct=50))
     world.granted("2", Request(memory_pct=25))
-    world.ask(ops.Inventory)
-    (host,) = world.answer().hosts
+    (host,) = world.ask(ops.Inventory).hosts
     assert sorted(view.memory_free_mib for view in host.devices) == [250, 1000]
 
 
@@ -87,8 +80,7 @@ def test_a_quota_of_memory_bounds_the_size_of_the_device() -> None:
 
 
 def test_the_largest_fit_of_an_impossible_request_is_a_size() -> None:
-    world = World()
-    world.host("h", device("d", 1000))
+    world = world_with(device("d", 1000))
     answer = world.reserve("a", Request(count=2, memory_pct=50, compute_guarantee_pct=10))
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
     assert (answer.explanation.largest.memory_mib, answer.explanation.largest.memory_pct) == (

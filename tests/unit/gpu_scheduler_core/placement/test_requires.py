@@ -12,7 +12,7 @@ from gpu_scheduler.core.inventory.devices import DeviceState, fits
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.verdicts import NoFit
-from tests.scheduler_world import World, device, idle_state
+from tests.scheduler_world import World, device, idle_state, world_with
 
 
 def made(driver: str = "550.54.15", runtime: str = "12.4", **libraries: str) -> DeviceState:
@@ -101,8 +101,7 @@ def test_a_constraint_decides_between_devices_of_one_model() -> None:
 
 
 def test_explain_names_the_constraint_and_the_versions() -> None:
-    world = World()
-    world.host("h", device("old", libraries={"onnxruntime": "1.12.1"}), device("none", index=1))
+    world = world_with(device("old", libraries={"onnxruntime": "1.12.1"}), device("none", index=1))
     request = Request(requires=("onnxruntime>=1.13",))
     answer = world.reserve("a", request)
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
@@ -111,15 +110,13 @@ def test_explain_names_the_constraint_and_the_versions() -> None:
     assert short.most == "onnxruntime 1.12.1/unknown"
     assert answer.explanation.counts == {NoFit.VERSION: 2}
     assert answer.explanation.largest.requires == ()
-    world.ask(ops.Explain, request=request)
-    sentence = world.answer().explanation.sentence
+    sentence = world.ask(ops.Explain, request=request).explanation.sentence
     assert "1 × device with onnxruntime>=1.13: such devices have onnxruntime 1.12.1/unk" in sentence
     assert "2 with another version of a library, driver or runtime" in sentence
 
 
 def test_a_host_that_updates_a_library_serves_waiting_requests() -> None:
-    world = World()
-    world.host("h", device("d", libraries={"onnxruntime": "1.12.1"}))
+    world = world_with(device("d", libraries={"onnxruntime": "1.12.1"}))
     world.host("other", device("o", libraries={"onnxruntime": "1.20"}))
     lease = world.granted("a", Request(memory_mib=1000, requires=("onnxruntime>=1.13",)))
     waiting = world.reserve("b", Request(memory_mib=1000, requires=("onnxruntime>=1.13",)))

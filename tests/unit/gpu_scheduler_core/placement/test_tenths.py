@@ -14,7 +14,7 @@ from gpu_scheduler.core.inventory.devices import share_of
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters, Quota, changed
 from gpu_scheduler.protocol import answers, ops
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 
 def part(percent: float | int, **fields: Any) -> Request:
@@ -23,8 +23,7 @@ def part(percent: float | int, **fields: Any) -> Request:
 
 @pytest.mark.parametrize(("percent", "count"), [(12.5, 8), (6.6, 15), (33.3, 3), (14.2, 7)])
 def test_as_many_shares_as_fit_are_granted_and_one_more_waits(percent: float, count: int) -> None:
-    world = World()
-    world.host("h", device("d", 4096))
+    world = world_with(device("d", 4096))
     leases = [world.granted(str(number), part(percent)) for number in range(count)]
     rest_pct = percent_of(WHOLE_PERMILLE - count * round(10 * percent))
     assert free_pct(world) == rest_pct
@@ -36,8 +35,7 @@ def test_as_many_shares_as_fit_are_granted_and_one_more_waits(percent: float, co
 
 
 def free_pct(world: World) -> Any:
-    world.ask(ops.Inventory)
-    return world.answer().hosts[0].devices[0].compute_free_pct
+    return world.ask(ops.Inventory).hosts[0].devices[0].compute_free_pct
 
 
 @given(st.permutations(range(10)), st.lists(st.integers(1, 100), min_size=10, max_size=10))
@@ -63,15 +61,13 @@ def test_a_share_has_an_integer_for_a_whole_percentage() -> None:
 
 
 def test_a_whole_percentage_may_be_written_with_a_decimal() -> None:
-    world = World()
-    world.host("h", device("d"))
+    world = world_with(device("d"))
     lease = world.granted("a", part(50))
     assert world.reserve("a", part(50.0)).granted.lease == lease
 
 
 def test_a_limit_is_changed_by_tenths() -> None:
-    world = World()
-    world.host("h", device("d"))
+    world = world_with(device("d"))
     lease = world.granted("a", part(12.5))
     world.ask(ops.Resize, lease=lease.id, compute_limit_pct=37.5)
     assert world.answer().lease.shares[0].compute_limit_pct == 37.5
@@ -80,8 +76,7 @@ def test_a_limit_is_changed_by_tenths() -> None:
 
 
 def test_a_quota_counts_tenths_exactly() -> None:
-    world = World(quotas={"t": Quota(compute_pct=0.3)})
-    world.host("h", device("d"))
+    world = world_with(device("d"), quotas={"t": Quota(compute_pct=0.3)})
     for number in range(3):  # 0.1 + 0.1 + 0.1 > 0.3 in floats
         world.granted(str(number), part(0.1, tenant="t"))
     assert world.reserve("next", part(0.1, tenant="t")).outcome is answers.Outcome.WAITING

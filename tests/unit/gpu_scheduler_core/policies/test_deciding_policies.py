@@ -26,7 +26,7 @@ from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import PolicyRemembered, Waiting
 from gpu_scheduler.verdicts import HeldBack
 from simulator.invariants import check
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -72,8 +72,7 @@ POLICIES = {"delayed": Delayed()}
 @pytest.fixture
 def world() -> Any:
     """A core under the example, with one device."""
-    made = World(policy="delayed", policies=POLICIES)
-    made.host("h", device("d"))
+    made = world_with(device("d"), policy="delayed", policies=POLICIES)
     made.alive["s1"] = None
     return made
 
@@ -110,8 +109,7 @@ def test_a_request_that_does_not_want_to_wait_is_busy(world: World) -> None:
 def test_explain_has_the_reason_in_the_words_of_the_policy(world: World) -> None:
     world.reserve("a", WHOLE)
     world.advance(4.0)
-    world.ask(ops.Explain, attempt="a")
-    explanation = world.answer().explanation
+    explanation = world.ask(ops.Explain, attempt="a").explanation
     assert explanation.held_back is HeldBack.POLICY
     assert explanation.sentence.startswith(
         "number 1 in the queue: 1 × device, exclusive fits, but must wait; policy delayed: 6 s left"
@@ -120,8 +118,7 @@ def test_explain_has_the_reason_in_the_words_of_the_policy(world: World) -> None
 
 
 def test_a_dry_run_explains_a_request_as_if_it_waited(world: World) -> None:
-    world.ask(ops.Explain, request=WHOLE)
-    assert world.answer().outcome is answers.Outcome.WAITING
+    assert world.ask(ops.Explain, request=WHOLE).outcome is answers.Outcome.WAITING
     assert "policy delayed: 10 s left" in world.answer().explanation.sentence
     assert world.machine.state.queue.entries == {}
 
@@ -130,8 +127,7 @@ def test_a_busy_device_is_the_first_reason(world: World) -> None:
     world.reserve("a", WHOLE)
     world.advance(11.0)
     world.reserve("b", WHOLE)
-    world.ask(ops.Explain, attempt="b")
-    explanation = world.answer().explanation
+    explanation = world.ask(ops.Explain, attempt="b").explanation
     assert explanation.held_back is None
     assert "0 of 1 fit now" in explanation.sentence
     assert "policy delayed: 10 s left" in explanation.sentence
@@ -214,8 +210,7 @@ def test_parameters_of_a_policy_are_validated_and_live(world: World) -> None:
         ("policy.fifo.delay_s", "1", "its parameters: none"),
         ("policy.absent.delay_s", "1", "'absent' is not an installed policy"),
     ):
-        world.ask(ops.SetParameter, name=name, value=value)
-        assert text in world.answer().message
+        assert text in world.ask(ops.SetParameter, name=name, value=value).message
     world.ask(ops.SetParameter, name="policy.delayed.eager", value="yes")
     assert world.grants() == ["a"]
     parameters = world.machine.state.parameters
@@ -242,8 +237,7 @@ def test_an_answer_that_breaks_the_interface_fails_the_event(
         def decide(self, view: View) -> Choice | Pause:
             return answer if view.is_waiting("a") else Pause()
 
-    world = World(policy="wrong", policies={"wrong": Wrong()})
-    world.host("h", device("d"))
+    world = world_with(device("d"), policy="wrong", policies={"wrong": Wrong()})
     with pytest.raises(AssertionError, match=text):
         world.reserve("a", WHOLE)
 

@@ -158,8 +158,7 @@ def test_explain_has_the_reason_and_the_time(two: Callable[..., Any], policy: st
     world = two(policy, patience_s=5.0)
     world.granted("a", job("m"))
     world.waits("b", job("m"))
-    world.world.ask(ops.Explain, attempt="b")
-    explanation = world.world.answer().explanation
+    explanation = world.world.ask(ops.Explain, attempt="b").explanation
     assert explanation.held_back is HeldBack.POLICY
     assert "1 device has loaded its workload: it waits 5.0 s more" in explanation.sentence
     assert explanation.expected_s == pytest.approx(5.0)

@@ -11,9 +11,9 @@ from corekit.ids import HostId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Health, Request, Sharing, Symptom
-from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.verdicts import HeldBack
-from tests.scheduler_world import device
+from tests.scheduler_world import World, device
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE, memory_mib=500)
 
@@ -96,7 +96,20 @@ def test_the_rule_that_holds_back_a_request_is_reported(
     why = answer.explanation
     assert why.held_back is held_back
     assert says in why.sentence
-    world.ask(ops.Explain, attempt="b")
-    told = world.answer().explanation
+    told = world.ask(ops.Explain, attempt="b").explanation
     assert (told.held_back, told.position) == (held_back, 1)
     assert says in told.sentence
+
+
+def test_the_queue_is_served_when_the_journal_has_room_again(one: World) -> None:
+    held = one.granted("a", WHOLE)
+    one.reserve("b", WHOLE)
+    one.handle(on.RoomChanged, has_room=False)
+    assert one.grants() == []
+    one.release(held)
+    assert one.grants() == [], "a lease ends, and its device is not granted"
+    refused = one.reserve("c", WHOLE, wait=False)
+    assert refused.outcome is answers.Outcome.BUSY
+    assert "no room for new grants" in refused.explanation.sentence
+    one.handle(on.RoomChanged, has_room=True)
+    assert one.grants() == ["b"]

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from gpu_scheduler.client.commands.admin_commands import set_parameter
 from gpu_scheduler.core import policies
 from gpu_scheduler.policy_registry import installed_policies
+from simulator import policies as research_policies
 from tests.scheduler_world import World
 
 ROOT = Path(__file__).parents[4]
@@ -112,6 +113,7 @@ def test_the_documented_policies_are_those_of_the_registry() -> None:
     page = (ROOT / "docs/scheduling.md").read_text()
     table = page.partition("| policy | next request |")[2].partition("\n\n")[0]
     documented = dict(re.findall(r"\n\| `([a-z_]+)`[^|]* \| ([^|]+) \|", table))
-    own = [module.name for module in pkgutil.iter_modules(policies.__path__)]
+    paths = [*policies.__path__, *research_policies.__path__]
+    own = [module.name for module in pkgutil.iter_modules(paths)]
     summaries = {name: one.summary for name, one in installed_policies().items() if name in own}
     assert documented == summaries

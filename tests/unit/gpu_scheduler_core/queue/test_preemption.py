@@ -56,8 +56,7 @@ def test_a_running_lease_ends_after_its_grace_time(one: World) -> None:
 
 def test_the_explanation_counts_on_the_preemption(one: World) -> None:
     running(one, "low")
-    one.ask(ops.Explain, request=HIGH)
-    foreseen = one.answer().explanation
+    foreseen = one.ask(ops.Explain, request=HIGH).explanation
     assert (foreseen.expected_s, notices(one)) == (10.0, []), "a question ends no lease"
     assert foreseen.expected_why == "1 preemptible lease of lower priority ends for it"
     one.ask(ops.Explain, request=replace(HIGH, priority=0))
@@ -65,16 +64,14 @@ def test_the_explanation_counts_on_the_preemption(one: World) -> None:
     one.reserve("high", HIGH)
     one.alive["s1"] = None
     one.advance(4.0)
-    one.ask(ops.Explain, attempt="high")
-    under_way = one.answer().explanation
+    under_way = one.ask(ops.Explain, attempt="high").explanation
     assert under_way.expected_s == pytest.approx(6.0)
     assert under_way.expected_why == foreseen.expected_why
 
 
 def test_the_explanation_of_a_lease_without_a_session(one: World) -> None:
     one.granted("low", LOW)
-    one.ask(ops.Explain, request=HIGH)
-    assert one.answer().explanation.expected_s == 0.0
+    assert one.ask(ops.Explain, request=HIGH).explanation.expected_s == 0.0
 
 
 def test_a_script_that_ends_earlier_frees_the_device_earlier(one: World) -> None:
@@ -234,8 +231,7 @@ def test_a_preempted_lease_cannot_be_extended(one: World) -> None:
     victim = one.granted("low", LOW, **hold)
     one.reserve("high", HIGH)
     assert notices(one) == [victim.id]
-    one.ask(ops.Renew, lease=victim.id, lease_s=500.0)
-    assert one.answer().code is ErrorCode.CONFLICT
+    assert one.ask(ops.Renew, lease=victim.id, lease_s=500.0).code is ErrorCode.CONFLICT
     one.alive["s1"] = None
     one.advance(11.0)
     assert one.grants() == ["high"]

@@ -18,7 +18,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 
 def fill(world: World, whole: Request) -> Any:
@@ -181,10 +181,8 @@ def test_forgetting_a_host_refuses_infeasible_requests(world: World) -> None:
     world.attempt("other", request=Request(memory_mib=500))
     world.reserve("more", Request(memory_mib=500))
     world.hosts.pop("big")
-    world.ask(ops.Forget, host="big")
-    assert world.answer().code is ErrorCode.CONFLICT  # still up
-    world.ask(ops.Forget, host="nowhere")
-    assert world.answer().code is ErrorCode.NOT_FOUND
+    assert world.ask(ops.Forget, host="big").code is ErrorCode.CONFLICT  # still up
+    assert world.ask(ops.Forget, host="nowhere").code is ErrorCode.NOT_FOUND
     world.advance(world.budget.host_stale_s)
     world.ask(ops.Forget, host="big")
     [push] = world.pushes(answers.ImpossiblePush, "s1")
@@ -227,8 +225,7 @@ def test_unavailable_capacity_means_waiting_not_impossible(one: World, spoil: st
 
 @pytest.mark.parametrize("bypass_max", [0, 1, 5])
 def test_the_head_is_overtaken_at_most_bypass_max_times(whole: Request, bypass_max: int) -> None:
-    world = World(bypass_max)
-    world.host("h", device("a"))
+    world = world_with(device("a"), bypass_max=bypass_max)
     last = world.reserve("first", Request(memory_mib=400)).granted.lease
     assert world.reserve("head", whole).outcome is answers.Outcome.WAITING
     passed = 0
@@ -246,8 +243,7 @@ def test_the_head_is_overtaken_at_most_bypass_max_times(whole: Request, bypass_m
 
 
 def test_only_as_many_devices_as_the_head_needs_are_reserved(whole: Request) -> None:
-    world = World(1)
-    world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
+    world = world_with(*(device(f"d{i}", index=i) for i in range(3)), bypass_max=1)
     for i in range(3):
         assert world.reserve(f"f{i}", Request(memory_mib=900)).outcome is answers.Outcome.GRANTED
     world.reserve("head", whole)
@@ -261,8 +257,7 @@ def test_only_as_many_devices_as_the_head_needs_are_reserved(whole: Request) -> 
 
 
 def test_another_device_is_reserved_when_the_reserved_one_turns_bad(whole: Request) -> None:
-    world = World(0)
-    world.host("h", device("d0"), device("d1", index=1))
+    world = world_with(device("d0"), device("d1", index=1), bypass_max=0)
     for i in range(2):
         world.reserve(f"f{i}", Request(memory_mib=600))
     world.reserve("head", whole)
@@ -305,8 +300,7 @@ def test_a_same_host_head_reserves_devices_of_one_host() -> None:
 
 
 def test_grants_on_devices_infeasible_for_the_head_do_not_count() -> None:
-    world = World(1)
-    world.host("h", device("big", 2000), device("small", 100, index=1))
+    world = world_with(device("big", 2000), device("small", 100, index=1), bypass_max=1)
     world.reserve("filler", Request(memory_mib=1500))
     world.reserve("head", Request(memory_mib=1000))
     for i in range(5):
@@ -317,8 +311,7 @@ def test_grants_on_devices_infeasible_for_the_head_do_not_count() -> None:
 
 
 def test_reserved_devices_are_free_when_the_head_leaves(whole: Request) -> None:
-    world = World(0)
-    world.host("h", device("a"))
+    world = world_with(device("a"), bypass_max=0)
     world.reserve("filler", Request(memory_mib=500))
     world.reserve("head", whole, session="doomed")
     world.now_s += 1

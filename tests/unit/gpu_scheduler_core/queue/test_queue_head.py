@@ -6,7 +6,7 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.protocol import answers, ops
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 
 def part(memory_mib: int, tenant: str = "o", **fields: Any) -> Request:
@@ -64,8 +64,7 @@ def test_a_request_at_its_quota_is_not_the_head() -> None:
 
 
 def test_a_request_for_a_drained_device_is_not_the_head() -> None:
-    world = World(bypass_max=1)
-    world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
+    world = world_with(device("d"), device("e", index=1, kind=DeviceKind.CPU), bypass_max=1)
     world.ask(ops.Drain, host=HostId("h"), device=DeviceId("e"), revoke=False)
     world.granted("first", part(100))
     world.reserve("a", whole(kinds=(DeviceKind.CPU,)))
@@ -74,8 +73,7 @@ def test_a_request_for_a_drained_device_is_not_the_head() -> None:
 
 
 def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough() -> None:
-    world = World(bypass_max=1)
-    world.host("h", device("d"), device("e", index=1))
+    world = world_with(device("d"), device("e", index=1), bypass_max=1)
     world.host("i", device("f"))
     world.ask(ops.Drain, host=HostId("h"), device=DeviceId("e"), revoke=False)
     world.granted("hold", whole(tenant="o"))
@@ -103,8 +101,7 @@ def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices() -> 
 
 
 def test_a_head_that_lost_its_reserved_devices_blocks_no_other() -> None:
-    world = World(bypass_max=0)
-    world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
+    world = world_with(device("d"), device("e", index=1, kind=DeviceKind.CPU), bypass_max=0)
     share = world.granted("first", part(100, kinds=(DeviceKind.CPU,)))
     world.granted("second", part(100, kinds=(DeviceKind.CUDA,)))
     world.reserve("a", whole(kinds=(DeviceKind.CPU,)))

@@ -10,7 +10,7 @@ from gpu_scheduler.parameters import Quota
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.verdicts import NoFit
-from tests.scheduler_world import World, device
+from tests.scheduler_world import World, device, world_with
 
 
 def part(tenant: str = "t", memory_mib: int = 100, **fields: Any) -> Request:
@@ -28,8 +28,7 @@ def whole(**fields: Any) -> Request:
     "quota", [Quota(devices=2), Quota(memory_mib=200), Quota(compute_pct=20)], ids=str
 )
 def test_a_tenant_at_its_quota_does_not_block_others(quota: Quota) -> None:
-    world = World(quotas={"a": quota})
-    world.host("h", device("d"))
+    world = world_with(device("d"), quotas={"a": quota})
     need = {"memory_mib": 100, "compute_guarantee_pct": 10}
     first = world.granted("a1", part("a", **need))
     world.granted("a2", part("a", **need))
@@ -45,8 +44,7 @@ def test_a_tenant_at_its_quota_does_not_block_others(quota: Quota) -> None:
 
 
 def test_a_request_above_the_whole_quota_is_impossible_at_once() -> None:
-    world = World(quotas={"*": Quota(memory_mib=500)})
-    world.host("h", device("d"))
+    world = world_with(device("d"), quotas={"*": Quota(memory_mib=500)})
     answer = world.reserve("a", part(memory_mib=600))
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
     assert "exceeds the whole quota of tenant t: 500 MiB" in answer.explanation.sentence
@@ -63,8 +61,7 @@ def test_a_smaller_quota_refuses_requests_above_it(one: World) -> None:
 
 
 def test_a_larger_quota_serves_at_once() -> None:
-    world = World(quotas={"t": Quota(devices=1)})
-    world.host("h", device("d"))
+    world = world_with(device("d"), quotas={"t": Quota(devices=1)})
     world.granted("a", part())
     world.reserve("b", part())
     world.ask(ops.SetParameter, name="quota.t.devices", value=2)
@@ -72,8 +69,7 @@ def test_a_larger_quota_serves_at_once() -> None:
 
 
 def test_an_exclusive_device_counts_as_all_of_it() -> None:
-    world = World(quotas={"t": Quota(memory_mib=1500)})
-    world.host("h", device("d0"), device("d1", index=1))
+    world = world_with(device("d0"), device("d1", index=1), quotas={"t": Quota(memory_mib=1500)})
     lease = world.granted("a", whole(tenant="t", memory_mib=10))
     assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is answers.Outcome.WAITING
     world.release(lease)
@@ -90,8 +86,7 @@ def test_an_exclusive_device_is_within_the_quota() -> None:
 
 
 def test_a_smaller_device_serves_when_the_free_one_is_too_large() -> None:
-    world = World(quotas={"t": Quota(memory_mib=1200)})
-    world.host("h", device("large", memory_mib=2000))
+    world = world_with(device("large", memory_mib=2000), quotas={"t": Quota(memory_mib=1200)})
     world.host("i", device("d"))
     lease = world.granted("other", whole(tenant="o", memory_mib=1000))
     answer = world.reserve("a", whole(tenant="t"))
@@ -144,8 +139,7 @@ def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first() ->
 
 
 def test_a_new_smaller_device_serves_when_all_others_are_too_large() -> None:
-    world = World(quotas={"t": Quota(memory_mib=1200)})
-    world.host("h", device("large", memory_mib=1100))
+    world = world_with(device("large", memory_mib=1100), quotas={"t": Quota(memory_mib=1200)})
     world.granted("held", part("t", memory_mib=600))
     world.reserve("a", whole(tenant="t"))
     world.host("i", device("small", memory_mib=500))
@@ -155,8 +149,7 @@ def test_a_new_smaller_device_serves_when_all_others_are_too_large() -> None:
 def test_verdicts_of_an_infeasible_request_agree_with_its_counts() -> None:
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("d0"), device("d1", memory_mib=2000, index=1))
-    world.ask(ops.Explain, request=whole(tenant="t", count=3))
-    told = world.answer().explanation
+    told = world.ask(ops.Explain, request=whole(tenant="t", count=3)).explanation
     assert told.devices_fitting == sum(one.reason is None for one in told.devices) == 2
 
 
@@ -192,8 +185,7 @@ def test_the_rest_of_a_quota_is_reported(
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
     world.granted("held", part("t", memory_mib=400, models=("L",)))
-    world.ask(ops.Explain, request=whole(tenant="t", **fields))
-    told = world.answer()
+    told = world.ask(ops.Explain, request=whole(tenant="t", **fields))
     assert told.outcome == outcome
     assert said in told.explanation.sentence
     assert "of at most" not in told.explanation.sentence
@@ -209,8 +201,7 @@ def test_room_in_a_quota_serves_on_any_free_device() -> None:
 
 
 def test_freed_shares_do_not_count() -> None:
-    world = World(quotas={"t": Quota(devices=1)})
-    world.host("h", device("d"))
+    world = world_with(device("d"), quotas={"t": Quota(devices=1)})
     lease = world.granted("a", part())
     world.reserve("b", part())
     world.told("h", lease, "opened")
@@ -219,11 +210,9 @@ def test_freed_shares_do_not_count() -> None:
 
 
 def test_a_dry_run_knows_the_quota() -> None:
-    world = World(quotas={"t": Quota(devices=1)})
-    world.host("h", device("d"))
+    world = world_with(device("d"), quotas={"t": Quota(devices=1)})
     world.granted("a", part())
-    world.ask(ops.Explain, request=part())
-    assert world.answer().outcome is answers.Outcome.WAITING
+    assert world.ask(ops.Explain, request=part()).outcome is answers.Outcome.WAITING
     assert "quota" in world.answer().explanation.sentence
     assert world.machine.state.queue.entries == {}
 
@@ -232,8 +221,7 @@ def test_a_dry_run_knows_the_quota() -> None:
 
 
 def test_live_leases_are_limited() -> None:
-    world = World(leases_max=1)
-    world.host("h", device("d0"), device("d1", index=1))
+    world = world_with(device("d0"), device("d1", index=1), leases_max=1)
     lease = world.granted("a", part())
     answer = world.reserve("b", part())
     assert answer.outcome is answers.Outcome.WAITING
@@ -300,9 +288,7 @@ def test_the_earlier_of_max_wait_and_deadline_counts(one: World) -> None:
 
 
 def fair(**parameters: Any) -> World:
-    world = World(policy="fair", **parameters)
-    world.host("h", *(device(f"d{i}", index=i) for i in range(4)))
-    return world
+    return world_with(*(device(f"d{i}", index=i) for i in range(4)), policy="fair", **parameters)
 
 
 def fill(world: World, tenant: str, count: int) -> list[Lease]:
@@ -332,8 +318,7 @@ def test_a_weight_divides_the_share(weight: float, next_: str) -> None:
 
 
 def test_the_dominant_resource_counts() -> None:
-    world = World(policy="fair")
-    world.host("h", device("d"))
+    world = world_with(device("d"), policy="fair")
     world.granted("a", part("a", memory_mib=500))
     world.granted("b", part("b", memory_mib=1, compute_guarantee_pct=60))
     filler = world.granted("c", part("c", memory_mib=499))
@@ -425,16 +410,14 @@ def test_fifo_has_no_backfill() -> None:
 
 
 def test_no_backfill_while_the_start_of_the_head_is_unknown() -> None:
-    world = World(0, policy="backfill")
-    world.host("h", device("d0"), device("d1", index=1))
+    world = world_with(device("d0"), device("d1", index=1), bypass_max=0, policy="backfill")
     world.granted("endless", whole())
     world.reserve("head", whole(count=2))
     assert lent(world, "short", 1.0) is answers.Outcome.WAITING
 
 
 def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices() -> None:
-    world = World(0, policy="backfill")
-    world.host("h", device("d0"), device("d1", index=1))
+    world = world_with(device("d0"), device("d1", index=1), bypass_max=0, policy="backfill")
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     other = world.granted("other", whole())
     world.reserve("head", whole(count=2))
@@ -453,8 +436,7 @@ def test_backfill_of_a_session_lease_counts_its_longest_time() -> None:
 
 def test_the_forecast_needs_only_enough_ends() -> None:
     """The head needs two of three parts of the reserved device; the third has no stated end."""
-    world = World(0, policy="backfill")
-    world.host("h", device("d"))
+    world = world_with(device("d"), bypass_max=0, policy="backfill")
     world.granted("endless", part(memory_mib=200))
     for attempt, length_s in (("p1", 50.0), ("p2", 80.0)):
         world.granted(attempt, part(memory_mib=400, lease_s=length_s), hold=LeaseLifetime.DEADLINE)
@@ -472,8 +454,7 @@ def test_the_forecast_needs_only_enough_ends() -> None:
 
 @pytest.mark.parametrize("policy", installed_policies())
 def test_a_disconnected_session_leaves_nothing(policy: str) -> None:
-    world = World(0, policy=policy, quotas={"t": Quota(devices=1)})
-    world.host("h", device("d"))
+    world = world_with(device("d"), bypass_max=0, policy=policy, quotas={"t": Quota(devices=1)})
     lease = world.granted("a", whole(tenant="t"))
     world.reserve("ghost", whole(tenant="t"), session="doomed")
     world.reserve("ghost2", whole(), session="doomed")

@@ -25,8 +25,7 @@ def mixed(world: World) -> World:
 
 
 def explain(world: World, **fields: Any) -> Any:
-    world.ask(ops.Explain, **fields)
-    return world.answer()
+    return world.ask(ops.Explain, **fields)
 
 
 def test_impossible_names_the_largest_fit(mixed: World) -> None:

@@ -16,8 +16,7 @@ def pages(
     found: list[Any] = []
     after: dict[str, Any] = {}
     while True:
-        world.ask(event, limit=limit, **after)
-        found.append(world.answer())
+        found.append(world.ask(event, limit=limit, **after))
         if not found[-1].more:
             return found
         after = {"after": cursor(found[-1])}
@@ -61,7 +60,6 @@ def test_a_long_queue_is_cut_and_counted(one: World, whole: Request) -> None:
     one.reserve("held", whole)
     for n in range(5):
         assert one.reserve(f"w{n}", whole).outcome is answers.Outcome.WAITING
-    one.ask(ops.Queue, limit=2)
-    answer = one.answer()
+    answer = one.ask(ops.Queue, limit=2)
     assert [view.attempt for view in answer.queue] == ["w0", "w1"]
     assert answer.left_out == 3

@@ -37,8 +37,7 @@ def publish(world: World, host: str, device: str, *ids: str) -> None:
 
 
 def explained(world: World, **asked: Any) -> Any:
-    world.ask(ops.Explain, **asked)
-    return world.answer()
+    return world.ask(ops.Explain, **asked)
 
 
 def test_workloads_are_listed_page_by_page() -> None:
@@ -49,10 +48,8 @@ def test_workloads_are_listed_page_by_page() -> None:
     learn(world, "ocr", loading_s=1.0)
     learn(world, "ocr", loading_s=0.0)
     publish(world, "h1", "d1", "a", "b")
-    world.ask(ops.Workloads, limit=4)
-    first = world.answer()
-    world.ask(ops.Workloads, after=first.workloads[-1].id, limit=4)
-    rest = world.answer()
+    first = world.ask(ops.Workloads, limit=4)
+    rest = world.ask(ops.Workloads, after=first.workloads[-1].id, limit=4)
     assert (len(first.workloads), first.more, rest.more) == (4, True, False)
     seen = (*first.workloads, *rest.workloads)
     assert sorted(one.workload for one in seen) == ["ocr", "w0", "w1", "w2", "w3", "w4"]
@@ -118,7 +115,6 @@ def test_a_waiting_request_shows_its_learned_times(whole: Request) -> None:
 
 def test_the_inventory_shows_residents(one: World) -> None:
     publish(one, "h1", "d1", "w1", "w2")
-    one.ask(ops.Inventory)
-    (view,) = one.answer().hosts[0].devices
+    (view,) = one.ask(ops.Inventory).hosts[0].devices
     assert ([r.id for r in view.residents], view.resident_mib) == (["w1", "w2"], 100)
     assert view.memory_free_mib == 1000, "residents are evictable"

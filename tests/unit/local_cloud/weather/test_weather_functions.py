@@ -10,10 +10,12 @@ from local_cloud.model.roles import Role
 from local_cloud.model.weather import Draws, Weather
 from tests.unit.local_cloud.weather.weather_world import OPEN, TRUST, World, refusal
 
+OLD_ROLE = "arn:aws:iam::000000000000:role/old"
+IN_VPC = {"VpcConfig": {"SubnetIds": ["subnet-1"]}}
+
 
 def _create(world: World, now_s: float, role: str = "", *, vpc: bool = False) -> LambdaFunction:
-    subnets = ("subnet-1",) if vpc else ()
-    settings = FunctionSettings(name="f", role=role, subnet_ids=subnets)
+    settings = FunctionSettings(name="f", given={"Role": role, **(IN_VPC if vpc else {})})
     return world.cloud.functions.create(now_s, settings)
 
 
@@ -42,8 +44,8 @@ def test_calls_are_throttled_by_lambda_and_those_for_a_vpc_by_ec2() -> None:
     assert found[2].startswith("Your request has been throttled by EC2, please make sure")
     _create(world, 0.0)
     functions = world.cloud.functions
-    functions.update(0.0, "f", timeout_s=9)
-    assert "EC2" in refusal(lambda: functions.update(0.0, "f", subnet_ids=("subnet-1",)))[2]
+    functions.update(0.0, "f", {"Timeout": 9})
+    assert "EC2" in refusal(lambda: functions.update(0.0, "f", IN_VPC))[2]
 
 
 def test_a_function_in_a_vpc_needs_the_roles_policy_in_force() -> None:
@@ -62,7 +64,9 @@ def test_a_fresh_role_gets_no_grant_of_the_variables_key() -> None:
     told: list[str] = []
     for tenth in range(101):
         try:
-            settings = FunctionSettings(name="f", role=role, variables={"A": "1"})
+            settings = FunctionSettings(
+                name="f", given={"Role": role, "Environment": {"Variables": {"A": "1"}}}
+            )
             functions.create(tenth / 10, settings)
             break
         except CloudError as error:
@@ -71,7 +75,7 @@ def test_a_fresh_role_gets_no_grant_of_the_variables_key() -> None:
     assert told[-1].startswith("InvalidParameterValueException: Lambda was unable to configure")
     assert "the KMS key is invalid for CreateGrant" in told[-1]
     assert told[-1].endswith("ARN does not refer to a valid principal")
-    functions.create(0.1, FunctionSettings(name="g", role="arn:aws:iam::000000000000:role/old"))
+    functions.create(0.1, FunctionSettings(name="g", given={"Role": OLD_ROLE}))
 
 
 def test_a_destination_needs_a_policy_that_allows_it() -> None:
@@ -96,7 +100,7 @@ def test_calls_of_a_pending_function_fail() -> None:
     function, functions = _create(world, 0.0), world.cloud.functions
     assert functions.states.state(4.9, "f") == "Pending"
     for call in (
-        lambda: functions.update(4.9, "f", timeout_s=9),
+        lambda: functions.update(4.9, "f", {"Timeout": 9}),
         lambda: functions.add_statement(4.9, function, {"Sid": "x"}),
         lambda: functions.configure_events(4.9, function, InvokeConfig()),
         lambda: functions.check_invoke(4.9, function),
@@ -105,19 +109,19 @@ def test_calls_of_a_pending_function_fail() -> None:
         assert (code, status) == ("ResourceConflictException", 409)
         assert message.endswith("in the following state: Pending")
     assert functions.states.state(5.0, "f") == "Active"
-    functions.update(5.0, "f", timeout_s=9)
+    functions.update(5.0, "f", {"Timeout": 9})
 
 
 def test_while_an_update_is_in_progress_the_previous_settings_run() -> None:
     world = World(Weather(update_s=(10.0, 10.0)))
     function, functions = _create(world, 0.0), world.cloud.functions
-    functions.update(1.0, "f", timeout_s=9)
+    functions.update(1.0, "f", {"Timeout": 9})
     assert functions.states.updating(10.9, "f")
     assert functions.running(10.9, function).settings.timeout_s == 3
-    conflict = refusal(lambda: functions.update(10.9, "f", timeout_s=10))
+    conflict = refusal(lambda: functions.update(10.9, "f", {"Timeout": 10}))
     assert "An update is in progress for resource: arn:aws:lambda" in conflict[2]
     assert functions.running(11.0, function).settings.timeout_s == 9
-    functions.update(11.0, "f", timeout_s=10)
+    functions.update(11.0, "f", {"Timeout": 10})
 
 
 def test_an_idle_function_in_a_vpc_alone_becomes_inactive_and_pending_by_its_next_call() -> None:

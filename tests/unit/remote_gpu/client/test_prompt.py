@@ -56,28 +56,25 @@ def test_the_end_of_the_stream_is_no_data(ends: tuple[PromptSocket, socket.socke
     assert prompt.recv_into(bytearray(1)) == 0
 
 
-def test_short_answers_are_polled_for_at_once() -> None:
+@pytest.mark.parametrize(
+    ("waits_s", "window_s"),
+    [
+        ((), (0.0, 0.001)),
+        ((0.0004,), (0.0, 0.001)),  # a short one is polled for at once
+        ((0.003,), (0.002, 0.0013)),  # a longer one shortly before it is due
+        ((0.02,), (0.019, 0.0014)),
+        ((0.02, 0.0011), (0.0, 0.00121)),
+        # as before the first one: the poll at the beginning fails, and its penalty grows
+        ((0.031,), (0.0, 0.001)),
+    ],
+)
+def test_the_next_answer_is_polled_for_by_the_waits_for_earlier_ones(
+    waits_s: tuple[float, ...], window_s: tuple[float, float]
+) -> None:
     forecast = Forecast(0.001)
-    assert forecast.window_s() == (0.0, 0.001)
-    forecast.came(0.0004)
-    assert forecast.window_s() == (0.0, 0.001)
-
-
-def test_a_longer_answer_is_polled_for_shortly_before_it_is_due() -> None:
-    forecast = Forecast(0.001)
-    forecast.came(0.003)
-    assert forecast.window_s() == pytest.approx((0.002, 0.0013))
-    forecast.came(0.02)
-    assert forecast.window_s() == pytest.approx((0.019, 0.0014))
-    forecast.came(0.0011)
-    assert forecast.window_s() == pytest.approx((0.0, 0.00121))
-
-
-def test_very_long_answers_are_slept_for() -> None:
-    """As before the first one: the poll at the beginning fails, and its penalty grows."""
-    forecast = Forecast(0.001)
-    forecast.came(0.031)
-    assert forecast.window_s() == (0.0, 0.001)
+    for wait_s in waits_s:
+        forecast.came(wait_s)
+    assert forecast.window_s() == pytest.approx(window_s)
 
 
 def test_an_answer_that_came_early_moves_the_forecast_forward() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.tracing.span import NoTracer
-from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, EndReason
 from gpu_scheduler.monitor.ports import DeviceProcess
-from gpu_scheduler.protocol.host import Install, SessionState
+from gpu_scheduler.protocol.host import Install, SessionChange
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
@@ -23,11 +27,15 @@ from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.parts import Outside, Parts
-from remote_gpu.host.reports.link import Scheduler
+from remote_gpu.host.reports.sessions import Scheduler
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.host.workers.worker import Worker
+from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.worker.settings import WorkerSettings
+from tests.installs import install_of, share_of
 
 D0 = DeviceId("d0")
 
@@ -40,29 +48,29 @@ def install(
     secret: bytes = b"\xab" * 32,
 ) -> Install:
     """A lease of one shared device."""
-    share = Share(
-        host=HostId("h"),
-        device=D0,
-        index=0,
-        kind=kind,
-        model="m",
-        memory_mib=memory_mib,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
-    return Install(
-        lease=LeaseId(lease),
-        fence=fence,
-        secret=secret.hex(),
-        state=LeaseState.RESERVED,
-        shares=(share,),
-        tenant="t",
-        hold=LeaseLifetime.SESSION,
-        door=Door.GATEWAY,
-        cap_s=None,
-        connect_by_s=None,
-    )
+    share = share_of(D0, kind=kind, memory_mib=memory_mib)
+    return install_of(fence, share, lease=LeaseId(lease), secret=secret.hex())
+
+
+def idle_process() -> subprocess.Popen[bytes]:
+    """A process that waits."""
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+@contextlib.asynccontextmanager
+async def idle_worker(
+    nursery: Nursery | None = None, take_s: float = 30.0
+) -> AsyncIterator[tuple[Worker, socket.socket]]:
+    """A worker whose process waits, and the end of its socket on which the test speaks for it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with idle_process() as process:
+        worker = Worker(process.pid, os.pidfd_open(process.pid), ours, take_s, nursery)
+        try:
+            yield worker, theirs
+        finally:
+            worker.kill()
+            theirs.close()
+            await worker.gone
 
 
 class Reports:
@@ -73,18 +81,8 @@ class Reports:
         self.cuts: list[LeaseId] = []
         self.urgent = 0
 
-    def session(
-        self,
-        lease: LeaseId,
-        state: SessionState,
-        nonce: str,
-        reason: EndReason | None = None,
-        detail: str = "",
-        loading_s: float | None = None,
-        loaded_mib: int | None = None,
-        succeeded: bool | None = None,
-    ) -> None:
-        self.sessions.append((lease, reason))
+    def session(self, change: SessionChange) -> None:
+        self.sessions.append((change.lease, change.reason))
 
     def report_soon(self) -> None:
         self.urgent += 1
@@ -122,13 +120,14 @@ def host_daemon(
     """A daemon that never started a worker; its gateway does not serve yet."""
     log, listeners = LeaseLog(folder / "leases.jsonl"), Listeners("127.0.0.1", 0)
     ports = PortSettings(listen="127.0.0.1", advertise="127.0.0.1")
+    sandboxes = Sandboxes(Policy(), folder / "kept")
     try:
         scheduler, leases = Scheduler(), Leases(LeaseTable(memory_mib, 30.0), log)
         scheduler.link = reports = Reports()
         outside = Outside(
-            pool=WorkerPool(WorkerSettings(kept=folder), budget, nursery),
+            pool=WorkerPool(WorkerSettings(kept=folder), budget, nursery, sandboxes),
             turns=Turns({}),
-            relays=Relays({}, folder / "servers", budget, nursery, VisibleDevices()),
+            relays=Relays({}, folder / "servers", budget, nursery, VisibleDevices(), sandboxes),
             memory=card or Card(),
             cards=CardChecks(budget, nursery),
             endpoints=Endpoints(
@@ -141,7 +140,7 @@ def host_daemon(
             tracer=NoTracer(),
         )
         parts = Parts(leases, outside, budget, nursery)
-        yield HostDaemon(parts, outside, budget), reports
+        yield HostDaemon(parts), reports
     finally:
         listeners.close()
         log.close()

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
-from corekit.ids import DeviceId, HostId
 from gpu_scheduler.daemon.access.iam_rules import IamRules
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.keys import new_key
@@ -21,6 +20,7 @@ from remote_gpu.host.cli import _address, _use_mps, main
 from remote_gpu.host.credentials.iam import RoleProof
 from remote_gpu.host.environment import MPS_DIRECTORY, worker_variables
 from remote_gpu.worker.control import VARIABLES
+from tests.installs import share_of
 from tests.sts import ROLE_ARN
 
 USUAL = ("--host-id", "h", "--scheduler", "127.0.0.1:1", "--state", "/nonexistent/state")
@@ -56,6 +56,9 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
         (("--listen", "[::]:0"), "give --advertise ADDRESS:PORT"),
         (("--advertise", "here"), "--advertise: 'here' is not an address"),
         (("--listen", "127.0.0.1:99999"), "--listen: '127.0.0.1:99999'"),
+        (("--listen", "nowhere"), "--listen: 'nowhere' is not an address"),
+        (("--data", "x=/does/not/exist"), "--data x: /does/not/exist does not exist"),
+        (("--scheduler", "nowhere"), "'nowhere' is not an address"),
         (("--key-file", "/nonexistent/key"), "cannot read the key file"),
         (("--tls-cert", "c.pem"), "--tls-cert and --tls-key go together"),
         (("--require-tls",), "--require-tls needs --tls-cert and --tls-key"),
@@ -109,17 +112,8 @@ def test_mps_needs_its_control_daemon(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def share(device: str, kind: DeviceKind, *, exclusive: bool = False) -> Share:
-    return Share(
-        host=HostId("h"),
-        device=DeviceId(device),
-        index=3,
-        kind=kind,
-        model="m",
-        memory_mib=2048,
-        compute_guarantee_pct=10,
-        compute_limit_pct=40,
-        exclusive=exclusive,
-    )
+    part = {"memory_mib": 2048, "compute_limit_pct": 40, "exclusive": exclusive}
+    return share_of(device, index=3, kind=kind, **part)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import asyncio
 import itertools
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,27 +22,18 @@ from gpu_scheduler.model import (
     Symptom,
 )
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
-from tests.unit.remote_gpu.host.host_parts import D0, Card, host_daemon, install
+from tests.unit.remote_gpu.host.host_parts import D0, Card, host_daemon, idle_worker, install
 
 
 def leased(number: int, kind: DeviceKind = DeviceKind.CPU) -> Install:
     return install(f"l{number}", number, kind, memory_mib=600)
 
 
-def sleeping() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-
-
 @pytest.mark.asyncio
 async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
     """Nothing here can make a process unkillable: the daemon finds one that it has not killed."""
-    process = sleeping()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    theirs.close()
-    worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
-    async with Nursery("test") as nursery:
+    async with Nursery("test") as nursery, idle_worker() as (worker, theirs):
         with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as (daemon, reports):
             daemon.install(leased(1))
             daemon.install(leased(2))  # waits for the other
@@ -57,12 +46,11 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
             assert reports.cuts == ["l2"], "the stuck one is not cut"
             fault = daemon.faults()[D0]
             assert (fault.health, fault.symptom) == (Health.SUSPECT, Symptom.HUNG)
-            assert str(process.pid) in fault.detail
-            process.kill()
+            assert str(worker.pid) in fault.detail
+            worker.kill()
+            theirs.close()
             await stuck
             assert daemon.faults() == {}
-            process.communicate()
-    theirs.close()
 
 
 class Killed:
@@ -94,53 +82,41 @@ async def test_a_fault_lasts_until_the_last_stuck_process_has_ended(tmp_path: Pa
 
 @pytest.mark.asyncio
 async def test_a_worker_cannot_make_its_host_hold_descriptors() -> None:
-    process = sleeping()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
     reading, writing = os.pipe()
-    with theirs, os.fdopen(reading, "rb") as end:
-        control.send(theirs, {"lane_ended": {}}, writing)
-        os.close(writing)
-        await asyncio.to_thread(end.read)  # ends when no process has the other end
-    process.kill()
-    await worker.gone
-    process.communicate()
+    async with idle_worker() as (_, theirs):
+        with os.fdopen(reading, "rb") as end:
+            control.send(theirs, {"lane_ended": {}}, writing)
+            os.close(writing)
+            await asyncio.to_thread(end.read)  # ends when no process has the other end
 
 
 @pytest.mark.asyncio
 async def test_a_lane_that_is_taken_while_its_task_is_cancelled() -> None:
     """The cancellation counts: a task in an endless loop would otherwise never end."""
-    process = sleeping()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
-    with theirs:
-        lane = asyncio.create_task(worker.lane(ours, 0, "cpu", b""))
-        await asyncio.sleep(0)
-        control.send(theirs, {"lane_taken": {}})
-        worker.drain()
-        await asyncio.sleep(0)  # the task is about to continue
-        lane.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await lane
-    process.kill()
-    await worker.gone
-    process.communicate()
+    client, stream = socket.socketpair()
+    async with idle_worker() as (worker, theirs):
+        with client, stream:
+            lane = asyncio.create_task(worker.lane(stream, 0, "cpu", b""))
+            await asyncio.sleep(0)
+            control.send(theirs, {"lane_taken": {}})
+            worker.drain()
+            await asyncio.sleep(0)  # the task is about to continue
+            lane.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await lane
 
 
 @pytest.mark.asyncio
 async def test_a_worker_is_gone_when_nothing_that_it_started_is_left() -> None:
-    process = sleeping()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
-    with theirs:  # as a program of it does
-        process.kill()
-        await asyncio.to_thread(process.communicate)
-        assert not (await asyncio.wait({worker.gone}, timeout=0.05))[0]
-        lane = asyncio.create_task(worker.lane(ours, 0, "cpu", b""))
-        assert not (await asyncio.wait({lane}, timeout=0.01))[0]
+    client, stream = socket.socketpair()
+    async with idle_worker() as (worker, theirs):  # a program of it has its socket
         worker.kill()
-    await worker.gone
-    assert not await lane, "nothing of it was served"
+        assert not (await asyncio.wait({worker.gone}, timeout=0.05))[0]
+        with client, stream:
+            lane = asyncio.create_task(worker.lane(stream, 0, "cpu", b""))
+            assert not (await asyncio.wait({lane}, timeout=0.01))[0]
+            theirs.close()
+            assert not await lane, "nothing of it was served"
 
 
 async def seen(ready: Callable[[], bool]) -> None:

@@ -33,7 +33,7 @@ from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.memory import Area
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
-from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.operation import Context, CpuOperation, Outcome
 from remote_gpu.worker.operation import Limits as InputLimits
 from remote_gpu.worker.registry import Registry, load_registry
 
@@ -76,14 +76,12 @@ class _End:
         return len(part)
 
 
-class Bad:
+class Bad(CpuOperation):
     """An operation with every way of misbehaving that the lane must contain."""
 
-    name, version, kinds, implementation = "bad", 1, ("cpu",), "none"
+    name, implementation = "bad", "none"
     limits = InputLimits(inputs_max=1, input_bytes_max=10)
-    signature, own_turns, by_kernels = Signature(), False, False
-
-    def prepare(self, context: Context) -> None: ...
+    signature = Signature()
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         how = args.get("how")
@@ -124,21 +122,9 @@ args = st.dictionaries(
     | st.sampled_from(["raise", "memory", "nan", "not json", "refuse"]),
     max_size=3,
 )
+EARLY = "noop bad nonsense sync operations buffer.new buffer.read buffer.write buffer.free"
 calls = st.tuples(
-    st.sampled_from(
-        [
-            "noop",
-            "bad",
-            "nonsense",
-            "sync",
-            "operations",
-            "buffer.new",
-            "buffer.read",
-            "buffer.write",
-            "buffer.free",
-            "",
-        ]
-    ),
+    st.sampled_from([*EARLY.split(), ""]),
     args,
     st.lists(st.binary(max_size=2000), max_size=3),
     st.booleans(),
@@ -188,30 +174,10 @@ def test_any_meta_is_answered_or_ends_the_lane(meta: Meta) -> None:
     assert len(answers(ends)) == 1
 
 
-COMMANDS = st.sampled_from(
-    [
-        "noop",
-        "burn",
-        "bad",
-        "sync",
-        "operations",
-        "operations.describe",
-        "buffer.new",
-        "buffer.read",
-        "buffer.write",
-        "buffer.free",
-        "content.put",
-        "graph.put",
-        "graph.run",
-        "graph.free",
-        "session.new",
-        "session.free",
-        "resource.register",
-        "resource.release",
-        "segment.new",
-        "?",
-    ]
-)
+ALL = """noop burn bad sync operations operations.describe buffer.new buffer.read buffer.write
+buffer.free content.put graph.put graph.run graph.free session.new session.free resource.register
+resource.release segment.new ?"""
+COMMANDS = st.sampled_from(ALL.split())
 VALUES: st.SearchStrategy[object] = (
     st.none()
     | st.booleans()

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from corekit.ids import DeviceId, HostId
-from gpu_scheduler.model import DeviceKind, Share
+from gpu_scheduler.model import DeviceKind
 from gpu_scheduler.names import EMULATED_PREFIX
 from remote_gpu.host.devices.card_checks import read_fault
-
-
-def share(index: int, kind: DeviceKind, model: str) -> Share:
-    return Share(
-        host=HostId("h"),
-        device=DeviceId(f"d{index}"),
-        index=index,
-        kind=kind,
-        model=model,
-        memory_mib=1,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
-
+from tests.installs import share_of
 
 SHARES = (
-    share(0, DeviceKind.CPU, "a CPU"),
-    share(1, DeviceKind.CUDA, "NVIDIA L4"),
-    share(2, DeviceKind.CUDA, f"{EMULATED_PREFIX}K600"),
+    share_of("d0", index=0, kind=DeviceKind.CPU),
+    share_of("d1", index=1, kind=DeviceKind.CUDA, model="NVIDIA L4"),
+    share_of("d2", index=2, kind=DeviceKind.CUDA, model=f"{EMULATED_PREFIX}K600"),
 )
 
 

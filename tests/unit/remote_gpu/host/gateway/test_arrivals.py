@@ -1,9 +1,12 @@
-"""Connections at the gateway wait in turn: a flood waits behind all others."""
+"""Connections at the gateway wait in turn, and a newer one evicts one of the source with most."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +16,7 @@ from remote_gpu.host.gateway.arrivals import (
     PROVEN_MAX,
     PROVEN_S,
     Arrivals,
+    Slots,
 )
 
 
@@ -86,3 +90,36 @@ def test_every_connection_is_served_or_dropped_once(moves: list[tuple[str, bool]
         out += arrivals.portion()
     assert sorted(out) == list(range(len(moves)))
     assert arrivals.portion() == []
+
+
+def test_a_source_above_its_limit_loses_its_oldest_connection() -> None:
+    slots = Slots(5, 2)
+    evicted: list[int] = []
+    with contextlib.ExitStack() as stack:
+        for number, source in enumerate("abbb"):
+            stack.enter_context(slots.held(source, functools.partial(evicted.append, number)))
+        assert evicted == [1]
+
+
+def test_a_flood_evicts_no_connection_of_another_source() -> None:
+    slots = Slots(6, 4)
+    evicted: list[str] = []
+    with contextlib.ExitStack() as stack:
+        for source in ("tenant", *(f"flood{number % 2}" for number in range(50)), "tenant"):
+            stack.enter_context(slots.held(source, functools.partial(evicted.append, source)))
+    assert len(evicted) == 46
+    assert "tenant" not in evicted
+
+
+def test_one_ipv6_network_is_one_source() -> None:
+    slots = Slots(5, 1)
+    evicted: list[int] = []
+    with slots.held("2001:db8::1", lambda: evicted.append(1)), slots.held("2001:db8::2", print):
+        assert evicted == [1]
+
+
+def test_a_slot_is_free_again_after_an_error() -> None:
+    slots = Slots(1, 1)
+    for _ in range(2):
+        with pytest.raises(KeyError), slots.held("a", pytest.fail):
+            raise KeyError

@@ -9,28 +9,18 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
-from gpu_scheduler.model import Door, LeaseLifetime, LeaseState
+from gpu_scheduler.model import Door, LeaseLifetime
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.reply import connection_of
 from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings, admits
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.errors import Refused
+from tests.installs import install_of
 
 
 def install(*sources: str) -> Install:
-    return Install(
-        lease=LeaseId("lease-1"),
-        fence=1,
-        secret="00" * 32,
-        state=LeaseState.ACTIVE,
-        shares=(),
-        tenant="t",
-        hold=LeaseLifetime.DEADLINE,
-        door=Door.PORT,
-        cap_s=60.0,
-        connect_by_s=None,
-        sources=sources,
-    )
+    held = {"hold": LeaseLifetime.DEADLINE, "cap_s": 60.0}
+    return install_of(1, door=Door.PORT, sources=sources, **held)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +63,8 @@ async def test_a_port_serves_its_lease_and_closes_with_it() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
         assert await reader.read() == b"hello"
         writer.close()
-        assert seen == [("lease-1", "127.0.0.1")]
-        ports.close(LeaseId("lease-1"))
+        assert seen == [("l1", "127.0.0.1")]
+        ports.close(LeaseId("l1"))
         with pytest.raises(ConnectionError):
             await asyncio.open_connection("127.0.0.1", int(port))
 

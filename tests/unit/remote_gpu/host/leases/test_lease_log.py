@@ -9,22 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Share
-from remote_gpu.host.leases.lease_log import LeaseLog, read_overlaps
-from remote_gpu.host.leases.steps import Step, StepKind
+import pytest
 
-SHARE = Share(
-    host=HostId("h"),
-    device=DeviceId("d"),
-    index=0,
-    kind=DeviceKind.CPU,
-    model="m",
-    memory_mib=600,
-    compute_guarantee_pct=0,
-    compute_limit_pct=100,
-    exclusive=False,
-)
+from corekit.ids import LeaseId
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.table import Step, StepKind
+from tests.installs import share_of
+from tests.lease_overlaps import read_overlaps
+
+SHARE = share_of("d", memory_mib=600)
 
 
 def write(log: LeaseLog, kind: StepKind, number: int) -> None:
@@ -89,3 +82,30 @@ def test_the_log_is_rotated(tmp_path: Path) -> None:
     assert [lease for _, lease in both] == last, "the newest, in their order"
     assert {one.name for one in tmp_path.iterdir()} == {"leases.jsonl", "leases.jsonl.1"}
     assert all(one.stat().st_size < 2000 for one in tmp_path.iterdir())
+
+
+def line(event: str, lease: str, memory_mib: int = 600, pct: float = 0, alone: bool = False) -> str:
+    share = {"device": "d", "memory_mib": memory_mib, "compute_guarantee_pct": pct}
+    shares = [share | {"exclusive": alone}]
+    return json.dumps({"event": event, "at_s": 1.0, "lease": lease, "shares": shares})
+
+
+EIGHT = [line("placed", f"l{number}", 1, 12.5) for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "memory_mib", "overlaps"),
+    [
+        ([line("placed", "a"), line("placed", "b")], 1000, 1),
+        ([line("placed", "a"), line("placed", "b")], 1200, 0),
+        ([line("placed", "a"), line("cut", "a"), line("placed", "b")], 1000, 0),
+        ([line("placed", "a"), line("placed", "b", 1, alone=True)], 1000, 1),
+        ([line("placed", "a", 1, 51), line("placed", "b", 1, 51)], 1000, 1),
+        (EIGHT, 1000, 0),
+        ([*EIGHT, line("placed", "l8", 1, 0.1)], 1000, 1),
+    ],
+)
+def test_the_check_of_the_log_sees_overlaps(
+    lines: list[str], memory_mib: int, overlaps: int
+) -> None:
+    assert len(read_overlaps(lines, {"d": memory_mib})) == overlaps

@@ -12,32 +12,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import DeviceId, LeaseId
 from corekit.units import percent_of
-from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.leases.lease_log import read_overlaps
-from remote_gpu.host.leases.steps import Step, StepKind
-from remote_gpu.host.leases.table import LeaseTable, Phase
+from remote_gpu.host.leases.table import LeaseTable, Phase, Step, StepKind
 from remote_gpu.wire.errors import Refusal, Refused
-from tests.installs import install_of
+from tests.installs import install_of, share_of
+from tests.lease_overlaps import read_overlaps
 
 MEMORY = {DeviceId("d0"): 1000, DeviceId("d1"): 500}
 SILENCE_S = 30.0
 
 
 def share(device: str = "d0", memory_mib: int = 400, **fields: Any) -> Share:
-    return Share(
-        host=HostId("gpu-a"),
-        device=DeviceId(device),
-        index=0,
-        kind=DeviceKind.CPU,
-        model="cpu",
-        memory_mib=memory_mib,
-        compute_guarantee_pct=fields.get("guarantee", 0),
-        compute_limit_pct=100,
-        exclusive=fields.get("exclusive", False),
-    )
+    guarantee = fields.pop("guarantee", 0)
+    return share_of(device, memory_mib=memory_mib, compute_guarantee_pct=guarantee, **fields)
 
 
 def install(number: int, *shares: Share, **fields: Any) -> Install:
@@ -403,42 +393,6 @@ TestTable = Table.TestCase
 TestTable.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def test_the_check_of_the_log_sees_an_overlap() -> None:
-    def line(event: str, lease: str, share: dict[str, object]) -> str:
-        return json.dumps({"event": event, "at_s": 1.0, "lease": lease, "shares": [share]})
-
-    one: dict[str, object] = {
-        "device": "d0",
-        "memory_mib": 600,
-        "compute_guarantee_pct": 0,
-        "exclusive": False,
-    }
-    two = [line("placed", "a", one), line("placed", "b", one)]
-    assert len(read_overlaps(two, {"d0": 1000})) == 1
-    assert read_overlaps([two[0], line("cut", "a", one), two[1]], {"d0": 1000}) == []
-    assert read_overlaps(two, {"d0": 1200}) == []
-    alone = one | {"exclusive": True, "memory_mib": 1}
-    assert len(read_overlaps([two[0], line("placed", "b", alone)], {"d0": 1000})) == 1
-    half = one | {"memory_mib": 1, "compute_guarantee_pct": 51}
-    both = [line("placed", "a", half), line("placed", "b", half)]
-    assert len(read_overlaps(both, {"d0": 1000})) == 1
-
-
-def test_eighths_of_a_device_are_no_overlap() -> None:
-    def line(lease: str, percent: float) -> str:
-        share = {
-            "device": "d0",
-            "memory_mib": 1,
-            "compute_guarantee_pct": percent,
-            "exclusive": False,
-        }
-        return json.dumps({"event": "placed", "at_s": 1.0, "lease": lease, "shares": [share]})
-
-    eight = [line(f"l{number}", 12.5) for number in range(8)]
-    assert read_overlaps(eight, {"d0": 1000}) == []
-    assert len(read_overlaps([*eight, line("l8", 0.1)], {"d0": 1000})) == 1
-
-
 def test_the_number_of_tombstones_is_bounded() -> None:
     leases = LeaseTable(MEMORY, SILENCE_S, tombstones_max=3)
     for number in range(1, 6):
@@ -463,7 +417,7 @@ def test_leases_that_wait_for_a_stuck_share_end_and_others_go_on() -> None:
         ("cut", "l2", None),
         ("placed", "l3", None),
     ]
-    assert leases.devices_of(LeaseId("l1")) == ("d0",)
+    assert [one.device for one in leases.shares_of(LeaseId("l1"))] == ["d0"]
     [refused, _] = leases.install(install(4, share(memory_mib=500)), 1)
     assert (refused.kind, refused.reason) == (StepKind.CLOSED, EndReason.DEVICE_BAD)
     assert kinds(leases.install(install(5, share("d1", 500)), 1)) == ["placed"]

@@ -14,13 +14,13 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
-from corekit.ids import LeaseId
-from gpu_scheduler.model import Door, LeaseLifetime, LeaseState
-from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.servers import server as module
 from remote_gpu.host.servers.server import unregister
+from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import RpcProgram, VisibleDevices
+from tests.installs import install_of
 
 CRICKET = RpcProgram(number=99, version=41)
 OTHER = RpcProgram(number=99, version=42)
@@ -33,18 +33,7 @@ while True:
     stream.sendall(sys.argv[1].encode())
     stream.close()
 """
-LEASE = Install(
-    lease=LeaseId("lease-41"),
-    fence=41,
-    secret="ab" * 32,
-    state=LeaseState.RESERVED,
-    shares=(),
-    tenant="t",
-    hold=LeaseLifetime.SESSION,
-    door=Door.GATEWAY,
-    cap_s=None,
-    connect_by_s=None,
-)
+LEASE = install_of(41)
 
 
 class Rpcbind:
@@ -119,9 +108,9 @@ def test_a_servers_registration_is_removed_before_its_start_and_after_its_end(
 
     async def lease() -> None:
         async with Nursery("host") as nursery:
-            relays = Relays(
-                {"cricket": program}, tmp_path / "s", Budget(), nursery, VisibleDevices()
-            )
+            sandboxes = Sandboxes(Policy(), tmp_path / "kept")
+            servers, visible = tmp_path / "s", VisibleDevices()
+            relays = Relays({"cricket": program}, servers, Budget(), nursery, visible, sandboxes)
             client, stream = socket.socketpair()
             with client:
                 served = nursery.start(relays.serve_port(LEASE, "cricket", stream), "served")

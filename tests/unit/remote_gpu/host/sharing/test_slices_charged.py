@@ -1,11 +1,11 @@
-"""Time slices of leases whose calls a batch process computes."""
+"""Time slices of leases with a batch process, and of a device whose calls run to their end."""
 
 from __future__ import annotations
 
 import pytest
 
 from corekit.ids import LeaseId
-from remote_gpu.host.sharing.slices import GRACE_S, SLICE_S, Load, Pause, TimeSlices
+from remote_gpu.host.sharing.slices import GRACE_S, SLICE_S, Begin, Load, Pause, TimeSlices
 from tests.unit.remote_gpu.host.sharing.test_slices import ONE, TWO, Caller, Play
 
 
@@ -85,3 +85,15 @@ def test_the_load_of_a_device_is_that_of_other_leases(
     assert table.load(ONE) == Load(free=True, slowdown=1.0)
     with pytest.raises(KeyError):
         table.load(TWO)
+
+
+def test_calls_of_an_uninterruptible_device_run_to_their_end() -> None:
+    slices = TimeSlices(2, interruptible=False)
+    for number in range(3):
+        slices.join(LeaseId(f"lease-{number}"), 33, 100)
+        slices.ask(LeaseId(f"lease-{number}"), 1, 0.0)
+    assert slices.running == 2
+    assert slices.next_wake_s() is None
+    assert not [change for change in slices.wake(60.0) if isinstance(change, Pause)]
+    begun = slices.done(LeaseId("lease-0"), 1, 60.0)
+    assert [change.lease for change in begun if isinstance(change, Begin)] == ["lease-2"]

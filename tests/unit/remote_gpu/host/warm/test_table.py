@@ -10,16 +10,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
-from remote_gpu.host.leases.lease_log import read_overlaps
-from remote_gpu.host.leases.steps import Step, StepKind
-from remote_gpu.host.leases.table import LeaseTable, Phase
+from remote_gpu.host.leases.table import LeaseTable, Phase, Step, StepKind
 from remote_gpu.host.warm.table import WORKERS_MAX, WarmTable, WarmWorker, card_limits
-from tests.installs import install_of
+from tests.installs import install_of, share_of
+from tests.lease_overlaps import read_overlaps
 
 D0, D1 = DeviceId("d0"), DeviceId("d1")
 MEMORY = {D0: 1000, D1: 500}
@@ -27,17 +26,7 @@ NO_LIMITS = WarmLimits(workers_max=100, idle_s_max=1e6, memory_pct_max=100)
 
 
 def share(device: DeviceId = D0, memory_mib: int = 400, **fields: Any) -> Share:
-    return Share(
-        host=HostId("h"),
-        device=device,
-        index=0,
-        kind=fields.get("kind", DeviceKind.CPU),
-        model="m",
-        memory_mib=memory_mib,
-        exclusive=fields.get("exclusive", False),
-        compute_guarantee_pct=0,
-        compute_limit_pct=fields.get("limit_pct", 100),
-    )
+    return share_of(device, memory_mib=memory_mib, **fields)
 
 
 def install(number: int, *shares: Share, **fields: Any) -> Install:
@@ -85,7 +74,7 @@ CARD = share(kind=DeviceKind.CUDA)
         (warm("a", card_limits=card_limits((CARD,))), install(1, CARD), True),
         (
             warm("a", card_limits=card_limits((CARD,))),
-            install(1, share(kind=DeviceKind.CUDA, limit_pct=50)),
+            install(1, share(kind=DeviceKind.CUDA, compute_limit_pct=50)),
             False,
         ),
         (

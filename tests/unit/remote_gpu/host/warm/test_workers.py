@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +18,12 @@ from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import StepKind
-from remote_gpu.host.leases.table import LeaseTable
+from remote_gpu.host.leases.table import LeaseTable, StepKind
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
-from tests.unit.remote_gpu.host.host_parts import Card, install
+from tests.unit.remote_gpu.host.host_parts import Card, idle_worker, install
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,11 +36,6 @@ def leased(lease: str, device: DeviceId) -> Install:
     plain = install(lease, memory_mib=100)
     shares = (replace(plain.shares[0], device=device),)
     return replace(plain, shares=shares, workload="w")
-
-
-def idle() -> subprocess.Popen[bytes]:
-    """A process that waits."""
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
 @dataclass
@@ -84,17 +75,8 @@ class Parts:
 
     async def ends(self, lease: str, device: DeviceId) -> Ending:
         """Begin to keep the worker of a lease, a real process that does nothing."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = idle()
-        worker = Worker(process.pid, os.pidfd_open(process.pid), ours, LIMIT_S, self.nursery)
-
-        async def end() -> None:
-            worker.kill()
-            theirs.close()
-            await worker.gone
-            process.communicate()
-
-        self.stack.push_async_callback(end)
+        made = idle_worker(self.nursery, LIMIT_S)
+        worker, theirs = await self.stack.enter_async_context(made)
         control.send(theirs, {"loaded": 1.0})
         worker.drain()
         kept = self.nursery.start(self.warm.keep(leased(lease, device), worker), "keep")

@@ -12,11 +12,7 @@ import logging
 import os
 import socket
 import struct
-import subprocess
-import sys
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -27,27 +23,9 @@ from remote_gpu.host.workers.worker import Worker
 from remote_gpu.isolation.policy import Policy
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.worker import control
+from tests.unit.remote_gpu.host.host_parts import idle_worker
 
 pytestmark = pytest.mark.asyncio
-
-
-def idle() -> subprocess.Popen[bytes]:
-    """A process that waits."""
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-
-
-@asynccontextmanager
-async def worker() -> AsyncIterator[tuple[Worker, socket.socket]]:
-    """A worker and the end of its socket that it speaks on."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with idle() as process:
-        made = Worker(process.pid, os.pidfd_open(process.pid), ours, take_s=30.0)
-        try:
-            yield made, theirs
-        finally:
-            made.kill()
-            theirs.close()
-            await made.gone
 
 
 async def settle() -> None:
@@ -73,7 +51,7 @@ async def hand_over(made: Worker, theirs: socket.socket) -> tuple[int, socket.so
 
 
 async def test_a_lane_reported_as_ended_is_cut() -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         lanes = [await hand_over(made, theirs) for _ in range(3)]
         assert made.lanes == 3
         number, client = lanes[1]
@@ -110,7 +88,7 @@ async def test_a_broken_protocol_is_logged_once_and_kills_the_worker(
     packet: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         for _ in range(200):
             try:
                 theirs.send(packet, socket.MSG_DONTWAIT)
@@ -131,7 +109,7 @@ async def test_an_invalid_packet_of_slices_kills_the_worker(
     def heard(meta: object) -> None:
         raise KeyError(json.dumps(meta))
 
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         made.on_turn = heard
         control.send(theirs, {"ask": ["x"]})
         await settle()
@@ -143,7 +121,7 @@ async def test_an_invalid_packet_of_slices_kills_the_worker(
 async def test_a_lane_that_a_dead_worker_had_not_taken_stays_open() -> None:
     client, lane = socket.socketpair()
     with client, lane:
-        async with worker() as (made, theirs):
+        async with idle_worker() as (made, theirs):
             handed = asyncio.ensure_future(made.lane(lane, 0, "cpu", b""))
             await settle()
             theirs.close()
@@ -157,7 +135,7 @@ async def test_a_lane_that_a_dead_worker_had_not_taken_stays_open() -> None:
 async def test_the_end_of_a_lane_that_was_not_taken_breaks_the_protocol() -> None:
     client, lane = socket.socketpair()
     with client, lane:
-        async with worker() as (made, theirs):
+        async with idle_worker() as (made, theirs):
             handed = asyncio.ensure_future(made.lane(lane, 0, "cpu", b""))
             await settle()
             control.send(theirs, {"lane_ended": 1})
@@ -169,7 +147,7 @@ async def test_the_end_of_a_lane_that_was_not_taken_breaks_the_protocol() -> Non
 
 
 async def test_an_empty_packet_keeps_the_worker_and_leaks_no_descriptor() -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         passed, other_end = socket.socketpair()
         with other_end:
             with passed:
@@ -182,14 +160,14 @@ async def test_an_empty_packet_keeps_the_worker_and_leaks_no_descriptor() -> Non
 
 
 async def test_a_worker_that_closes_its_socket_is_killed() -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         theirs.send(b"")
         await asyncio.wait_for(asyncio.shield(made.gone), 60)
 
 
 async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
     """The socket is the worker's as well: it may ask the kernel to let its last closer wait."""
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             client = socket.create_connection(listener.getsockname())
             lane, _ = listener.accept()
@@ -220,16 +198,13 @@ async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
 
 async def test_a_client_with_the_workers_socket_does_not_delay_its_end(tmp_path: Path) -> None:
     """On the host's own machine a lane passes descriptors: the lease's shares would stay taken."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sandboxes = Sandboxes(Policy(seccomp=True), tmp_path / "kept")
     sandbox = await sandboxes.make("t", 1, ("cpu",), None)
     start = control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
-    async with Nursery("test") as nursery:
-        with theirs, idle() as process:
-            made = Worker(process.pid, os.pidfd_open(process.pid), ours, 30.0, nursery)
-            made.start(start, sandbox)
-            made.kill()
-            await asyncio.wait_for(asyncio.shield(made.gone), 60)
+    async with Nursery("test") as nursery, idle_worker(nursery) as (made, _):
+        made.start(start, sandbox)
+        made.kill()
+        await asyncio.wait_for(asyncio.shield(made.gone), 60)
     sandboxes.close()
 
 
@@ -256,7 +231,7 @@ async def released(made: Worker, theirs: socket.socket, *answers: object) -> int
 
 
 async def test_a_worker_keeps_its_models_when_it_releases_its_lease() -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         number, client = await hand_over(made, theirs)
         with client:
             control.send(theirs, {"loaded": 1.5, "bytes": 9})
@@ -288,7 +263,7 @@ async def test_a_worker_keeps_its_models_when_it_releases_its_lease() -> None:
     ],
 )
 async def test_a_worker_that_lies_or_is_busy_keeps_nothing(answers: tuple[object, ...]) -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         assert await released(made, theirs, *answers) is None
 
 
@@ -299,7 +274,7 @@ async def test_a_worker_that_lies_or_is_busy_keeps_nothing(answers: tuple[object
 async def test_a_worker_is_given_up_only_for_a_call_in_the_way(
     busy: bool, needed: bool, kept: int | None
 ) -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = asyncio.ensure_future(made.release(60.0, 3600.0, room))
         await settle()
@@ -315,7 +290,7 @@ async def test_a_worker_is_given_up_only_for_a_call_in_the_way(
 
 
 async def test_a_worker_with_open_lanes_keeps_nothing() -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         _, client = await hand_over(made, theirs)
         with client:
             assert await released(made, theirs, {"released": {"memory_bytes": 7}}) is None
@@ -323,7 +298,7 @@ async def test_a_worker_with_open_lanes_keeps_nothing() -> None:
 
 async def test_a_taint_cannot_be_taken_back() -> None:
     """The packet is in gpud's queue before the code runs; a later one changes nothing."""
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         control.send(theirs, {"tainted": {}})
         await settle()
         assert await made.release(60.0, 30.0) is None
@@ -333,7 +308,7 @@ async def test_a_taint_cannot_be_taken_back() -> None:
 
 @pytest.mark.parametrize("packet", [b'{"released": {"memory_bytes": 7}}', b'{"busy": {}}'])
 async def test_an_answer_that_nobody_awaits_breaks_the_protocol(packet: bytes) -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         theirs.send(packet)
         await settle()
         theirs.close()
@@ -341,7 +316,7 @@ async def test_an_answer_that_nobody_awaits_breaks_the_protocol(packet: bytes) -
 
 
 async def test_a_silent_worker_and_a_dead_one_keep_nothing() -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         assert await made.release(60.0, 0.01) is None
         asked = asyncio.ensure_future(made.release(60.0, 30.0))
         await settle()
@@ -354,8 +329,26 @@ async def test_a_silent_worker_and_a_dead_one_keep_nothing() -> None:
 
 
 async def test_the_packets_of_a_worker_are_read_at_once_when_they_are_needed() -> None:
-    async with worker() as (made, theirs):
+    async with idle_worker() as (made, theirs):
         for seconds in (1.0, 2.0):
             control.send(theirs, {"loaded": seconds})
         made.drain()
         assert made.loading_s == 2.0
+
+
+async def test_the_answer_of_a_worker_that_lives_on_is_enough() -> None:
+    """A wait for the end of its process would outlast the test."""
+    async with asyncio.timeout(60), Nursery("test") as nursery, idle_worker(nursery) as (made, to):
+        control.send(to, {"released": {"memory_bytes": 7}})
+        assert await made.release(3600.0, 3600.0) == 7
+
+
+async def test_a_packet_that_was_read_just_before_the_loop_reads_it_ends_no_worker() -> None:
+    async with asyncio.timeout(60), Nursery("test") as nursery, idle_worker(nursery) as (made, to):
+        control.send(to, {"loaded": 1.5})
+        asyncio.get_running_loop().call_soon(made.drain)  # runs before the socket's reader
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # now the reader has run
+        assert made.loaded_s == 1.5
+        control.send(to, {"released": {"memory_bytes": 7}})
+        assert await made.release(3600.0, 3600.0) == 7

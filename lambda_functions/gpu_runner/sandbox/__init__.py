@@ -1,1 +1,0 @@
-"""The sandbox that all runs of one environment share: private folders, hidden credentials."""

@@ -1,0 +1,143 @@
+"""Connects the model of Lambda with the sandbox: the code of functions, and what runs when."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from typing import cast
+
+from corekit.aio.supervise import Nursery
+from corekit.errors import AppError
+from corekit.values import Value
+from local_cloud.model.cloud import Cloud
+from local_cloud.model.errors import refused
+from local_cloud.model.functions.function import DestinationRecord, Invocation, Outcome
+from local_cloud.model.functions.functions import LambdaFunction
+from local_cloud.process import CloudClock
+from local_cloud.sandbox.dispatcher import Deliver, Dispatcher, Target
+from local_cloud.sandbox.image_package import RUNNER_HANDLER
+from local_cloud.sandbox.runtime import RunSpec, log_group
+from local_cloud.sandbox.runtime_api import error_payload
+from local_cloud.sandbox.sandbox import Sandbox
+from local_cloud.sandbox.unpack import unpack
+
+
+class Code(Value):
+    """A stored zip."""
+
+    sha256: str  #: base64, as Lambda shows it
+    size: int  #: bytes of the zip
+
+
+class CodeStore:
+    """Zips by content, unpacked on arrival; never deleted, a few per function."""
+
+    def __init__(self, folder: Path) -> None:
+        self._zips = folder / "zips"
+        self._unpacked = folder / "unpacked"
+        self._zips.mkdir(parents=True, exist_ok=True)
+
+    def add(self, data: bytes) -> Code:
+        """Store and unpack. Raises InvalidParameterValueException for anything but a good zip."""
+        try:
+            unpack(data, self._unpacked)
+        except AppError as error:
+            raise refused("InvalidParameterValueException", error.message) from error
+        digest = hashlib.sha256(data).digest()
+        path = self.zip_path(digest.hex())
+        if not path.exists():
+            fresh = path.with_suffix(f".{os.getpid()}.tmp")
+            fresh.write_bytes(data)
+            fresh.replace(path)
+        return Code(sha256=base64.b64encode(digest).decode(), size=len(data))
+
+    def folder(self, sha256: str) -> Path:
+        """The unpacked files of a stored zip; unpacked again when they were removed."""
+        name = base64.b64decode(sha256).hex()
+        folder = self._unpacked / name
+        return folder if folder.is_dir() else unpack(self.zip_path(name), self._unpacked)
+
+    def zip_path(self, name: str) -> Path:
+        """The zip with this sha256 in hexadecimal, which may not exist."""
+        return self._zips / f"{name}.zip"
+
+
+class Runner:
+    """Runs the functions of one cloud."""
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        clock: CloudClock,
+        sandbox: Sandbox,
+        code: CodeStore,
+        nursery: Nursery,
+        deliver: Deliver | None = None,
+    ) -> None:
+        """`deliver`: sends the records of destinations; None = the cloud itself does."""
+        self.sandbox = sandbox
+        self.code = code
+        self._cloud = cloud
+        self._clock = clock
+        self._dispatcher = Dispatcher(
+            nursery, clock.now_s, self._run_event, deliver or self._deliver
+        )
+        sandbox.on_free = self._dispatcher.slot_free
+        cloud.functions.note = self._note
+        cloud.on_invocation = self.pump
+        for function in cloud.functions.all():
+            self.settings_changed(function)
+
+    def pump(self, function: LambdaFunction) -> None:
+        """An event was accepted for the function, or its settings changed."""
+        self._dispatcher.pump(function)
+
+    def settings_changed(self, function: LambdaFunction) -> None:
+        """Take over its reserved concurrency."""
+        if function.reserved is None:
+            self.sandbox.pool.reserved.pop(function.name, None)
+        else:
+            self.sandbox.pool.reserved[function.name] = function.reserved
+        self._dispatcher.limit_changed(function)
+
+    async def invoke(
+        self, function: LambdaFunction, request_id: str, payload: str
+    ) -> tuple[Outcome, str]:
+        """One run, now; the outcome and the end of its log."""
+        now = self._cloud.functions.running(self._clock.now_s(), function)
+        settings = now.settings
+        try:
+            code = self.code.folder(settings.code_sha256)
+        except (AppError, OSError) as error:
+            payload = error_payload("Sandbox.NoCode", f"the code of {function.name}: {error}")
+            return Outcome(payload=payload, error="Unhandled"), ""
+        spec = RunSpec(
+            name=function.name,
+            arn=function.arn,
+            revision=now.revision,
+            handler=settings.handler or RUNNER_HANDLER,
+            code=code,
+            timeout_s=settings.timeout_s,
+            memory_mib=settings.memory_mib,
+            variables=settings.variables,
+            named_group=settings.log_group,
+        )
+        return await self.sandbox.invoke(spec, request_id, payload)
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._dispatcher.close()
+
+    async def _run_event(self, target: Target, invocation: Invocation) -> Outcome:
+        function = cast("LambdaFunction", target)
+        outcome, _ = await self.invoke(function, invocation.request_id, invocation.payload)
+        return outcome
+
+    def _note(self, function: LambdaFunction, invocation: Invocation, condition: str) -> None:
+        group = function.settings.log_group or log_group(function.name)
+        self.sandbox.note(function.name, group, invocation, condition)
+
+    async def _deliver(self, record: DestinationRecord) -> None:
+        self._cloud.deliver(self._clock.now_s(), record)

@@ -1,1 +1,0 @@
-"""Output that stays current: the connection that reports changes, the table of `jobs --watch`."""

@@ -1,0 +1,107 @@
+"""One job in short, as every list of jobs shows it, by its record. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from contract.states import JobState, Reason
+from corekit.values import Value, replace
+from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol.keys import key_of
+from orchgpu.jobs.intervals import uploaded_s
+
+_JOB_REASONS = frozenset(reason.value for reason in Reason)
+
+#: Time of receipt and id: the order of jobs, which no later change of a job affects.
+Key = tuple[float, str]
+
+
+class JobSummary(Value):
+    """One job as lists show it."""
+
+    job: str
+    function: str | None  #: None: not known, or not for this viewer
+    bucket: str | None
+    key: str | None  #: of the input
+    state: str
+    reason: str
+    attempt: int
+    received_s: float  #: wall clock, as all
+    changed_s: float
+    submitted_s: float | None = None  #: its upload, by the event; None: not known
+    device: str | None = None  #: for people; None before the first lease
+    tenant: str | None = None
+    lease: str | None = None
+    made_by: str = ""  #: name of a key
+    owned_by: str = ""
+
+    @property
+    def order(self) -> Key:
+        return self.received_s, self.job
+
+    @property
+    def input(self) -> str | None:
+        return None if self.key is None else f"{self.bucket}/{self.key}"
+
+    @property
+    def over(self) -> bool:
+        return self.state not in _LIVE
+
+    @property
+    def duration_s(self) -> float:
+        """From upload to end, or to the last change so far."""
+        return self.changed_s - (self.submitted_s or self.received_s)
+
+    def redacted(self) -> JobSummary:
+        return replace(self, function=None, bucket=None, key=None)
+
+    def matches(self, text: str) -> bool:
+        """True where the id begins with the text, or the input or function contains it."""
+        names = (self.key or "", self.function or "", self.bucket or "")
+        return self.job.startswith(text) or any(text in name.lower() for name in names)
+
+
+_LIVE = frozenset(state.value for state in JobState if not state.terminal)
+
+
+def summary_of(record: Record) -> JobSummary:
+    """The job of a record."""
+    given = record.block.get("input")
+    source: Mapping[str, object] = given if isinstance(given, Mapping) else {}
+    received_s = record.times.get(Step.RECEIVED, record.updated_s)
+    return JobSummary(
+        job=record.holder,
+        function=_text(record.block.get("function")),
+        bucket=_text(source.get("bucket")),
+        key=_text(source.get("key")),
+        state=state_of(record),
+        reason=reason_of(record),
+        attempt=record.attempt,
+        received_s=received_s,
+        changed_s=record.updated_s,
+        submitted_s=uploaded_s(record),
+        device=record.device_text or None,
+        tenant=record.tenant,
+        lease=record.lease,
+        made_by=record.key,
+        owned_by=key_of(record.owner),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def state_of(record: Record) -> str:
+    """The state of the record's job: a `JobState`."""
+    return record.outcome or record.step.value
+
+
+def reason_of(record: Record) -> str:
+    """The job's reason; while it runs, the record may have the reason of the last lease."""
+    return record.reason if record.reason in _JOB_REASONS else Reason.NONE.value
+
+
+def shown_reason(reason: object) -> str:
+    """A reason for people: nothing where there is none."""
+    return "" if reason in (None, Reason.NONE) else str(reason)
