@@ -35,7 +35,15 @@ ADOPTED = ("received", "reserved", "staged", "committed", "before delete")
 #: The same of a job without a device, which has no lease.
 POINTS_WITHOUT = {"opened": "after:OpenAttempt:AttemptOpened"} | {
     name: POINTS[name]
-    for name in ("received", "packed", "staged", "recorded", "committed", "finished")
+    for name in (
+        "received",
+        "packed",
+        "staged",
+        "recorded",
+        "committed",
+        "finished",
+        "before delete",
+    )
 }
 ADOPTED_WITHOUT = ("opened", "staged", "committed")
 CRASHES = [
