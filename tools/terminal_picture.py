@@ -15,6 +15,7 @@ import fcntl
 import io
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -32,7 +33,9 @@ def drawn(session: str) -> str:
     lines = [line.strip("\r") for line in session.rstrip().split("\n")]
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text("\n").join(Text.from_ansi(line) for line in lines))
-    return console.export_svg(title="")
+    svg = console.export_svg(title="", font_aspect_ratio=0.61)
+    # rich names a font on a server, which no picture of a page may load
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
 def run(command: str, at: str | None) -> str:
