@@ -14,7 +14,7 @@ from gpu_scheduler.model import Request
 
 #: The runner is written for Python 3.11; Lambda's 3.11 runs on Amazon Linux 2, whose end is near.
 _RUNNER_MINOR, _AWS_MINOR = 11, 12
-#: Placeholders of a key's pattern; `orchgpu.core.target` fills them in.
+#: Placeholders of a key's pattern; `orchgpu.core.function` fills them in.
 WORDS = ("{job}", "{key}", "{name}", "{stem}")
 _BRACES = re.compile(r"\{[^{}]*\}?|\}")
 _E, _W = Severity.ERROR, Severity.WARNING
