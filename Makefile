@@ -45,7 +45,7 @@ check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-experiments: $(STAMP)  ## the simulations of docs/simulator.md, into build/experiments
+experiments: $(STAMP)  ## the simulations of docs/explanation/simulator.md, into build/experiments
 	$(BIN)/orchgpu simulate compare simulator/runs/thesis.yaml fifo balance rr rr:queues=device srtf mlfq exclusive \
 	  exclusive:take_max_pct=50,steal_pause_s=15 exclusive:take_max_pct=50,steal_pct=0,idle_s=100000 \
 	  sticky sticky:patience_s=10 fair_sticky --seeds 30 --plots build/experiments/thesis
@@ -62,7 +62,7 @@ sim: $(STAMP)  ## 1,000 seeds of the simulations of faults
 	$(BIN)/python -m simulator.faults --seeds 1000 $(ARGS)
 	$(BIN)/python -m simulator.failover --seeds 1000 $(ARGS)
 
-bench: $(STAMP)  ## the short benchmarks, written to docs/benchmarks.md
+bench: $(STAMP)  ## the short benchmarks, written to docs/reference/benchmarks.md
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # Without .venv, for there may be no network: the plain Python, and the wheels of a folder.

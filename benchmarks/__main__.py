@@ -1,4 +1,4 @@
-"""The short benchmarks, one after the other; their figures are written to docs/benchmarks.md.
+"""The short benchmarks, one after the other; docs/reference/benchmarks.md gets their figures.
 
 `python -m benchmarks [--output FILE] [NAME …]`, some twenty minutes for all; those of other names
 keep their sections in the file. It exits with 1 when a benchmark failed. A missed target is a
@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.report import ROOT, commit, end_in_order, machine, row
 
-OUTPUT = ROOT / "docs" / "benchmarks.md"
+OUTPUT = ROOT / "docs" / "reference/benchmarks.md"
 #: What each of them is asked, so that all are done in a few minutes on two cores.
 SHORT: dict[str, tuple[str, ...]] = {
     "dispatch": ("--jobs", "60", "--burst", "200"),
@@ -32,7 +32,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "history": (),
     "tracing": (),
     "scheduler.cycles": ("--rounds", "3"),
-    "scheduler.decision": ("--cycles", "1000", "--plot", "docs/decision.svg"),
+    "scheduler.decision": ("--cycles", "1000", "--plot", "docs/pictures/decision.svg"),
     "scheduler.fleet": (),
     "scheduler.handover": ("--rounds", "3"),
     "scheduler.recovery": (),
@@ -49,7 +49,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "simulator": (),
     "scheduler.peers": (),
     "remote_gpu.peers": ("--rounds", "2"),
-    "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/search-curve.svg"),
+    "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/pictures/search-curve.svg"),
 }
 NOTE_WIDTH = 150  #: characters of a line
 LIMIT_S = 900.0  #: one benchmark; it hangs if it takes longer

@@ -48,8 +48,8 @@ NOTE = (
     "clients none is: the paper's cliff. Its height is not the paper's: the client hashes the "
     "model's 210 MB for each request, and devices, scheduler and clients share the cores, so a "
     "warm request takes most of a second and a cold one several. The paper's devices compute a "
-    "warm one in 0.05 s. With its times, the [simulator](simulator.md) shows a fall of 60 under "
-    "the same policy."
+    "warm one in 0.05 s. With its times, the [simulator](../explanation/simulator.md) shows a fall "
+    "of 60 under the same policy."
 )
 _SIDE = 1024
 _LEASE_MIB = 900  #: a model as it is loaded takes up to three times its size

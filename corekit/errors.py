@@ -25,7 +25,7 @@ class ErrorCode(StrEnum):
     INTERNAL = "internal"  #: internal error
 
 
-#: Exit status of every command for every code (documented in docs/exit-codes.md); 0 is success.
+#: Exit status of every command for every code (docs/reference/exit-codes.md); 0 is success.
 EXIT_STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.INTERNAL: 1,
     ErrorCode.INVALID: 2,

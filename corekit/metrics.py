@@ -1,7 +1,7 @@
 """Metrics of all programs: one catalogue of names, and their text in Prometheus' format 0.0.4.
 
-`metrics.csv` is the only place that names metrics: docs/metrics.md is made from it (`python -m
-tools.metrics_table`), and tests compare it with what the running programs expose. A label's bound
+`metrics.csv` is the only place that names metrics: docs/reference/metrics.md is made from it
+(`python -m tools.metrics_table`), and tests compare it with what programs expose. A label's bound
 keeps the number of series known in advance.
 
 The text is ours and comes line by line, because one scrape of the scheduler may have 100,000 lines

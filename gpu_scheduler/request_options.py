@@ -1,5 +1,5 @@
 """The options of a request: flags of `ssgm` (also in its classic form), keys of `gpu:` in the FDL,
-the table in `docs/ssgm.md`.
+the table in `docs/reference/ssgm.md`.
 
 The key of an option is the field of `Request` without its unit; its flag has dashes. Pure.
 """

@@ -6,8 +6,8 @@
     def search(work: Work) -> None:
         (work.output_folder / f"{work.input.stem}.tsv").write_text(found_in(work.input))
 
-It holds the same values as a script's variables (docs/function-runtime.md), with types. An
-exception fails the attempt; its traceback ends the log.
+It holds the same values as a script's variables (docs/reference/function-runtime.md), with types.
+An exception fails the attempt; its traceback ends the log.
 """
 
 from __future__ import annotations

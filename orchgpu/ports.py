@@ -178,7 +178,7 @@ AnswerT = TypeVar("AnswerT", bound=Value)
 
 
 class Scheduler(Protocol):
-    """One session of the scheduler protocol (docs/protocol.md); every call is idempotent.
+    """One session of the scheduler protocol (docs/reference/protocol.md); every call is idempotent.
 
     CONFLICT carries the current record in `details["record"]` (a Record, or None).
     """

@@ -1,6 +1,7 @@
 """The public names of `remote_gpu`: what operations and middlewares import, of this tree or others.
 
-`docs/operations.md` and `docs/middlewares.md` describe them; other modules may move.
+`docs/reference/operations.md` and `docs/how-to/middlewares.md` describe them; other
+modules may move.
 """
 
 from typing import TYPE_CHECKING

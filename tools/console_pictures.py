@@ -2,8 +2,8 @@
 
     python -m tools.console_pictures docs/pictures
 
-The devices are emulated (docs/hosts.md), so that a machine without accelerators shows a small
-fleet; their models are labelled so. Chromium must be installed (CONTRIBUTING.md).
+The devices are emulated (docs/how-to/hosts.md), so that a machine without accelerators shows a
+small fleet; their models are labelled so. Chromium must be installed (CONTRIBUTING.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the tables of keys and of older shapes in docs/fdl.md from the reader of definitions."""
+"""Writes the tables of keys and older shapes in docs/reference/fdl.md, from the reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fdl.text.nodes import Mapping, Node, Sequence
 from fdl.text.render import one_line
 from tools.page_sections import DOCS, renew, with_section
 
-PAGE = DOCS / "fdl.md"
+PAGE = DOCS / "reference/fdl.md"
 #: Whole files in an older shape; the reader itself gives the result.
 FILES = (
     "functions: {NAME: {image: IMAGE, time: 60, environment: {KEY: value}}}",

@@ -1,4 +1,4 @@
-"""Draws the job machine in docs/orchestrator.md, after its table (`orchgpu/core/table.py`) changed.
+"""Draws the table of jobs (`orchgpu/core/table.py`) in docs/explanation/orchestrator.md.
 
 `python -m tools.job_machine` from the root of the sources.
 """
@@ -13,7 +13,7 @@ from orchgpu.core.job import Phase
 from orchgpu.core.table import ANY, GONE, Row, rows
 from tools.page_sections import DOCS, renew, with_section
 
-PAGE = DOCS / "orchestrator.md"
+PAGE = DOCS / "explanation/orchestrator.md"
 
 
 def all_rows() -> list[tuple[Row, str]]:

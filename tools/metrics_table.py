@@ -1,4 +1,4 @@
-"""Writes the tables of metrics into docs/metrics.md, from the catalogue."""
+"""Writes the tables of metrics into docs/reference/metrics.md, from the catalogue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from corekit.metrics import METRICS, Metric
 from tools.page_sections import DOCS, renew, with_section
 
-PAGE = DOCS / "metrics.md"
+PAGE = DOCS / "reference/metrics.md"
 TITLES = {
     "ssgmd": "`ssgmd`",
     "monitor": "The monitor, in `gpud` and `ssgm-monitor`",

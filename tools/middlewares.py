@@ -1,7 +1,7 @@
 """Writes what follows from the files of remote_gpu/middleware/plugins, after one of them changed.
 
-The table of docs/middlewares.md, the rules that travel in a function's package, and the names in
-the JSON Schema of definitions. `python -m tools.middlewares` from the root of the sources.
+The table of docs/how-to/middlewares.md, the rules that travel in a function's package, and the
+names in the JSON Schema of definitions. `python -m tools.middlewares` from the root of the sources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from remote_gpu.wire.variables import TABLE
 from tools.page_sections import DOCS, renew, with_section
 
 ROOT = DOCS.parent
-PAGE = DOCS / "middlewares.md"
+PAGE = DOCS / "how-to/middlewares.md"
 SCHEMA = ROOT / "fdl" / "schema.json"
 
 

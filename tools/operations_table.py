@@ -1,4 +1,4 @@
-"""Writes what every operation takes and gives into docs/operations.md, from the operations."""
+"""Writes what every operation takes and gives into docs/reference/operations.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remote_gpu.worker.operation import CpuOperation, Limits
 from remote_gpu.worker.registry import first_word, load_registry
 from tools.page_sections import DOCS, renew, with_section
 
-PAGE = DOCS / "operations.md"
+PAGE = DOCS / "reference/operations.md"
 _KINDS = ("cpu", "opencl", "cuda")
 
 

@@ -49,7 +49,7 @@ NOTE = (
     "The functions name a workload, policy `warm_first`: a worker is loaded once for each lease "
     "that a device has at a time, four of each, all before the phases. The ceiling counts the "
     "paper's medians; the times that are drawn for these jobs differ a little. The devices are "
-    "[emulated](hosts.md#emulated-devices): these are figures of scheduling, not of accelerators."
+    "[emulated](../how-to/hosts.md#emulated-devices): figures of scheduling, not of accelerators."
 )
 
 

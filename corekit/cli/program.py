@@ -26,7 +26,7 @@ def run_and_exit(command: click.Command, program: str) -> None:
 
 
 def status_of(command: click.Command, program: str, arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit status (docs/exit-codes.md)."""
+    """Run one command line and return its exit status (docs/reference/exit-codes.md)."""
     as_json = "--json" in arguments
     try:
         result = command.main(list(arguments), prog_name=program, standalone_mode=False)
@@ -66,7 +66,7 @@ def interrupted(interrupt: BaseException) -> str:
 
 
 class DaemonCommand(click.Command):
-    """A daemon: a closed pipe ends it with 141, a full disk with 74 (docs/exit-codes.md)."""
+    """A daemon: a closed pipe is status 141, a full disk 74 (docs/reference/exit-codes.md)."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run as click does; the daemon continues when its log on standard error is lost."""

@@ -211,7 +211,7 @@ _NARROWED: Mapping[str, dict[str, Any]] = {
         "reader": Text(
             pattern=r"[a-z][a-z0-9_-]{0,31}",
             what="the name of a middleware",
-            short="`builtin`, or a name from docs/middlewares.md",
+            short="`builtin`, or a name from docs/how-to/middlewares.md",
             listed="middlewares",
         ),
         "about": "The remote-GPU software between function and device: our own, or a server of"

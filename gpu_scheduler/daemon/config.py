@@ -39,7 +39,7 @@ class DaemonOptions:
         str | None,
         Option(
             "Address of the journal, when it is not in the state folder: postgres://…, "
-            "dynamodb://…, s3://… (docs/scheduler.md)."
+            "dynamodb://…, s3://… (docs/how-to/scheduler.md)."
         ),
     ] = None
     listen: Annotated[str, Option("Address of the socket endpoint.")] = "127.0.0.1:0"

@@ -29,7 +29,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 
 #: Version of the protocol. It rises when an older side would misread a message, not when a message
-#: has one more key; see docs/protocol.md, Versions.
+#: has one more key; see docs/reference/protocol.md, Versions.
 VERSION: int = 1
 #: The oldest version that this side speaks too: that of the release before.
 OLDEST_VERSION: int = 1

@@ -2,7 +2,8 @@
 
 A field is declared here once: client, endpoints and core all carry the op itself, and the
 description of the HTTP API is generated from it. Every op is idempotent: a client repeats the ops
-that were in flight when a connection broke. `docs/protocol.md` describes each op and its answer.
+that were in flight when a connection broke. `docs/reference/protocol.md` describes each op and its
+answer.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The `ORCHGPU_*` variables of the function (docs/function-runtime.md)."""
+    """The `ORCHGPU_*` variables of the function (docs/reference/function-runtime.md)."""
 
     mode: str | None  #: "job", "plain"; None: decided by the key of each event
     script: Path | None  #: None: the function was deployed without one

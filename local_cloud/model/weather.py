@@ -2,7 +2,8 @@
 
 `Weather` has every rate and delay, with the named ones `none` and `aws`; written as `aws`, or with
 changes as `aws:scale=0.02,seed=7,slow_down_rate=0.1,role_s=5-20`. `RULES` has what each rule draws
-by and what the service answers; `Draws` alone draws. docs/local-cloud.md names the sources.
+by and what the service answers; `Draws` alone draws. docs/reference/local-cloud.md names the
+sources.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class Weather(Value):
 
 
 NO_WEATHER = Weather()
-#: Sources: docs/local-cloud.md, "Weather". A rate that AWS does not publish is a guess, on the high
-#: side: a run of a minute shall meet each rule.
+#: Sources: docs/reference/local-cloud.md, "Weather". A rate that AWS does not publish is a guess,
+#: on the high side: a run of a minute shall meet each rule.
 AWS = Weather(
     name="aws",
     role_s=(3.0, 20.0),

@@ -3,7 +3,7 @@
 Durable truth lives outside: the message in SQS, the record and the leases in the scheduler's
 journal, the result in the intermediate bucket. This machine holds only what one replica needs for
 its next action, so its death loses nothing: any replica adopts the record and resumes at its step.
-`table.py` has the transitions of a job by its phase; `docs/orchestrator.md` draws them.
+`table.py` has the transitions of a job by its phase; `docs/explanation/orchestrator.md` draws them.
 
 Invariants:
 1. A message is deleted only after `FinishJob` was answered; a job is finished only with a result.

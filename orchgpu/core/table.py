@@ -1,6 +1,7 @@
 """The job machine as a table: phase × event → transition, and the phases that may follow.
 
-The drawing in `docs/orchestrator.md` is printed from it (`python -m tools.job_machine`). An event
+The drawing in `docs/explanation/orchestrator.md` is printed from it (`python -m
+tools.job_machine`). An event
 without a row for the phase of its job comes too late, or twice, and changes nothing.
 """
 

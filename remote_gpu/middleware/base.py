@@ -65,7 +65,7 @@ class VisibleDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One row of the table in docs/middlewares.md, in Markdown."""
+    """One row of the table in docs/how-to/middlewares.md, in Markdown."""
 
     programs: str  #: programs that the middleware carries
     image: str  #: libraries and variables that the function declares

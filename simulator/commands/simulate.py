@@ -95,7 +95,7 @@ def command() -> None:
                orchgpu simulate compare RUN.yaml fifo sticky --seeds 30
                orchgpu simulate sweep RUN.yaml fifo --occupancy 0.4,0.6,0.8
 
-    RUN.yaml states hosts, workloads and load; see docs/simulator.md.
+    RUN.yaml states hosts, workloads and load; see docs/explanation/simulator.md.
     """
 
 

@@ -1,4 +1,4 @@
-"""docs/aws.md: executed against a local system on moto; other commands are parsed."""
+"""docs/how-to/aws.md: executed against a local system on moto; other commands are parsed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchgpu.cli.main import cli
 from tests.aws_cli import MODEL_ONLY, UsageError, parsed
 from tests.pages import ROOT, Command, perform, said, shell_in, steps
 
-PAGE = ROOT / "docs" / "aws.md"
+PAGE = ROOT / "docs" / "how-to/aws.md"
 PROGRAMS: dict[str, click.Command] = {
     "orchgpu": cli,
     "ssgmd": gpu_scheduler.daemon.cli.main,

@@ -138,7 +138,7 @@ def test_the_queues_are_measured(observed: Observed) -> None:
     until("the backlog of every queue", measured)
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/traces.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/traces.md"
 ROW = re.compile(r"^\| `([\w.]+)` \| ([\w-]+) \| (.*?) \| .* \| (yes|no).* \|$", re.MULTILINE)
 #: Programs by the word of the page.
 SERVICES = {"orchestrator": "orchgpu-orchestrator", "ssgmd": "ssgmd", "gpud": "gpud"}

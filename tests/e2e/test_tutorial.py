@@ -1,4 +1,4 @@
-"""Pages executed line by line: docs/tutorial.md, and what users tried (trials/).
+"""Pages executed line by line: docs/start/tutorial.md, and what users tried (trials/).
 
 Each command prints what its page shows.
 """
@@ -53,7 +53,7 @@ def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path: Path) -> Non
     # what runs here needs no profile
     variables = {"AWS_PROFILE": "no-such-profile", **weather.environment()}
     with shell_in(tmp_path, {"orchgpu": "orchgpu"}, **variables) as shell:
-        perform(ROOT / "docs" / "tutorial.md", shell, tmp_path, compared)
+        perform(ROOT / "docs" / "start/tutorial.md", shell, tmp_path, compared)
 
 
 @pytest.mark.timeout(600)

@@ -1,4 +1,4 @@
-"""A host behind NAT, reached through WireGuard: the configuration of docs/hosts.md, word for word.
+"""A host behind NAT, reached through WireGuard: the files of docs/how-to/hosts.md, word for word.
 
 The host's own address is in a network to which the function has no way; the relay is on the
 scheduler's machine. Needs `wg`, `wg-quick` and WireGuard of the kernel or `wireguard-go`.
@@ -57,8 +57,8 @@ def _wg(command: str, text: str = "") -> str:
 
 
 def written(name: str, own: Keys, peer: Keys, relay: str) -> str:
-    """The file of that name in docs/hosts.md, with keys and the relay's address."""
-    page = (ROOT / "docs/hosts.md").read_text()
+    """The file of that name in docs/how-to/hosts.md, with keys and the relay's address."""
+    page = (ROOT / "docs/how-to/hosts.md").read_text()
     found = re.search(rf"```\n(# /etc/wireguard/{name}\.conf .*?)```", page, re.DOTALL)
     assert found, name
     text = found[1].replace("PrivateKey = …", f"PrivateKey = {own.private}")

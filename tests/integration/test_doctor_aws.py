@@ -55,7 +55,7 @@ def moto(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class Network:
-    """A VPC in moto as docs/aws.md makes one: two private subnets, three groups, one host."""
+    """A VPC in moto as docs/how-to/aws.md makes one: two private subnets, three groups, a host."""
 
     def __init__(self, endpoint: str) -> None:
         self.ec2 = ec2 = client("ec2", endpoint)

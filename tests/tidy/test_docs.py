@@ -34,6 +34,6 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_the_protocol_page_has_every_op() -> None:
-    page = (ROOT / "docs/protocol.md").read_text()
+    page = (ROOT / "docs/reference/protocol.md").read_text()
     named = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     assert set(OPS) <= named

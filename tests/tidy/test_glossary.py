@@ -81,12 +81,12 @@ def names_of_the_cores() -> Iterator[str]:
 
 
 def test_every_word_of_the_cores_is_in_the_glossary() -> None:
-    page = (ROOT / "docs/glossary.md").read_text()
+    page = (ROOT / "docs/reference/glossary.md").read_text()
     assert unexplained(names_of_the_cores(), known_stems(page)) == {}
 
 
 def test_every_word_has_one_row() -> None:
-    page = (ROOT / "docs/glossary.md").read_text()
+    page = (ROOT / "docs/reference/glossary.md").read_text()
     heads = Counter(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))
     assert [head for head, rows in heads.items() if rows > 1 and head not in ("word", "---")] == []
 

@@ -21,7 +21,7 @@ from tools.gpu_check.machine import Machine, machine
 from tools.gpu_check.part import KINDS, PARTS, Part, missing_modules, parts_in
 
 WITHIN_S = 540.0
-_IMPOSSIBLE, _INTERRUPTED = 7, 130  #: docs/exit-codes.md
+_IMPOSSIBLE, _INTERRUPTED = 7, 130  #: docs/reference/exit-codes.md
 _PAGES = report.ROOT / "docs" / "gpu-runs"
 _WORK = report.ROOT / "build" / "gpu-check"
 

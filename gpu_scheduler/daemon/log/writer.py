@@ -17,7 +17,7 @@ from gpu_scheduler.daemon.log.port import Log
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: Exit status of a daemon whose log another one continues (docs/exit-codes.md).
+#: Exit status of a daemon whose log another one continues (docs/reference/exit-codes.md).
 SUPERSEDED_STATUS = 10
 
 

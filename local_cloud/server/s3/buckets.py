@@ -1,7 +1,7 @@
 """A bucket and its settings: creation, versioning, notifications, and documents without effect.
 
 A deployment sets the documents and reads them again; their effects on AWS (expiry, encryption,
-access rules) are listed as missing in docs/local-cloud.md.
+access rules) are listed as missing in docs/reference/local-cloud.md.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from orchgpu.inspection.model import (
 )
 
 #: Runs beyond the jobs at a time: the event of an envelope starts its function again, where the
-#: orchestrator has invoked it, and this second start ends at once (docs/orchestrator.md).
+#: orchestrator has invoked it, and this second start ends at once
+#: (docs/explanation/orchestrator.md).
 _SECOND_STARTS = 2
 
 

@@ -1,7 +1,7 @@
 """A standby takes over from a leader that dies, stops, is cut off, or stops in order.
 
-Times are measured and reported, never asserted: `docs/high-availability.md` has the figures of 200
-rounds (`make soak`).
+Times are measured and reported, never asserted: `docs/how-to/high-availability.md` has the
+figures of 200 rounds (`make soak`).
 """
 
 from __future__ import annotations

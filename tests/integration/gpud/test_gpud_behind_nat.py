@@ -1,4 +1,4 @@
-"""A gateway that functions reach through `ssh -R`, with a real sshd, as docs/hosts.md describes.
+"""A gateway that functions reach through `ssh -R`, with a real sshd, as in docs/how-to/hosts.md.
 
 Where no sshd is installed the test is skipped, and says so. `TESTS_SSHD` names another one.
 """
@@ -91,7 +91,7 @@ def relay(folder: Path, program: str) -> Iterator[int]:
 
 
 def tunnel(folder: Path, sshd_port: int, public: int, gateway: str) -> list[str]:
-    """The command of docs/hosts.md, with the key of the test."""
+    """The command of docs/how-to/hosts.md, with the key of the test."""
     options = {
         "ExitOnForwardFailure": "yes",
         "ServerAliveInterval": "5",

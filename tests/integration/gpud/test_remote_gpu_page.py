@@ -1,4 +1,4 @@
-"""docs/remote-gpu.md is true: its blocks of Python are run in their order against a real host."""
+"""docs/start/remote-gpu.md is true: its blocks of Python run in order against a host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from fdl.parse import parse
 from tests.integration.gpud.conftest import Gpud
 
-PAGE = (Path(__file__).parents[3] / "docs" / "remote-gpu.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "start/remote-gpu.md").read_text()
 BLOCKS = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE)
 
 

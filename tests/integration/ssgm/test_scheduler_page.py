@@ -33,7 +33,12 @@ from tests.integration.ssgm.transcript import Names, Step, steps_of, updated
 
 DOCS = Path(__file__).parents[3] / "docs"
 #: In the order of their commands: the first key closes the daemon's endpoints.
-PAGES = [DOCS / f"{name}.md" for name in ("scheduling", "ssgm", "scheduler", "keys-and-tls")]
+PAGES = [
+    DOCS / "explanation/scheduling.md",
+    DOCS / "reference/ssgm.md",
+    DOCS / "how-to/scheduler.md",
+    DOCS / "how-to/keys-and-tls.md",
+]
 #: The page's daemon, as a reader would run it; each is called otherwise here.
 SOCKET, HTTP, STATE, CONFIG = (
     "10.0.1.10:4700",
@@ -160,7 +165,7 @@ def _ssgmd(arguments: list[str]) -> str:
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     monkeypatch.setenv("SSGM_SCHEDULER", "")  # set when the daemon serves, undone at the end
     monkeypatch.setenv("ORCHGPU_TIME_SCALE", "1")
-    someone = Reader(tmp_path, (DOCS / "scheduler.md").read_text())
+    someone = Reader(tmp_path, (DOCS / "how-to/scheduler.md").read_text())
     yield someone
     someone.close()
 

@@ -12,7 +12,7 @@ from benchmarks import __main__ as page
 from benchmarks import kaas
 from benchmarks.hardless.__main__ import NOTE as HARDLESS_NOTE
 
-DOCS = Path(__file__).parents[3] / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference/benchmarks.md"
 FIGURE = {"metric": "rate", "value": 2.0, "unit": "1/s", "ratio": 0.5}
 
 

@@ -111,7 +111,7 @@ def test_every_option_of_every_program_has_help(program: str) -> None:
 
 
 def test_every_exit_status_is_documented() -> None:
-    table = (Path(__file__).parents[3] / "docs" / "exit-codes.md").read_text()
+    table = (Path(__file__).parents[3] / "docs" / "reference/exit-codes.md").read_text()
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     assert documented == {
         0,
@@ -124,6 +124,6 @@ def test_every_exit_status_is_documented() -> None:
 
 
 def test_every_command_is_in_the_documents() -> None:
-    files = (Path(__file__).parents[3] / "docs").glob("*.md")
+    files = (Path(__file__).parents[3] / "docs").rglob("*.md")
     told = "\n".join(file.read_text() for file in files)
     assert [name for name in LEAVES if f"orchgpu {name}" not in told] == []

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_names_tests_that_exist() -> None:
-    page = (ROOT / "docs" / "scar-faults.md").read_text()
+    page = (ROOT / "docs" / "reference/scar-faults.md").read_text()
     named = re.findall(r"`(test_\w+)`", page)
     text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     defined = set(re.findall(r"def (test_\w+)", text))

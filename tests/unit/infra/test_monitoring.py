@@ -76,7 +76,7 @@ def test_an_expression_reads_metrics_that_exist(title: str, expression: str, sho
 
 
 def test_the_page_has_every_alert() -> None:
-    page = (ROOT / "docs/metrics.md").read_text()
+    page = (ROOT / "docs/reference/metrics.md").read_text()
     assert re.findall(r"^\| `(Orchgpu\w+)` \|", page, re.MULTILINE) == [r["alert"] for r in rules()]
 
 

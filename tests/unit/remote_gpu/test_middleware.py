@@ -260,7 +260,7 @@ def test_a_middleware_is_one_file_in_a_copy_of_the_tree(copied_tree: Path) -> No
         assert found.returncode == 0, found.stderr
     assert sorted(json.loads(found.stdout)) == sorted([*names(), "example"])
     assert '"example"' in (copied_tree / "fdl/schema.json").read_text()
-    assert "| `example` | examples |" in (copied_tree / "docs/middlewares.md").read_text()
+    assert "| `example` | examples |" in (copied_tree / "docs/how-to/middlewares.md").read_text()
     assert "EXAMPLE_SERVER" in (copied_tree / "remote_gpu/wire/middlewares.json").read_text()
 
 

@@ -54,7 +54,7 @@ from orchgpu.local.system import Launch, unhealthy
     "--emulate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Emulated devices of the first GPU host, for experiments (docs/hosts.md).",
+    help="Emulated devices of the first GPU host, for experiments (docs/how-to/hosts.md).",
 )
 @click.option(
     "--verify-signatures",

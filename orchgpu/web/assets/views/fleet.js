@@ -31,7 +31,7 @@ export function FleetView() {
       `}>
       ${hosts === null && !error && html`<${Waiting} />`}
       ${hosts?.length === 0 && html`
-        <${Empty} title="No host is connected.">A machine joins with <code>gpud</code>; see docs/hosts.md.<//>`}
+        <${Empty} title="No host is connected.">A machine joins with <code>gpud</code>; see docs/how-to/hosts.md.<//>`}
       ${asCells && html`<${FleetCells} hosts=${hosts} />`}
       ${hosts?.length > 0 && !asCells && html`<${HostList} host=${values.host} state=${values.state} q=${values.q} />`}
     <//>

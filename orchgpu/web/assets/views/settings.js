@@ -124,7 +124,7 @@ export function Drain({ drained, onDone }) {
 // One parameter: its value, and for an operator a field that changes it.
 const shownValue = (value) => (value === null || value === undefined ? "none" : String(value));
 
-/** The sentences are those of docs/scheduler.md: without their marks of code. */
+/** The sentences are those of docs/how-to/scheduler.md: without their marks of code. */
 const plain = (meaning) => capital(meaning.replaceAll("`", ""));
 
 /** ". Now 7 d" behind a length of more than a minute, which has its value in seconds. */

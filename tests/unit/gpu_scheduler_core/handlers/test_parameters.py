@@ -27,7 +27,7 @@ from gpu_scheduler.protocol import changes as to
 from tests.scheduler_world import World
 
 POLICIES = ("fifo", "backfill", "fair")
-PAGE = Path(__file__).resolve().parents[4] / "docs/scheduler.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs/how-to/scheduler.md"
 OF_POLICIES = "policy.POLICY.PARAMETER"
 
 

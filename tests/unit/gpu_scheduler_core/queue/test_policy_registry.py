@@ -110,7 +110,7 @@ def test_the_help_of_ssgm_set_lists_the_installed_policies(packages: PosixPath) 
 
 
 def test_the_documented_policies_are_those_of_the_registry() -> None:
-    page = (ROOT / "docs/scheduling.md").read_text()
+    page = (ROOT / "docs/explanation/scheduling.md").read_text()
     table = page.partition("| policy | next request |")[2].partition("\n\n")[0]
     documented = dict(re.findall(r"\n\| `([a-z_]+)`[^|]* \| ([^|]+) \|", table))
     paths = [*policies.__path__, *research_policies.__path__]
