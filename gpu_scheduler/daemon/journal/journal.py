@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -199,7 +200,7 @@ class Journal:
         self._seq, self._fences = reader.seq, [*reader.fences, reader.seq + 1]
         self._snapshot_seq, self._snapshot_bytes = reader.snapshot_seq, reader.snapshot_bytes
         self._bytes = reader.bytes
-        self._exclude_others(True)
+        self._exclude_others()
         if reader.last is None:
             header, self._last = encode_header(BUILD)
             self._put_all(self._items([header]))
@@ -224,8 +225,6 @@ class Journal:
         if self._is_prompt and not is_compacting and not is_due:
             self._put_all(items)
             return DURABLE
-        if is_due:
-            self._thread.submit(self._exclude_others, False)
         written = self._thread.submit(self._put_all, items)
         if is_due:
             assert self.snapshot is not None, "it is due only then"
@@ -290,11 +289,11 @@ class Journal:
         self._figures.syncs += 1
         self._figures.sync_s += took_s
 
-    def _exclude_others(self, is_alone: bool) -> None:
-        """In the state folder, whose lock this daemon has, nothing else writes but a compaction."""
+    def _exclude_others(self) -> None:
+        """In the state folder, whose lock this daemon has, nothing else writes."""
         address, state = self.settings.address, self.settings.state
         if self._local is not None and address == file_address(state):
-            self._local.be_alone(is_alone)
+            self._local.be_alone()
 
     # --- compaction
 
@@ -318,7 +317,6 @@ class Journal:
     def _settle(self, compacting: Future[int | None]) -> None:
         """Note a compaction that has ended."""
         self._compacting = None
-        self._exclude_others(True)
         length = compacting.result()
         if length is None:  # the next try comes after as much again as a chunk of the file
             self._compact_after_bytes = self._bytes + self._log.limits.snapshot_bytes // 2
@@ -342,13 +340,15 @@ class Journal:
             return None
         data = with_fences(fences, encode_snapshot([encode_parts(parts)], mark))
         try:
-            log = self._open()
-            try:
-                self._keep_newer(log)
-                log.put_snapshot(seq, data)
-                log.trim(self._snapshot_seq, fences)
-            finally:
-                log.close()
+            if self._local is None or self._has_newer:
+                with closing(self._open()) as log:
+                    self._keep_newer(log)
+                    if self._local is None:
+                        log.put_snapshot(seq, data)
+                        log.trim(self._snapshot_seq, fences)
+            if self._local is not None:
+                # Another opening would scan the whole file, which holds up the event loop.
+                self._thread.submit(self._local.write_snapshot(seq, data)).result()
         except (AppError, OSError) as error:
             why = error.message if isinstance(error, AppError) else error.strerror
             logger.error("the journal was not compacted: %s", why, extra={"event": "no_snapshot"})
@@ -371,6 +371,6 @@ class Journal:
 
     def close(self) -> None:
         """Wait for the last append; idempotent."""
+        self._compactor.shutdown(wait=True)  # its end needs the other thread
         self._thread.shutdown(wait=True)
-        self._compactor.shutdown(wait=True)
         self._log.close()

@@ -20,7 +20,7 @@ credential.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -137,10 +137,17 @@ class LocalLog(Log, Protocol):
         """Of an item whose put a crash interrupted; the next put drops it."""
         ...
 
-    def be_alone(self, is_alone: bool) -> None:
-        """True: until further notice no other opening puts anything, so puts need not look.
+    def be_alone(self) -> None:
+        """From now on no other opening puts anything, so puts need not look for it.
 
-        Only for who holds the folder's lock, and while no second opening of its own writes.
+        Only for who holds the folder's lock.
+        """
+        ...
+
+    def write_snapshot(self, seq: int, data: bytes) -> Callable[[], None]:
+        """The first, long half of `put_snapshot`, of which nobody sees anything yet.
+
+        It may run in any thread; the second half, which it gives, in that of the puts.
         """
         ...
 

@@ -19,6 +19,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from corekit.aio.files import sync_folder
@@ -164,7 +166,7 @@ class FileLog:
     def put_if_absent(self, seq: int, data: bytes) -> bool:
         if len(data) > LIMITS.item_bytes_max:
             raise invalid(f"an item has at most {LIMITS.item_bytes_max} bytes, got {len(data)}")
-        try:
+        with self._errors():
             if self._own is not None:
                 return self._put(self._own, seq, data)
             self._lock()
@@ -175,12 +177,10 @@ class FileLog:
                 return self._put(contents, seq, data)
             finally:
                 fcntl.flock(self._folder_fd, fcntl.LOCK_UN)
-        except OSError as error:
-            raise self._unwritten(error) from error
 
-    def be_alone(self, is_alone: bool) -> None:
+    def be_alone(self) -> None:
         # Half of a put's time would go to the lock and to the marker, which never change then.
-        self._is_alone, self._own = is_alone, None
+        self._is_alone = True
 
     def _put(self, contents: Contents, seq: int, data: bytes) -> bool:
         if seq <= contents.snapshot_seq or seq in contents.items:
@@ -269,51 +269,94 @@ class FileLog:
         contents, kept = self._current(), frozenset(keep)
         if all(seq > to_seq or seq in kept for seq in contents.items):
             return
-        self._replace(self.newest_snapshot(), lambda seq: seq > to_seq or seq in kept)
+        snapshot = self.newest_snapshot()
+        with self._errors():
+            begun = self._begin_file(snapshot)
+            self._switch(begun, lambda seq: seq > to_seq or seq in kept)
 
     def put_snapshot(self, seq: int, data: bytes) -> None:
-        if seq >= self.newest_snapshot_seq():
-            self._replace(Snapshot(seq, data), lambda item: item > seq)
+        self.write_snapshot(seq, data)()
 
-    def _replace(self, snapshot: Snapshot | None, is_kept: Callable[[int], bool]) -> None:
-        """Write a new file in the place of the old one; its bulk before others are excluded."""
-        new = self._path.with_suffix(".new")
-        first, mark = b"", Mark(0, 0, b"0" * 8)
+    def write_snapshot(self, seq: int, data: bytes) -> Callable[[], None]:
+        with self._errors():
+            return partial(self._take, self._begin_file(Snapshot(seq, data)))
+
+    def _take(self, written: Contents) -> None:
+        with self._errors():
+            if written.snapshot_seq >= self.newest_snapshot_seq():
+                self._switch(written, lambda item: item > written.snapshot_seq)
+            else:
+                self._new.unlink(missing_ok=True)
+
+    @property
+    def _new(self) -> Path:
+        return self._path.with_suffix(".new")
+
+    def _begin_file(self, snapshot: Snapshot | None) -> Contents:
+        """Write and sync the first record of a new file, which nobody reads yet."""
+        contents, first = Contents(), b""
         if snapshot is not None:
             first, crc = encode_record(SNAPSHOT, *snapshot)
-            mark = Mark(0, snapshot.seq, crc)
+            end = len(first) - 1
+            contents.snapshot_seq = contents.last = snapshot.seq
+            contents.snapshot = Place(end - len(snapshot.data), end, crc)
+            contents.end = len(first)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                self._disk.write(fd, first, 0)
-                self._disk.sync(fd)
-                self._switch(fd, len(first), mark, is_kept)
-            finally:
-                os.close(fd)
-                new.unlink(missing_ok=True)
-        except OSError as error:
-            raise self._unwritten(error) from error
+            self._disk.write(fd, first, 0)
+            self._disk.sync(fd)
+        except OSError:
+            self._new.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+        return contents
 
-    def _switch(self, fd: int, end: int, mark: Mark, is_kept: Callable[[int], bool]) -> None:
-        """Append the items to the new file, and rename it. `mark`: the record before them."""
+    def _switch(self, new: Contents, is_kept: Callable[[int], bool]) -> None:
+        """Append the items to the new file, and put it in the place of the old one.
+
+        Its contents are known, so that nobody has to scan it: that would hold up the interpreter.
+        """
         self._lock()
         try:
-            contents = self._current()
-            items = [(seq, place) for seq, place in contents.items.items() if is_kept(seq)]
-            records = [encode_record(ITEM, seq, self._data(place))[0] for seq, place in items]
-            self._disk.write(fd, b"".join(records), end)
-            self._disk.sync(fd)
-            self._disk.replace(self._path.with_suffix(".new"), self._path)
-            self._disk.sync_folder(self._folder)
+            old = self._own or self._current()
+            fd = os.open(self._new, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                self._append_kept(fd, old, new, is_kept)
+                self._disk.replace(self._new, self._path)
+                self._disk.sync_folder(self._folder)
+            except OSError:
+                os.close(fd)
+                raise
             # until it is marked, the older marker is good for the new file too
             assert self._marker is not None, "locked"
             self._marker.follow(self._seen or b"")
-            last, crc = max(((seq, place.crc) for seq, place in items), default=mark[1:])
-            self._mark(Mark(contents.rewritten + 1, last, crc))
-            self._contents = self._own = None
+            place = new.items.get(new.last, new.snapshot)
+            self._close_file()
+            self._fd, self._allocated, self._contents = fd, new.end, new
+            self._own = new if self._is_alone else None
+            self._mark(Mark(new.rewritten, new.last, b"0" * 8 if place is None else place.crc))
         finally:
+            self._new.unlink(missing_ok=True)
             fcntl.flock(self._folder_fd, fcntl.LOCK_UN)
+
+    def _append_kept(
+        self, fd: int, old: Contents, new: Contents, is_kept: Callable[[int], bool]
+    ) -> None:
+        records: list[bytes] = []
+        begin = new.end
+        for seq, place in old.items.items():
+            if is_kept(seq):
+                data = self._data(place)
+                record, crc = encode_record(ITEM, seq, data)
+                records.append(record)
+                new.end += len(record)
+                new.items[seq] = Place(new.end - 1 - len(data), new.end - 1, crc)
+        new.last = max(new.items, default=new.last)
+        new.rewritten = old.rewritten + 1
+        self._disk.write(fd, b"".join(records), begin)
+        self._disk.sync(fd)
 
     # --- the end
 
@@ -341,11 +384,15 @@ class FileLog:
         os.close(self._fd)
         self._fd, self._allocated = -1, 0
 
-    def _unwritten(self, error: OSError) -> AppError:
-        """The error that ends the daemon: its next run recovers what is durable."""
-        code = ErrorCode.EXHAUSTED if error.errno in _FULL else ErrorCode.INTERNAL
-        text = f"the journal {self._path} cannot be written: {error.strerror or error}. "
-        return AppError(code, text + _remedy(error))
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """An error of the disk ends the daemon: its next run recovers what is durable."""
+        try:
+            yield
+        except OSError as error:
+            code = ErrorCode.EXHAUSTED if error.errno in _FULL else ErrorCode.INTERNAL
+            text = f"the journal {self._path} cannot be written: {error.strerror or error}. "
+            raise AppError(code, text + _remedy(error)) from error
 
 
 #: Errors that free space remedies.
