@@ -145,7 +145,7 @@ class LocalLog(Log, Protocol):
         ...
 
     def write_snapshot(self, seq: int, data: bytes) -> Callable[[], None]:
-        """The first, long half of `put_snapshot`, of which nobody sees anything yet.
+        """The first, long half of `put_snapshot`, which no reader sees yet.
 
         It may run in any thread; the second half, which it gives, in that of the puts.
         """

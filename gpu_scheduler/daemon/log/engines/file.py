@@ -293,7 +293,7 @@ class FileLog:
         return self._path.with_suffix(".new")
 
     def _begin_file(self, snapshot: Snapshot | None) -> Contents:
-        """Write and sync the first record of a new file, which nobody reads yet."""
+        """Write and sync the first record of a new file, which has no reader yet."""
         contents, first = Contents(), b""
         if snapshot is not None:
             first, crc = encode_record(SNAPSHOT, *snapshot)
@@ -316,7 +316,7 @@ class FileLog:
     def _switch(self, new: Contents, is_kept: Callable[[int], bool]) -> None:
         """Append the items to the new file, and put it in the place of the old one.
 
-        Its contents are known, so that nobody has to scan it: that would hold up the interpreter.
+        Its contents are known: a scan of it would hold up the interpreter.
         """
         self._lock()
         try:
