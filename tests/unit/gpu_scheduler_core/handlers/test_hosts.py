@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from corekit.errors import ErrorCode
-from corekit.ids import DeviceId
+from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.handlers.hosts import INSTALLS_PAGE
 from gpu_scheduler.model import (
     EndReason,
     Health,
@@ -153,6 +154,28 @@ def test_a_reconnected_host_gets_its_full_state(one: World) -> None:
     assert [i.connect_by_s for i in welcome.installs] == [None, None]
     welcome = one.host("h1", *one.hosts["h1"], installed=(reserved.id,))
     assert one.record().reason == "SESSION_LOST"  # it closed while we did not listen
+
+
+def test_a_large_full_state_comes_in_pages_without_what_was_granted_meanwhile(
+    world: World,
+) -> None:
+    world.host("h1", device("d", memory_mib=2 * INSTALLS_PAGE + 1))
+    one_mib = Request(memory_mib=1)
+    fences = [world.granted(f"a{n}", one_mib).fence for n in range(2 * INSTALLS_PAGE)]
+    installed = tuple(lease.id for lease in world.leases)
+    welcome = world.host("h1", *world.hosts["h1"], installed=installed)
+    assert welcome.more
+    later = world.granted("later", one_mib).fence
+    seen = [install.fence for install in welcome.installs]
+    more = True
+    while more:
+        asked = {"host": HostId("h1"), "reply_to": "p", "after": seen[-1], "until": welcome.until}
+        world.handle(host_ops.InstallsAsked, **asked)
+        page = world.answer()
+        seen += [install.fence for install in page.installs]
+        more = page.more
+    assert seen == fences
+    assert later > welcome.until
 
 
 def test_the_full_state_has_the_rest_of_connect_by(one: World) -> None:

@@ -238,6 +238,19 @@ def test_a_weight_is_a_part_of_the_device_time(weights: dict[str, float]) -> Non
     assert counts["a"] / counts["b"] == pytest.approx(3.0, rel=0.35)
 
 
+def test_explain_says_that_a_flow_is_ahead_of_another(two: Callable[..., Any]) -> None:
+    world = two("fair_sticky", patience_s=30.0)
+    first = world.granted("a-0", job(None, tenant="a", lease_s=60.0))
+    world.granted("b-0", job("m", tenant="b", lease_s=1.0))
+    world.waits("b-1", job("m", tenant="b"))
+    world.waits("a-1", job(None, tenant="a"))
+    world.world.release(first)
+    assert world.world.grants() == [], "b is within the window, and waits for its warm device"
+    explanation = world.world.ask(ops.Explain, attempt="a-1").explanation
+    assert explanation.held_back is HeldBack.POLICY
+    assert "its workload has used 59.0 s more of the devices" in explanation.sentence
+
+
 def test_virtual_times_survive_a_restart() -> None:
     world = one_device()
     shares_of_two_flows(world, 6)
