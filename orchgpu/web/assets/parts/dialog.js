@@ -14,9 +14,9 @@ export function Dialog({ title, open, onClose, children }) {
   return html`
     <dialog ref=${ref} class="dialog" aria-label=${title} onClose=${onClose}
       onClick=${(event) => event.target === ref.current && onClose()}>
-      <div class="dialog-body">
-        <header><h2>${title}</h2>
-          <button type="button" class="quiet icon-only" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button>
+      <div class="stack">
+        <header class="row"><h2>${title}</h2>
+          <button type="button" class="quiet icon-only push" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button>
         </header>
         ${open && children}
       </div>
@@ -28,7 +28,7 @@ export function Dialog({ title, open, onClose, children }) {
 export const Confirm = ({ asked, onClose }) => html`
   <${Dialog} title=${asked?.title ?? ""} open=${asked !== null} onClose=${onClose}>
     <p>${asked?.text}</p>
-    <footer>
+    <footer class="row">
       <button type="button" onClick=${onClose}>Keep</button>
       <button type="button" class=${asked?.danger ? "danger" : "primary"} onClick=${() => {
         asked.act();
