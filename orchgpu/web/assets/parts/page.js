@@ -1,5 +1,6 @@
 // The frame of each view and of its parts: title, controls, panels, and what stands where data are missing.
 import { html, useEffect, useRef, useState } from "../core/html.js";
+import { shortId } from "../core/format.js";
 import { href } from "../core/router.js";
 import { Icon } from "./state.js";
 
@@ -92,6 +93,11 @@ export const Facts = ({ facts }) => html`
   <dl class="facts row">
     ${facts.filter(Boolean).map(([name, value]) => html`<div key=${name}><dt class="fine">${name}</dt><dd class="text">${value}</dd></div>`)}
   </dl>
+`;
+
+/** A job in a row: its id, or on a phone the name of its file, which people know. */
+export const JobLink = ({ job, name }) => html`
+  <a class="mono" href=${href("jobs", job)} title=${job}><span class="desk">${shortId(job)}</span><span class="phone">${name || shortId(job)}</span></a>
 `;
 
 /** A text that is its own tooltip, because its place may cut it; "–" for none. */

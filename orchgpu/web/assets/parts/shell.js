@@ -11,7 +11,7 @@ import { href, route } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { nextTheme, theme } from "../core/theme.js";
 import { Dialog } from "./dialog.js";
-import { Icon } from "./state.js";
+import { Icon, toned } from "./state.js";
 
 export function Shell({ children }) {
   const { view } = useStore(route);
@@ -75,7 +75,7 @@ function Connection() {
   const { state, scheduler } = useStore(connection);
   const works = state === "live" && scheduler;
   const text = state === "lost" ? "connecting again" : !scheduler ? "scheduler away" : state;
-  return html`<span class="connection row push tone-${works ? "good" : "wait"}"><i class="mark disc"></i>${text}</span>`;
+  return html`<span class="connection row push" style=${toned(works ? "good" : "wait")}><i class="mark disc"></i>${text}</span>`;
 }
 
 const BANNER_AFTER_MS = 900; // a reload of the server is over before a banner could be read
@@ -94,7 +94,7 @@ function Banner() {
   if (!broken || !late) return null;
   return html`
     <p class="banner bar row text" role="status">
-      <i class="spinner" aria-hidden="true"></i>
+      <i class="mark disc" aria-hidden="true"></i>
       ${state === "lost" ? "The connection to the console is lost." : "The scheduler does not answer."}
       ${" "}The page shows the state of ${duration(Math.max(1, Math.round(now_s - since_ms / 1000)))} ago, and continues by itself.
     </p>
@@ -126,7 +126,7 @@ const TONES = { good: "good", error: "bad", info: "run" };
 const Notices = () => html`
   <div class="notices stack">
     ${useStore(notices).map((one) => html`
-      <div key=${one.id} class="notice message tone-${TONES[one.kind]}">
+      <div key=${one.id} class="notice message" style=${toned(TONES[one.kind])}>
         <p>${one.text}${one.hint && html`<small>${one.hint}</small>`}</p>
         <button type="button" class="quiet icon-only" aria-label="Dismiss" onClick=${() => dismiss(one.id)}><${Icon} name="close" size="14" /></button>
       </div>

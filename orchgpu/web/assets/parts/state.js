@@ -36,12 +36,15 @@ const ENDED = new Set(STATES.slice(6));
 
 export const isEnded = (state) => ENDED.has(state);
 
+/** The style that gives an element the colour of a tone. */
+export const toned = (tone) => ({ "--tone": `var(--${tone})` });
+
 export const toneOf = (state) => (TONES[state?.toUpperCase()] ?? ["neutral"])[0];
 
 export function State({ state }) {
   const [tone, icon] = TONES[state?.toUpperCase()] ?? ["neutral", "ring"];
   return html`
-    <span class="state tone-${tone}">
+    <span class="state" style=${toned(tone)}>
       ${icon === "disc" ? html`<i class="mark disc" aria-hidden="true"></i>` : html`<${Icon} name=${icon} size="14" />`}
       <span>${words(state)}</span>
     </span>

@@ -9,7 +9,7 @@ import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { Confirm, drainQuestion } from "../parts/dialog.js";
 import { Choice, Empty, Listed, Page, Search } from "../parts/page.js";
-import { Icon, Meter, Ratio, State, toneOf } from "../parts/state.js";
+import { Icon, Meter, Ratio, State, toneOf, toned } from "../parts/state.js";
 import { EndlessGrid } from "../parts/table.js";
 
 const KINDS = ["device", "host", "lease"];
@@ -91,7 +91,7 @@ export function FleetCells({ hosts }) {
 function Cell({ host, state, devices, busy, memory_used_ratio: memory, compute_used_ratio: compute }) {
   const text = `${host}, ${state}: ${busy} of ${devices} devices busy, memory ${percent(100 * memory)}, compute ${percent(100 * compute)}`;
   return html`
-    <a class="cell tone-${toneOf(state)}" href=${href("fleet", null, { host })} title=${text} aria-label=${text}>
+    <a class="cell" style=${toned(toneOf(state))} href=${href("fleet", null, { host })} title=${text} aria-label=${text}>
       <strong class="cut">${host}</strong>
       <span class="muted number">${busy}/${devices}</span>
       <${Ratio} value=${memory} kind="memory" />

@@ -9,7 +9,7 @@ import { href } from "../core/router.js";
 import { Confirm } from "../parts/dialog.js";
 import { Axis, SpanTable, Track } from "../parts/gantt.js";
 import { Empty, ErrorLine, Facts, Page, Panel, Waiting } from "../parts/page.js";
-import { Icon, State, isEnded } from "../parts/state.js";
+import { Icon, State, isEnded, toned } from "../parts/state.js";
 import { Table, useNarrow } from "../parts/table.js";
 import { Logs } from "./job_logs.js";
 
@@ -70,7 +70,7 @@ function Story({ job }) {
   const reason = hasReason(job.reason) ? words(job.reason) : null;
   if (!text && !reason) return null;
   return html`
-    <div class="story panel message tone-${bad(job) ? "bad" : "wait"}">
+    <div class="story panel message" style=${toned(bad(job) ? "bad" : "wait")}>
       ${reason && html`<strong title=${meaningOf(job.reason)}>${reason}</strong>`}
       ${text && html`<p>${capital(text)}</p>`}
       ${explain?.expected_s != null && html`<p>A device is expected within <b class="number">${duration(explain.expected_s)}</b>.</p>`}

@@ -5,9 +5,8 @@ import { html } from "../core/html.js";
 import { attempt } from "../core/notices.js";
 import { meaningOf } from "../core/reasons.js";
 import { useResource } from "../core/resource.js";
-import { Empty, ErrorLine, Listed, contains } from "../parts/page.js";
+import { Empty, ErrorLine, JobLink, Listed, contains } from "../parts/page.js";
 import { Table } from "../parts/table.js";
-import { JobLink } from "../parts/job_link.js";
 
 const READ_EVERY_S = 20; // each read hides the letters from other readers for a moment
 

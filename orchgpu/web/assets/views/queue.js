@@ -4,8 +4,7 @@ import { html } from "../core/html.js";
 import { waitsFor } from "../core/reasons.js";
 import { useNow, usePages } from "../core/resource.js";
 import { go, href } from "../core/router.js";
-import { JobLink } from "../parts/job_link.js";
-import { Cut, Empty, Listed, Page } from "../parts/page.js";
+import { Cut, Empty, JobLink, Listed, Page } from "../parts/page.js";
 import { EndlessTable } from "../parts/table.js";
 
 const COLUMNS = [
@@ -38,7 +37,7 @@ export function QueueView() {
   const empty = html`<${Empty} title="Nothing waits.">A request appears here when the devices that fit it are lent, or when a rule holds it back.<//>`;
   return html`
     <${Page} title="Queue" error=${pages.error}
-      aside=${!pages.loading && `${count(pages.total ?? rows.length)} waiting, in the order of service`}>
+      aside=${!pages.loading && !pages.error && `${count(pages.total ?? rows.length)} waiting, in the order of service`}>
       <${Listed} ...${pages} empty=${empty}>
         <${EndlessTable} label="Queue" columns=${COLUMNS} rows=${rows} total=${pages.total} keyOf=${(row) => row.attempt}
           onEnd=${pages.more} onOpen=${({ job }) => job && go(href("jobs", job))} />
