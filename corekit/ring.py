@@ -2,7 +2,7 @@
 
 A reader has a number, that of the event it has seen last, and asks the ring for the next one. So a
 slow reader costs no memory, one that returns continues at its number, and one that is so late that
-its next event is gone is told so. Numbers are of one run of the program; what names that run, and
+its next event is gone learns that. Numbers are of one run of the program; what names that run, and
 with it the text of a position, is the server's.
 """
 
