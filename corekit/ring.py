@@ -1,4 +1,4 @@
-"""Ring: the newest events of a stream by number, for all its readers. Pure.
+"""Ring: the newest events of a stream by number, for all its readers.
 
 A reader has a number, that of the event it has seen last, and asks the ring for the next one. So a
 slow reader costs no memory, one that returns continues at its number, and one that is so late that

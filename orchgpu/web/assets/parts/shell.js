@@ -10,7 +10,7 @@ import { useNow, useResource } from "../core/resource.js";
 import { href, route } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { nextTheme, theme } from "../core/theme.js";
-import { Dialog } from "./dialog.js";
+import { Confirm, Dialog } from "./dialog.js";
 import { Icon, toned } from "./state.js";
 
 export function Shell({ children }) {
@@ -37,6 +37,7 @@ export function Shell({ children }) {
     </div>
     <${Notices} />
     <${Help} />
+    <${Confirm} />
   `;
 }
 

@@ -7,7 +7,7 @@ import { html, useMemo, useState } from "../core/html.js";
 import { useAll, useNow, usePages } from "../core/resource.js";
 import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
-import { Confirm, drainQuestion } from "../parts/dialog.js";
+import { confirm, drainQuestion } from "../parts/dialog.js";
 import { Choice, Empty, Listed, Page, Search } from "../parts/page.js";
 import { Icon, Meter, Ratio, State, toneOf, toned } from "../parts/state.js";
 import { EndlessGrid } from "../parts/table.js";
@@ -39,11 +39,10 @@ export function FleetView() {
 
 function HostList(filter) {
   const current = useStore(session);
-  const [asked, setAsked] = useState(null);
   const pages = usePages("/fleet", filter, { kinds: KINDS, limit: 24 });
   const all = useStore(deployed);
   const functions = useMemo(() => functionsByWarmKey(all), [all]);
-  const ask = mayOperate(current) ? (target, drained) => setAsked(drainQuestion(target, drained, pages.reload)) : null;
+  const ask = mayOperate(current) ? (target, drained) => confirm(drainQuestion(target, drained, pages.reload)) : null;
   return html`
     <${Listed} ...${pages} empty=${html`<${Empty} title="No host fits this filter." />`}>
     <${Key} />
@@ -54,7 +53,6 @@ function HostList(filter) {
           <span class="muted text">${count(pages.items.length)}${pages.total === null ? "" : ` of ${count(pages.total)}`}</span></p>`}
     </div>
     <//>
-    <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
   `;
 }
 

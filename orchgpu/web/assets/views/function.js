@@ -5,7 +5,7 @@ import { html, useMemo, useRef, useState } from "../core/html.js";
 import { attempt, notify } from "../core/notices.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
-import { Confirm } from "../parts/dialog.js";
+import { confirm } from "../parts/dialog.js";
 import { Icon } from "../parts/state.js";
 import { Empty, Page, Panel, Waiting } from "../parts/page.js";
 
@@ -80,8 +80,7 @@ const Definition = ({ written }) => html`
 
 function Revisions({ path, name, revisions, mayRollBack, onDone }) {
   const now_s = useNow(30000);
-  const [asked, setAsked] = useState(null);
-  const ask = (revision) => setAsked({
+  const ask = (revision) => confirm({
     title: `Roll ${name} back?`, text: `Revision ${revision} becomes the current one; jobs that run now end with theirs.`, action: "Roll back",
     act: async () => {
       if (await attempt(() => post(`${path}/rollback`, { revision }), `${name} is at revision ${revision}.`)) onDone();
@@ -100,7 +99,6 @@ function Revisions({ path, name, revisions, mayRollBack, onDone }) {
               : mayRollBack && html`<button type="button" class="small push" onClick=${() => ask(one.revision)}>Roll back<span class="visually-hidden"> to ${one.revision}</span></button>`}
           </li>`)}
       </ol>
-      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
     <//>
   `;
 }

@@ -6,7 +6,7 @@ import { announce, attempt } from "../core/notices.js";
 import { hasReason, meaningOf } from "../core/reasons.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
-import { Confirm } from "../parts/dialog.js";
+import { confirm } from "../parts/dialog.js";
 import { Axis, SpanTable, Track } from "../parts/gantt.js";
 import { Empty, ErrorLine, Facts, Page, Panel, Waiting } from "../parts/page.js";
 import { Icon, State, isEnded, toned } from "../parts/state.js";
@@ -47,18 +47,16 @@ function useAnnouncedState(job) {
 }
 
 function Actions({ job, path, onDone }) {
-  const [asked, setAsked] = useState(null);
   const act = async (name, success) => {
     if (await attempt(() => post(`${path}/${name}`), success)) onDone();
   };
-  const cancel = () => setAsked({
+  const cancel = () => confirm({
     title: "Cancel this job?", text: "Its lease is revoked, and what it computed so far is lost.",
     action: "Cancel the job", danger: true, act: () => act("cancel", "The job is being cancelled."),
   });
   return html`
     ${job.may_retry && job.may_change && html`<button type="button" onClick=${() => act("retry", "The job begins a new run.")}><${Icon} name="retry" /> Retry</button>`}
     ${!isEnded(job.state) && job.may_change && html`<button type="button" onClick=${cancel}><${Icon} name="stop" /> Cancel</button>`}
-    <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
   `;
 }
 

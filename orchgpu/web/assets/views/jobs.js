@@ -8,7 +8,7 @@ import { notify } from "../core/notices.js";
 import { useNow, usePages, useResource } from "../core/resource.js";
 import { go, href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
-import { Confirm } from "../parts/dialog.js";
+import { confirm } from "../parts/dialog.js";
 import { Choice, Cut, Empty, ErrorLine, Listed, Page, Search } from "../parts/page.js";
 import { STATES, State, isEnded } from "../parts/state.js";
 import { EndlessTable, useNarrow } from "../parts/table.js";
@@ -125,7 +125,6 @@ const AT_ONCE = 2; // the server lets each key do as many
 
 /** Cancel or retry of all chosen jobs; the server decides about each one, as in its own view. */
 function Together({ chosen, onDone }) {
-  const [asked, setAsked] = useState(null);
   const [left, setLeft] = useState(0);
   const live = chosen.jobs.filter((job) => !isEnded(job.state));
   const failed = chosen.jobs.filter((job) => ["FAILED", "REJECTED"].includes(job.state));
@@ -146,7 +145,7 @@ function Together({ chosen, onDone }) {
     chosen.clear();
     onDone();
   };
-  const cancel = () => setAsked({
+  const cancel = () => confirm({
     title: `Cancel ${plural(live.length, "job")}?`, text: "Their leases are revoked, and what they computed so far is lost.",
     action: "Cancel them", danger: true, act: () => run(live, "cancel", "cancelled"),
   });
@@ -156,7 +155,6 @@ function Together({ chosen, onDone }) {
       ${left === 0 && live.length > 0 && html`<button type="button" class="small" onClick=${cancel}>Cancel ${count(live.length)}</button>`}
       ${left === 0 && failed.length > 0 && html`<button type="button" class="small" onClick=${() => run(failed, "retry", "begin a new run")}>Retry ${count(failed.length)}</button>`}
       ${left === 0 && html`<button type="button" class="quiet small" onClick=${chosen.clear}>Choose none</button>`}
-      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
     </div>
   `;
 }

@@ -4,7 +4,7 @@ import { about, capital } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { attempt } from "../core/notices.js";
 import { useResource } from "../core/resource.js";
-import { Confirm, drainQuestion } from "../parts/dialog.js";
+import { confirm, drainQuestion } from "../parts/dialog.js";
 import { Page, Panel, Search, Waiting, contains } from "../parts/page.js";
 import { Table } from "../parts/table.js";
 
@@ -67,8 +67,7 @@ function Added({ hint, onDone }) {
 // The queue policy: which one is in force, what each promises, and the parameters of the current one.
 export function Policies({ data, writes, onDone }) {
   const current = data.policies.find((one) => one.name === "policy").value;
-  const [asked, setAsked] = useState(null);
-  const ask = (name) => setAsked({
+  const ask = (name) => confirm({
     title: `Serve the queue by ${name}?`, text: "It is in force at once; no lease is lost.", action: "Change the policy",
     act: async () => (await change("policy", name)) && onDone(),
   });
@@ -85,7 +84,6 @@ export function Policies({ data, writes, onDone }) {
       ${data.installed.length > 0 && html`<${Table} label="Installed policies" rows=${data.installed} columns=${columns} />`}
       <ul>${data.policies.filter((one) => one.name !== "policy").map((item) => html`
         <${Setting} key=${item.name} item=${item} writes=${writes} onDone=${onDone} />`)}</ul>
-      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
     <//>
   `;
 }
@@ -93,8 +91,7 @@ export function Policies({ data, writes, onDone }) {
 // Drain of a host or device by name, and what is drained now.
 export function Drain({ drained, onDone }) {
   const [target, setTarget] = useState("");
-  const [asked, setAsked] = useState(null);
-  const ask = (name, isDrained) => setAsked(drainQuestion(name, isDrained, onDone));
+  const ask = (name, isDrained) => confirm(drainQuestion(name, isDrained, onDone));
   return html`
     <${Panel} title="Drain">
       <p class="entry muted">A drained host or device takes no new lease; running ones end as usual.</p>
@@ -110,7 +107,6 @@ export function Drain({ drained, onDone }) {
         <li class="entry row" key=${name}><span class="mono">${name}</span>
           <button type="button" class="small push" onClick=${() => ask(name, true)}>Undrain<span class="visually-hidden"> ${name}</span></button></li>`)}
       </ul>
-      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
     <//>
   `;
 }
