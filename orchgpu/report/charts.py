@@ -1,13 +1,13 @@
-"""Charts of a report as inline SVG: bars, lines, a Gantt of devices.
+"""Charts of a report: bars and lines as inline SVG, and the console's Gantt of devices.
 
-Colours are CSS variables of the page, so that both schemes apply. Each mark has a `<title>`, which
-browsers show on hover.
+Colours are CSS variables of the page, so that both schemes apply. Each mark has a title, which
+browsers show on hover. The Gantt is the elements that the console draws, for the same styles.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
@@ -17,9 +17,6 @@ from orchgpu.history.reader import DeviceSpans, LeaseSpan, Window
 WIDTH = 960
 HEIGHT = 180
 LEFT, RIGHT, TOP, BOTTOM = 62, 8, 10, 24
-LANE = 18
-#: Width of the names of lanes.
-NAMES = 190
 #: A span is drawn at least this wide.
 SPAN_MIN = 1.0
 #: The most ticks of an axis of time.
@@ -105,26 +102,24 @@ def curves(
 
 
 def gantt(window: Window, devices: Sequence[DeviceSpans], label: str) -> str:
-    """One lane for each device with the spans of its leases."""
-    height = TOP + LANE * len(devices) + BOTTOM
-    marks: list[str] = []
-    for lane, device in enumerate(devices):
-        y = TOP + lane * LANE
-        name = device.name if len(device.name) <= 28 else f"{device.name[:27]}…"
-        marks.append(
-            f'<text class="name" x="0" y="{y + 12}">{escape(name)}'
-            f"<title>{escape(device.device)}</title></text>"
-            f'<rect class="lane" x="{NAMES}" y="{y}" width="{WIDTH - NAMES - RIGHT}" '
-            f'height="{LANE - 4}"/>'
+    """One track for each device with the spans of its leases."""
+    ticks = [(_percent(at_s, window), moment(at_s, window)) for at_s in _ticks(window)]
+    names = "".join(f'<span style="left:{left:.2f}%">{text}</span>' for left, text in ticks)
+    grid = "".join(f'<i class="gantt-line" style="left:{left:.2f}%"></i>' for left, _ in ticks)
+    rows = [f'<span></span><div class="gantt-axis">{names}</div>']
+    for device in devices:
+        spans = "".join(_span(span, window) for span in _visible(device.spans, window))
+        rows.append(
+            f'<span class="gantt-label" title="{escape(device.device)}">{escape(device.name)}'
+            f'</span><div class="gantt-track">{grid}{spans}</div>'
         )
-        marks += [_span(span, window, y) for span in _visible(device.spans, window)]
-    axis = _axis(window, height - BOTTOM, NAMES)
-    return _svg(height, label, [*marks, *axis])
+    chart = f'<div class="gantt" role="img" aria-label="{escape(label)}">{"".join(rows)}</div>'
+    return f'<div class="chart">{chart}</div>'
 
 
 def _visible(spans: Sequence[LeaseSpan], window: Window) -> list[LeaseSpan]:
     """Spans without those that would lie within the drawn width of the one before."""
-    least_s = (window.until_s - window.since_s) * SPAN_MIN / (WIDTH - NAMES - RIGHT)
+    least_s = (window.until_s - window.since_s) * SPAN_MIN / WIDTH
     shown: list[LeaseSpan] = []
     for span in spans:
         if not shown or span.end_s > max(shown[-1].end_s, shown[-1].start_s + least_s):
@@ -132,16 +127,21 @@ def _visible(spans: Sequence[LeaseSpan], window: Window) -> list[LeaseSpan]:
     return shown
 
 
-def _span(span: LeaseSpan, window: Window, y: float) -> str:
-    x, end = (_x(at_s, window, NAMES) for at_s in (span.start_s, span.end_s))
+def _span(span: LeaseSpan, window: Window) -> str:
+    left, end = _percent(span.start_s, window), _percent(span.end_s, window)
     css = {True: "cold", False: "warm", None: "unknown"}[span.cold]
     start = {True: "cold start", False: "warm start", None: "start not known"}[span.cold]
     title = f"{span.function or 'job'} {span.job} attempt {span.attempt}, {start}"
     title += f", {span.end_s - span.start_s:.1f} s" + (f", {span.reason}" if span.reason else "")
     return (
-        f'<rect class="{css}" x="{x:.1f}" y="{y}" width="{max(SPAN_MIN, end - x):.1f}" '
-        f'height="{LANE - 4}" rx="1"><title>{escape(title)}</title></rect>'
+        f'<span class="gantt-span {css}" style="left:{left:.2f}%;width:{end - left:.2f}%" '
+        f'title="{escape(title)}"></span>'
     )
+
+
+def _percent(at_s: float, window: Window) -> float:
+    part = (at_s - window.since_s) / (window.until_s - window.since_s)
+    return 100 * min(1.0, max(0.0, part))
 
 
 def _chart(
@@ -154,28 +154,34 @@ def _chart(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<text class="end" x="{LEFT - 6}" y="{y + 4:.1f}">{escape(form(top * part))}</text>'
         )
-    return _svg(HEIGHT, label, [*grid, *marks, *_axis(window, HEIGHT - BOTTOM, LEFT)])
+    return _svg(label, [*grid, *marks, *_axis(window, HEIGHT - BOTTOM)])
 
 
-def _axis(window: Window, y: float, left: float) -> list[str]:
+def _ticks(window: Window) -> Iterator[float]:
+    """Round times, a few in any window."""
     length_s = window.until_s - window.since_s
     every_s = next((one for one in LENGTHS_S if length_s / one <= TICKS), LENGTHS_S[-1])
-    found = []
     at_s = math.ceil(window.since_s / every_s) * every_s
     while at_s <= window.until_s:
-        x = _x(at_s, window, left)
-        css = "end" if x > WIDTH - 40 else "start" if x < left + 20 else "middle"
+        yield at_s
+        at_s += every_s
+
+
+def _axis(window: Window, y: float) -> list[str]:
+    found = []
+    for at_s in _ticks(window):
+        x = _x(at_s, window)
+        css = "end" if x > WIDTH - 40 else "start" if x < LEFT + 20 else "middle"
         found.append(
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 4}"/>'
             f'<text class="{css}" x="{x:.1f}" y="{y + 17}">{moment(at_s, window)}</text>'
         )
-        at_s += every_s
     return found
 
 
-def _svg(height: float, label: str, marks: Sequence[str]) -> str:
+def _svg(label: str, marks: Sequence[str]) -> str:
     return (
-        f'<div class="chart"><svg viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'<div class="chart"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(label)}">{"".join(marks)}</svg></div>'
     )
 
@@ -193,9 +199,9 @@ def _middle(at_s: float, step_s: float, window: Window) -> float:
     return (at_s + min(at_s + step_s, window.until_s)) / 2
 
 
-def _x(at_s: float, window: Window, left: float = LEFT) -> float:
+def _x(at_s: float, window: Window) -> float:
     part = (at_s - window.since_s) / (window.until_s - window.since_s)
-    return left + part * (WIDTH - left - RIGHT)
+    return LEFT + part * (WIDTH - LEFT - RIGHT)
 
 
 def _y(value: float, top: float) -> float:

@@ -5,50 +5,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
+from importlib.resources import files
 
 from orchgpu.report.charts import LENGTHS_S, Line, bars, curves, gantt
 from orchgpu.report.summary import DEVICES_SHOWN, Report, UseCost
 
+#: Styles of the console that the page shares with it: colours and sizes, and the Gantt.
+SHARED = ("tokens.css", "gantt.css")
 STYLE = """
-:root { color-scheme: light dark; --ground: #fcfcfb; --card: #fff; --text: #1b1b1a;
-  --quiet: #66645f; --edge: #e3e1dc;
-  --one: #2a78d6; --two: #1a9a74; --three: #b3611b; --bad: #c9362f;
-  --lane: #f0efeb; }
-@media (prefers-color-scheme: dark) { :root { --ground: #161615; --card: #1f1f1d; --text: #f2f1ed;
-  --quiet: #a5a29a; --edge: #383733; --one: #5b9ff0; --two: #35b98f; --three: #e0914a;
-  --bad: #f0665e;
-  --lane: #2a2927; } }
+:root { color-scheme: light dark; --inset: 0; --labels: minmax(90px, 210px);
+  --one: var(--run); --two: var(--good); --three: var(--series-2); }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--text);
-  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
+body { margin: 0; background: var(--page); color: var(--text); font: 15px/1.45 var(--font); }
 main { max-width: 1080px; margin: 0 auto; padding: 28px 20px 48px; }
 h1 { font-size: 24px; margin: 0 0 2px; } h2 { font-size: 16px; margin: 0 0 2px; }
-p { margin: 0 0 12px; color: var(--quiet); }
-section { background: var(--card); border: 1px solid var(--edge); border-radius: 8px;
-  padding: 16px 18px; margin-top: 16px; }
+p { margin: 0 0 12px; color: var(--text-muted); }
+section, .tiles div { background: var(--surface); border: 1px solid var(--line);
+  border-radius: var(--radius); padding: 16px 18px; margin-top: 16px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(128px, 1fr)); gap: 12px;
   margin: 20px 0 0; padding: 0; }
-.tiles div { background: var(--card); border: 1px solid var(--edge); border-radius: 8px;
-  padding: 10px 14px; }
-.tiles dt { color: var(--quiet); font-size: 13px; } .tiles dd { margin: 0; font-size: 22px; }
-.tiles small { display: block; font-size: 12px; color: var(--quiet); }
-.chart { overflow-x: auto; } svg { display: block; width: 100%; min-width: 620px; height: auto; }
-svg text { font-size: 12px; fill: var(--quiet); } svg .end { text-anchor: end; }
-svg .middle { text-anchor: middle; } svg .name { fill: var(--text); }
-svg .grid { stroke: var(--edge); } svg .lane { fill: var(--lane); }
+.tiles div { padding: 10px 14px; margin: 0; }
+.tiles dt { color: var(--text-muted); font-size: 13px; } .tiles dd { margin: 0; font-size: 22px; }
+.tiles small { display: block; font-size: 12px; color: var(--text-muted); }
+.chart { overflow-x: auto; }
+svg, .gantt { width: 100%; min-width: 620px; }
+svg { display: block; height: auto; }
+svg text { font-size: 12px; fill: var(--text-muted); } svg .end { text-anchor: end; }
+svg .middle { text-anchor: middle; } svg .grid { stroke: var(--line); }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .one { fill: var(--one); stroke: none; } .two { fill: var(--two); } .three { fill: var(--three); }
-.bad { fill: var(--bad); } .warm { fill: var(--one); } .cold { fill: var(--three); }
-.unknown { fill: var(--quiet); }
+.bad { fill: var(--bad); }
+.warm { fill: var(--one); --span: var(--one); }
+.cold { fill: var(--three); --span: var(--three); }
+.unknown { fill: var(--text-muted); --span: var(--text-muted); }
 svg .line.one { stroke: var(--one); } svg .line.two { stroke: var(--two); }
 svg .line.three { stroke: var(--three); }
+.gantt-label { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.gantt-span { top: 4px; height: 22px; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 0 0 8px; padding: 0;
-  list-style: none; color: var(--quiet); font-size: 13px; }
+  list-style: none; color: var(--text-muted); font-size: 13px; }
 .legend svg { display: inline-block; width: 10px; min-width: 0; height: 10px; margin-right: 6px; }
 .table { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 14px; }
-th, td { text-align: left; padding: 6px 10px 6px 0; border-bottom: 1px solid var(--edge);
+th, td { text-align: left; padding: 6px 10px 6px 0; border-bottom: 1px solid var(--line);
   white-space: nowrap; } tr:last-child td { border-bottom: 0; }
-th { color: var(--quiet); font-weight: 500; font-size: 13px; }
+th { color: var(--text-muted); font-weight: 500; font-size: 13px; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 @media print { section { break-inside: avoid; } }
 """
@@ -75,9 +75,14 @@ def page(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">"
-        f"<title>orchgpu report, {span}</title><style>{STYLE}</style></head>"
+        f"<title>orchgpu report, {span}</title><style>{_shared()}{STYLE}</style></head>"
         f"<body><main>{''.join(body)}</main></body></html>\n"
     )
+
+
+def _shared() -> str:
+    folder = files("orchgpu.web") / "assets" / "styles"
+    return "\n".join((folder / name).read_text("utf-8") for name in SHARED)
 
 
 def _tiles(report: Report) -> str:

@@ -73,6 +73,7 @@ async def running(
         on_change=reader.take,
         access=settings.access,
         budget=scheduler.budget,
+        connected=False,  # a scheduler that is away is shown as that, and found again
     )
     async with Nursery("orchgpu-web") as nursery, feed, CloudDoor() as cloud:
         console = Console(

@@ -14,16 +14,22 @@ waiting request while the caller repeats the call within `client_gone_s`. Every 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from aiohttp import web
 
+from corekit.aio.event_stream import (
+    JSON_LINES,
+    LAST_EVENT_ID,
+    SERVER_SENT,
+    server_sent,
+    streamed,
+)
 from corekit.decode import encode, encode_json
 from corekit.errors import HTTP_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
@@ -37,7 +43,7 @@ from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.endpoints.http_server import Connection
 from gpu_scheduler.daemon.endpoints.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.events.hub import Hub
-from gpu_scheduler.daemon.events.subscriber import StreamLine, Subscriber
+from gpu_scheduler.daemon.events.subscriber import Subscriber
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics, standby_lines
 from gpu_scheduler.daemon.standby.follower import StandbyStatus, standby_error
@@ -54,10 +60,6 @@ AnswerT = TypeVar("AnswerT", bound=Value)
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SESSION = re.compile(f"[!-~]{{1,{NAME_CHARS_MAX}}}")
-EVENT_STREAM = "text/event-stream"
-JSON_LINES = "application/x-ndjson"
-#: Position after which a browser's EventSource continues.
-LAST_EVENT_ID = "Last-Event-ID"
 _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", "/metrics"]
 
 
@@ -220,36 +222,21 @@ class HttpEndpoint:
         hub, caller = self._opened()[1], self._caller(request)
         self._authorizer.authorize(caller, "watch", None)
         after = request.query.get("after", request.headers.get(LAST_EVENT_ID))
-        sse = EVENT_STREAM in request.headers.get("Accept", "")
-        headers = {"Content-Type": EVENT_STREAM if sse else JSON_LINES, "Cache-Control": "no-store"}
-        response = web.StreamResponse(headers=headers)
+        kind = SERVER_SENT if SERVER_SENT in request.headers.get("Accept", "") else JSON_LINES
         with hub.subscribed(caller, after or None) as subscriber:
             self._authorizer.track(subscriber, caller)
             try:
-                await response.prepare(request)
-                await _written(response, subscriber, _server_sent if sse else _json_line)
+                return await streamed(request, _pieces(subscriber, kind), kind)
             finally:
                 self._authorizer.untrack(subscriber)
-        return response
 
 
-async def _written(
-    response: web.StreamResponse, subscriber: Subscriber, form: Callable[[StreamLine], bytes]
-) -> None:
-    """Write the lines of the stream until it ends or its reader disconnects."""
-    with contextlib.suppress(ConnectionError):
-        async for line in subscriber.lines():
-            await response.write(form(line))
-        await response.write_eof()
-
-
-def _json_line(line: StreamLine) -> bytes:
-    return line.text + b"\n"
-
-
-def _server_sent(line: StreamLine) -> bytes:
-    id_ = b"id: %s\n" % line.position.encode() if line.position else b""
-    return b"%sdata: %s\n\n" % (id_, line.text)
+async def _pieces(subscriber: Subscriber, kind: str) -> AsyncGenerator[bytes, None]:
+    async for line in subscriber.lines():
+        if kind == SERVER_SENT:
+            yield server_sent(line.text, position=line.position)
+        else:
+            yield line.text + b"\n"
 
 
 def _refuse_other_sites(request: web.Request) -> None:

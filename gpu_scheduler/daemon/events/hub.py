@@ -25,7 +25,7 @@ from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
-from gpu_scheduler.daemon.events.ring import Ring
+from gpu_scheduler.daemon.events.ring import ChangeRing
 from gpu_scheduler.daemon.events.subscriber import Subscriber
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import ops
@@ -61,7 +61,7 @@ class Hub:
         self._redaction = redaction
         self._number = registry.register(self)
         registry.bind_session(SESSION, self)
-        self._ring = Ring(state.epoch, state.run)
+        self._ring = ChangeRing(state.epoch, state.run)
         self._subscribers: dict[Subscriber, None] = {}
         self._idle_since_s = 0.0  # monotonic: the last subscriber left
         self._hosts: dict[HostId, words.HostChanged] = {}
@@ -243,7 +243,7 @@ class Hub:
 
     def _publish(self, event: words.WatchEvent) -> None:
         if self.collects:
-            self._ring.append(event, self._clock.wall_s())
+            self._ring.add(event, self._clock.wall_s())
             for subscriber in self._subscribers:
                 subscriber.changed()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from corekit.decode import encode_json
+from corekit.ring import Ring
 from corekit.values import Value
 from gpu_scheduler.protocol import watch as words
 
@@ -21,47 +22,18 @@ class RingEvent(Value):
     fields: bytes
 
 
-class Ring:
-    """Changes by number, without a hole. Memory is bounded by number and bytes of the changes."""
+class ChangeRing(Ring[RingEvent]):
+    """The changes of one run, and their positions."""
 
     def __init__(self, epoch: int, run: str) -> None:
+        super().__init__(EVENTS_MAX, BYTES_MAX)
         self._epoch = epoch
         self._run = run
-        self._events: dict[int, RingEvent] = {}
-        self._bytes = 0
-        self._last = 0
-        self._lost = 0  # the newest change that is not in the ring
 
-    @property
-    def last(self) -> int:
-        """The number of the newest change; 0 before the first."""
-        return self._last
-
-    def append(self, event: words.WatchEvent, at_s: float) -> None:
-        """Add a change; the oldest ones make room for it."""
-        self._last += 1
-        one = RingEvent(seq=self._last, at_s=at_s, event=event, fields=encode_json(event))
-        self._events[one.seq] = one
-        self._bytes += len(one.fields)
-        while len(self._events) > EVENTS_MAX or self._bytes > BYTES_MAX:
-            oldest = self._events.pop(self._lost + 1)
-            self._bytes -= len(oldest.fields)
-            self._lost += 1
-
-    def next_after(self, seq: int) -> RingEvent | None:
-        """The change after this one; None: there is none yet, or it is lost."""
-        return self._events.get(seq + 1)
-
-    def lost_after(self, seq: int) -> bool:
-        """True when a change after this one is no longer in the ring."""
-        return seq < self._lost
-
-    def interrupt(self) -> None:
-        """Empty the ring, because changes are not collected for a while: a hole begins here."""
-        self._events.clear()
-        self._bytes = 0
-        self._last += 1
-        self._lost = self._last
+    def add(self, event: words.WatchEvent, at_s: float) -> None:
+        fields = encode_json(event)
+        change = RingEvent(seq=self.last + 1, at_s=at_s, event=event, fields=fields)
+        self.append(change, len(fields))
 
     def position(self, seq: int) -> words.Position:
         """The position after this change."""
@@ -74,7 +46,7 @@ class Ring:
             return f"{text!r:.80} is not a position of this stream"
         if (position.epoch, position.run) != (self._epoch, self._run):
             return f"the position is of epoch {position.epoch}, and this is {self._epoch}"
-        if position.seq > self._last:
+        if position.seq > self.last:
             return "the position is after the newest change"
         if self.lost_after(position.seq):
             return "the position is too old: changes since then are no longer kept"

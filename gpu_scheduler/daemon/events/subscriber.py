@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from corekit.decode import encode_json
 from corekit.values import Value
-from gpu_scheduler.daemon.events.ring import Ring
+from gpu_scheduler.daemon.events.ring import ChangeRing
 from gpu_scheduler.protocol import watch as words
 
 Redact = Callable[[words.WatchEvent], words.WatchEvent]
@@ -36,7 +36,7 @@ class Subscriber:
     A reader that is so slow that the ring has lost its next change gets `lost` as the last event.
     """
 
-    def __init__(self, ring: Ring, after: int, redact: Redact | None = None) -> None:
+    def __init__(self, ring: ChangeRing, after: int, redact: Redact | None = None) -> None:
         """Changes follow number `after`; without `redact` the reader may read everything."""
         self._ring = ring
         self._read = after

@@ -41,6 +41,7 @@ class Feed:
 
     `http`: the scheduler's HTTP endpoints; None: they are not known. `on_change` gets every change
     in the order of arrival and must return at once. `records`: changes of job records are wanted.
+    `connected`: the block begins once the scheduler answered; without, it begins at once.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Feed:
         access: Access | None = None,
         budget: Budget | None = None,
         deadline_s: float | None = ANSWER_WITHIN_S,
+        connected: bool = True,
     ) -> None:
         """`deadline_s` of each call; None: as long as a restart of the scheduler takes."""
         self._budget = budget or budget_from_environment()
@@ -66,6 +68,7 @@ class Feed:
         self._http = http
         self._on_change = on_change
         self._records = records
+        self._connected = connected
         self._changed = asyncio.Event()
         self._woken = asyncio.Event()
         self._connection = 0  # number of the connection, and of the last loss
@@ -75,10 +78,11 @@ class Feed:
         self._lost: AppError | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises UNAVAILABLE when the scheduler does not answer."""
+        """Raises UNAVAILABLE when the scheduler does not answer and must be `connected`."""
         await self.client.__aenter__()
         try:
-            await self.client.wait_connected(ANSWER_WITHIN_S)
+            if self._connected:
+                await self.client.wait_connected(ANSWER_WITHIN_S)
             if self._http is not None:
                 self._following = asyncio.create_task(self._follow(self._http), name="events")
                 if not await _set_within(self._stands, STREAM_WITHIN_S):

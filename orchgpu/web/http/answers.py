@@ -78,15 +78,6 @@ _KINDS = {str: "a text", int: "an integer", bool: "true or false"}
 TEXT_MAX = 200
 
 
-def stream_response() -> web.StreamResponse:
-    headers = {
-        "Content-Type": "text/event-stream; charset=utf-8",
-        "Cache-Control": "no-store",
-        "X-Accel-Buffering": "no",  # a proxy must not hold events back
-    }
-    return web.StreamResponse(headers=headers)
-
-
 def text_of(request: web.Request, name: str) -> str | None:
     """A condition of the query; None for none. Raises INVALID for a long one."""
     text = request.query.get(name) or None

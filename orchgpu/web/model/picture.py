@@ -5,10 +5,10 @@ Changes come in numbered batches, the newest of them kept, so that a browser res
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from corekit.ids import LeaseId
+from corekit.ring import Ring
 from corekit.values import Value
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol.answers import HostView, QueueAnswer, QueuedView
@@ -38,14 +38,14 @@ class Batches:
 
     def __init__(self, run: str) -> None:
         self._run = run  #: distinguishes the numbers of this run from those of others
-        self._kept: deque[Batch] = deque(maxlen=KEPT_MAX)
+        self._ring: Ring[Batch] = Ring(KEPT_MAX)
         self._open: dict[tuple[str, str], Change] = {}
         self._overflow = False
-        self._number = 0
 
     @property
     def number(self) -> int:
-        return self._number
+        """The number of the newest batch; 0 before the first."""
+        return self._ring.last
 
     @property
     def pending(self) -> bool:
@@ -63,11 +63,10 @@ class Batches:
         """The open batch, which is kept; None: nothing changed."""
         if not self.pending:
             return None
-        self._number += 1
         batch = Batch(
-            number=self._number, changes=tuple(self._open.values()), overflow=self._overflow
+            number=self.number + 1, changes=tuple(self._open.values()), overflow=self._overflow
         )
-        self._kept.append(batch)
+        self._ring.append(batch)
         self._open, self._overflow = {}, False
         return batch
 
@@ -75,18 +74,21 @@ class Batches:
         """The id of an event of the stream, which a browser returns as `Last-Event-ID`."""
         return f"{self._run}-{number}"
 
-    def since(self, last_id: str | None) -> Sequence[Batch] | None:
-        """The batches after the one with that id; None: some are missing. No id: none."""
-        if last_id is None:
-            return ()
+    def resumable(self, last_id: str) -> int | None:
+        """The number after which a browser continues; None: it misses batches, or its id is wrong.
+
+        A number of this run stays usable until the batch after it makes room for newer ones.
+        """
         run, _, text = last_id.rpartition("-")
-        if run != self._run or not text.isdecimal() or int(text) > self._number:
+        if run != self._run or not text.isdecimal() or int(text) > self.number:
             return None
-        number = int(text)
-        oldest = self._kept[0].number if self._kept else self._number + 1
-        if number + 1 < oldest:
-            return None
-        return [batch for batch in self._kept if batch.number > number]
+        return None if self._ring.lost_after(int(text)) else int(text)
+
+    def after(self, number: int) -> Batch | None:
+        """The batch after that number, or one that has `overflow` where it is lost; None: none."""
+        if self._ring.lost_after(number):
+            return Batch(number=self.number, changes=(), overflow=True)
+        return self._ring.next_after(number)
 
 
 class Overview(Value):

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from corekit.aio.event_stream import BEAT, streamed
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
@@ -20,7 +21,7 @@ from orchgpu.jobs.known import Known, measured_run
 from orchgpu.jobs.letters import retry
 from orchgpu.jobs.outputs import output_of, read_output
 from orchgpu.jobs.rights import JobRights
-from orchgpu.web.http.answers import answered, body_of, stream_response
+from orchgpu.web.http.answers import answered, body_of
 from orchgpu.web.http.live import event_text
 from orchgpu.web.http.security import SANDBOX_POLICY, Visit, visit_of
 from orchgpu.web.http.sessions import Stream as OpenStream
@@ -150,7 +151,7 @@ async def logs(request: web.Request) -> web.StreamResponse:
     visit = await visit_of(request)
     lines = _log_lines(visit, request.match_info["job"])
     with visit.console.streams.open(visit.session) as stream:
-        return await _streamed(request, lines, stream)
+        return await streamed(request, _pieces(lines, stream))
 
 
 async def _log_lines(visit: Visit, job: str) -> AsyncGenerator[Sequence[LogLine], None]:
@@ -179,28 +180,22 @@ async def _log_lines(visit: Visit, job: str) -> AsyncGenerator[Sequence[LogLine]
             known, seen = await story_of(visit, job), now
 
 
-async def _streamed(
-    request: web.Request, lines: AsyncGenerator[Sequence[LogLine], None], stream: OpenStream
-) -> web.StreamResponse:
+async def _pieces(
+    lines: AsyncGenerator[Sequence[LogLine], None], stream: OpenStream
+) -> AsyncGenerator[bytes, None]:
     async with contextlib.aclosing(lines):
-        first: Sequence[LogLine] = await anext(lines, ())  # refused before the answer begins
-        response = stream_response()
-        with contextlib.suppress(ConnectionError):
-            await response.prepare(request)
-            await response.write(_events(first))
-            try:
-                async for found in lines:
-                    await response.write(_events(found))
-                    if stream.evicted:
-                        text = "the log stopped: other pages of this key follow too many others"
-                        raise AppError(ErrorCode.EXHAUSTED, text)
-                await response.write(event_text("end", {}))
-            except AppError as error:
-                await response.write(event_text("error", {"message": error.message}))
-            await response.write_eof()
-    return response
+        yield _events(await anext(lines, ()))  # an error here is the answer
+        try:
+            async for found in lines:
+                yield _events(found)
+                if stream.evicted:
+                    text = "the log stopped: other pages of this key follow too many others"
+                    raise AppError(ErrorCode.EXHAUSTED, text)
+            yield event_text("end", {})
+        except AppError as error:
+            yield event_text("error", {"message": error.message})
 
 
 def _events(found: Sequence[LogLine]) -> bytes:
     """The lines as events; without any, a comment that keeps the stream open."""
-    return b"".join(event_text("line", line) for line in found) or b": beat\n\n"
+    return b"".join(event_text("line", line) for line in found) or BEAT

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
 
 from aiohttp import web
 
+from corekit.aio.event_stream import LAST_EVENT_ID, streamed
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from orchgpu.jobs.summary import JobSummary
 from orchgpu.web.console import CONSOLE
-from orchgpu.web.http.answers import answered, number_of, stream_response, text_of
+from orchgpu.web.http.answers import answered, number_of, text_of
 from orchgpu.web.http.security import check_key, session_of
 from orchgpu.web.model.fleet import FleetQuery
 from orchgpu.web.model.jobs import JobQuery
@@ -143,18 +144,17 @@ async def events(request: web.Request) -> web.StreamResponse:
     def is_gone() -> bool:
         return request.transport is None or request.transport.is_closing()
 
-    stream = console.live.events(session, request.headers.get("Last-Event-ID"), is_gone)
-    async with contextlib.aclosing(stream):
-        first = await anext(stream)  # refused before the answer begins
-        response = stream_response()
-        with contextlib.suppress(ConnectionError, AppError):  # AppError: its key was revoked
-            await response.prepare(request)
-            await response.write(first)
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        stream = console.live.events(session, request.headers.get(LAST_EVENT_ID), is_gone)
+        async with contextlib.aclosing(stream):
             async for text in stream:
-                await check_key(console, session)
-                await response.write(text)
-            await response.write_eof()
-    return response
+                try:
+                    await check_key(console, session)
+                except AppError:  # its key was revoked
+                    return
+                yield text
+
+    return await streamed(request, pieces())
 
 
 def _fleet_query(request: web.Request) -> FleetQuery:

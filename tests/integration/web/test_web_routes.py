@@ -12,7 +12,7 @@ from contract.keys import OUTPUT_JOB
 from corekit.decode import encode
 from fdl.plan.resources import Ledger
 from orchgpu.history.store import Batch, Presence, Store
-from orchgpu.web.http.server import MODULES, application, read_assets
+from orchgpu.web.http.server import MODULES, read_assets
 from tests.history_records import ended_record, job_result
 from tests.host_hello import DEVICE
 from tests.integration.web.conftest import MARKUP, STATE, Browser, Site, asked, until
@@ -389,11 +389,6 @@ async def test_every_change_needs_the_csrf_token(site: Site, method: str, path: 
             status, value, _ = await browser.ask(method, path, {}, headers=headers)
             assert (status, value["error"]["needs"]) == (403, "csrf")
         assert (await browser.ask("GET", "/api/session"))[0] == 200, "the session goes on"
-
-
-async def test_an_application_has_all_routes(site: Site) -> None:
-    paths = {resource.canonical for resource in application(site.console).router.resources()}
-    assert paths >= {"/", "/assets/{path}", "/healthz", "/api/activity"}
 
 
 async def test_a_function_that_its_event_alone_starts_is_listed_for_keys_of_all_tenants(

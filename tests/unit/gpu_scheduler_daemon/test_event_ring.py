@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.daemon.events import ring as ring_module
-from gpu_scheduler.daemon.events.ring import Ring
+from gpu_scheduler.daemon.events.ring import ChangeRing
 from gpu_scheduler.daemon.events.subscriber import Subscriber
 from gpu_scheduler.protocol.watch import ParameterChanged, Position, position_of
 
 
-def ring_of(count: int) -> Ring:
-    ring = Ring(3, "ab")
+def ring_of(count: int) -> ChangeRing:
+    ring = ChangeRing(3, "ab")
     for n in range(1, count + 1):
-        ring.append(ParameterChanged(name="p", value=n), 0.0)
+        ring.add(ParameterChanged(name="p", value=n), 0.0)
     return ring
 
 
@@ -84,11 +84,11 @@ def test_a_reader_gets_the_changes_after_its_position() -> None:
 def test_a_reader_whose_next_change_is_lost_gets_that_as_its_last_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(ring_module, "EVENTS_MAX", 3)
     ring = ring_of(1)
     slow = Subscriber(ring, after=0)
-    monkeypatch.setattr(ring_module, "EVENTS_MAX", 3)
     for n in range(10):
-        ring.append(ParameterChanged(name="p", value=n), 0.0)
+        ring.add(ParameterChanged(name="p", value=n), 0.0)
 
     async def all_of() -> list[dict[str, Any]]:
         return [json.loads(line.text) async for line in slow.lines()]

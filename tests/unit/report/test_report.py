@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -109,9 +110,19 @@ def test_the_page_is_one_file_without_scripts(history: Path) -> None:
 
 
 def test_every_chart_of_the_page_is_sound_and_has_a_name(history: Path) -> None:
-    charts = [one for one in svgs(page(made(history))) if one.get("role") == "img"]
-    assert len(charts) == 5
+    text = page(made(history))
+    charts = [one for one in svgs(text) if one.get("role") == "img"]
+    assert len(charts) == 4
     assert all(one.get("aria-label") for one in charts)
+    (devices,) = re.findall(r'<div class="gantt".*?</div></div>', text)
+    gantt = ElementTree.fromstring(devices)
+    assert gantt.get("aria-label")
+    spans = [
+        one.get("style", "") for one in gantt.iter("span") if "gantt-span" in one.get("class", "")
+    ]
+    assert spans
+    for left, width in (map(float, re.findall(r"([0-9.]+)%", one)) for one in spans):
+        assert 0 <= left <= left + width <= 100
 
 
 def test_a_page_of_an_interval_without_jobs_shows_that(history: Path) -> None:

@@ -211,13 +211,15 @@ def test_a_browser_gets_what_it_missed_while_that_is_kept(monkeypatch: pytest.Mo
         kept.note("job", f"j{number}", {"job": f"j{number}"})
         assert kept.close() is not None
     assert kept.close() is None, "nothing changed"
-    missed = kept.since(kept.id_of(1))
-    assert missed is not None
-    assert [one.number for one in missed] == [2, 3]
-    assert kept.since(kept.id_of(3)) == []
-    assert kept.since(None) == ()
+    assert [kept.resumable(kept.id_of(number)) for number in (1, 3)] == [1, 3]
     for lost in (kept.id_of(0), kept.id_of(4), "other-3", "nonsense", "run-"):
-        assert kept.since(lost) is None
+        assert kept.resumable(lost) is None
+    read = [kept.after(number) for number in (0, 2, 3)]
+    assert [None if one is None else (one.number, one.overflow) for one in read] == [
+        (3, True),  # too slow: the page loads its views again
+        (3, False),
+        None,
+    ]
 
 
 def test_changes_of_one_thing_are_one_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,122 +8,95 @@ const RELOAD_MS = 600; // as often as eyes follow a table; the stream itself has
 const RELOAD_ALL_MS = 2500; // a whole list is several requests
 
 /** {data, error, loading, reload} of one path; null as path loads nothing. */
-export function useResource(path, { kinds = [], every_s = 0 } = {}) {
-  const [state, setState] = useState({ path: null, data: null, error: null });
-  const load = useCallback(
-    async (signal) => {
-      if (path === null) return;
-      try {
-        const data = await get(path, signal);
-        setState({ path, data, error: null });
-      } catch (error) {
-        if (error.name === "AbortError") return;
-        // the last data stay visible below the error
-        setState((before) => ({ path, data: before.path === path ? before.data : null, error }));
-      }
-    },
-    [path],
-  );
-  const reload = useThrottled(load);
-  useChanges(kinds, reload);
-  useTicks(every_s, reload);
-  const current = state.path === path ? state : { data: null, error: null };
-  return { ...current, loading: path !== null && !current.data && !current.error, reload };
+export const useResource = (path, options) => useLoaded(path, get, options);
+
+/** All items of a list that the page needs as a whole: {items, error, reload}. */
+export function useAll(path, options) {
+  const { data, ...state } = useLoaded(withQuery(path, { limit: 200 }), getAll, { pause_ms: RELOAD_ALL_MS, ...options });
+  return { items: data, ...state };
 }
 
-/** Pages of a list by cursor: {items, total, error, loading, more, reload}. */
-export function usePages(path, values, { kinds = [], limit = 100 } = {}) {
+/** Pages of a list by cursor: {items, next, total, error, loading, more, reload}. */
+export function usePages(path, values, { limit = 100, ...options } = {}) {
   const address = withQuery(path, { ...values, limit });
-  const [state, setState] = useState(emptyPages(address));
+  const { data, change, ...state } = useLoaded(address, getPage, { join: withHead, ...options });
+  const last = useRef([]); // of the filter before, while the first page of this one is on its way
+  if (data) last.current = data.items;
   const busy = useRef(false);
-  const load = useCallback(
-    async (signal) => {
-      try {
-        const page = await getPage(address, signal);
-        setState((before) => withHead(before.address === address ? before : null, address, page));
-      } catch (error) {
-        if (error.name !== "AbortError") setState((before) => ({ ...before, address, error }));
-      }
-    },
-    [address],
-  );
-  const reload = useThrottled(load);
-  useChanges(kinds, reload);
-  const current = state.address === address ? state : { ...emptyPages(address), items: state.items };
   const more = useCallback(async () => {
-    if (!current.next || busy.current) return;
+    if (!data?.next || busy.current) return;
     busy.current = true;
     try {
-      const page = await getPage(withQuery(path, { ...values, limit, after: current.next }));
-      setState((before) => (before.address === address ? withTail(before, page) : before));
+      const page = await getPage(withQuery(address, { after: data.next }));
+      change((before) => withTail(before, page));
     } catch {
       // the end of the list stays as it is; scrolling asks again
     } finally {
       busy.current = false;
     }
-  }, [address, current.next]);
-  return { ...current, more, reload };
+  }, [address, data?.next]);
+  return { ...state, next: data?.next ?? null, total: data ? (data.total ?? null) : 0, items: last.current, more };
+}
+
+// What `load` reads of an address, and `join` makes of it and of what was there before. After an error
+// the last data stay visible below it.
+function useLoaded(address, load, { kinds = [], every_s = 0, pause_ms = RELOAD_MS, join = (_before, data) => data } = {}) {
+  const [state, setState] = useState({ address: null, data: null, error: null });
+  const own = (one) => (one.address === address ? one.data : null);
+  const read = useCallback(
+    async (signal) => {
+      if (address === null) return;
+      try {
+        const data = await load(address, signal);
+        setState((before) => ({ address, data: join(own(before), data), error: null }));
+      } catch (error) {
+        if (error.name !== "AbortError") setState((before) => ({ address, data: own(before), error }));
+      }
+    },
+    [address],
+  );
+  const reload = useThrottled(read, pause_ms);
+  useChanges(kinds, reload);
+  useTicks(every_s, reload);
+  const change = (changed) => setState((before) => (before.address === address ? { ...before, data: changed(before.data) } : before));
+  const data = own(state);
+  const error = state.address === address ? state.error : null;
+  return { data, error, loading: address !== null && !data && !error, reload, change };
 }
 
 // A search ends early, with a cursor, when it looked at many items: an empty page is not the end.
 async function getPage(address, signal) {
   let page = await get(address, signal);
-  while (!page.items.length && page.next) {
-    page = await get(withQuery(address, { after: page.next }), signal);
-  }
+  while (!page.items.length && page.next) page = await get(withQuery(address, { after: page.next }), signal);
   return page;
 }
 
-const emptyPages = (address) => ({
-  address, items: [], next: null, total: 0, error: null, loading: true, pages: 0,
-});
+async function getAll(address, signal) {
+  const items = [];
+  for (let after = null, more = true; more; more = after !== null) {
+    const page = await get(withQuery(address, { after }), signal);
+    items.push(...page.items);
+    after = page.next ?? null;
+  }
+  return items;
+}
 
 // The first page is new; items of later pages stay as they were loaded, without those that moved up.
-function withHead(before, address, page) {
-  const head = { address, items: page.items, next: page.next, total: page.total ?? null,
-                 error: null, loading: false, pages: 1 };
-  if (!before || before.pages < 2) return head;
+function withHead(before, page) {
+  if (!before?.hasTail) return page;
   const shown = new Set(page.items.map(identity));
   const tail = before.items.slice(page.items.length).filter((item) => !shown.has(identity(item)));
-  return { ...head, items: [...page.items, ...tail], next: before.next, pages: before.pages };
+  return { ...before, total: page.total, items: [...page.items, ...tail] };
 }
 
 function withTail(before, page) {
   const shown = new Set(before.items.map(identity));
   const added = page.items.filter((item) => !shown.has(identity(item)));
-  return { ...before, items: [...before.items, ...added], next: page.next, pages: before.pages + 1,
-           total: page.total ?? before.total };
+  return { items: [...before.items, ...added], next: page.next, total: page.total ?? before.total, hasTail: true };
 }
 
-/** All items of a list that the page needs as a whole: {items, error, reload}. */
-export function useAll(path, { kinds = [], every_s = 0, limit = 200 } = {}) {
-  const [state, setState] = useState({ items: null, error: null });
-  const load = useCallback(
-    async (signal) => {
-      try {
-        const items = [];
-        let after = null;
-        do {
-          const page = await get(withQuery(path, { limit, after }), signal);
-          items.push(...page.items);
-          after = page.next;
-        } while (after);
-        setState({ items, error: null });
-      } catch (error) {
-        if (error.name !== "AbortError") setState((before) => ({ ...before, error }));
-      }
-    },
-    [path, limit],
-  );
-  const reload = useThrottled(load, RELOAD_ALL_MS);
-  useChanges(kinds, reload);
-  useTicks(every_s, reload);
-  return { ...state, reload };
-}
-
-/** What makes an item of any list the same item after a reload. */
-export const identity = (item) =>
-  (item.position === undefined ? item.job : item.attempt) ?? item.host ?? item.name;
+// What makes an item of any list the same item after a reload.
+const identity = (item) => (item.position === undefined ? item.job : item.attempt) ?? item.host ?? item.name;
 
 // Loads at once when `load` changes, then at most every RELOAD_MS, never twice at a time, and not
 // while the page is hidden: a background tab asks once, when it is looked at again.

@@ -3,6 +3,7 @@ import { html, useEffect, useRef } from "../core/html.js";
 import { clock } from "../core/format.js";
 import { useStore } from "../core/store.js";
 import { scheme } from "../core/theme.js";
+import { AsTable } from "./table.js";
 import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 150;
@@ -30,28 +31,31 @@ export function Chart({ title, time_s, series, text, figure, of, note, max = nul
   useEffect(() => plot.current?.setData(data), [time_s]);
   return html`
     <figure class="chart panel">
-      <figcaption>
+      <figcaption class="row inset">
         <h3>${title}</h3>
-        <span class="legend">
+        <span class="legend row fine">
           ${series.map((one) => html`
-            <span><i style=${{ background: `var(${one.colour})` }}></i>${one.label}
+            <span><i class="mark" style=${{ background: `var(${one.colour})` }}></i>${one.label}
               <b class="number">${text(figure(one.values))}</b></span>
           `)}
           <span>${of}</span>
         </span>
-        <p>${note}</p>
+        <p class="fine">${note}</p>
       </figcaption>
       <div class="chart-canvas" ref=${holder} aria-hidden="true"></div>
-      <${ChartTable} title=${title} time_s=${time_s} series=${series} text=${text} />
+      <${AsTable} label=${title} rows=${sampled(time_s)} columns=${columnsOf(time_s, series, text)} />
     </figure>
   `;
 }
 
 function optionsOf(element, series, text, max) {
-  const css = getComputedStyle(document.documentElement);
-  const colour = (name) => css.getPropertyValue(name).trim();
+  const css = getComputedStyle(element);
+  const colour = (name) => {
+    element.style.color = `var(${name})`; // a value for each scheme: the computed one is that of this scheme
+    return css.color;
+  };
   const axis = { stroke: colour("--text-muted"), grid: { stroke: colour("--line-soft"), width: 1 },
-                 ticks: { show: false }, font: `11px ${colour("--font")}` };
+                 ticks: { show: false }, font: `11px ${css.fontFamily}` };
   return {
     width: element.clientWidth,
     height: HEIGHT,
@@ -67,7 +71,7 @@ function optionsOf(element, series, text, max) {
       ...series.map((one) => ({
         label: one.label,
         stroke: colour(one.colour),
-        fill: series.length === 1 ? `${colour(one.colour)}22` : undefined,
+        fill: series.length === 1 ? colour(one.colour).replace(/rgba?(.*)\)/, "rgba$1, 0.13)") : undefined,
         width: 1.75,
         spanGaps: true, // a step in which nothing ended has no median
         points: { show: (plot, index) => isSparse(plot.data[index]), size: 5 },
@@ -82,22 +86,12 @@ const isSparse = (values) => values.filter((value) => value != null).length <= P
 
 const ROWS_MAX = 60; // of the table: every n-th point of a longer series
 
-function ChartTable({ title, time_s, series, text }) {
+function sampled(time_s) {
   const step = Math.max(1, Math.ceil(time_s.length / ROWS_MAX));
-  const shown = time_s.map((_, index) => index).filter((index) => index % step === 0);
-  return html`
-    <details class="as-table">
-      <summary>As a table</summary>
-      <div class="table-wrap" tabIndex="0" role="region" aria-label="${title} as a table">
-        <table class="table plain">
-          <thead><tr><th scope="col">Time</th>${series.map((one) => html`<th scope="col">${one.label}</th>`)}</tr></thead>
-          <tbody>
-            ${shown.map((index) => html`
-              <tr><th scope="row">${clock(time_s[index])}</th>${series.map((one) => html`<td>${text(one.values[index])}</td>`)}</tr>
-            `)}
-          </tbody>
-        </table>
-      </div>
-    </details>
-  `;
+  return time_s.map((_, index) => index).filter((index) => index % step === 0);
 }
+
+const columnsOf = (time_s, series, text) => [
+  { label: "Time", head: true, cell: (index) => clock(time_s[index]) },
+  ...series.map(({ label, values }) => ({ label, cell: (index) => text(values[index]) })),
+];

@@ -2,6 +2,7 @@
 import { post } from "../core/api.js";
 import { html, useEffect, useRef } from "../core/html.js";
 import { attempt } from "../core/notices.js";
+import { store, useStore } from "../core/store.js";
 import { Icon } from "./state.js";
 
 export function Dialog({ title, open, onClose, children }) {
@@ -14,9 +15,9 @@ export function Dialog({ title, open, onClose, children }) {
   return html`
     <dialog ref=${ref} class="dialog" aria-label=${title} onClose=${onClose}
       onClick=${(event) => event.target === ref.current && onClose()}>
-      <div class="dialog-body">
-        <header><h2>${title}</h2>
-          <button type="button" class="quiet icon-only" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button>
+      <div class="stack">
+        <header class="row"><h2>${title}</h2>
+          <button type="button" class="quiet icon-only push" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button>
         </header>
         ${open && children}
       </div>
@@ -24,19 +25,30 @@ export function Dialog({ title, open, onClose, children }) {
   `;
 }
 
-/** A question before an action that others notice. `asked` is null, or {title, text, action, act}. */
-export const Confirm = ({ asked, onClose }) => html`
-  <${Dialog} title=${asked?.title ?? ""} open=${asked !== null} onClose=${onClose}>
-    <p>${asked?.text}</p>
-    <footer>
-      <button type="button" onClick=${onClose}>Keep</button>
-      <button type="button" class=${asked?.danger ? "danger" : "primary"} onClick=${() => {
-        asked.act();
-        onClose();
-      }}>${asked?.action}</button>
-    </footer>
-  <//>
-`;
+const asked = store(null);
+
+/** Asks {title, text, action, danger, act} before an action that others notice: `act` is called for a yes. */
+export const confirm = (question) => asked.set(question);
+
+/** The dialog of `confirm`, once in the page. */
+export function Confirm() {
+  const question = useStore(asked);
+  const { title = "", text, action, danger, act } = question ?? {};
+  const close = () => asked.set(null);
+  const yes = () => {
+    act();
+    close();
+  };
+  return html`
+    <${Dialog} title=${title} open=${question !== null} onClose=${close}>
+      <p>${text}</p>
+      <footer class="row">
+        <button type="button" onClick=${close}>Keep</button>
+        <button type="button" class=${danger ? "danger" : "primary"} onClick=${yes}>${action}</button>
+      </footer>
+    <//>
+  `;
+}
 
 // Drain and undrain, asked for in the fleet and in the settings.
 export function drainQuestion(target, drained, onDone) {

@@ -1,6 +1,7 @@
 // Gantt charts as plain HTML: rows of spans over one axis of time.
 import { html } from "../core/html.js";
 import { clock, duration, moment } from "../core/format.js";
+import { AsTable } from "./table.js";
 
 const STEPS_S = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400];
 
@@ -50,7 +51,7 @@ function Span({ start_s, end_s, label, title, colour, href, open, hatched, row =
                   top: `${4 + (row * SPAN_PX) / rows}px`, height: `${SPAN_PX / rows - (rows > 1 ? 1 : 0)}px` };
   const kind = `gantt-span${open ? " open" : ""}${hatched ? " hatched" : ""}`;
   // A span too short for its label has it in the tooltip and in the table only.
-  const text = right - left > 4 && rows === 1 ? html`<span>${label}</span>` : null;
+  const text = right - left > 4 && rows === 1 ? html`<span class="cut">${label}</span>` : null;
   return href
     ? html`<a class=${kind} style=${style} title=${title} aria-label=${title} href=${href}>${text}</a>`
     : html`<span class=${kind} style=${style} title=${title}>${text}</span>`;
@@ -88,25 +89,13 @@ export function merged(spans, from_s, to_s, resolution = 400) {
   return result;
 }
 
-/** The same spans as a table, for a screen reader and for copying. */
-export function SpanTable({ lanes, relative_s = null }) {
-  const start = (span) => (relative_s === null ? moment(span.start_s) : `+${duration(span.start_s - relative_s)}`);
-  return html`
-    <details class="as-table">
-      <summary>As a table</summary>
-      <div class="table-wrap">
-        <table class="table plain">
-          <thead><tr><th scope="col">Lane</th><th scope="col">Span</th><th scope="col">Start</th><th scope="col">Duration</th></tr></thead>
-          <tbody>
-            ${lanes.flatMap((lane) => lane.spans.map((span) => html`
-              <tr>
-                <th scope="row">${lane.label}</th><td>${span.label}</td><td>${start(span)}</td>
-                <td>${span.end_s ? duration(span.end_s - span.start_s) : "continues"}</td>
-              </tr>
-            `))}
-          </tbody>
-        </table>
-      </div>
-    </details>
-  `;
+/** The same spans as a table. */
+export function SpanTable({ label, lanes, relative_s = null }) {
+  const columns = [
+    { label: "Lane", head: true, cell: ({ lane }) => lane.label },
+    { label: "Span", cell: ({ span }) => span.label },
+    { label: "Start", cell: ({ span }) => (relative_s === null ? moment(span.start_s) : `+${duration(span.start_s - relative_s)}`) },
+    { label: "Duration", cell: ({ span }) => (span.end_s ? duration(span.end_s - span.start_s) : "continues") },
+  ];
+  return html`<${AsTable} label=${label} columns=${columns} rows=${lanes.flatMap((lane) => lane.spans.map((span) => ({ lane, span })))} />`;
 }

@@ -10,8 +10,8 @@ import { useNow, useResource } from "../core/resource.js";
 import { href, route } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { nextTheme, theme } from "../core/theme.js";
-import { Dialog } from "./dialog.js";
-import { Icon } from "./state.js";
+import { Confirm, Dialog } from "./dialog.js";
+import { Icon, toned } from "./state.js";
 
 export function Shell({ children }) {
   const { view } = useStore(route);
@@ -37,6 +37,7 @@ export function Shell({ children }) {
     </div>
     <${Notices} />
     <${Help} />
+    <${Confirm} />
   `;
 }
 
@@ -64,7 +65,7 @@ function Strip() {
     ["utilisation", data?.utilisation_ratio == null ? "–" : percent(100 * data.utilisation_ratio)],
   ];
   return html`
-    <header class="strip" aria-label="The whole system">
+    <header class="bar row text" aria-label="The whole system">
       ${figures.map(([name, value], at) => html`<span key=${at}><b class="number">${value}</b> ${name}</span>`)}
       <${Connection} />
     </header>
@@ -75,7 +76,7 @@ function Connection() {
   const { state, scheduler } = useStore(connection);
   const works = state === "live" && scheduler;
   const text = state === "lost" ? "connecting again" : !scheduler ? "scheduler away" : state;
-  return html`<span class="connection ${works ? "tone-good" : "tone-wait"}"><i class="disc"></i>${text}</span>`;
+  return html`<span class="connection row push" style=${toned(works ? "good" : "wait")}><i class="mark disc"></i>${text}</span>`;
 }
 
 const BANNER_AFTER_MS = 900; // a reload of the server is over before a banner could be read
@@ -93,8 +94,8 @@ function Banner() {
   const now_s = useNow();
   if (!broken || !late) return null;
   return html`
-    <p class="banner" role="status">
-      <i class="spinner" aria-hidden="true"></i>
+    <p class="banner bar row text" role="status">
+      <i class="mark disc" aria-hidden="true"></i>
       ${state === "lost" ? "The connection to the console is lost." : "The scheduler does not answer."}
       ${" "}The page shows the state of ${duration(Math.max(1, Math.round(now_s - since_ms / 1000)))} ago, and continues by itself.
     </p>
@@ -106,21 +107,27 @@ function Corner() {
   const current = useStore(session);
   const icon = { auto: "auto", light: "sun", dark: "moon" }[chosen];
   return html`
-    <div class="corner">
+    <div class="corner row">
       <p class="who" title="scheduler ${current.scheduler ?? ""}">
-        <span>${current.name || "local system"}</span><small>${current.role}${current.version ? ` · ${current.version}` : ""}</small>
+        <strong class="text break">${current.name || "local system"}</strong><small class="muted">${current.role}${current.version ? ` · ${current.version}` : ""}</small>
       </p>
-      <button type="button" class="quiet icon-only" aria-label="Colours: ${chosen}" title="Colours: ${chosen}" onClick=${nextTheme}><${Icon} name=${icon} /></button>
-      <button type="button" class="quiet icon-only" aria-label="Keys and help" title="Keys and help (?)" onClick=${() => helpOpen.set(true)}><${Icon} name="help" /></button>
-      ${current.keys && html`<button type="button" class="quiet icon-only" aria-label="Log out" title="Log out" onClick=${() => attempt(logout, "Logged out.")}><${Icon} name="leave" /></button>`}
+      <${Button} label="Colours: ${chosen}" icon=${icon} onClick=${nextTheme} />
+      <span class="desk"><${Button} label="Keys and help (?)" icon="help" onClick=${() => helpOpen.set(true)} /></span>
+      ${current.keys && html`<${Button} label="Log out" icon="leave" onClick=${() => attempt(logout, "Logged out.")} />`}
     </div>
   `;
 }
 
+const Button = ({ label, icon, onClick }) => html`
+  <button type="button" class="quiet icon-only" aria-label=${label} title=${label} onClick=${onClick}><${Icon} name=${icon} /></button>
+`;
+
+const TONES = { good: "good", error: "bad", info: "run" };
+
 const Notices = () => html`
-  <div class="notices">
+  <div class="notices stack">
     ${useStore(notices).map((one) => html`
-      <div key=${one.id} class="notice ${one.kind}">
+      <div key=${one.id} class="notice message" style=${toned(TONES[one.kind])}>
         <p>${one.text}${one.hint && html`<small>${one.hint}</small>`}</p>
         <button type="button" class="quiet icon-only" aria-label="Dismiss" onClick=${() => dismiss(one.id)}><${Icon} name="close" size="14" /></button>
       </div>
@@ -139,7 +146,7 @@ function Help() {
   ];
   return html`
     <${Dialog} title="Keys" open=${useStore(helpOpen)} onClose=${() => helpOpen.set(false)}>
-      <dl class="keys">${keys.map(([key, text]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
+      <dl class="keys stack" style=${{ "--gap": "6px" }}>${keys.map(([key, text]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
     <//>
   `;
 }

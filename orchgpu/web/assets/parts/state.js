@@ -36,41 +36,37 @@ const ENDED = new Set(STATES.slice(6));
 
 export const isEnded = (state) => ENDED.has(state);
 
+/** The style that gives an element the colour of a tone. */
+export const toned = (tone) => ({ "--tone": `var(--${tone})` });
+
 export const toneOf = (state) => (TONES[state?.toUpperCase()] ?? ["neutral"])[0];
 
 export function State({ state }) {
   const [tone, icon] = TONES[state?.toUpperCase()] ?? ["neutral", "ring"];
   return html`
-    <span class="state tone-${tone}">
-      ${icon === "disc" ? html`<i class="disc" aria-hidden="true"></i>` : html`<${Icon} name=${icon} size="14" />`}
+    <span class="state" style=${toned(tone)}>
+      ${icon === "disc" ? html`<i class="mark disc" aria-hidden="true"></i>` : html`<${Icon} name=${icon} size="14" />`}
       <span>${words(state)}</span>
     </span>
   `;
 }
 
-// A bar with segments: the shares of one device, or a ratio.
-/** segments: [{value, colour, title}]; `mark` is a second, measured value: hatched, to a line. */
-export function Meter({ label, text, max, segments, mark = null }) {
-  const share = (value) => `${max > 0 ? Math.min(100, Math.max(0, (100 * value) / max)) : 0}%`;
-  return html`
-    <div class="meter">
-      <div class="meter-text"><span>${label}</span><span class="number">${text}</span></div>
-      <div class="meter-bar" role="img" aria-label="${label}: ${text}">
-        ${segments.map(
-          (one) => html`
-            <i title=${one.title} style=${{ width: share(one.value), background: one.colour }}></i>
-          `,
-        )}
-        ${mark === null ? null : html`<b style=${{ width: share(mark) }}></b>`}
-      </div>
-    </div>
-  `;
-}
+const share = (value, max) => `${max > 0 ? Math.min(100, Math.max(0, (100 * value) / max)) : 0}%`;
 
-export function Ratio({ value, tone = "run" }) {
-  const width = `${Math.min(100, Math.max(0, 100 * (value ?? 0)))}%`;
-  return html`<span class="ratio tone-${tone}" aria-hidden="true"><i style=${{ width }}></i></span>`;
-}
+/** A bar with segments [{value, colour, title}]: the shares of one device. `mark` is a second, measured
+ value: hatched, to a line. */
+export const Meter = ({ label, text, max, segments, mark = null }) => html`
+  <div>
+    <div class="between fine"><span>${label}</span><span class="number">${text}</span></div>
+    <div class="meter-bar" role="img" aria-label="${label}: ${text}">
+      ${segments.map((one) => html`<i title=${one.title} style=${{ width: share(one.value, max), background: one.colour }}></i>`)}
+      ${mark === null ? null : html`<b style=${{ width: share(mark, max) }}></b>`}
+    </div>
+  </div>
+`;
+
+/** A bar of one ratio, whose numbers stand elsewhere. */
+export const Ratio = ({ value, kind }) => html`<span class="meter-bar ${kind}"><i style=${{ width: share(value, 1) }}></i></span>`;
 
 // Icons as paths of 16 × 16, drawn with the colour of the text beside them.
 const PATHS = {

@@ -7,8 +7,8 @@ import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { Chart } from "../parts/chart.js";
 import { Axis, SpanTable, Track, inRows, merged } from "../parts/gantt.js";
-import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
-import { useNarrow, useWindow } from "../parts/virtual.js";
+import { Choice, Empty, Page, Panel, Search, Waiting } from "../parts/page.js";
+import { useNarrow, useWindow } from "../parts/table.js";
 
 const RANGES = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"], ["21600", "6 h"], ["86400", "1 day"]];
 const ROW_PX = 30;
@@ -41,9 +41,6 @@ export function ActivityView() {
   const { values } = useStore(route);
   const since_s = Number(values.since_s ?? 3600);
   const { data, error } = useResource(`/activity?since_s=${since_s}`, { kinds: ["lease"], every_s: 15 });
-  if (error && !data) {
-    return html`<${Page} title="Activity"><${Empty} title=${error.message}>The other views show the present.<//><//>`;
-  }
   return html`
     <${Page} title="Activity" error=${error} controls=${html`
       <${Choice} label="Time" value=${String(since_s)} options=${RANGES} onChoose=${(one) => setValues({ since_s: one })} />
@@ -51,9 +48,9 @@ export function ActivityView() {
     `}>
       ${!data && !error && html`<${Waiting} />`}
       ${data && html`
-        <div class="activity">
+        <div class="activity stack">
           <${Devices} devices=${data.devices} total=${data.devices_total} since_s=${since_s} q=${values.q ?? ""} />
-          <div class="charts">
+          <div class="tiles" style=${{ "--tile": "420px" }}>
             ${CHARTS.map((chart) => html`<${Series} key=${chart.title} chart=${chart} series=${data.series} />`)}
           </div>
         </div>`}
@@ -65,7 +62,7 @@ function Series({ chart, series }) {
   const lines = useMemo(
     () => chart.series.map((one) => ({ ...one, values: series[one.name] ?? [] })), [series]);
   if (!series.time_s?.length || lines.every((one) => !one.values.some((value) => value != null))) {
-    return html`<figure class="chart panel"><figcaption><h3>${chart.title}</h3></figcaption><p class="muted pad">${chart.note}</p><${Empty} title="No job ended in this time." /></figure>`;
+    return html`<figure class="chart panel"><figcaption class="row inset"><h3>${chart.title}</h3><p class="fine">${chart.note}</p></figcaption><${Empty} title="No job ended in this time." /></figure>`;
   }
   return html`<${Chart} ...${chart} time_s=${series.time_s} series=${lines} />`;
 }
@@ -82,25 +79,24 @@ function Devices({ devices, total, since_s, q }) {
   const { ref, first, last } = useWindow(ROW_PX, rows.length);
   const range = { from_s, to_s, wanted: narrow ? 3 : 8 };
   return html`
-    <section class="panel" aria-label="Devices over time">
-      <header class="panel-head"><h2>Devices</h2><span class="muted">${count(rows.length)}${total > devices.length && ` of ${count(total)}, those that were used longest`}</span>
-        <${Choice} label="Colour of a span" value=${by} options=${[["function", "By function"], ["tenant", "By tenant"], ["cold", "By start"]]} onChoose=${setBy} />
-      </header>
+    <${Panel} title="Devices" aside=${html`
+      <span class="muted text">${count(rows.length)}${total > devices.length && ` of ${count(total)}, those that were used longest`}</span>
+      <${Choice} label="Colour of a span" value=${by} options=${[["function", "By function"], ["tenant", "By tenant"], ["cold", "By start"]]} onChoose=${setBy} />`}>
       ${rows.length === 0 ? html`<${Empty} title="No device ran a job in this time." />` : html`
         <${SpanKey} rows=${rows} by=${by} />
-        <div class="gantt wide-labels head"><span></span><${Axis} ...${range} /></div>
-        <div class="gantt-rows" ref=${ref} tabIndex="0" role="region" aria-label="Rows of devices"
+        <div class="gantt"><span></span><${Axis} ...${range} /></div>
+        <div class="gantt-rows scroller" ref=${ref} tabIndex="0" role="region" aria-label="Rows of devices"
           style=${{ height: `${Math.min(rows.length, 14) * ROW_PX}px` }}>
-          <div class="gantt-space" style=${{ height: `${rows.length * ROW_PX}px` }}>
-            <div class="gantt wide-labels" style=${{ transform: `translateY(${first * ROW_PX}px)` }}>
+          <div style=${{ height: `${rows.length * ROW_PX}px` }}>
+            <div class="gantt" style=${{ transform: `translateY(${first * ROW_PX}px)` }}>
               ${rows.slice(first, last).map((row) => html`
-                <span class="gantt-label" title="${row.device} ${row.model}" key=${`${row.device} label`}>${row.device} <small>${row.model}</small></span>
+                <span class="gantt-label cut" title="${row.device} ${row.model}" key=${`${row.device} label`}>${row.device} <small class="desk">${row.model}</small></span>
                 <${Track} key=${row.device} spans=${spansOf(row, by, from_s, to_s)} ...${range} />`)}
             </div>
           </div>
         </div>
-        <${SpanTable} lanes=${tableLanes(rows.slice(first, last))} />`}
-    </section>
+        <${SpanTable} label="Devices" lanes=${tableLanes(rows.slice(first, last))} />`}
+    <//>
   `;
 }
 
@@ -118,8 +114,8 @@ function SpanKey({ rows, by }) {
     return [...found].sort(([, a], [, b]) => b.spans - a.spans);
   }, [rows, by, functions]);
   return html`
-    <p class="legend pad">
-      ${names.slice(0, NAMED_MAX).map(([name, { colour }]) => html`<span key=${name}><i style=${{ background: colour }}></i>${name}</span>`)}
+    <p class="legend pad row fine">
+      ${names.slice(0, NAMED_MAX).map(([name, { colour }]) => html`<span key=${name}><i class="mark" style=${{ background: colour }}></i>${name}</span>`)}
       ${names.length > NAMED_MAX && html`<span>and ${names.length - NAMED_MAX} more</span>`}
       ${by !== "cold" && html`<span><i class="mark cold"></i>cold start</span>`}
     </p>`;

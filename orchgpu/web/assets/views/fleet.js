@@ -7,55 +7,52 @@ import { html, useMemo, useState } from "../core/html.js";
 import { useAll, useNow, usePages } from "../core/resource.js";
 import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
-import { Confirm, drainQuestion } from "../parts/dialog.js";
-import { Icon, Meter, State, toneOf } from "../parts/state.js";
-import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
-import { VirtualGrid } from "../parts/virtual.js";
+import { confirm, drainQuestion } from "../parts/dialog.js";
+import { Choice, Empty, Listed, Page, Search } from "../parts/page.js";
+import { Icon, Meter, Ratio, State, toneOf, toned } from "../parts/state.js";
+import { EndlessGrid } from "../parts/table.js";
 
 const KINDS = ["device", "host", "lease"];
 const DEVICES_MAX = 200; // above it, cells of hosts instead of panels with every lease
 const STATES = [["", "All"], ...["busy", "idle", "drained", "suspect", "bad", "lost"].map((state) => [state, capital(state)])];
+
+const NO_HOST = html`<${Empty} title="No host is connected.">A machine joins with <code>gpud</code>; see docs/how-to/hosts.md.<//>`;
 
 export function FleetView() {
   const { values } = useStore(route);
   const { items: hosts, error } = useAll("/fleet/summary", { kinds: KINDS, every_s: 10 });
   const devices = useMemo(() => (hosts ?? []).reduce((sum, host) => sum + host.devices, 0), [hosts]);
   const asCells = devices > DEVICES_MAX && !values.host && !values.q && !values.state;
-  const crumbs = values.host && html`<a class="crumb" href=${href("fleet")}><${Icon} name="back" /> Fleet</a>`;
   return html`
-    <${Page} title=${values.host ?? "Fleet"} crumbs=${crumbs} error=${error}
-      aside=${hosts && !values.host && html`<p class="sub">${plural(hosts.length, "host")}, ${plural(devices, "device")}</p>`}
+    <${Page} title=${values.host ?? "Fleet"} parent=${values.host && ["fleet", "Fleet"]} error=${error}
+      aside=${hosts && !values.host && `${plural(hosts.length, "host")}, ${plural(devices, "device")}`}
       controls=${html`
         <${Choice} label="State of devices" value=${values.state ?? ""} options=${STATES} onChoose=${(state) => setValues({ state })} />
         <${Search} label="Host or model" value=${values.q ?? ""} onInput=${(q) => setValues({ q })} />
       `}>
-      ${hosts === null && !error && html`<${Waiting} />`}
-      ${hosts?.length === 0 && html`
-        <${Empty} title="No host is connected.">A machine joins with <code>gpud</code>; see docs/how-to/hosts.md.<//>`}
-      ${asCells && html`<${FleetCells} hosts=${hosts} />`}
-      ${hosts?.length > 0 && !asCells && html`<${HostList} host=${values.host} state=${values.state} q=${values.q} />`}
+      <${Listed} items=${hosts} error=${error} empty=${NO_HOST}>
+        ${asCells ? html`<${FleetCells} hosts=${hosts} />` : html`<${HostList} host=${values.host} state=${values.state} q=${values.q} />`}
+      <//>
     <//>
   `;
 }
 
 function HostList(filter) {
   const current = useStore(session);
-  const [asked, setAsked] = useState(null);
   const pages = usePages("/fleet", filter, { kinds: KINDS, limit: 24 });
   const all = useStore(deployed);
   const functions = useMemo(() => functionsByWarmKey(all), [all]);
-  const ask = mayOperate(current) ? (target, drained) => setAsked(drainQuestion(target, drained, pages.reload)) : null;
-  if (pages.loading && !pages.items.length) return html`<${Waiting} />`;
-  if (!pages.items.length) return html`<${Empty} title="No host fits this filter." />`;
+  const ask = mayOperate(current) ? (target, drained) => confirm(drainQuestion(target, drained, pages.reload)) : null;
   return html`
+    <${Listed} ...${pages} empty=${html`<${Empty} title="No host fits this filter." />`}>
     <${Key} />
-    <div class="hosts">
+    <div class="hosts row">
       ${pages.items.map((host) => html`<${HostPanel} key=${host.host} host=${host} functions=${functions} onDrain=${ask} />`)}
       ${pages.next && html`
-        <p class="more"><button type="button" onClick=${pages.more}>More hosts</button>
-          <span>${count(pages.items.length)}${pages.total === null ? "" : ` of ${count(pages.total)}`}</span></p>`}
+        <p class="row"><button type="button" onClick=${pages.more}>More hosts</button>
+          <span class="muted text">${count(pages.items.length)}${pages.total === null ? "" : ` of ${count(pages.total)}`}</span></p>`}
     </div>
-    <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
+    <//>
   `;
 }
 
@@ -80,11 +77,11 @@ export function FleetCells({ hosts }) {
   const sorted = useMemo(() => [...hosts].sort(ORDERS[order].compare), [hosts, order]);
   const options = Object.entries(ORDERS).map(([name, { label }]) => [name, label]);
   return html`
-    <div class="cells-head">
+    <div class="row">
       <${Choice} label="Order of hosts" value=${order} options=${options} onChoose=${setOrder} />
-      <p class="legend"><span><i class="swatch memory"></i>memory</span><span><i class="swatch compute"></i>compute</span></p>
+      <p class="legend row fine"><span><i class="mark memory"></i>memory</span><span><i class="mark compute"></i>compute</span></p>
     </div>
-    <${VirtualGrid} label="Hosts" items=${sorted} keyOf=${(host) => host.host}
+    <${EndlessGrid} label="Hosts" items=${sorted} keyOf=${(host) => host.host}
       cell=${(host) => html`<${Cell} ...${host} />`} cellWidth=${132} cellHeight=${64} />
   `;
 }
@@ -92,18 +89,18 @@ export function FleetCells({ hosts }) {
 function Cell({ host, state, devices, busy, memory_used_ratio: memory, compute_used_ratio: compute }) {
   const text = `${host}, ${state}: ${busy} of ${devices} devices busy, memory ${percent(100 * memory)}, compute ${percent(100 * compute)}`;
   return html`
-    <a class="cell tone-${toneOf(state)}" href=${href("fleet", null, { host })} title=${text} aria-label=${text}>
-      <span class="cell-name">${host}</span>
-      <span class="cell-count number">${busy}/${devices}</span>
-      <i class="cell-bar memory"><i style=${{ width: `${100 * memory}%` }}></i></i>
-      <i class="cell-bar compute"><i style=${{ width: `${100 * compute}%` }}></i></i>
+    <a class="cell" style=${toned(toneOf(state))} href=${href("fleet", null, { host })} title=${text} aria-label=${text}>
+      <strong class="cut">${host}</strong>
+      <span class="muted number">${busy}/${devices}</span>
+      <${Ratio} value=${memory} kind="memory" />
+      <${Ratio} value=${compute} kind="compute" />
     </a>
   `;
 }
 
 // The marks of the fleet's bars.
 export const Key = () => html`
-  <p class="legend">
+  <p class="legend row fine">
     <span><i class="mark lent"></i>lent, a colour for each tenant</span>
     <span><i class="mark used"></i>in use, as its driver reports</span>
     <span><${Icon} name="warm" size="12" />warm: the next job of that function starts without loading</span>
@@ -121,7 +118,7 @@ export function HostPanel({ host, functions, onDrain }) {
   return html`
     <section class="host panel" aria-label="host ${host.host}"
       style=${{ flex: `${devices} 1 min(100%, ${devices * DEVICE_PX}px)`, maxWidth: `${devices * DEVICE_PX_MAX}px` }}>
-      <header>
+      <header class="inset row text">
         <h2>${host.host}</h2>
         <${State} state=${host.state} />
         ${host.draining && html`<span class="muted">leaves by itself: ${host.draining}</span>`}
@@ -130,8 +127,8 @@ export function HostPanel({ host, functions, onDrain }) {
         ${onDrain && !host.draining && html`
           <${DrainButton} target=${host.host} drained=${isDrained(host.state)} onDrain=${onDrain} />`}
       </header>
-      ${host.offers && html`<p class="muted" title="requests may name them">${host.offers}</p>`}
-      <div class="devices">
+      ${host.offers && html`<p class="entry muted" title="requests may name them">${host.offers}</p>`}
+      <div class="devices stack">
         ${host.devices.map((device) => html`
           <${Device} key=${device.device} host=${host.host} device=${device} functions=${functions} onDrain=${onDrain} />`)}
       </div>
@@ -140,14 +137,14 @@ export function HostPanel({ host, functions, onDrain }) {
 }
 
 const DrainButton = ({ target, drained, onDrain }) => html`
-  <button type="button" class="small" onClick=${() => onDrain(target, drained)}>
+  <button type="button" class="small push" onClick=${() => onDrain(target, drained)}>
     ${drained ? "Undrain" : "Drain"}<span class="visually-hidden"> ${target}</span>
   </button>
 `;
 
 function LastSeen({ time_s }) {
   const now_s = useNow();
-  return html`<span class="muted last-seen">seen ${ago(time_s, now_s)}</span>`;
+  return html`<span class="muted number">seen ${ago(time_s, now_s)}</span>`;
 }
 
 // Above this many segments a bar would be stripes: the rest is one segment.
@@ -170,13 +167,11 @@ function Device({ host, device, functions, onDrain }) {
   const measured = device.utilisation_pct ?? null;
   const facts = [...readings(device), device.detail].filter(Boolean).join(", ");
   return html`
-    <article class="device${health && health !== "OK" ? " unhealthy" : ""}" aria-label="device ${name}">
-      <header>
-        <h3 title=${model}>${model}</h3><span class="kind">${kind}</span>
-      </header>
-      <p class="model"><${State} state=${state} /><span class="place" title=${id}>${name}</span>
+    <article class="device stack${health && health !== "OK" ? " unhealthy" : ""}" aria-label="device ${name}">
+      <header class="between"><h3 class="cut" title=${model}>${model}</h3><span class="fine mono">${kind}</span></header>
+      <p class="place fine"><${State} state=${state} /><span class="cut" title=${id}>${name}</span>
         ${onDrain && html`<${DrainButton} target=${name} drained=${device.drained} onDrain=${onDrain} />`}</p>
-      ${facts && html`<p class="why" title=${facts}>${facts}</p>`}
+      ${facts && html`<p class="why fine cut" title=${facts}>${facts}</p>`}
       <${Meter} label="Memory" max=${device.memory_mib} segments=${segments(leases, "memory_mib", mebibytes)}
         text="${mebibytes(device.memory_used_mib)} of ${mebibytes(device.memory_mib)}" />
       <${Meter} label="Compute" max=${device.compute_pct} mark=${measured}
@@ -184,7 +179,7 @@ function Device({ host, device, functions, onDrain }) {
         text="${percent(device.compute_used_pct)} lent${measured === null ? "" : `, ${percent(measured)} in use`}" />
       ${leases.length > 0 && html`<${Leases} leases=${leases} />`}
       ${residents.length > 0 && html`
-        <ul class="residents" aria-label="warm workers">
+        <ul class="residents row" aria-label="warm workers">
           ${workloads(residents).map(([key, workers]) => html`
             <${WarmWorkers} key=${key} workload=${key} workers=${workers} functions=${functions.get(key)} />`)}
         </ul>`}
@@ -196,7 +191,7 @@ function Device({ host, device, functions, onDrain }) {
 function WarmWorkers({ workload, workers, functions }) {
   const name = functions?.join(", ") ?? "another workload";
   const text = `${plural(workers.length, "warm worker")} of ${functions?.join(", ") ?? workload}, ${mebibytes(workers[0].memory_mib)} each`;
-  return html`<li title=${text}><${Icon} name="warm" size="12" /><span>${name}</span>${workers.length > 1 && ` × ${workers.length}`}</li>`;
+  return html`<li class="chip" title=${text}><${Icon} name="warm" size="12" /><span class="cut">${name}</span>${workers.length > 1 && ` × ${workers.length}`}</li>`;
 }
 
 /** "54 °C", "310 W": as its driver reports them. */
@@ -215,18 +210,18 @@ const LEASES_SHOWN = 6;
 function Leases({ leases }) {
   const now_s = useNow();
   return html`
-    <ul class="leases" aria-label="leases">
+    <ul class="leases stack" aria-label="leases">
       ${leases.slice(0, LEASES_SHOWN).map((lease) => html`
         <li key=${lease.lease}>
-          <i class="swatch" style=${{ background: colourOf("tenant", lease.tenant) }}></i>
-          ${lease.job ? html`<a href=${href("jobs", lease.job)} title=${lease.job}>${shortId(lease.job, 7)}</a>` : html`<span title=${lease.lease}>${shortId(lease.lease, 12)}</span>`}
-          <span class="muted">${lease.tenant}</span>
+          <i class="mark" style=${{ background: colourOf("tenant", lease.tenant) }}></i>
+          ${lease.job ? html`<a class="mono cut" href=${href("jobs", lease.job)} title=${lease.job}>${shortId(lease.job, 7)}</a>` : html`<span class="cut" title=${lease.lease}>${shortId(lease.lease, 12)}</span>`}
+          <span class="muted cut">${lease.tenant}</span>
           <span class="number end">${mebibytes(lease.memory_mib)}</span>
           ${lease.ends_s
             ? html`<span class="number end" title="ends in ${about(Math.max(0, lease.ends_s - now_s))} at the latest">≤ ${about(Math.max(0, lease.ends_s - now_s))}</span>`
             : html`<span></span>`}
         </li>`)}
-      ${leases.length > LEASES_SHOWN && html`<li class="rest muted">and ${leases.length - LEASES_SHOWN} more</li>`}
     </ul>
+    ${leases.length > LEASES_SHOWN && html`<p class="fine">and ${leases.length - LEASES_SHOWN} more</p>`}
   `;
 }

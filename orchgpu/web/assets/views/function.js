@@ -5,25 +5,22 @@ import { html, useMemo, useRef, useState } from "../core/html.js";
 import { attempt, notify } from "../core/notices.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
-import { Confirm } from "../parts/dialog.js";
+import { confirm } from "../parts/dialog.js";
 import { Icon } from "../parts/state.js";
-import { Empty, Page, Waiting } from "../parts/page.js";
+import { Empty, Page, Panel, Waiting } from "../parts/page.js";
 
 export function FunctionView({ id: name }) {
   const path = `/functions/${encodeURIComponent(name)}`;
   const { data, error, reload } = useResource(path, { every_s: 30 });
-  const crumbs = html`<a class="crumb" href=${href("functions")}><${Icon} name="back" /> Functions</a>`;
-  if (!data) {
-    return html`<${Page} title=${name} crumbs=${crumbs}>${error ? html`<${Empty} title=${error.message}>${error.hint}<//>` : html`<${Waiting} />`}<//>`;
-  }
+  const parent = ["functions", "Functions"];
+  if (!data) return html`<${Page} title=${name} parent=${parent} error=${error}>${!error && html`<${Waiting} />`}<//>`;
   return html`
-    <${Page} title=${name} crumbs=${crumbs} error=${error}
+    <${Page} title=${name} parent=${parent} error=${error}
       controls=${data.jobs_kept ? html`<a class="button" href=${href("jobs", null, { function: name })}>Its jobs</a>`
         : html`<a class="button" href=${href("jobs", null, { state: "LETTERS", function: name })}>Its dead letters</a>`}>
-      <div class="function">
+      <div class="stack">
         ${data.may_upload && html`<${DropZone} path=${path} name=${name} />`}
-        ${data.graph && html`
-          <section class="panel" aria-label="Graph"><header class="panel-head"><h2>Graph</h2></header><${Graph} ...${data.graph} current=${name} /></section>`}
+        ${data.graph && html`<${Panel} title="Graph"><${Graph} ...${data.graph} current=${name} /><//>`}
         <div class="columns">
           <${Definition} written=${data.definition} />
           <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} mayRollBack=${data.may_roll_back} onDone=${reload} />
@@ -57,7 +54,7 @@ function DropZone({ path, name }) {
     setOver(true);
   };
   return html`
-    <section class="drop${over ? " over" : ""}" aria-label="Upload" data-drop
+    <section class="drop text${over ? " over" : ""}" aria-label="Upload" data-drop
       onDragOver=${onDragOver} onDragLeave=${() => setOver(false)} onDrop=${onDrop}>
       <p><${Icon} name="upload" /> Drop files here, or${" "}
         <button type="button" class="link" onClick=${() => input.current.click()}>choose them</button>; each becomes a job.</p>
@@ -74,38 +71,35 @@ function DropZone({ path, name }) {
 }
 
 const Definition = ({ written }) => html`
-  <section class="panel definition" aria-label="Definition">
-    <header class="panel-head"><h2>Definition</h2>${written && html`<span class="muted" title="values of variables are hidden">${written.file}, from line ${written.line}</span>`}</header>
+  <${Panel} title="Definition" name="definition"
+    aside=${written && html`<span class="muted text" title="values of variables are hidden">${written.file}, from line ${written.line}</span>`}>
     ${written ? html`<pre tabIndex="0" aria-label="Definition as text">${written.text}</pre>`
       : html`<${Empty} title="Its file is not known."><code>orchgpu deploy</code> keeps the text from now on.<//>`}
-  </section>
+  <//>
 `;
 
 function Revisions({ path, name, revisions, mayRollBack, onDone }) {
   const now_s = useNow(30000);
-  const [asked, setAsked] = useState(null);
-  const ask = (revision) => setAsked({
+  const ask = (revision) => confirm({
     title: `Roll ${name} back?`, text: `Revision ${revision} becomes the current one; jobs that run now end with theirs.`, action: "Roll back",
     act: async () => {
       if (await attempt(() => post(`${path}/rollback`, { revision }), `${name} is at revision ${revision}.`)) onDone();
     },
   });
   return html`
-    <section class="panel" aria-label="History">
-      <header class="panel-head"><h2>History</h2></header>
+    <${Panel} title="History">
       ${revisions.length === 0 && html`<${Empty} title="No earlier revision." />`}
-      <ol class="revisions">
+      <ol>
         ${revisions.map((one) => html`
-          <li key=${one.revision}>
+          <li class="entry row" key=${one.revision}>
             <strong>${one.revision}</strong>
             <span>${one.note}</span>
             <span class="muted">${ago(one.changed_s, now_s)}</span>
-            ${one.current ? html`<span class="tag accent">current</span>`
-              : mayRollBack && html`<button type="button" class="small" onClick=${() => ask(one.revision)}>Roll back<span class="visually-hidden"> to ${one.revision}</span></button>`}
+            ${one.current ? html`<span class="chip accent push">current</span>`
+              : mayRollBack && html`<button type="button" class="small push" onClick=${() => ask(one.revision)}>Roll back<span class="visually-hidden"> to ${one.revision}</span></button>`}
           </li>`)}
       </ol>
-      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
-    </section>
+    <//>
   `;
 }
 

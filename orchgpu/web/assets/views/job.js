@@ -6,40 +6,34 @@ import { announce, attempt } from "../core/notices.js";
 import { hasReason, meaningOf } from "../core/reasons.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
-import { Confirm } from "../parts/dialog.js";
+import { confirm } from "../parts/dialog.js";
 import { Axis, SpanTable, Track } from "../parts/gantt.js";
-import { Icon, State, isEnded } from "../parts/state.js";
-import { Empty, ErrorLine, Facts, Page, Waiting } from "../parts/page.js";
-import { useNarrow } from "../parts/virtual.js";
+import { Empty, ErrorLine, Facts, Page, Panel, Waiting } from "../parts/page.js";
+import { Icon, State, isEnded, toned } from "../parts/state.js";
+import { Table, useNarrow } from "../parts/table.js";
 import { Logs } from "./job_logs.js";
 
 export function JobView({ id }) {
   const path = `/jobs/${encodeURIComponent(id)}`;
   const { data: job, error, reload } = useResource(path, { kinds: ["job", "lease", "queue"] });
   useAnnouncedState(job);
-  const crumbs = html`<a class="crumb" href=${href("jobs")}><${Icon} name="back" /> Jobs</a>`;
-  if (!job) {
-    return html`
-      <${Page} title="Job" crumbs=${crumbs}>
-        ${error ? html`<${Empty} title=${error.message}>${error.hint}<//>` : html`<${Waiting} />`}
-      <//>`;
-  }
   return html`
-    <${Page} title=${fileName(job.key) || id} crumbs=${crumbs} error=${error}
-      aside=${html`<${State} state=${job.state} />`}
-      controls=${html`<${Actions} job=${job} path=${path} onDone=${reload} />`}>
-      <div class="job">
-        <${Story} job=${job} />
-        <${JobFacts} job=${job} />
-        <${Timeline} job=${job} />
-        <div class="columns">
-          <${Logs} key=${`${id} ${job.attempt}`} path=${path} ended=${isEnded(job.state)} />
-          <div>
-            <${Outputs} path=${path} state=${job.state} />
-            <${Cost} path=${path} state=${job.state} />
+    <${Page} title=${fileName(job?.key) || (job ? id : "Job")} parent=${["jobs", "Jobs"]} error=${error}
+      aside=${job && html`<${State} state=${job.state} />`}
+      controls=${job && html`<${Actions} job=${job} path=${path} onDone=${reload} />`}>
+      ${!job ? !error && html`<${Waiting} />` : html`
+        <div class="job stack">
+          <${Story} job=${job} />
+          <${JobFacts} job=${job} />
+          <${Timeline} job=${job} />
+          <div class="columns">
+            <${Logs} key=${`${id} ${job.attempt}`} path=${path} ended=${isEnded(job.state)} />
+            <div class="stack">
+              <${Outputs} path=${path} state=${job.state} />
+              <${Cost} path=${path} state=${job.state} />
+            </div>
           </div>
-        </div>
-      </div>
+        </div>`}
     <//>
   `;
 }
@@ -53,18 +47,16 @@ function useAnnouncedState(job) {
 }
 
 function Actions({ job, path, onDone }) {
-  const [asked, setAsked] = useState(null);
   const act = async (name, success) => {
     if (await attempt(() => post(`${path}/${name}`), success)) onDone();
   };
-  const cancel = () => setAsked({
+  const cancel = () => confirm({
     title: "Cancel this job?", text: "Its lease is revoked, and what it computed so far is lost.",
     action: "Cancel the job", danger: true, act: () => act("cancel", "The job is being cancelled."),
   });
   return html`
     ${job.may_retry && job.may_change && html`<button type="button" onClick=${() => act("retry", "The job begins a new run.")}><${Icon} name="retry" /> Retry</button>`}
     ${!isEnded(job.state) && job.may_change && html`<button type="button" onClick=${cancel}><${Icon} name="stop" /> Cancel</button>`}
-    <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
   `;
 }
 
@@ -76,7 +68,7 @@ function Story({ job }) {
   const reason = hasReason(job.reason) ? words(job.reason) : null;
   if (!text && !reason) return null;
   return html`
-    <div class="story panel ${bad(job) ? "bad" : ""}">
+    <div class="story panel message" style=${toned(bad(job) ? "bad" : "wait")}>
       ${reason && html`<strong title=${meaningOf(job.reason)}>${reason}</strong>`}
       ${text && html`<p>${capital(text)}</p>`}
       ${explain?.expected_s != null && html`<p>A device is expected within <b class="number">${duration(explain.expected_s)}</b>.</p>`}
@@ -88,7 +80,7 @@ function Story({ job }) {
 /** The leases that a job waits for, those that end soonest. */
 const Blocking = ({ leases, total }) =>
   leases.length > 0 && html`
-    <details>
+    <details class="muted">
       <summary>Leases on the devices that it could use: ${total}</summary>
       <ul>${leases.map((one) => html`
         <li key=${`${one.lease} ${one.index}`}>
@@ -128,26 +120,28 @@ function Elapsed({ job }) {
 const Attempts = ({ job }) => html`
   <span class="number">${job.attempt || "–"}</span>
   ${(job.attempts ?? []).filter((one) => one.reason && one.reason !== "NONE").map((one) => html`
-    <span class="attempt" title=${one.detail}> ${one.attempt}: ${words(one.reason)}</span>`)}
+    <div class="fine" title=${one.detail}>${one.attempt}: ${words(one.reason)}</div>`)}
 `;
 
 // Cost of one job that succeeded, alone on its device and shared, by the prices that the server states.
 const money = (usd) => `${usd.toFixed(6)} USD`;
 
+const COST_COLUMNS = [
+  { head: true, cell: ([name]) => name },
+  { kind: "number", cell: ([, usd]) => money(usd) },
+];
+
 export function Cost({ path, state }) {
   const { data } = useResource(state === "SUCCEEDED" ? `${path}/cost` : null);
   if (!data) return null;
-  const parts = [["Function", data.function_usd], ["Device", data.device_usd]];
+  const shared = data.sharers.filter((one) => one.sharers > 1);
+  const parts = [["Function", data.function_usd], ["Device", data.device_usd],
+    ...shared.map((one) => [`In total, with ${one.sharers} jobs on the device`, one.total_usd])];
   return html`
-    <section class="panel cost" aria-label="Cost">
-      <header class="panel-head"><h2>Cost</h2><span class="number">${money(data.total_usd)}</span>
-        <span class="muted">${duration(data.ran_s)}, ${mebibytes(data.memory_mib)} of the function</span></header>
-      <table class="table plain"><tbody>
-        ${parts.map(([name, usd]) => html`<tr key=${name}><th scope="row">${name}</th><td class="end number">${money(usd)}</td></tr>`)}
-        ${data.sharers.filter((one) => one.sharers > 1).map((one) => html`
-          <tr key=${one.sharers}><th scope="row">In total, with ${one.sharers} jobs on the device</th><td class="end number">${money(one.total_usd)}</td></tr>`)}
-      </tbody></table>
-    </section>
+    <${Panel} title="Cost" aside=${html`<span class="number text">${money(data.total_usd)}</span>
+      <span class="muted text">${duration(data.ran_s)}, ${mebibytes(data.memory_mib)} of the function</span>`}>
+      <${Table} label="Parts of the cost" rows=${parts} columns=${COST_COLUMNS} />
+    <//>
   `;
 }
 
@@ -159,20 +153,19 @@ export function Outputs({ path, state }) {
   const { data, error } = useResource(isEnded(state) ? `${path}/outputs` : null);
   const items = data?.items ?? [];
   return html`
-    <section class="panel outputs" aria-label="Outputs">
-      <header class="panel-head"><h2>Outputs</h2>${items.length > 0 && html`<span class="muted">${items.length}</span>`}</header>
+    <${Panel} title="Outputs" name="outputs" aside=${`${items.length || ""}`}>
       ${error && html`<${ErrorLine} error=${error} />`}
       ${items.length === 0 && !error && html`<${Empty} title=${isEnded(state) ? "The job has no output." : "Outputs appear when the job has ended."} />`}
       <ul>${items.map((item, index) => html`<${Output} key=${item.name} ...${item} address=${`${urlOf(path)}/outputs/${index}`} />`)}</ul>
-    </section>
+    <//>
   `;
 }
 
 function Output({ name, bytes: size, type, preview, address }) {
   return html`
-    <li class="output">
-      <p><span title=${name}>${fileName(name) || name}</span><span class="muted number">${bytes(size)}</span>
-        <a href=${`${address}?download=1`} download=${fileName(name)} aria-label="Download ${name}" title=${type}><${Icon} name="download" /></a></p>
+    <li class="entry">
+      <p class="row"><span class="break" title=${name}>${fileName(name) || name}</span><span class="muted number">${bytes(size)}</span>
+        <a class="push" href=${`${address}?download=1`} download=${fileName(name)} aria-label="Download ${name}" title=${type}><${Icon} name="download" /></a></p>
       ${preview === "image" && html`<a href=${address} target="_blank" rel="noreferrer"><img src=${address} alt="Output ${name}" loading="lazy" /></a>`}
       ${preview === "text" && html`<${TextPreview} address=${address} name=${name} />`}
     </li>
@@ -227,18 +220,17 @@ export function Timeline({ job }) {
   );
   const range = { from_s, to_s: to_s + margin_s, relative: true, wanted: narrow ? 3 : 8 };
   return html`
-    <section class="panel timeline" aria-label="Timeline">
-      <header class="panel-head"><h2>Timeline</h2><span class="muted number">${duration(to_s - from_s)}</span>
-        ${latencies(job).map(([name, text]) => html`<span class="muted" key=${name}><abbr title=${MEANINGS[name]}>${name}</abbr> <b class="number">${text}</b></span>`)}</header>
+    <${Panel} title="Timeline" name="timeline" aside=${html`<span class="muted text">${duration(to_s - from_s)}</span>
+      ${latencies(job).map(([name, text]) => html`<span class="muted text" key=${name}><abbr title=${MEANINGS[name]}>${name}</abbr> <b class="number">${text}</b></span>`)}`}>
       <div class="gantt">
         <span></span><${Axis} ...${range} />
         ${lanes.map((lane) => html`
-          <span class="gantt-label">${lane.label}</span>
+          <span class="gantt-label cut">${lane.label}</span>
           <${Track} key=${lane.lane} spans=${lane.spans} ...${range} />
         `)}
       </div>
-      <${SpanTable} lanes=${lanes} relative_s=${from_s} />
-    </section>
+      <${SpanTable} label="Timeline" lanes=${lanes} relative_s=${from_s} />
+    <//>
   `;
 }
 

@@ -3,8 +3,8 @@ import { urlOf } from "../core/api.js";
 import { clock } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { readEvents } from "../core/sse.js";
-import { Empty } from "../parts/page.js";
-import { useWindow } from "../parts/virtual.js";
+import { Empty, Panel } from "../parts/page.js";
+import { useWindow } from "../parts/table.js";
 
 const LINE_PX = 20;
 const LINES_MAX = 20000; // kept in memory; older ones are in the log store
@@ -22,12 +22,9 @@ export function Logs({ path, ended }) {
     setFollow(scrollHeight - scrollTop - clientHeight < LINE_PX * 1.5);
   };
   return html`
-    <section class="panel logs" aria-label="Logs">
-      <header class="panel-head">
-        <h2>Logs</h2>
-        <span class="muted">${state === "open" ? (ended ? "reading" : "live") : state === "failed" ? "not available" : `${lines.length} lines`}</span>
-        ${!follow && html`<button type="button" class="small" onClick=${() => setFollow(true)}>To the end</button>`}
-      </header>
+    <${Panel} title="Logs" name="logs" aside=${html`
+      <span class="muted text">${state === "open" ? (ended ? "reading" : "live") : state === "failed" ? "not available" : `${lines.length} lines`}</span>
+      ${!follow && html`<button type="button" class="small" onClick=${() => setFollow(true)}>To the end</button>`}`}>
       <div class="log" ref=${ref} onScroll=${onScroll} tabIndex="0" role="log" aria-label="Lines of the log" aria-live="off">
         ${lines.length === 0 && html`<${Empty} title=${state === "open" ? "No line yet." : "The log has no line."} />`}
         <div class="log-space" style=${{ height: `${lines.length * LINE_PX}px` }}>
@@ -39,7 +36,7 @@ export function Logs({ path, ended }) {
           </ol>
         </div>
       </div>
-    </section>
+    <//>
   `;
 }
 

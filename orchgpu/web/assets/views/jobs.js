@@ -8,22 +8,22 @@ import { notify } from "../core/notices.js";
 import { useNow, usePages, useResource } from "../core/resource.js";
 import { go, href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
-import { Confirm } from "../parts/dialog.js";
-import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
+import { confirm } from "../parts/dialog.js";
+import { Choice, Cut, Empty, ErrorLine, Listed, Page, Search } from "../parts/page.js";
 import { STATES, State, isEnded } from "../parts/state.js";
-import { VirtualTable, useNarrow } from "../parts/virtual.js";
+import { EndlessTable, useNarrow } from "../parts/table.js";
 import { Letters } from "./letters.js";
 
 const COLUMNS = [
   { label: "State", sort: "state", width: "116px", cell: (job) => html`<${State} state=${job.state} />` },
   { label: "Job", sort: "input", cell: (job) => html`<${Input} job=${job} />` },
-  { label: "Function", sort: "function", wide: true, width: "14%", cell: (job) => html`<span title=${job.function}>${job.function ?? "–"}</span>` },
-  { label: "Tenant", sort: "tenant", wide: true, width: "92px", cell: (job) => html`<span title=${job.tenant}>${job.tenant ?? "–"}</span>` },
+  { label: "Function", sort: "function", wide: true, width: "14%", cell: (job) => html`<${Cut} text=${job.function} />` },
+  { label: "Tenant", sort: "tenant", wide: true, width: "92px", cell: (job) => html`<${Cut} text=${job.tenant} />` },
   { label: "Reason", sort: "reason", wide: true, width: "12%", cell: (job) => html`<${Reason} job=${job} />` },
   { label: "Device", sort: "device", wide: true, width: "84px", cell: (job) => html`<span title=${job.device}>${(job.device ?? "").split(" ")[0]}</span>` },
-  { label: "Try", sort: "attempt", wide: true, end: true, width: "52px", cell: (job) => html`<span class="number">${job.attempt || "–"}</span>` },
-  { label: html`<span class="desk">Submitted</span><span class="phone">Since</span>`, key: "submitted", sort: "submitted", end: true, width: "102px", narrow: "76px", cell: (job) => html`<${Age} time_s=${submittedOf(job)} />` },
-  { label: "Duration", sort: "duration", wide: true, end: true, width: "94px", cell: (job) => html`<${Taken} job=${job} />` },
+  { label: "Try", sort: "attempt", wide: true, kind: "number", width: "52px", cell: (job) => job.attempt || "–" },
+  { label: html`<span class="desk">Submitted</span><span class="phone">Since</span>`, key: "submitted", sort: "submitted", kind: "end", width: "102px", narrow: "76px", cell: (job) => html`<${Age} time_s=${submittedOf(job)} />` },
+  { label: "Duration", sort: "duration", wide: true, kind: "number", width: "94px", cell: (job) => html`<${Taken} job=${job} />` },
 ];
 
 const submittedOf = (job) => job.submitted_s ?? job.received_s;
@@ -36,7 +36,7 @@ const Reason = ({ job }) => hasReason(job.reason) && html`<span title=${meaningO
 // On a phone the one column that identifies a job has its reason and function, too.
 const Input = ({ job }) => html`
   <span class="two-lines"><${JobLink} job=${job} /> <span class="desk muted mono">${job.key && shortId(job.job, 8)}</span>
-    <small class="phone">${hasReason(job.reason) && html`<b>${words(job.reason)}</b> · `}${job.function ?? "–"}</small></span>
+    <small class="phone cut">${hasReason(job.reason) && html`<b>${words(job.reason)}</b> · `}${job.function ?? "–"}</small></span>
 `;
 
 function Age({ time_s }) {
@@ -46,7 +46,7 @@ function Age({ time_s }) {
 
 function Taken({ job }) {
   const now_s = useNow();
-  return html`<span class="number">${duration(Math.max(0, (isEnded(job.state) ? job.changed_s : now_s) - submittedOf(job)))}</span>`;
+  return duration(Math.max(0, (isEnded(job.state) ? job.changed_s : now_s) - submittedOf(job)));
 }
 
 const SINCE = [["", "Any time"], ["900", "15 min"], ["3600", "1 h"], ["86400", "1 day"]];
@@ -82,21 +82,20 @@ function JobTable({ filter }) {
   const pages = usePages("/jobs", filter, { kinds: ["job"] });
   const chosen = useChosen(pages);
   const narrow = useNarrow();
-  if (pages.error && !pages.items.length) return html`<${Empty} title=${pages.error.message}>${pages.error.hint}<//>`;
-  if (pages.loading && !pages.items.length) return html`<${Waiting} rows=${10} />`;
-  if (!pages.items.length) {
-    return html`<${Empty} title="No job fits this filter.">Upload a file to a function's input, or drop one on its page under Functions.<//>`;
-  }
   // first ascending, then descending, then again in the order of receipt
   const onSort = (column) => setValues(
     column !== by ? { sort: column, order: "" } : order ? { sort: "", order: "" } : { order: "descending" });
+  const empty = html`<${Empty} title="No job fits this filter.">Upload a file to a function's input, or drop one on its page under Functions.<//>`;
   return html`
+    ${pages.error && html`<${ErrorLine} error=${pages.error} />`}
     ${chosen.jobs.length > 0 && html`<${Together} chosen=${chosen} onDone=${pages.reload} />`}
-    <${VirtualTable} label="Jobs" columns=${chosen.column ? [chosen.column, ...COLUMNS] : COLUMNS} rows=${pages.items} total=${pages.total}
+    <${Listed} ...${pages} empty=${empty}>
+    <${EndlessTable} label="Jobs" columns=${chosen.column ? [chosen.column, ...COLUMNS] : COLUMNS} rows=${pages.items} total=${pages.total}
       sorted=${{ by, descending: Boolean(order) }} onSort=${onSort} rowHeight=${narrow ? 52 : 38}
       keyOf=${(job) => job.job} onEnd=${pages.more} onOpen=${(job) => go(href("jobs", job.job))} />
-    <p class="foot"><span>${pages.total === null ? `${count(pages.items.length)} jobs loaded${pages.next ? ", more below" : ""}` : `${count(pages.items.length)} of ${count(pages.total)} jobs loaded`}</span>
-      <span class="exports">Export${" "}${["csv", "json"].map((form) => html`<a key=${form} href=${urlOf(withQuery(`/export/jobs.${form}`, { ...filter, sort: "", order: "" }))} download="jobs.${form}">${form.toUpperCase()}</a>${" "}`)}</span></p>
+    <p class="foot fine row"><span>${pages.total === null ? `${count(pages.items.length)} jobs loaded${pages.next ? ", more below" : ""}` : `${count(pages.items.length)} of ${count(pages.total)} jobs loaded`}</span>
+      <span>Export${" "}${["csv", "json"].map((form) => html`<a key=${form} href=${urlOf(withQuery(`/export/jobs.${form}`, { ...filter, sort: "", order: "" }))} download="jobs.${form}">${form.toUpperCase()}</a>${" "}`)}</span></p>
+    <//>
   `;
 }
 
@@ -110,7 +109,7 @@ function useChosen({ items }) {
     return after;
   });
   const box = (label, jobs) => html`
-    <label class="pick"><input type="checkbox" aria-label=${label} checked=${jobs.every(({ job }) => ids.has(job))}
+    <label><input type="checkbox" aria-label=${label} checked=${jobs.every(({ job }) => ids.has(job))}
       onChange=${(event) => set(jobs, event.target.checked)} /></label>`;
   return {
     jobs: items.filter(({ job }) => ids.has(job)),
@@ -126,7 +125,6 @@ const AT_ONCE = 2; // the server lets each key do as many
 
 /** Cancel or retry of all chosen jobs; the server decides about each one, as in its own view. */
 function Together({ chosen, onDone }) {
-  const [asked, setAsked] = useState(null);
   const [left, setLeft] = useState(0);
   const live = chosen.jobs.filter((job) => !isEnded(job.state));
   const failed = chosen.jobs.filter((job) => ["FAILED", "REJECTED"].includes(job.state));
@@ -147,17 +145,16 @@ function Together({ chosen, onDone }) {
     chosen.clear();
     onDone();
   };
-  const cancel = () => setAsked({
+  const cancel = () => confirm({
     title: `Cancel ${plural(live.length, "job")}?`, text: "Their leases are revoked, and what they computed so far is lost.",
     action: "Cancel them", danger: true, act: () => run(live, "cancel", "cancelled"),
   });
   return html`
-    <div class="together" role="group" aria-label="Chosen jobs">
+    <div class="together row" role="group" aria-label="Chosen jobs">
       <span role="status">${left > 0 ? `${count(left)} left` : `${count(chosen.jobs.length)} chosen`}</span>
       ${left === 0 && live.length > 0 && html`<button type="button" class="small" onClick=${cancel}>Cancel ${count(live.length)}</button>`}
       ${left === 0 && failed.length > 0 && html`<button type="button" class="small" onClick=${() => run(failed, "retry", "begin a new run")}>Retry ${count(failed.length)}</button>`}
       ${left === 0 && html`<button type="button" class="quiet small" onClick=${chosen.clear}>Choose none</button>`}
-      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
     </div>
   `;
 }

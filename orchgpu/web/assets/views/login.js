@@ -20,11 +20,11 @@ export function LoginView() {
   };
   return html`
     <main class="alone">
-      <form class="login panel" onSubmit=${submit}>
+      <form class="login panel stack" onSubmit=${submit}>
         <img src="assets/icon.svg" alt="" width="40" height="40" />
         <h1>orchgpu</h1>
         <p>Log in with a key of the scheduler: <code>NAME:SECRET</code>, as <code>ssgmd keys add</code> prints it.</p>
-        <label>Key <input name="key" type="password" autocomplete="current-password" required autofocus /></label>
+        <label class="field stack text">Key <input name="key" type="password" autocomplete="current-password" required autofocus /></label>
         ${error && html`<${ErrorLine} error=${error} />`}
         <button class="primary" disabled=${busy}>Log in</button>
       </form>

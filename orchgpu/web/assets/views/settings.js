@@ -4,32 +4,32 @@ import { about, capital } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { attempt } from "../core/notices.js";
 import { useResource } from "../core/resource.js";
-import { Confirm, drainQuestion } from "../parts/dialog.js";
-import { Page, Search, Waiting } from "../parts/page.js";
+import { confirm, drainQuestion } from "../parts/dialog.js";
+import { Page, Panel, Search, Waiting, contains } from "../parts/page.js";
+import { Table } from "../parts/table.js";
 
 export function SettingsView() {
   const { data, error, reload } = useResource("/settings", { kinds: ["parameters", "policy", "host", "device"] });
   const [text, setText] = useState("");
   const writes = data?.may_change ?? false;
-  const fits = ({ name }) => name.toLowerCase().includes(text.toLowerCase());
+  const fits = ({ name }) => contains(text, name);
   const groups = data ? groupsOf(data) : [];
   return html`
     <${Page} title="Settings" error=${error}
-      aside=${data && !writes && html`<p class="sub">Read only: an operator's key changes them.</p>`}
+      aside=${data && !writes && "Read only: an operator's key changes them."}
       controls=${html`<${Search} label="Parameter" value=${text} onInput=${setText} />`}>
       ${!data && !error && html`<${Waiting} />`}
       ${data && html`
-        <div class="settings">
+        <div class="stack">
           <${Policies} data=${data} writes=${writes} onDone=${reload} />
           ${writes && html`<${Drain} drained=${data.drained} onDone=${reload} />`}
           ${groups.map(([title, items, added]) => html`
-            <section class="panel" key=${title} aria-label=${title}>
-              <header class="panel-head"><h2>${title}</h2><span class="muted">${items.length || ""}</span></header>
-              ${!items.length && html`<p class="muted pad">No tenant has a quota or a weight of its own: none is limited, and each has the weight 1.</p>`}
-              <ul class="rows">${items.filter(fits).map((item) => html`
+            <${Panel} key=${title} title=${title} aside=${`${items.length || ""}`}>
+              ${!items.length && html`<p class="entry muted">No tenant has a quota or a weight of its own: none is limited, and each has the weight 1.</p>`}
+              <ul>${items.filter(fits).map((item) => html`
                 <${Setting} key=${item.name} item=${item} writes=${writes} onDone=${reload} />`)}</ul>
               ${writes && added && html`<${Added} hint=${added} onDone=${reload} />`}
-            </section>`)}
+            <//>`)}
         </div>`}
     <//>
   `;
@@ -54,70 +54,60 @@ function Added({ hint, onDone }) {
     }
   };
   return html`
-    <form class="drain" onSubmit=${add}>
-      <label>New quota or weight <input name="name" required placeholder=${hint} list="limits" autocomplete="off" /></label>
+    <form class="form row" onSubmit=${add}>
+      <label class="field stack fine">New quota or weight <input name="name" required placeholder=${hint} list="limits" autocomplete="off" /></label>
       <datalist id="limits">${LIMITS.map((one) => html`<option key=${one} value=${one} />`)}</datalist>
-      <label>Value <input name="value" required placeholder="8" autocomplete="off" /></label>
+      <label class="field stack fine">Value <input name="value" required placeholder="8" autocomplete="off" /></label>
       <button>Add</button>
     </form>
-    <p class="muted pad last">TENANT is a name, or * for all tenants without a limit of their own.</p>
+    <p class="entry muted">TENANT is a name, or * for all tenants without a limit of their own.</p>
   `;
 }
 
 // The queue policy: which one is in force, what each promises, and the parameters of the current one.
 export function Policies({ data, writes, onDone }) {
   const current = data.policies.find((one) => one.name === "policy").value;
-  const [asked, setAsked] = useState(null);
-  const ask = (name) => setAsked({
+  const ask = (name) => confirm({
     title: `Serve the queue by ${name}?`, text: "It is in force at once; no lease is lost.", action: "Change the policy",
     act: async () => (await change("policy", name)) && onDone(),
   });
+  const columns = [
+    { label: "Policy", head: true, cell: (one) => html`<span class="mono">${one.name}</span>` },
+    { label: "Next is", kind: "wrap", cell: (one) => one.summary },
+    { label: "Bound on waiting", kind: "wrap", cell: (one) => one.wait_bound || "none" },
+    { label: "May starve", kind: "wrap", cell: (one) => one.starves || "–" },
+    ...(writes ? [{ key: "action", label: html`<span class="visually-hidden">Action</span>`, kind: "end", cell: ({ name }) =>
+      name === current ? "in force" : html`<button type="button" class="small" onClick=${() => ask(name)}>Use<span class="visually-hidden"> ${name}</span></button>` }] : []),
+  ];
   return html`
-    <section class="panel" aria-label="Policy">
-      <header class="panel-head"><h2>Policy</h2><span class="tag accent">${current}</span></header>
-      ${data.installed.length > 0 && html`
-        <div class="table-wrap" tabIndex="0" role="region" aria-label="Installed policies">
-          <table class="table plain">
-            <thead><tr><th scope="col">Policy</th><th scope="col">Next is</th><th scope="col">Bound on waiting</th><th scope="col">May starve</th>
-              ${writes && html`<th scope="col"><span class="visually-hidden">Action</span></th>`}</tr></thead>
-            <tbody>${data.installed.map((one) => html`
-              <tr key=${one.name}>
-                <th scope="row" class="mono">${one.name}</th><td class="wrap">${one.summary}</td><td class="wrap">${one.wait_bound || "none"}</td><td class="wrap">${one.starves || "–"}</td>
-                ${writes && html`<td class="end">${one.name === current ? "in force" : html`<button type="button" class="small" onClick=${() => ask(one.name)}>Use<span class="visually-hidden"> ${one.name}</span></button>`}</td>`}
-              </tr>`)}
-            </tbody>
-          </table>
-        </div>`}
-      <ul class="rows">${data.policies.filter((one) => one.name !== "policy").map((item) => html`
+    <${Panel} title="Policy" aside=${html`<span class="chip accent">${current}</span>`}>
+      ${data.installed.length > 0 && html`<${Table} label="Installed policies" rows=${data.installed} columns=${columns} />`}
+      <ul>${data.policies.filter((one) => one.name !== "policy").map((item) => html`
         <${Setting} key=${item.name} item=${item} writes=${writes} onDone=${onDone} />`)}</ul>
-      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
-    </section>
+    <//>
   `;
 }
 
 // Drain of a host or device by name, and what is drained now.
 export function Drain({ drained, onDone }) {
   const [target, setTarget] = useState("");
-  const [asked, setAsked] = useState(null);
-  const ask = (name, isDrained) => setAsked(drainQuestion(name, isDrained, onDone));
+  const ask = (name, isDrained) => confirm(drainQuestion(name, isDrained, onDone));
   return html`
-    <section class="panel" aria-label="Drain">
-      <header class="panel-head"><h2>Drain</h2></header>
-      <p class="muted pad">A drained host or device takes no new lease; running ones end as usual.</p>
-      <form class="drain" onSubmit=${(event) => {
+    <${Panel} title="Drain">
+      <p class="entry muted">A drained host or device takes no new lease; running ones end as usual.</p>
+      <form class="form row" onSubmit=${(event) => {
         event.preventDefault();
         ask(target.trim(), false);
       }}>
-        <label>Host or device <input value=${target} onInput=${(event) => setTarget(event.target.value)} required placeholder="gpu1 or gpu1/0" /></label>
+        <label class="field stack fine">Host or device <input value=${target} onInput=${(event) => setTarget(event.target.value)} required placeholder="gpu1 or gpu1/0" /></label>
         <button>Drain</button>
         <button type="button" disabled=${!target.trim()} onClick=${() => ask(target.trim(), true)}>Undrain</button>
       </form>
-      <ul class="rows">${drained.map((name) => html`
-        <li class="setting" key=${name}><span class="mono">${name}</span>
-          <button type="button" class="small" onClick=${() => ask(name, true)}>Undrain<span class="visually-hidden"> ${name}</span></button></li>`)}
+      <ul>${drained.map((name) => html`
+        <li class="entry row" key=${name}><span class="mono">${name}</span>
+          <button type="button" class="small push" onClick=${() => ask(name, true)}>Undrain<span class="visually-hidden"> ${name}</span></button></li>`)}
       </ul>
-      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
-    </section>
+    <//>
   `;
 }
 
@@ -148,12 +138,12 @@ export function Setting({ item, writes, onDone }) {
   const id = `setting-${item.name}`;
   const reset = async () => (await change(item.name, "default")) && onDone();
   return html`
-    <li class="setting">
-      <div><label for=${id} class="mono">${item.name}</label>${item.overridden && html` <span class="tag accent">changed</span>`}
-        ${item.meaning && html`<p class="muted">${plain(item.meaning)}${lengthOf(item)}</p>`}</div>
+    <li class="setting entry row">
+      <div><label for=${id} class="mono">${item.name}</label>${item.overridden && html` <span class="chip accent">changed</span>`}
+        ${item.meaning && html`<p class="fine">${plain(item.meaning)}${lengthOf(item)}</p>`}</div>
       ${writes
         ? html`
-          <form onSubmit=${save}>
+          <form class="row" onSubmit=${save}>
             ${item.overridden && edited === null && html`<button type="button" class="small quiet" onClick=${reset}>Default</button>`}
             ${edited !== null && edited !== before && html`<button class="primary small">Save</button>`}
             <input id=${id} value=${edited ?? before} autocomplete="off" spellcheck="false"
