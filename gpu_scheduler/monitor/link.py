@@ -30,11 +30,13 @@ from gpu_scheduler.monitor.ports import HostControl, Probe
 from gpu_scheduler.monitor.watch import LastSeen, Watch
 from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 from gpu_scheduler.protocol.host import (
+    HOST_PUSHES,
     Cut,
     DoorOpened,
     Draining,
     End,
     HostHello,
+    HostPush,
     HostWelcome,
     Install,
     InstallPush,
@@ -347,28 +349,29 @@ class HostLink:
                 self._arriving = None
                 self._channel.say_hello_again()
             return
+        if (cls := HOST_PUSHES.get(name)) is None:
+            logger.info("push %r is unknown to this version", name)
+            return
         try:
-            if name == "install":
-                self._install(known(logger, body.read_known(InstallPush)).install)
-            elif name == "end":
-                end = known(logger, body.read_known(End))
-                self._control.end(end.lease, end.fence, end.reason)
-            elif name == "preempt":
-                preempt = known(logger, body.read_known(Preempt))
-                self._control.preempt(preempt.lease, preempt.grace_s)
-            elif name == "staged":
-                staged = known(logger, body.read_known(Staged))
-                self._control.staged(staged.lease, staged.connect_by_s)
-            elif name == "resize":
-                resize = known(logger, body.read_known(Resize))
-                self._control.resize(resize.lease, resize.compute_limit_pct)
-            elif name == "warm_limits":
-                self._control.warm_limits(known(logger, body.read_known(WarmLimitsPush)).limits)
-            else:
-                logger.info("push %r is unknown to this version", name)
+            self._carry_out(known(logger, body.read_known(cls)))
         except AppError as error:
             logger.error("push %r is invalid: %s; requesting the full state", name, error.message)
             self._channel.say_hello_again()
+
+    def _carry_out(self, push: HostPush) -> None:
+        match push:
+            case InstallPush():
+                self._install(push.install)
+            case End():
+                self._control.end(push.lease, push.fence, push.reason)
+            case Preempt():
+                self._control.preempt(push.lease, push.grace_s)
+            case Staged():
+                self._control.staged(push.lease, push.connect_by_s)
+            case Resize():
+                self._control.resize(push.lease, push.compute_limit_pct)
+            case WarmLimitsPush():
+                self._control.warm_limits(push.limits)
 
     def _install(self, install: Install) -> None:
         if install.lease in self._control.installed():

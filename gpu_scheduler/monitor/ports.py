@@ -17,12 +17,8 @@ from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, WarmLimits
 
 
-class HostControl(Protocol):
-    """Leases and workers of one host. Every method is idempotent."""
-
-    def installed(self) -> tuple[LeaseId, ...]:
-        """Leases installed on this host, for the link's hello."""
-        ...
+class LeaseSource(Protocol):
+    """What runs on the devices of one host, for the reports about them."""
 
     def seen(self, devices: tuple[Device, ...]) -> None:
         """Take the newest device list of the probe; called once before all other methods."""
@@ -38,6 +34,14 @@ class HostControl(Protocol):
 
     def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
         """The warm workers of each device that no lease uses or is about to use."""
+        ...
+
+
+class HostControl(LeaseSource, Protocol):
+    """Leases and workers of one host. Every method is idempotent."""
+
+    def installed(self) -> tuple[LeaseId, ...]:
+        """Leases installed on this host, for the link's hello."""
         ...
 
     def warm_limits(self, limits: WarmLimits) -> None:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceResidents, Health, Resident, Symptom, Usage
 from gpu_scheduler.monitor.device_report import ReportedResidents, without_excess_keys
 from gpu_scheduler.monitor.health import Fault, HeldMemory, with_faults
-from gpu_scheduler.monitor.ports import DeviceProcess, ListsProcesses, Probe
+from gpu_scheduler.monitor.ports import DeviceProcess, LeaseSource, ListsProcesses, Probe
 from gpu_scheduler.protocol.host import Report
 
 logger = logging.getLogger(__name__)
@@ -79,26 +78,6 @@ class LastSeen:
             detail=f"probe failed: {error.message}",
         )
         return with_faults(seen, dict.fromkeys((device.id for device in seen), fault))
-
-
-class LeaseSource(Protocol):
-    """The program that runs the leases of a host, as the watch needs it."""
-
-    def seen(self, devices: tuple[Device, ...]) -> None:
-        """Take the devices of every poll."""
-        ...
-
-    def leased(self) -> Collection[DeviceId]:
-        """Devices that a lease may be using."""
-        ...
-
-    def faults(self) -> Mapping[DeviceId, Fault]:
-        """Faults of devices that the program itself found."""
-        ...
-
-    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
-        """The warm workers of each device."""
-        ...
 
 
 class Watch:

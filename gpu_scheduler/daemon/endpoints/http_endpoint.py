@@ -260,13 +260,6 @@ def _refuse_other_sites(request: web.Request) -> None:
         raise AppError(ErrorCode.DENIED, text, needs="key")
 
 
-def _body(fields: Mapping[str, object]) -> Body:
-    try:
-        return Body(encode_json(fields))
-    except (ValueError, UnicodeError):  # a percent-encoded partial character
-        raise invalid("the URL contains invalid UTF-8") from None
-
-
 @web.middleware
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
@@ -28,7 +27,7 @@ from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.metrics import Metrics
-from gpu_scheduler.protocol.answers import PUSH_NAMES, SessionWelcome
+from gpu_scheduler.protocol.answers import PUSHES, SessionWelcome
 from gpu_scheduler.protocol.codec import (
     PAGE_BYTES_MAX,
     Body,
@@ -40,7 +39,7 @@ from gpu_scheduler.protocol.codec import (
     read_request,
 )
 from gpu_scheduler.protocol.host import (
-    HOST_PUSH_NAMES,
+    HOST_PUSHES,
     JOIN_OPS,
     HostWelcome,
     Join,
@@ -50,7 +49,7 @@ from gpu_scheduler.protocol.host import (
 
 logger = logging.getLogger(__name__)
 
-_PUSH_NAMES: Mapping[type[Value], str] = {**PUSH_NAMES, **HOST_PUSH_NAMES}
+_PUSH_NAMES = {cls: name for name, cls in {**PUSHES, **HOST_PUSHES}.items()}
 
 #: Unread bytes at which a peer is disconnected; 1,000 lease changes at once are about 1 MiB.
 UNREAD_BYTES_MAX = 16 * 2**20

@@ -185,10 +185,6 @@ class TopApp(App[None]):
         text.stylize("red" if error is not None else "")
         self.query_one("#message", Static).update(text)
 
-    @property
-    def _table(self) -> TableState:
-        return self.tables[self.view]
-
     def _draw_view(self) -> None:
         if self.view is ViewName.JOB:
             self._draw_story()
