@@ -323,7 +323,6 @@ class SchedulerClient:
 
 
 def _with_record(error: AppError) -> AppError:
-    """The record in the details of a CONFLICT, as a value."""
     record = error.details.get("record")
     if not isinstance(record, Mapping):
         return error

@@ -157,7 +157,6 @@ async def begin_epoch(
 
 
 async def _stand_by(follower: Follower, machine: SchedulerMachine, journal: Journal) -> None:
-    """Follow the log until this ssgmd may take over, and prepare to append to it."""
     logger.info("standing by", extra={"event": "standby"})
     await follower.follow()
     fields = {"event": "taking_over", "epoch": machine.state.epoch, "item": follower.status.item}
@@ -169,7 +168,6 @@ async def _stand_by(follower: Follower, machine: SchedulerMachine, journal: Jour
 def _observed(
     journal: DriverJournal[Entry], hub: Hub, clock: Clock, stack: contextlib.AsyncExitStack
 ) -> DriverJournal[Entry]:
-    """The journal, whose changes go to watchers and, where traces are on, become spans."""
     watched = WatchedJournal(journal, hub)
     tracer = tracer_from(os.environ, "ssgmd")
     if not tracer.enabled:
@@ -181,7 +179,6 @@ def _observed(
 def _beating(
     settings: DaemonSettings, parts: DaemonParts, metrics: Metrics, clock: Clock, nursery: Nursery
 ) -> DriverJournal[Entry]:
-    """The journal of the driver; one in a log also gets signs of life."""
     if settings.log is None:
         return parts.journal
 
@@ -211,7 +208,6 @@ def _recover(machine: SchedulerMachine, journal: Journal) -> None:
 
 
 async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio.Event) -> None:
-    """Read changed keys and certificates again, without a restart. Endless."""
     due_s, poll_s = 0.0, settings.budget.stored_keys_poll_s
     while True:
         with contextlib.suppress(TimeoutError):
@@ -228,7 +224,6 @@ async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio
 
 
 async def _refresh(keys: SecretSource) -> None:
-    """Fetch the newest keys of a secret store, which may be out of reach for a while."""
     try:
         await asyncio.to_thread(keys.refresh)
     except AppError as error:
@@ -256,6 +251,5 @@ def _first_events(settings: DaemonSettings, clock: Clock, fingerprint: str) -> I
 
 
 def _advertised(address: str) -> str:
-    """The address, if other machines can use it; "" otherwise."""
     host, port = parse_address(address)
     return "" if port == 0 or host in ("0.0.0.0", "::") else address

@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 
 def _settings(command: click.Group) -> click.Group:
-    """An option for every setting; `config.resolve` applies variables, file and defaults."""
     command.params += [setting.option(resolved_later=True) for setting in SETTINGS]
     return command
 
@@ -127,7 +126,6 @@ async def _serve_once(
     ready_file: Path | None,
     standing_by: Callable[[Mapping[str, object]], None],
 ) -> None:
-    """One leadership, with the standby before it. Raises the error that ends it."""
     async with running_daemon(settings, standing_by=standing_by) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reread.set)
         gc.freeze()  # what was loaded and recovered stays: a full collection would stop all grants
@@ -182,7 +180,6 @@ def config_show(found: Config, as_json: bool) -> None:
 
 
 def _keys_file(found: Config) -> Path:
-    """The keys file, to be changed. Raises INVALID for keys in a secret store."""
     text = found.text("keys") or ""
     if is_stored(text):
         why = f"{text} is changed where it is stored: change a keys file, ssgmd --keys FILE keys …,"

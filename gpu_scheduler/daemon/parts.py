@@ -84,7 +84,6 @@ def locked_parts(
 
 
 def _journal_of(settings: DaemonSettings, opener: Opener) -> Journal:
-    """The journal, not read yet."""
     budget = settings.budget
     in_log = JournalSettings(
         address=settings.log or file_address(settings.state),
@@ -96,7 +95,6 @@ def _journal_of(settings: DaemonSettings, opener: Opener) -> Journal:
 
 
 def _owner_of(state: State, lease: str) -> str | None:
-    """The session that a live lease belongs to; None while its job has no owner."""
     entry = state.leases.get(LeaseId(lease))
     if entry is None:
         return None
@@ -112,7 +110,6 @@ def _job_owner_of(state: State, holder: str) -> JobOwner | None:
 
 
 def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer) -> None:
-    """Refuse to listen for other machines without keys. Raises DENIED, NOT_FOUND."""
     if settings.keys is not None and not authorizer.has_keys:
         text = f"the keys file {settings.keys.name} does not exist; create it with `ssgmd keys add`"
         raise AppError(ErrorCode.NOT_FOUND, text)

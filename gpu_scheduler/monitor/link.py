@@ -273,7 +273,6 @@ class HostLink:
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:
-        """The further pages of the hello."""
         last = len(self._hello_pages) - 1
         for number, page in enumerate(self._hello_pages):
             leases = tuple(map(LeaseId, page))
@@ -298,7 +297,6 @@ class HostLink:
             self._channel.nursery.start(self._fetch(state), "full state")
 
     async def _fetch(self, state: FullState) -> None:
-        """Request the further pages of a full state, until it is complete or superseded."""
         deadline_s = self._budget.host_stale_s
         while not state.is_whole:
             try:
@@ -320,7 +318,6 @@ class HostLink:
         self._take(state)
 
     def _take(self, state: FullState) -> None:
-        """Apply a complete full state, and then the pushes since it began."""
         self._last_fence = state.fence
         if not self._registered.is_set():
             self._registered.set()
@@ -408,7 +405,6 @@ class HostLink:
 
 
 def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
-    """The reason why the share is infeasible on an idle host; None when it is feasible."""
     if share.host != host:
         return f"the share is of host {share.host}"
     if device is None:

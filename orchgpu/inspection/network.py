@@ -32,7 +32,6 @@ class Network(Value):
             yield name, table, _route(table, IPv4Address(address))
 
     def _table(self, subnet: str) -> Answer:
-        """The route table of a subnet: its own, else the main one of the VPC."""
         linked = [(link, table) for table in self.tables for link in table.get("Associations", ())]
         own = [table for link, table in linked if link.get("SubnetId") == subnet]
         return next(iter(own + [table for link, table in linked if link.get("Main")]), {})

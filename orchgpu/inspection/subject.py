@@ -41,7 +41,6 @@ def _configuration(name: str, read: Read) -> Answer:
 
 
 def _secrets(variables: Mapping[str, str]) -> dict[str, SecretReference]:
-    """The secrets of a deployed function, without references of a newer version."""
     found = {}
     for name, text in deployed_secrets(variables).items():
         with contextlib.suppress(ValueError):

@@ -184,7 +184,6 @@ def set_parameter(context: CommandContext, name: str, value: str) -> None:
 
 
 def _named(name: str, found: ParametersAnswer) -> tuple[str, Given]:
-    """One parameter in force: its name, and its value or that of the policy that declares it."""
     policies = {one.name: one for one in found.policies}
     name = canonical_name(name, policies)
     policy, _, parameter = name.removeprefix("policy.").rpartition(".")
@@ -197,7 +196,6 @@ def _named(name: str, found: ParametersAnswer) -> tuple[str, Given]:
 
 
 def _values(found: ParametersAnswer) -> dict[str, Given]:
-    """Parameters by the names that `set` takes."""
     values: dict[str, Given] = encode(found.parameters)
     weights, quotas = found.parameters.weights, encode(found.parameters.quotas)
     del values["weights"], values["quotas"], values["policy_parameters"]

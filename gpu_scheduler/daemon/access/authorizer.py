@@ -275,7 +275,6 @@ class Authorizer:
         self._close_revoked()
 
     def _close_revoked(self) -> None:
-        """Close the connections whose key is no longer in force."""
         if self._keys is None:
             return
         for connection, caller in list(self._open.items()):
@@ -302,7 +301,6 @@ def _check_priority(key: KeyEntry, value: object) -> None:
 
 
 def _may_act_for(key: KeyEntry, owner: KeyEntry) -> bool:
-    """Whether one key may act for the jobs of another."""
     return key.name == owner.name or (key.tenant is not None and key.tenant == owner.tenant)
 
 

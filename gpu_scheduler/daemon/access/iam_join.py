@@ -137,7 +137,6 @@ class IamJoin:
 
 
 async def _caller_identity(url: str, server: str, nonce: str) -> str:
-    """The ARN that STS reports for a presigned request. Raises DENIED, UNAVAILABLE."""
     headers = {SERVER_HEADER: server, NONCE_HEADER: nonce}
     timeout = aiohttp.ClientTimeout(total=STS_S)
     try:
@@ -165,7 +164,6 @@ async def _caller_identity(url: str, server: str, nonce: str) -> str:
 
 
 def _exactly(url: str) -> yarl.URL:
-    """The URL as it was signed, without any further quoting."""
     return yarl.URL(url, encoded=True)
 
 
@@ -174,7 +172,6 @@ def _error_of(data: bytes) -> str:
 
 
 def _text_of(data: bytes, *path: str) -> str | None:
-    """The text of an element of an answer; None without one."""
     if b"<!" in data:  # neither a document type nor entities
         return None
     try:

@@ -137,7 +137,6 @@ def revoke_key(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[list[KeyEntry]]:
-    """The entries, to be changed in place and written at the end of the block, under a lock."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -114,8 +114,6 @@ class Redaction:
 
 
 def _each(items: str, form: Form) -> Form:
-    """The form of an answer that is a list: that of each item in this field."""
-
     def of_answer(caller: Caller, answer: Any) -> Any:
         seen = tuple(form(caller, one) for one in getattr(answer, items))
         return msgspec.structs.replace(answer, **{items: seen})

@@ -72,7 +72,6 @@ def _own_file(folder: Path, history: str | None) -> Path:
 
 
 def _key_in(source: SecretSource) -> bytes:
-    """The key as 32 bytes, or as the text of 64 hex digits. Raises INVALID."""
     content = source.read()
     if len(content) == KEY_BYTES:
         return content

@@ -236,7 +236,6 @@ class HttpEndpoint:
 async def _written(
     response: web.StreamResponse, subscriber: Subscriber, form: Callable[[StreamLine], bytes]
 ) -> None:
-    """Write the lines of the stream until it ends or its reader disconnects."""
     with contextlib.suppress(ConnectionError):
         async for line in subscriber.lines():
             await response.write(form(line))
@@ -264,7 +263,6 @@ def _refuse_other_sites(request: web.Request) -> None:
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer every error as JSON with a code, including errors of the HTTP server."""
     try:
         return await handler(request)
     except AppError as error:

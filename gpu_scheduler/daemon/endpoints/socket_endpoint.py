@@ -131,7 +131,6 @@ class Connection(asyncio.Protocol):
             self._read_on()
 
     def _read_on(self) -> None:
-        """Handle the received lines, up to the limit of requests in flight."""
         while self._received and self._under_way < UNDER_WAY_MAX:
             line = self._received.popleft()
             if self._transport is None or self._transport.is_closing():
@@ -189,7 +188,6 @@ class Connection(asyncio.Protocol):
             self._under_way += 1  # a hello is answered after its last page
 
     def _join(self, op: str, body: Body, id_: int) -> None:
-        """Answer a host that joins by its IAM role, before its hello."""
         join = self._authorizer.join
         if join is None:
             raise invalid("hosts join by a key here: this scheduler was started without --join-iam")

@@ -178,7 +178,6 @@ class AwsServices:
         return FunctionSettings(memory_mib=int(found["MemorySize"]), variables=dict(variables))
 
     def _log_group(self, function: str) -> str:
-        """The group that the function's settings name; Lambda's own where they cannot be read."""
         if function not in self._groups:
             group = None
             with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.DENIED):

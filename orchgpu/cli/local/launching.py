@@ -36,7 +36,6 @@ cloud_option = click.option(
 
 
 def _seeded(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
-    """The weather with a seed of its own, when none is given. Raises INVALID."""
     if parse_weather(text).empty:
         return ""
     if parse_weather(text).seed:

@@ -119,7 +119,6 @@ class TopApp(App[None]):
         self._show_view()
 
     async def _live(self) -> None:
-        """Read until the screen closes; without a scheduler at the start the program ends."""
         try:
             async with JobsFeed(self.address, self._http) as feed:
                 with closing(JobCloud()) as cloud:
@@ -226,7 +225,6 @@ class TopApp(App[None]):
         self.query_one("#story_text", Static).update(text)
 
     def _show_view(self) -> None:
-        """Show the widgets of the view, and read what it needs."""
         table, story = self.query_one(RowTable), self.query_one("#story", VerticalScroll)
         table.display = self.view is not ViewName.JOB
         story.display = self.view is ViewName.JOB

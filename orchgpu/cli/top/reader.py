@@ -80,7 +80,6 @@ class Reader:
             await self._feed.changed(READ_EVERY_S, min(PAUSE_MAX_S, max(GATHER_S, pause_s)))
 
     def _due(self, now_s: float) -> list[ViewName]:
-        """The shown view, and those that the overview needs again."""
         old = now_s - OTHERS_EVERY_S
         shown = [self._view]
         if self._view is not ViewName.JOBS:
@@ -108,7 +107,6 @@ class Reader:
         return replace(self.snapshot, queue=queue, waits=waits)
 
     async def _story(self, client: SchedulerClient) -> Snapshot:
-        """The job with its objects in the cloud and its log, or the reason why none is known."""
         job = self._job
         if job is None:
             return self.snapshot
@@ -123,7 +121,6 @@ class Reader:
             return replace(self.snapshot, story=Story(known=alone), story_error=error)
 
     def _with_lines(self, known: Known) -> Story:
-        """The job with the last lines of its log; of a job without one, those of its result."""
         lines: list[Line] = []
         with suppress(AppError):  # a log that was never written, or may not be read
             lines = function_lines(self._cloud.services, known)

@@ -35,7 +35,6 @@ def _policies(subject: Subject, read: Read) -> Iterator[Finding]:
 
 
 def _principal(subject: Subject, read: Read) -> str | None:
-    """The ARN of the user or role behind the caller."""
     head, _, resource = subject.caller.partition(f":{subject.place.account}:")
     kind, _, rest = resource.partition("/")
     if head.endswith(":iam:") and kind in ("user", "role"):

@@ -131,7 +131,6 @@ class Interfaces:
             self._sleep(_INTERFACES_POLL_S)
 
     def _of(self, function: str) -> list[str]:
-        """The ids of the interfaces made for a function that no other function uses."""
         filters = [
             {"Name": "interface-type", "Values": ["lambda"]},
             {"Name": "description", "Values": [f"AWS Lambda VPC ENI-{function}-*"]},

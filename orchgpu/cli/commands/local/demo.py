@@ -166,7 +166,6 @@ class _Demo:
         return asyncio.run(following)
 
     def _check(self) -> None:
-        """End the demo at once when a program has died."""
         for event in self._launch.fresh_events():
             if event["event"] == "died":
                 raise launch_failure(event)
@@ -206,7 +205,6 @@ def _for_people(job: Followed) -> list[JobOutput]:
 
 
 def _adopt_environment(environment: Mapping[str, str]) -> None:
-    """Point this process to the demo's cloud, whatever account it was started with."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "LOCALSTACK_")) or name == PROVIDER_VARIABLE:
             del os.environ[name]

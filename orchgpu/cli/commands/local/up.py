@@ -130,7 +130,6 @@ def command(
 
 
 def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
-    """Show the running system, and its dead programs, for a second `up`."""
     echo(f"already running in {home}; `orchgpu down` stops it", err=True)
     show_system(system, as_json=as_json)
     dead = unhealthy(system)
@@ -142,7 +141,6 @@ def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
 
 
 def _programs(pairs: Iterable[str]) -> dict[str, str]:
-    """Commands by name; gpud checks the commands. Raises INVALID."""
     found = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -109,7 +109,6 @@ def _provider(address: Address) -> Iterator[Setting]:
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[Setting]:
-    """Settings that are not addresses; of a key only whether it is set."""
     file = environ.get(KEY_FILE_VARIABLE)
     key, source = file, KEY_FILE_VARIABLE
     if not file and environ.get(KEY_VARIABLE):

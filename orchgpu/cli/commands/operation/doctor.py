@@ -145,7 +145,6 @@ def command(
 
 
 def _of_account(options: Options, cloud: JobCloud) -> Iterator[Finding]:
-    """The findings about the account; a failed one where it cannot be looked at."""
     try:
         for title, found in inspect(options, cloud):
             yield Finding(
@@ -301,7 +300,6 @@ def _scheduler(given: str | None, hosts: list[HostView]) -> str:
 
 
 def _standbys(given: str | None) -> str:
-    """The leader and its standbys. Raises UNAVAILABLE when one of them could not take over."""
     status = asyncio.run(system_status(scheduler_address(given), find_access(), ANSWER_WITHIN_S))
     return check_standbys(status)
 
@@ -351,7 +349,6 @@ def _deployed(cloud: JobCloud, name: str) -> str:
 
 
 def _secrets(cloud: JobCloud, name: str) -> str:
-    """The number of a function's secrets. Raises INVALID when one of them does not exist."""
     secrets = deployed_secrets(cloud.services.function_settings(name).variables)
     if not secrets:
         return ""
@@ -393,7 +390,6 @@ def _secret_problem(reference: SecretReference, stores: SecretStores | None) -> 
 
 
 def _file_problem(path: Path) -> str:
-    """The reason for which a file cannot be read; "" = it can."""
     if not path.is_file():
         return "does not exist, or is not a file" if not path.is_dir() else "is a folder"
     return "" if os.access(path, os.R_OK) else "may not be read by this user"

@@ -72,7 +72,6 @@ def command(
 
 
 def _interval(function: Function, since: str | None, budget: Budget, now_s: float) -> Interval:
-    """Raises INVALID where neither an option nor the record has the beginning."""
     if since is not None:
         since_s = now_s - parse_duration_s(since)
     elif function.deployed_at_s > 0:
