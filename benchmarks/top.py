@@ -37,6 +37,8 @@ from corekit.cli.progress import Bar
 from corekit.decode import encode_json
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.client.client import PAGE_MAX
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import RecordPush
 from gpu_scheduler.protocol.codec import Body
 from orchgpu.cli.top.app import TopApp
@@ -88,7 +90,7 @@ async def read_alone_s(address: str) -> float:
         await client.inventory()
         await client.leases()
         await newest_records(client, JOBS_MAX, scanned_max=JOBS_MAX)
-        await client.queue()
+        await client.ask(ops.Queue(limit=PAGE_MAX))
         return time.perf_counter() - began_s
 
 

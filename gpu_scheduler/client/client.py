@@ -1,7 +1,7 @@
 """`SchedulerClient`: the ops of a requester over one self-repairing connection.
 
-`ask` sends any op of `protocol.ops` and returns its answer; the ops that people and tools use have
-methods of their own.
+`ask` sends any op of `protocol.ops` and returns its answer. Beside it: the ops of one lease, and
+lists that are read in several pages.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
+from corekit.ids import AttemptId, JobId, LeaseId
 from corekit.values import Value, replace
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents
 from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import Door, EndReason, Lease, LeaseLifetime, Record, Request
-from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 
@@ -100,43 +99,6 @@ class SchedulerClient:
                 await self._welcomed.wait()
         except TimeoutError:
             raise self._channel.unreachable(deadline_s) from None
-
-    # --- attempts and job records
-
-    async def record(self, holder: str) -> Record | None:
-        """The record of one job."""
-        op = ops.RecordOf(holder=JobId(holder))
-        return (await self.ask(op)).record
-
-    async def records(
-        self, limit: int = ops.PAGE_MAX, after: str | None = None
-    ) -> tuple[Record, ...]:
-        """A page of all records, newest first, after holder `after`."""
-        op = ops.Records(limit=limit, after=None if after is None else JobId(after))
-        return (await self.ask(op)).records
-
-    async def finish(
-        self,
-        holder: str,
-        outcome: str,
-        reason: str,
-        detail: str = "",
-        *,
-        block: Mapping[str, Any] | None = None,
-        received_ago_s: float = 0.0,
-        committed_ago_s: float | None = None,
-    ) -> Record | None:
-        """Make the record terminal, end the job's leases; None: unknown holder and no block."""
-        op = ops.Finish(
-            holder=JobId(holder),
-            outcome=outcome,
-            reason=reason,
-            detail=detail,
-            block=block,
-            received_ago_s=received_ago_s,
-            committed_ago_s=committed_ago_s,
-        )
-        return (await self.ask(op)).record
 
     # --- leases
 
@@ -229,10 +191,6 @@ class SchedulerClient:
             more = found.more
         return answers.LeasesAnswer(leases=tuple(leases), ends_in_s=ends_in_s)
 
-    async def queue(self, limit: int = PAGE_MAX) -> answers.QueueAnswer:
-        """The first waiting requests in the order of service, parked ones last."""
-        return await self.ask(ops.Queue(limit=limit))
-
     async def workloads(self) -> answers.WorkloadsAnswer:
         """Learned times of all workloads, by tenant, workload and device model."""
         found: list[answers.WorkloadView] = []
@@ -243,29 +201,6 @@ class SchedulerClient:
             more = page.more
         found.sort(key=lambda view: (view.tenant, view.workload, view.expected.model))
         return answers.WorkloadsAnswer(workloads=tuple(found))
-
-    async def watch(self, *, all_leases: bool = True, records: bool = False) -> None:
-        """Start (or stop) every push about every lease, and about every job record.
-
-        Repeat it after each `Connected`. A scheduler without pushes of records raises INVALID.
-        """
-        await self.ask(ops.Watch(all=all_leases, records=records))
-
-    async def drain(self, host: str, device: str | None = None, *, revoke: bool = False) -> None:
-        """Grant no new leases on this host, or on one device; with `revoke`, end live ones."""
-        one = None if device is None else DeviceId(device)
-        op = ops.Drain(host=HostId(host), device=one, revoke=revoke)
-        await self.ask(op)
-
-    async def undrain(self, host: str, device: str | None = None) -> None:
-        """Grant new leases on this host, or on this device of it, again."""
-        one = None if device is None else DeviceId(device)
-        await self.ask(ops.Undrain(host=HostId(host), device=one))
-
-    async def set_parameter(self, name: str, value: Given) -> answers.ParametersAnswer:
-        """Change one of `gpu_scheduler.parameters.NAMES`, durably and at once. Raises INVALID."""
-        op = ops.SetParameter(name=name, value=value)
-        return await self.ask(op)
 
     # --- the connection
 

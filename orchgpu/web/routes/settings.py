@@ -8,6 +8,7 @@ from aiohttp import web
 
 from corekit.decode import encode
 from corekit.errors import invalid
+from corekit.ids import DeviceId, HostId
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.parameters import given_of, meaning_of
@@ -105,7 +106,7 @@ async def change(request: web.Request) -> web.Response:
     async def question(client: SchedulerClient) -> ParametersAnswer:
         name = str(given["name"])
         read = given_of(name, value) if isinstance(value, str) else value
-        return await client.set_parameter(name, read)
+        return await client.ask(ops.SetParameter(name=name, value=read))
 
     found = await console.scheduler.ask(session.key, question)
     console.picture.parameter_changed(str(given["name"]), value)
@@ -128,13 +129,16 @@ async def _drained(request: web.Request, *, drained: bool) -> web.Response:
     session, console = await session_of(request), request.app[CONSOLE]
     given = await body_of(request, {"target": str}, {"revoke": bool} if drained else {})
     session.viewer.require(Role.OPERATOR, "a drain")
-    host, device = console.picture.fleet.target_of(str(given["target"]))
+    name, device_id = console.picture.fleet.target_of(str(given["target"]))
+    host, device = HostId(name), None if device_id is None else DeviceId(device_id)
 
     async def question(client: SchedulerClient) -> None:
         if drained:
-            await client.drain(host, device, revoke=given.get("revoke") is True)
+            await client.ask(
+                ops.Drain(host=host, device=device, revoke=given.get("revoke") is True)
+            )
         else:
-            await client.undrain(host, device)
+            await client.ask(ops.Undrain(host=host, device=device))
 
     await console.scheduler.ask(session.key, question)
     console.feed.wake()

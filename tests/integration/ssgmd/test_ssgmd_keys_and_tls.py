@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import JobId, LeaseId, SessionId
+from corekit.ids import HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key, revoke_key
@@ -136,7 +136,10 @@ async def test_a_requester_may_transfer_its_lease_and_a_reader_sees_it(roles: Ro
 
 @pytest.mark.asyncio
 async def test_an_op_above_the_role_is_denied_at_the_socket_endpoint(roles: Roles) -> None:
-    for refused in (roles.reader.release(await roles.lease()), roles.requester.drain("gpu-a")):
+    for refused in (
+        roles.reader.release(await roles.lease()),
+        roles.requester.ask(ops.Drain(host=HostId("gpu-a"))),
+    ):
         with pytest.raises(AppError, match="has role") as caught:
             await refused
         assert caught.value.code is ErrorCode.DENIED

@@ -15,8 +15,10 @@ from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.cli.times import shown_time, utc_option
 from corekit.errors import invalid
+from corekit.ids import JobId
 from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.protocol import ops
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.function import Function
@@ -103,7 +105,7 @@ async def _reconcile(
         await client.wait_connected(ANSWER_WITHIN_S)
 
         async def has_record(job: str) -> bool:
-            return await client.record(job) is not None
+            return (await client.ask(ops.RecordOf(holder=JobId(job)))).record is not None
 
         search = Search(ports.store, has_record)
         try:
