@@ -43,7 +43,7 @@ from gpu_scheduler.protocol.answers import RecordPush
 from gpu_scheduler.protocol.codec import Body
 from orchgpu.cli.top.app import TopApp
 from orchgpu.cli.top.rows import ViewName
-from orchgpu.cli.top.snapshot import Snapshot
+from orchgpu.cli.top.snapshot import ScreenData
 from orchgpu.cli.top.table import RowTable
 from orchgpu.jobs.live.feed import JOBS_MAX
 from orchgpu.jobs.live.records import LiveRecords
@@ -168,7 +168,7 @@ async def screen(
     return [report.compared("start_s", took_s, "s", "its client alone, s", alone_s), *found]
 
 
-def _parts(snapshot: Snapshot) -> tuple[object, ...]:
+def _parts(snapshot: ScreenData) -> tuple[object, ...]:
     return snapshot.hosts, snapshot.queue, snapshot.records
 
 

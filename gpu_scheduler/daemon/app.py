@@ -33,7 +33,7 @@ from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.endpoints.http_endpoint import HttpEndpoint
 from gpu_scheduler.daemon.endpoints.listeners import listen_http, listen_socket
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
-from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
+from gpu_scheduler.daemon.endpoints.socket_endpoint import SocketConnection
 from gpu_scheduler.daemon.events.hub import Hub, WatchedJournal
 from gpu_scheduler.daemon.journal.journal import Journal, Opener
 from gpu_scheduler.daemon.journal.repair import apply_all
@@ -44,7 +44,7 @@ from gpu_scheduler.daemon.performer import Performer
 from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
 from gpu_scheduler.daemon.standby.endpoint import Entrance
-from gpu_scheduler.daemon.standby.follower import Follower, check_master_key
+from gpu_scheduler.daemon.standby.follower import LogFollower, check_master_key
 from gpu_scheduler.daemon.traces import SchedulerTraces, TracedJournal
 from gpu_scheduler.protocol.changes import Entry
 
@@ -93,7 +93,7 @@ async def running_daemon(
         nursery.start_loop(partial(_reread, settings, authorizer, reread), "reread")
         entrance = Entrance()
         if settings.standby:
-            follower = Follower(journal, machine, settings.budget, clock, parts.fingerprint)
+            follower = LogFollower(journal, machine, settings.budget, clock, parts.fingerprint)
             entrance.refuse(lambda: follower.status, authorizer, admission)
             socket = await listen_socket(entrance, settings, stack)
             http_endpoint.stand_by(lambda: follower.status)
@@ -117,7 +117,7 @@ async def running_daemon(
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
         nursery.start_loop(partial(hub.beats, settings.budget.client_beat_s), "watch")
         stack.callback(hub.end_all, "ssgmd stops")
-        entrance.connection = lambda: Connection(
+        entrance.connection = lambda: SocketConnection(
             decoder, parts.registry, metrics, authorizer, admission
         )
         if not settings.standby:
@@ -156,7 +156,7 @@ async def begin_epoch(
         performer.perform(action)
 
 
-async def _stand_by(follower: Follower, machine: SchedulerMachine, journal: Journal) -> None:
+async def _stand_by(follower: LogFollower, machine: SchedulerMachine, journal: Journal) -> None:
     logger.info("standing by", extra={"event": "standby"})
     await follower.follow()
     fields = {"event": "taking_over", "epoch": machine.state.epoch, "item": follower.status.item}

@@ -22,7 +22,7 @@ from corekit.decode import encode
 from corekit.errors import invalid
 from gpu_scheduler.daemon import config
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, keys_in, revoke_key
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key, keys_in, revoke_key
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_stored, source_of
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import running_daemon
@@ -198,7 +198,7 @@ def keys_group() -> None:
 @click.option(
     "--role",
     required=True,
-    type=click.Choice([role.value for role in Role]),
+    type=click.Choice([role.value for role in KeyRole]),
     help="The operations it allows.",
 )
 @click.option(
@@ -226,7 +226,7 @@ def keys_add(
     with exiting_by_code("ssgmd"):
         entry = KeyEntry(
             name=checked_name(name),
-            role=Role(role),
+            role=KeyRole(role),
             sha256="0" * 64,
             tenant=tenant,
             host=host,
@@ -251,7 +251,7 @@ def keys_list(found: Config, as_json: bool) -> None:
         return
     for key in keys:
         bound = key.tenant or key.host or "-"
-        most = f"  priority up to {key.priority_max}" if key.role is Role.REQUESTER else ""
+        most = f"  priority up to {key.priority_max}" if key.role is KeyRole.REQUESTER else ""
         echo(f"{key.name:<24}  {key.role.value:<9}  {bound:<16}  {key.made}{most}")
 
 

@@ -19,10 +19,10 @@ from corekit.net.addresses import is_loopback, parse_address
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
-from gpu_scheduler.daemon.access.iam_join import IamJoin
+from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.redaction import Redaction
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.journal.journal import Journal, JournalSettings, Opener
 from gpu_scheduler.daemon.log.engines.file import lock_folder
@@ -61,7 +61,7 @@ def locked_parts(
         is_elsewhere = settings.log is not None and not journal.is_empty
         history = journal.name if is_elsewhere else None
         # under the lock: only its holder may make a key
-        secret_of = Secrets.open(settings.state, settings.master_key, history)
+        secret_of = LeaseSecrets.open(settings.state, settings.master_key, history)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters, installed_policies())
@@ -71,7 +71,7 @@ def locked_parts(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),
         lambda holder: _job_owner_of(machine.state, holder),
-        None if settings.join_iam is None else IamJoin(settings.join_iam, SystemClock()),
+        None if settings.join_iam is None else IamKeyIssuer(settings.join_iam, SystemClock()),
     )
     _only_loopback_without_keys(settings, authorizer)
     return DaemonParts(

@@ -27,7 +27,7 @@ from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Shari
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.metrics import ReportCounts, monitor_lines
 from gpu_scheduler.monitor.ports import HostControl, Probe
-from gpu_scheduler.monitor.watch import LastSeen, Watch
+from gpu_scheduler.monitor.watch import DeviceWatch, LastSeen
 from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 from gpu_scheduler.protocol.host import (
     HOST_PUSHES,
@@ -93,7 +93,7 @@ class HostLink:
         self.epoch_seen = 0
         self.run_seen = ""  #: the run of that epoch
         self._control = control
-        self._watch = Watch(LastSeen(probe, budget.host_lost_s), control)
+        self._watch = DeviceWatch(LastSeen(probe, budget.host_lost_s), control)
         self._gateway = gateway
         self._middlewares = middlewares
         self._ephemeral = ephemeral

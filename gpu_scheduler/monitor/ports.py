@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import Value
 from gpu_scheduler.model import Device, EndReason, Resident, Usage
-from gpu_scheduler.monitor.health import Fault
+from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
 
 
@@ -28,7 +28,7 @@ class LeaseSource(Protocol):
         """Devices whose memory a lease may be using: installed, or ended and not freed yet."""
         ...
 
-    def faults(self) -> Mapping[DeviceId, Fault]:
+    def faults(self) -> Mapping[DeviceId, DeviceFault]:
         """Faults of devices that this program found, such as a process that cannot be killed."""
         ...
 

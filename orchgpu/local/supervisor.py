@@ -25,7 +25,7 @@ Report = Callable[[Event], None]
 _ADDRESSES = ("endpoint", "socket", "http", "gateway", "metrics")
 
 
-class Plan(Protocol):
+class StartOrder(Protocol):
     """The programs of a system; `Programs` implements it."""
 
     def stages(self) -> tuple[tuple[str, ...], ...]:
@@ -41,7 +41,7 @@ class Plan(Protocol):
 class Supervisor:
     """The processes of one system. `stop` must be awaited whatever `start` and `watch` did."""
 
-    def __init__(self, programs: Plan, home: Home, report: Report, budget: Budget) -> None:
+    def __init__(self, programs: StartOrder, home: Home, report: Report, budget: Budget) -> None:
         self._programs = programs
         self._budget = budget
         self._home = home

@@ -21,7 +21,7 @@ import yarl
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.access.iam_rules import IamRules
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, digest
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, digest
 from gpu_scheduler.protocol.host import NONCE_HEADER, SERVER_HEADER
 from gpu_scheduler.protocol.keys import name_of, new_key
 
@@ -66,7 +66,7 @@ def read_rules(path: Path) -> IamRules:
     return IamRules.read(fields, str(path))
 
 
-class IamJoin:
+class IamKeyIssuer:
     """The keys that hosts got by their role. Raises INVALID for an unusable file."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -107,7 +107,7 @@ class IamJoin:
             raise AppError(ErrorCode.EXHAUSTED, text)
         key = new_key(f"iam-{secrets.token_hex(8)}")
         name = name_of(key) or ""
-        entry = KeyEntry(name=name, role=Role.HOST, sha256=digest(key), host=host)
+        entry = KeyEntry(name=name, role=KeyRole.HOST, sha256=digest(key), host=host)
         self._keys[name] = IssuedKey(entry, role, now_s + KEY_S)
         return key
 

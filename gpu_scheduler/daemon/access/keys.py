@@ -25,7 +25,7 @@ from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
-from gpu_scheduler.protocol.keys import Role as Role
+from gpu_scheduler.protocol.keys import KeyRole as KeyRole
 from gpu_scheduler.protocol.keys import checked_name, name_of, new_key
 
 NAME = "keys.json"
@@ -36,7 +36,7 @@ class KeyEntry(Value):
     """One key, without its secret."""
 
     name: str
-    role: Role
+    role: KeyRole
     sha256: str  #: hex, of the whole key
     #: Of a requester: the one tenant it requests for (None = any); of a reader: the tenant whose
     #: jobs it sees (None = none).
@@ -48,11 +48,11 @@ class KeyEntry(Value):
 
     def __post_init__(self) -> None:
         checked_name(self.name)
-        if self.tenant is not None and self.role not in (Role.REQUESTER, Role.READER):
+        if self.tenant is not None and self.role not in (KeyRole.REQUESTER, KeyRole.READER):
             raise invalid(f"key {self.name}: only a requester or reader is bound to a tenant")
-        if self.host is not None and self.role is not Role.HOST:
+        if self.host is not None and self.role is not KeyRole.HOST:
             raise invalid(f"key {self.name}: only a host's key is bound to a host")
-        if self.priority_max != 0 and self.role is not Role.REQUESTER:
+        if self.priority_max != 0 and self.role is not KeyRole.REQUESTER:
             raise invalid(f"key {self.name}: only a requester has a highest priority")
         if len(self.sha256) != 64:
             raise invalid(f"key {self.name}: sha256 has {len(self.sha256)} characters, not 64")

@@ -34,7 +34,7 @@ from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.calls import Calls
-from gpu_scheduler.daemon.endpoints.http_server import Connection
+from gpu_scheduler.daemon.endpoints.http_server import HttpConnection
 from gpu_scheduler.daemon.endpoints.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.events.hub import Hub
 from gpu_scheduler.daemon.events.subscriber import StreamLine, Subscriber
@@ -200,7 +200,7 @@ class HttpEndpoint:
         if not self._authorizer.has_keys:
             _refuse_other_sites(request)
         caller = self._authorizer.caller(key.strip() if scheme.lower() == "bearer" else None)
-        if isinstance(request.protocol, Connection):  # always true: `listen` creates them
+        if isinstance(request.protocol, HttpConnection):  # always true: `listen` creates them
             self._admission.authenticated(request.protocol)
         return replace(caller, peer=request.remote or "")
 

@@ -52,7 +52,7 @@ _TOLERANT = frozenset(
 _GRANTS = frozenset({ops.Attempt, ops.Reserve})
 
 
-class Room(Protocol):
+class JournalRoom(Protocol):
     """The part of the journal that requests depend on."""
 
     @property
@@ -67,7 +67,7 @@ class RequestDecoder:
     def __init__(
         self,
         clock: Clock,
-        room: Room,
+        room: JournalRoom,
         submit: Callable[[on.Event], None],
         metrics: Metrics,
         authorizer: Authorizer,

@@ -21,7 +21,7 @@ from corekit.ids import HostId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, Caller
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.access.iam_join import KEY_S, IamJoin
+from gpu_scheduler.daemon.access.iam_join import KEY_S, IamKeyIssuer
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting
@@ -58,7 +58,7 @@ UNREAD_BYTES_MAX = 16 * 2**20
 UNDER_WAY_MAX = 1_000
 
 
-class Connection(asyncio.Protocol):
+class SocketConnection(asyncio.Protocol):
     """A connection of one peer: unauthenticated, then a requester session or a host."""
 
     def __init__(
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
             raise AppError(ErrorCode.DENIED, text, needs="nonce")
         self._joining = self._loop.create_task(self._joined(join, asked, nonce, id_))
 
-    async def _joined(self, join: IamJoin, asked: Join, nonce: str, id_: int) -> None:
+    async def _joined(self, join: IamKeyIssuer, asked: Join, nonce: str, id_: int) -> None:
         try:
             key = await join.join(asked.host, asked.url, nonce)
         except AppError as error:

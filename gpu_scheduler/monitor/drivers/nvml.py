@@ -53,7 +53,7 @@ class _Reading(NamedTuple):
     processes: tuple[DeviceProcess, ...] = ()
 
 
-class Driver:
+class NvmlDriver:
     """One session with NVML, kept open: Xid events are lost between sessions."""
 
     def __init__(self) -> None:
@@ -260,4 +260,4 @@ def _text(value: str | bytes) -> str:
 
 
 if __name__ == "__main__":
-    answer_lines(Driver().poll)
+    answer_lines(NvmlDriver().poll)

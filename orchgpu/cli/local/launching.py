@@ -117,7 +117,7 @@ def show_event(event: Mapping[str, object]) -> None:
             echo(f"orchgpu: {died}; see {event['log']}. {START_AGAIN}", err=True)
 
 
-class Start:
+class StartProgress:
     """The events of a start, with a bar for the indexing of large data sets on a terminal."""
 
     def __init__(self, show: Callable[[Mapping[str, object]], None]) -> None:

@@ -6,7 +6,7 @@ call the cloud, so they run in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from typing import ClassVar
 
@@ -125,3 +125,10 @@ def retry(job: str, address: str) -> str:
     with closing(JobCloud()) as cloud:
         function = retry_job(cloud, job, address)
     return f"{job} of {function.name} runs again"
+
+
+#: Key → its meaning, its question, and its change of a job, which returns what was done.
+JOB_CHANGES: Mapping[str, tuple[str, str, Callable[[str, str], str]]] = {
+    "c": ("cancels a job", "Cancel {}? Its lease is revoked.", cancel),
+    "r": ("runs a failed job again", "Run {} again?", retry),
+}

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 from orchgpu.inspection.model import (
     Check,
     Finding,
-    Gateway,
+    HostGateway,
     Inspected,
     Read,
     Subject,
@@ -42,7 +42,7 @@ def _gateways(subject: Subject, read: Read) -> Iterator[Finding]:
                 yield wrong(where, message, "set GPUD_ADVERTISE to one that functions reach")
 
 
-def _faults(inspected: Inspected, gateway: Gateway, read: Read) -> Iterator[tuple[str, str]]:
+def _faults(inspected: Inspected, gateway: HostGateway, read: Read) -> Iterator[tuple[str, str]]:
     address, port, own = gateway.address, gateway.port, inspected.groups
     network = network_of(inspected, read)
     for name, _, route in network.routes(address):

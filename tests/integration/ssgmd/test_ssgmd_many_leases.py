@@ -18,7 +18,7 @@ from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
 from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request, Resident
 from gpu_scheduler.monitor.link import HostLink
@@ -97,7 +97,7 @@ def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
 
 
 def journalled(folder: Path, entries: list[Entry]) -> None:
-    Secrets.open(folder)
+    LeaseSecrets.open(folder)
     journal, _ = opened(folder)
 
     async def append() -> None:

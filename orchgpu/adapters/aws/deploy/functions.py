@@ -29,7 +29,7 @@ _TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
 _ERROR_BYTES_MAX = 500  #: of a failed call's answer
 
 
-class Functions:
+class LambdaFunctions:
     """Functions of one account and region."""
 
     def __init__(self, lambda_: Client, iam: Callable[[], Client], place: DeployTarget) -> None:

@@ -18,7 +18,7 @@ _COUNTS = (
 _LOOK_MESSAGES_MAX = 10
 
 
-class Queues:
+class SqsQueues:
     """Queues of one account and region."""
 
     def __init__(self, sqs: Client) -> None:

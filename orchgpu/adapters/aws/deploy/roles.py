@@ -36,7 +36,7 @@ _INTERFACES_S_MAX = 2400.0
 _INTERFACES_POLL_S = 15.0
 
 
-class Roles:
+class IamRoles:
     """Roles of functions with `iam: {create: true}`."""
 
     def __init__(self, iam: Callable[[], Client]) -> None:

@@ -59,7 +59,7 @@ WEATHER_S = 900.0
 NOT_CLEAN_STATUS = 1
 
 
-class Outcome(Value):
+class DemoResult(Value):
     """The jobs of a demo, and everything that they left behind."""
 
     jobs: Sequence[Followed]
@@ -119,7 +119,7 @@ class _Demo:
         self._budget = budget_from_environment()
         self._late_s = WEATHER_S if has_weather(system) else 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> DemoResult:
         _adopt_environment(environment_of(self._system))
         self._show_devices()
         examples = [example(name) for name in DEMO_EXAMPLES]
@@ -181,7 +181,7 @@ class _Demo:
             echo_timeline(job)
         echo()
 
-    def _outcome(self, cloud: JobCloud, jobs: Sequence[Followed]) -> Outcome:
+    def _outcome(self, cloud: JobCloud, jobs: Sequence[Followed]) -> DemoResult:
         functions = {job.submitted.function.name: job.submitted.function for job in jobs}
         work_queues = [url for f in functions.values() for url in (f.queue_url, f.completion_url)]
         deadline_s = time.monotonic() + self._budget.queues_empty_s + self._late_s
@@ -193,7 +193,7 @@ class _Demo:
             time.sleep(0.2)
         dead = sum(cloud.messages(f.dead_letter_url) for f in functions.values())
         self._echo(f"left: {leases} leases, {messages} messages, {dead} dead letters")
-        return Outcome(jobs=jobs, leases_left=leases, messages_left=messages, dead_letters=dead)
+        return DemoResult(jobs=jobs, leases_left=leases, messages_left=messages, dead_letters=dead)
 
     def _echo(self, line: str) -> None:
         if not self._quiet:
@@ -211,7 +211,7 @@ def _adopt_environment(environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
 
 
-def _counts(outcome: Outcome) -> dict[str, int]:
+def _counts(outcome: DemoResult) -> dict[str, int]:
     return {
         "leases_left": outcome.leases_left,
         "messages_left": outcome.messages_left,
@@ -219,7 +219,7 @@ def _counts(outcome: Outcome) -> dict[str, int]:
     }
 
 
-def _status(outcome: Outcome, left: Sequence[str]) -> int:
+def _status(outcome: DemoResult, left: Sequence[str]) -> int:
     if not outcome.jobs:
         raise AppError(ErrorCode.INTERNAL, "the demo ran no job")
     problems = [

@@ -13,7 +13,7 @@ from corekit.errors import EXIT_STATUS, ErrorCode, invalid
 from gpu_scheduler.data_names import is_data_name
 from orchgpu.cli.local.launching import (
     START_AGAIN,
-    Start,
+    StartProgress,
     await_up,
     check_weather,
     cloud_option,
@@ -113,7 +113,7 @@ def command(
     )
     try:
         # a closed pipe must not end the system: `orchgpu up | head -1` closes it after a line
-        shown = Start(show_event)
+        shown = StartProgress(show_event)
         system = await_up(launch, quiet=as_json, show=ignoring_closed_pipe(shown.show))
         if detach:
             launch.leave_running()
