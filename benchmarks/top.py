@@ -37,7 +37,7 @@ from corekit.cli.progress import Bar
 from corekit.decode import encode_json
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.client.client import PAGE_MAX
+from gpu_scheduler.client.client import ITEMS_PER_PAGE
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import RecordPush
 from gpu_scheduler.protocol.codec import Body
@@ -90,7 +90,7 @@ async def read_alone_s(address: str) -> float:
         await client.inventory()
         await client.leases()
         await newest_records(client, JOBS_MAX, scanned_max=JOBS_MAX)
-        await client.ask(ops.Queue(limit=PAGE_MAX))
+        await client.ask(ops.Queue(limit=ITEMS_PER_PAGE))
         return time.perf_counter() - began_s
 
 

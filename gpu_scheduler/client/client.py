@@ -28,7 +28,7 @@ from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 logger = logging.getLogger(__name__)
 
 #: Devices, shares or waiting requests of one answer: some 500 bytes each, so half the longest line.
-PAGE_MAX = 1000
+ITEMS_PER_PAGE = 1000
 
 AnswerT = TypeVar("AnswerT", bound=Value)
 
@@ -166,10 +166,10 @@ class SchedulerClient:
 
     async def inventory(self) -> answers.InventoryAnswer:
         """Hosts by name, with their devices, promised shares, usage and states."""
-        found = first = await self.ask(ops.Inventory(limit=PAGE_MAX))
+        found = first = await self.ask(ops.Inventory(limit=ITEMS_PER_PAGE))
         hosts = [*first.hosts]
         while found.more:
-            op = ops.Inventory(after=hosts[-1].host, limit=PAGE_MAX)
+            op = ops.Inventory(after=hosts[-1].host, limit=ITEMS_PER_PAGE)
             found = await self.ask(op)
             hosts += found.hosts
         return replace(first, hosts=tuple(hosts), more=False)
@@ -184,7 +184,7 @@ class SchedulerClient:
         ends_in_s: dict[LeaseId, float] = {}
         more = True
         while more:
-            op = ops.Leases(after=leases[-1].fence if leases else 0, limit=PAGE_MAX)
+            op = ops.Leases(after=leases[-1].fence if leases else 0, limit=ITEMS_PER_PAGE)
             found = await self.ask(op)
             leases += found.leases
             ends_in_s |= found.ends_in_s

@@ -244,7 +244,7 @@ def keys_list(found: Config, as_json: bool) -> None:
     with exiting_by_code("ssgmd"):
         source = _source(found, "keys") or FileSecret(_keys_file(found))
         source.refresh()
-        keys = [] if source.stamp() is None else list(keys_in(source).by_name.values())
+        keys = [] if source.stamp() is None else list(keys_in(source).values())
     if as_json:
         shown = [{k: v for k, v in encode(key).items() if k != "sha256"} for key in keys]
         echo_json({"keys": shown})

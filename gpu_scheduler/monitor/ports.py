@@ -18,7 +18,7 @@ from gpu_scheduler.protocol.host import Install, WarmLimits
 
 
 class LeaseSource(Protocol):
-    """What runs on the devices of one host, for the reports about them."""
+    """The program that runs the leases of one host, for reports about its devices."""
 
     def seen(self, devices: tuple[Device, ...]) -> None:
         """Take the newest device list of the probe; called once before all other methods."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from corekit.cli.screen import echo
@@ -109,14 +111,7 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     if name is not None:
         known_name(name)
     found = context.ask(lambda client: client.ask(ops.ParametersOf()))
-    values = _values(found)
-    if name is not None:
-        values = dict([_named(name, found)])
-    overridden = tuple(word for word in found.overridden if word in values)
-    context.show(
-        ParametersInForce(parameters=values, overridden=overridden),
-        lambda: tables.echo_parameters(values, overridden),
-    )
+    _show_parameters(context, found, _values(found) if name is None else _named(name, found))
 
 
 @click.command(epilog="Example: ssgm policies srtf")
@@ -177,7 +172,12 @@ def set_parameter(context: CommandContext, name: str, value: str) -> None:
     found = context.ask(
         lambda client: client.ask(ops.SetParameter(name=name, value=given_of(name, value)))
     )
-    values = dict([_named(name, found)])
+    _show_parameters(context, found, _named(name, found))
+
+
+def _show_parameters(
+    context: CommandContext, found: ParametersAnswer, values: Mapping[str, Given]
+) -> None:
     overridden = tuple(word for word in found.overridden if word in values)
     context.show(
         ParametersInForce(parameters=values, overridden=overridden),
@@ -185,16 +185,16 @@ def set_parameter(context: CommandContext, name: str, value: str) -> None:
     )
 
 
-def _named(name: str, found: ParametersAnswer) -> tuple[str, Given]:
+def _named(name: str, found: ParametersAnswer) -> dict[str, Given]:
     policies = {one.name: one for one in found.policies}
     name = canonical_name(name, policies)
     policy, _, parameter = name.removeprefix("policy.").rpartition(".")
     if not name.startswith("policy."):
-        return name, _values(found).get(name)
+        return {name: _values(found).get(name)}
     if policy not in policies:
         raise invalid(f"{policy!r} is not an installed policy{one_of_known(policy, policies)}")
     default = declared_parameter(policy, parameter, policies).default
-    return name, policies[policy].values.get(parameter, default)
+    return {name: policies[policy].values.get(parameter, default)}
 
 
 def _values(found: ParametersAnswer) -> dict[str, Given]:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
-from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, keys_in
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, keys_in, verified
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import session_of
@@ -137,9 +137,7 @@ class Authorizer:
         if key is None:
             text = "a key is needed here: ask an operator for `ssgmd keys add NAME --role ROLE`"
             raise AppError(ErrorCode.DENIED, text, needs="key")
-        entry = self._keys.entry_of(key) if isinstance(key, str) else None
-        if entry is None and self.join is not None and isinstance(key, str):
-            entry = self.join.entry_of(key)
+        entry = verified(key, self._entry) if isinstance(key, str) else None
         if entry is None:
             raise AppError(ErrorCode.DENIED, "this key is unknown or revoked", needs="key")
         return Caller(entry)
@@ -156,7 +154,7 @@ class Authorizer:
         return self._entry(name) is not None
 
     def _entry(self, name: str) -> KeyEntry | None:
-        entry = None if self._keys is None else self._keys.by_name.get(name)
+        entry = None if self._keys is None else self._keys.get(name)
         return entry if entry is not None or self.join is None else self.join.in_force(name)
 
     # --- authorization
@@ -252,9 +250,7 @@ class Authorizer:
         key = caller.key
         if key is None or self._keys is None or key.role is not KeyRole.REQUESTER:
             return ()
-        return tuple(
-            entry.name for entry in self._keys.by_name.values() if not _may_act_for(key, entry)
-        )
+        return tuple(entry.name for entry in self._keys.values() if not _may_act_for(key, entry))
 
     # --- the source
 
@@ -271,7 +267,7 @@ class Authorizer:
         except AppError as error:
             logger.error("the keys in force stay: %s", error.message, extra={"event": "keys"})
             return
-        logger.info("keys read", extra={"event": "keys", "keys": len(self._keys.by_name)})
+        logger.info("keys read", extra={"event": "keys", "keys": len(self._keys)})
         self._close_revoked()
 
     def _close_revoked(self) -> None:

@@ -7,7 +7,6 @@ scheduler or connection fails at STS. Keys are held in memory: after a restart h
 
 from __future__ import annotations
 
-import hmac
 import logging
 import secrets
 import tomllib
@@ -110,12 +109,6 @@ class IamKeyIssuer:
         entry = KeyEntry(name=name, role=KeyRole.HOST, sha256=digest(key), host=host)
         self._keys[name] = IssuedKey(entry, role, now_s + KEY_S)
         return key
-
-    def entry_of(self, key: str) -> KeyEntry | None:
-        """The entry of a key that is in force; None for any other."""
-        entry = self.in_force(name_of(key) or "")
-        same = hmac.compare_digest(digest(key), "0" * 64 if entry is None else entry.sha256)
-        return entry if same else None
 
     def in_force(self, name: str) -> KeyEntry | None:
         """The entry of a key by its name, while it has not expired and its role may join."""

@@ -13,8 +13,7 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -58,21 +57,18 @@ class KeyEntry(Value):
             raise invalid(f"key {self.name}: sha256 has {len(self.sha256)} characters, not 64")
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The contents of a keys file."""
+#: The entries of a keys file by their names.
+Keys = Mapping[str, KeyEntry]
 
-    by_name: Mapping[str, KeyEntry]
 
-    def entry_of(self, key: str) -> KeyEntry | None:
-        """The entry of a key; None for one that is wrong, unknown or revoked.
+def verified(key: str, entry_of: Callable[[str], KeyEntry | None]) -> KeyEntry | None:
+    """The entry by the name of a key; None for one that is wrong, unknown or revoked.
 
-        Takes constant time, so that the duration does not depend on how much of a secret is right.
-        """
-        entry = self.by_name.get(name_of(key) or "")
-        known = entry.sha256 if entry is not None else "0" * 64
-        same = hmac.compare_digest(digest(key), known)
-        return entry if same and entry is not None else None
+    Takes constant time, so that the duration does not depend on how much of a secret is right.
+    """
+    entry = entry_of(name_of(key) or "")
+    same = hmac.compare_digest(digest(key), "0" * 64 if entry is None else entry.sha256)
+    return entry if same else None
 
 
 def digest(key: str) -> str:
@@ -106,7 +102,7 @@ def keys_in(source: SecretSource) -> Keys:
     by_name = {entry.name: entry for entry in file.keys}
     if len(by_name) != len(file.keys):
         raise invalid(f"{name} has two keys of one name")
-    return Keys(by_name)
+    return by_name
 
 
 def add_key(path: Path, entry: KeyEntry) -> str:
@@ -141,7 +137,7 @@ def _changing(path: Path) -> Iterator[list[KeyEntry]]:
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        keys = list(read_keys(path).by_name.values()) if path.exists() else []
+        keys = list(read_keys(path).values()) if path.exists() else []
         yield keys
         file = encode(_File(ssgmd_keys=VERSION, keys=tuple(keys)))
         replace_file(path, json.dumps(file, indent=1).encode() + b"\n")

@@ -17,7 +17,7 @@ from corekit.aio.clock import SystemClock
 from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.client.client import PAGE_MAX
+from gpu_scheduler.client.client import ITEMS_PER_PAGE
 from gpu_scheduler.protocol import ops
 from orchgpu.cli.top.rows import ViewName
 from orchgpu.cli.top.snapshot import ScreenData, Story
@@ -104,7 +104,7 @@ class ScreenReader:
         return await self._story(client)
 
     async def _queue(self, client: SchedulerClient) -> ScreenData:
-        queue = await client.ask(ops.Queue(limit=PAGE_MAX))
+        queue = await client.ask(ops.Queue(limit=ITEMS_PER_PAGE))
         first = {one.request: one for one in reversed(queue.queue)}  # of each kind the first one
         asked = (one.attempt for one in (*queue.queue[:EXPLAINED_MAX], *first.values()))
         waits = await self._explanations.of(list(dict.fromkeys(asked))[: 2 * EXPLAINED_MAX])

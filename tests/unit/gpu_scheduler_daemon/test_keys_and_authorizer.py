@@ -12,7 +12,14 @@ import pytest
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, JobId, LeaseId
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, JobOwner
-from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key, read_keys, revoke_key
+from gpu_scheduler.daemon.access.keys import (
+    KeyEntry,
+    KeyRole,
+    add_key,
+    read_keys,
+    revoke_key,
+    verified,
+)
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops
 
@@ -64,7 +71,7 @@ def test_only_the_hash_of_a_key_is_kept_and_only_for_its_owner(path: Path) -> No
     key = added(path, "ops", KeyRole.OPERATOR)
     assert path.stat().st_mode & 0o777 == 0o600
     assert key.partition(".")[2] not in path.read_text()
-    assert read_keys(path).entry_of(key) is not None
+    assert verified(key, read_keys(path).get) is not None
     for wrong in (
         key[:-1] + ("A" if key[-1] != "A" else "B"),
         "ops." + "a" * 43,
@@ -72,7 +79,7 @@ def test_only_the_hash_of_a_key_is_kept_and_only_for_its_owner(path: Path) -> No
         "",
         "\ud800",
     ):
-        assert read_keys(path).entry_of(wrong) is None
+        assert verified(wrong, read_keys(path).get) is None
 
 
 def test_names_are_taken_once_and_free_again_when_revoked(path: Path) -> None:
@@ -84,7 +91,7 @@ def test_names_are_taken_once_and_free_again_when_revoked(path: Path) -> None:
     with pytest.raises(AppError, match="has no key 'a'"):
         revoke_key(path, "a")
     added(path, "a", KeyRole.READER)
-    assert read_keys(path).entry_of(first) is None
+    assert verified(first, read_keys(path).get) is None
 
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "a/b", "-a", "a" * 64, "a b"])

@@ -63,9 +63,7 @@ class DemoResult(Value):
     """The jobs of a demo, and everything that they left behind."""
 
     jobs: Sequence[Followed]
-    leases_left: int
-    messages_left: int
-    dead_letters: int
+    left: Mapping[str, int]  #: what stayed → its number
 
 
 @click.command("demo")
@@ -105,7 +103,7 @@ def command(cloud: str, keep: bool, weather: str, as_json: bool) -> int:
     left = [] if system is None else survivors(system)
     if as_json:
         jobs = [job_json(job) for job in outcome.jobs]
-        echo_json({"jobs": jobs, **_counts(outcome), "processes_left": left})
+        echo_json({"jobs": jobs, **outcome.left, "processes_left": left})
     return _status(outcome, left)
 
 
@@ -193,7 +191,8 @@ class _Demo:
             time.sleep(0.2)
         dead = sum(cloud.messages(f.dead_letter_url) for f in functions.values())
         self._echo(f"left: {leases} leases, {messages} messages, {dead} dead letters")
-        return DemoResult(jobs=jobs, leases_left=leases, messages_left=messages, dead_letters=dead)
+        left = {"leases_left": leases, "messages_left": messages, "dead_letters": dead}
+        return DemoResult(jobs=jobs, left=left)
 
     def _echo(self, line: str) -> None:
         if not self._quiet:
@@ -211,20 +210,12 @@ def _adopt_environment(environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
 
 
-def _counts(outcome: DemoResult) -> dict[str, int]:
-    return {
-        "leases_left": outcome.leases_left,
-        "messages_left": outcome.messages_left,
-        "dead_letters": outcome.dead_letters,
-    }
-
-
 def _status(outcome: DemoResult, left: Sequence[str]) -> int:
     if not outcome.jobs:
         raise AppError(ErrorCode.INTERNAL, "the demo ran no job")
     problems = [
         *(f"{job.submitted.input} did not succeed" for job in outcome.jobs if not job.succeeded),
-        *(f"{count} {name}" for name, count in _counts(outcome).items() if count),
+        *(f"{count} {name}" for name, count in outcome.left.items() if count),
         *(f"process {name} still runs" for name in left),
     ]
     for problem in problems:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -141,22 +141,24 @@ def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
 
 
 def _programs(pairs: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not text or not equals or not is_data_name(name):
-            raise invalid(f"--program {pair!r} is not NAME=COMMAND")
-        found[name] = text
-    return found
+    return dict(_named("--program", "NAME=COMMAND", pairs, is_data_name))
 
 
 def _named_files(option: str, pairs: Iterable[str]) -> dict[str, str]:
+    is_name = is_data_name if option == "--data" else bool
     found = {}
-    for pair in pairs:
-        name, equals, path = pair.partition("=")
-        if not (name and equals and path) or (option == "--data" and not is_data_name(name)):
-            raise invalid(f"{option} {pair!r} is not NAME=PATH")
+    for name, path in _named(option, "NAME=PATH", pairs, is_name):
         if not Path(path).is_file():
             raise invalid(f"{option} {name}: there is no file {path!r}")
         found[name] = str(Path(path).absolute())
     return found
+
+
+def _named(
+    option: str, form: str, pairs: Iterable[str], is_name: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if not value or not is_name(name):
+            raise invalid(f"{option} {pair!r} is not {form}")
+        yield name, value
