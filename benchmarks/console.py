@@ -155,7 +155,7 @@ async def read_alone_s(address: str) -> float:
             found = await client.ask(ops.Inventory(after=host, limit=PAGE))
             host, more = found.hosts[-1].host, found.more
         after = None
-        while page := await client.records(after=after):
+        while page := (await client.ask(ops.Records(after=after))).records:
             after = page[-1].holder
         return time.perf_counter() - began_s
 

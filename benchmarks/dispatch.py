@@ -20,8 +20,10 @@ from benchmarks.floor import LOOK_EVERY_S, Floor, deploy_floor, running_floor
 from benchmarks.report import Figure, arguments, show
 from benchmarks.system import System, local_system
 from contract.keys import job_id, result_key
+from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record
+from gpu_scheduler.protocol import ops
 
 NAME = "noop"
 SLOTS = 8
@@ -100,7 +102,7 @@ async def _finished(scheduler: SchedulerClient, job: str) -> Record:
     """The record of a job once it has ended."""
     give_up_s = time.monotonic() + 60.0
     while time.monotonic() < give_up_s:
-        record = await scheduler.record(job)
+        record = (await scheduler.ask(ops.RecordOf(holder=JobId(job)))).record
         if record is not None and record.outcome is not None:
             if record.outcome != "SUCCEEDED":
                 raise RuntimeError(f"{job}: {record.outcome} {record.reason}")

@@ -38,6 +38,7 @@ from benchmarks.remote_gpu.waiting import WaitingLeases
 from corekit.cli.progress import Bar
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, Request
+from gpu_scheduler.protocol import ops
 from remote_gpu.client import Session
 from remote_gpu.middleware import render
 
@@ -170,7 +171,7 @@ async def _settings(address: str, form: Form) -> None:
     }
     async with SchedulerClient(address) as scheduler:
         for name, value in values.items():
-            await scheduler.set_parameter(name, value)
+            await scheduler.ask(ops.SetParameter(name=name, value=value))
 
 
 def figures(

@@ -18,8 +18,10 @@ from benchmarks.published_loop import ClassicSsgm, PublishedLoop
 from benchmarks.report import Figure, arguments, show
 from benchmarks.system import System, local_system
 from contract.keys import job_id, result_key
+from corekit.ids import JobId
 from corekit.net.addresses import parse_address
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.protocol import ops
 
 NAME = "two-seconds"
 JOB_S = 2.0
@@ -69,7 +71,7 @@ async def _run_ours(system: System, scheduler: SchedulerClient, key: str) -> tup
         granted_s = granted_s or (now_s if holding else 0.0)
         if granted_s and not holding:
             freed_s = freed_s or now_s
-        record = await scheduler.record(job)
+        record = (await scheduler.ask(ops.RecordOf(holder=JobId(job)))).record
         if record is not None and record.outcome is not None:
             break
         await asyncio.sleep(0.002)

@@ -37,11 +37,13 @@ from corekit.cli.progress import Bar
 from corekit.decode import encode_json
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.client.client import ITEMS_PER_PAGE
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import RecordPush
 from gpu_scheduler.protocol.codec import Body
 from orchgpu.cli.top.app import TopApp
 from orchgpu.cli.top.rows import ViewName
-from orchgpu.cli.top.snapshot import Snapshot
+from orchgpu.cli.top.snapshot import ScreenData
 from orchgpu.cli.top.table import RowTable
 from orchgpu.jobs.live.feed import JOBS_MAX
 from orchgpu.jobs.live.records import LiveRecords
@@ -88,7 +90,7 @@ async def read_alone_s(address: str) -> float:
         await client.inventory()
         await client.leases()
         await newest_records(client, JOBS_MAX, scanned_max=JOBS_MAX)
-        await client.queue()
+        await client.ask(ops.Queue(limit=ITEMS_PER_PAGE))
         return time.perf_counter() - began_s
 
 
@@ -166,7 +168,7 @@ async def screen(
     return [report.compared("start_s", took_s, "s", "its client alone, s", alone_s), *found]
 
 
-def _parts(snapshot: Snapshot) -> tuple[object, ...]:
+def _parts(snapshot: ScreenData) -> tuple[object, ...]:
     return snapshot.hosts, snapshot.queue, snapshot.records
 
 

@@ -19,10 +19,10 @@ from fdl.plan.resources import DeployTarget
 from orchgpu.inspection.checks import installed
 from orchgpu.inspection.model import (
     Answer,
-    Call,
     Finding,
-    Gateway,
+    HostGateway,
     Inspected,
+    ReadCall,
     Subject,
     Verdict,
     examined,
@@ -54,7 +54,7 @@ def subject(**changes: Any) -> Subject:
         "place": PLACE,
         "caller": f"arn:aws:iam::{PLACE.account}:user/alice",
         "functions": (Inspected(function=function(), deployed=False),),
-        "gateways": (Gateway(host="gpu-a", address="10.0.1.5", port=4711),),
+        "gateways": (HostGateway(host="gpu-a", address="10.0.1.5", port=4711),),
         "devices": 2,
         "orchestrator_role": "orchgpu-orchestrator",
     }
@@ -96,7 +96,7 @@ class Account:
     """Answers by `service.operation`: an answer, or a refusal; healthy where none is given."""
 
     answers: dict[str, Any] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ReadCall] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.network = network()
@@ -111,7 +111,7 @@ class Account:
         ]
         self.denied: set[str] = set()  #: actions that simulations refuse
 
-    def __call__(self, call: Call) -> Answer:
+    def __call__(self, call: ReadCall) -> Answer:
         self.calls.append(call)
         shapes = model(call.service, call.operation)
         validate_parameters(dict(call.arguments), shapes.input_shape)

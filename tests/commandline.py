@@ -26,6 +26,13 @@ class Done:
         return self.stdout + self.stderr
 
 
+class Terminal(io.StringIO):
+    """Output on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def run(arguments: Sequence[str]) -> int:
     """`orchgpu` with these arguments; its exit status."""
     return status_of(cli, "orchgpu", arguments)

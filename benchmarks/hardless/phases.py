@@ -16,8 +16,10 @@ from benchmarks.hardless.devices import OPERATION, TestSystem
 from benchmarks.system import System, local_system
 from contract.keys import job_id
 from corekit.cli.progress import Bar
+from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record
+from gpu_scheduler.protocol import ops
 from orchgpu.jobs.measures import moments_of
 
 #: With a guarantee of 25 % a device has four leases: for each slot of a GPU one that runs, and one
@@ -134,7 +136,7 @@ async def run_phases(
                 system.deploy(function.name, function.script, gpu=function.gpu)
             async with SchedulerClient(system.scheduler) as scheduler:
                 for name, value in {"policy": POLICY, **WARM}.items():
-                    await scheduler.set_parameter(name, value)
+                    await scheduler.ask(ops.SetParameter(name=name, value=value))
                 before = await _upload(system, used, [0.0] * WARM_UP * workloads, "warm")
                 ended = await _finished(scheduler, before, lambda _: None)
                 scaled = [offset * scale for offset in offsets_s(phases)]
@@ -196,8 +198,8 @@ async def _finished(
 
 
 async def _records(scheduler: SchedulerClient) -> AsyncIterator[Record]:
-    after: str | None = None
-    while page := await scheduler.records(after=after):
+    after: JobId | None = None
+    while page := (await scheduler.ask(ops.Records(after=after))).records:
         for record in page:
             yield record
         after = page[-1].holder

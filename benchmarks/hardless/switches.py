@@ -18,6 +18,7 @@ from benchmarks.remote_gpu.host import Host
 from benchmarks.remote_gpu.waiting import WaitingLeases
 from corekit.cli.progress import Bar
 from gpu_scheduler.model import DeviceKind, GrantedLease, Request
+from gpu_scheduler.protocol import ops
 from remote_gpu.client import Session, connect
 from remote_gpu.middleware import render
 
@@ -56,7 +57,7 @@ class _Events:
 
     async def run(self, policy: str) -> list[Run]:
         async with WaitingLeases(self._address) as leases:
-            await leases.scheduler.set_parameter("policy", policy)
+            await leases.scheduler.ask(ops.SetParameter(name="policy", value=policy))
             async with asyncio.TaskGroup() as group:
                 for number, workload in zip(range(self._count), itertools.cycle(WORKLOADS)):
                     attempt = f"switches:{number + 1}"

@@ -27,7 +27,7 @@ from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.settings import DaemonSettings
@@ -154,5 +154,5 @@ if __name__ == "__main__":
     asked = arguments.parse_args()
     generated = values.large(time.time(), asked.hosts, asked.jobs)
     asked.state.mkdir(mode=0o700, parents=True)
-    Secrets.open(asked.state)  # a journal is not opened without the key of its leases
+    LeaseSecrets.open(asked.state)  # a journal is not opened without the key of its leases
     run_program("scheduler", serve(asked.state, generated, asked.ready_file))

@@ -166,7 +166,6 @@ class Channel:
 
     @property
     def _connect_s(self) -> float:
-        """The time for a connection, and for the answer to its first message."""
         several = self.addresses.several  # another one may lead
         return self._budget.failover_connect_s if several else self._budget.client_gone_s
 
@@ -200,7 +199,6 @@ class Channel:
             await asyncio.sleep(backoff.next_s())
 
     def _failed(self) -> bool:
-        """Select the next address; True when a pause is due."""
         standby, lives, silent = self._is_standby, self._lives, self._silent
         return self.addresses.failed(self._leader, standby=standby, lives=lives, silent=silent)
 

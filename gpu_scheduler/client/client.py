@@ -1,7 +1,7 @@
 """`SchedulerClient`: the ops of a requester over one self-repairing connection.
 
-`ask` sends any op of `protocol.ops` and returns its answer; the ops that people and tools use have
-methods of their own.
+`ask` sends any op of `protocol.ops` and returns its answer. Beside it: the ops of one lease, and
+lists that are read in several pages.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
+from corekit.ids import AttemptId, JobId, LeaseId
 from corekit.values import Value, replace
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents
 from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import Door, EndReason, Lease, LeaseLifetime, Record, Request
-from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 
 logger = logging.getLogger(__name__)
 
 #: Devices, shares or waiting requests of one answer: some 500 bytes each, so half the longest line.
-PAGE_MAX = 1000
+ITEMS_PER_PAGE = 1000
 
 AnswerT = TypeVar("AnswerT", bound=Value)
 
@@ -101,43 +100,6 @@ class SchedulerClient:
         except TimeoutError:
             raise self._channel.unreachable(deadline_s) from None
 
-    # --- attempts and job records
-
-    async def record(self, holder: str) -> Record | None:
-        """The record of one job."""
-        op = ops.RecordOf(holder=JobId(holder))
-        return (await self.ask(op)).record
-
-    async def records(
-        self, limit: int = ops.PAGE_MAX, after: str | None = None
-    ) -> tuple[Record, ...]:
-        """A page of all records, newest first, after holder `after`."""
-        op = ops.Records(limit=limit, after=None if after is None else JobId(after))
-        return (await self.ask(op)).records
-
-    async def finish(
-        self,
-        holder: str,
-        outcome: str,
-        reason: str,
-        detail: str = "",
-        *,
-        block: Mapping[str, Any] | None = None,
-        received_ago_s: float = 0.0,
-        committed_ago_s: float | None = None,
-    ) -> Record | None:
-        """Make the record terminal, end the job's leases; None: unknown holder and no block."""
-        op = ops.Finish(
-            holder=JobId(holder),
-            outcome=outcome,
-            reason=reason,
-            detail=detail,
-            block=block,
-            received_ago_s=received_ago_s,
-            committed_ago_s=committed_ago_s,
-        )
-        return (await self.ask(op)).record
-
     # --- leases
 
     async def renew(self, lease: str, lease_s: float | None = None) -> None:
@@ -204,10 +166,10 @@ class SchedulerClient:
 
     async def inventory(self) -> answers.InventoryAnswer:
         """Hosts by name, with their devices, promised shares, usage and states."""
-        found = first = await self.ask(ops.Inventory(limit=PAGE_MAX))
+        found = first = await self.ask(ops.Inventory(limit=ITEMS_PER_PAGE))
         hosts = [*first.hosts]
         while found.more:
-            op = ops.Inventory(after=hosts[-1].host, limit=PAGE_MAX)
+            op = ops.Inventory(after=hosts[-1].host, limit=ITEMS_PER_PAGE)
             found = await self.ask(op)
             hosts += found.hosts
         return replace(first, hosts=tuple(hosts), more=False)
@@ -222,16 +184,12 @@ class SchedulerClient:
         ends_in_s: dict[LeaseId, float] = {}
         more = True
         while more:
-            op = ops.Leases(after=leases[-1].fence if leases else 0, limit=PAGE_MAX)
+            op = ops.Leases(after=leases[-1].fence if leases else 0, limit=ITEMS_PER_PAGE)
             found = await self.ask(op)
             leases += found.leases
             ends_in_s |= found.ends_in_s
             more = found.more
         return answers.LeasesAnswer(leases=tuple(leases), ends_in_s=ends_in_s)
-
-    async def queue(self, limit: int = PAGE_MAX) -> answers.QueueAnswer:
-        """The first waiting requests in the order of service, parked ones last."""
-        return await self.ask(ops.Queue(limit=limit))
 
     async def workloads(self) -> answers.WorkloadsAnswer:
         """Learned times of all workloads, by tenant, workload and device model."""
@@ -243,29 +201,6 @@ class SchedulerClient:
             more = page.more
         found.sort(key=lambda view: (view.tenant, view.workload, view.expected.model))
         return answers.WorkloadsAnswer(workloads=tuple(found))
-
-    async def watch(self, *, all_leases: bool = True, records: bool = False) -> None:
-        """Start (or stop) every push about every lease, and about every job record.
-
-        Repeat it after each `Connected`. A scheduler without pushes of records raises INVALID.
-        """
-        await self.ask(ops.Watch(all=all_leases, records=records))
-
-    async def drain(self, host: str, device: str | None = None, *, revoke: bool = False) -> None:
-        """Grant no new leases on this host, or on one device; with `revoke`, end live ones."""
-        one = None if device is None else DeviceId(device)
-        op = ops.Drain(host=HostId(host), device=one, revoke=revoke)
-        await self.ask(op)
-
-    async def undrain(self, host: str, device: str | None = None) -> None:
-        """Grant new leases on this host, or on this device of it, again."""
-        one = None if device is None else DeviceId(device)
-        await self.ask(ops.Undrain(host=HostId(host), device=one))
-
-    async def set_parameter(self, name: str, value: Given) -> answers.ParametersAnswer:
-        """Change one of `gpu_scheduler.parameters.NAMES`, durably and at once. Raises INVALID."""
-        op = ops.SetParameter(name=name, value=value)
-        return await self.ask(op)
 
     # --- the connection
 
@@ -323,7 +258,6 @@ class SchedulerClient:
 
 
 def _with_record(error: AppError) -> AppError:
-    """The record in the details of a CONFLICT, as a value."""
     record = error.details.get("record")
     if not isinstance(record, Mapping):
         return error

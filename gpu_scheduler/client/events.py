@@ -160,7 +160,6 @@ async def _first_answer(
     query: Mapping[str, str],
     tls: ssl.SSLContext | None,
 ) -> tuple[str, object]:
-    """A page of records from the first of these endpoints that answers; its address with it."""
     problem = AppError(ErrorCode.UNAVAILABLE, "no HTTP endpoint of a scheduler is known")
     for address in addresses:
         try:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from corekit.values import Value
-from gpu_scheduler.protocol.answers import (
-    BusyPush,
-    DisownedPush,
-    GrantedPush,
-    HandlePush,
-    ImpossiblePush,
-    LeasePush,
-    RecordPush,
-)
+from gpu_scheduler.protocol.answers import Push
 
 
 class Connected(Value):
@@ -28,17 +20,7 @@ class Disconnected(Value):
     detail: str
 
 
-PushWord = (
-    GrantedPush
-    | ImpossiblePush
-    | BusyPush
-    | LeasePush
-    | RecordPush
-    | HandlePush
-    | DisownedPush
-    | Connected
-    | Disconnected
-)
+PushWord = Push | Connected | Disconnected
 
 #: Called in the event loop, in the order of arrival; must return at once and not raise.
 OnPush = Callable[[PushWord], None]

@@ -33,7 +33,7 @@ from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.endpoints.http_endpoint import HttpEndpoint
 from gpu_scheduler.daemon.endpoints.listeners import listen_http, listen_socket
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
-from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
+from gpu_scheduler.daemon.endpoints.socket_endpoint import SocketConnection
 from gpu_scheduler.daemon.events.hub import Hub, WatchedJournal
 from gpu_scheduler.daemon.journal.journal import Journal, Opener
 from gpu_scheduler.daemon.journal.repair import apply_all
@@ -44,7 +44,7 @@ from gpu_scheduler.daemon.performer import Performer
 from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
 from gpu_scheduler.daemon.standby.endpoint import Entrance
-from gpu_scheduler.daemon.standby.follower import Follower, check_master_key
+from gpu_scheduler.daemon.standby.follower import LogFollower, check_master_key
 from gpu_scheduler.daemon.traces import SchedulerTraces, TracedJournal
 from gpu_scheduler.protocol.changes import Entry
 
@@ -93,7 +93,7 @@ async def running_daemon(
         nursery.start_loop(partial(_reread, settings, authorizer, reread), "reread")
         entrance = Entrance()
         if settings.standby:
-            follower = Follower(journal, machine, settings.budget, clock, parts.fingerprint)
+            follower = LogFollower(journal, machine, settings.budget, clock, parts.fingerprint)
             entrance.refuse(lambda: follower.status, authorizer, admission)
             socket = await listen_socket(entrance, settings, stack)
             http_endpoint.stand_by(lambda: follower.status)
@@ -117,7 +117,7 @@ async def running_daemon(
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
         nursery.start_loop(partial(hub.beats, settings.budget.client_beat_s), "watch")
         stack.callback(hub.end_all, "ssgmd stops")
-        entrance.connection = lambda: Connection(
+        entrance.connection = lambda: SocketConnection(
             decoder, parts.registry, metrics, authorizer, admission
         )
         if not settings.standby:
@@ -156,8 +156,7 @@ async def begin_epoch(
         performer.perform(action)
 
 
-async def _stand_by(follower: Follower, machine: SchedulerMachine, journal: Journal) -> None:
-    """Follow the log until this ssgmd may take over, and prepare to append to it."""
+async def _stand_by(follower: LogFollower, machine: SchedulerMachine, journal: Journal) -> None:
     logger.info("standing by", extra={"event": "standby"})
     await follower.follow()
     fields = {"event": "taking_over", "epoch": machine.state.epoch, "item": follower.status.item}
@@ -169,7 +168,6 @@ async def _stand_by(follower: Follower, machine: SchedulerMachine, journal: Jour
 def _observed(
     journal: DriverJournal[Entry], hub: Hub, clock: Clock, stack: contextlib.AsyncExitStack
 ) -> DriverJournal[Entry]:
-    """The journal, whose changes go to watchers and, where traces are on, become spans."""
     watched = WatchedJournal(journal, hub)
     tracer = tracer_from(os.environ, "ssgmd")
     if not tracer.enabled:
@@ -181,7 +179,6 @@ def _observed(
 def _beating(
     settings: DaemonSettings, parts: DaemonParts, metrics: Metrics, clock: Clock, nursery: Nursery
 ) -> DriverJournal[Entry]:
-    """The journal of the driver; one in a log also gets signs of life."""
     if settings.log is None:
         return parts.journal
 
@@ -211,7 +208,6 @@ def _recover(machine: SchedulerMachine, journal: Journal) -> None:
 
 
 async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio.Event) -> None:
-    """Read changed keys and certificates again, without a restart. Endless."""
     due_s, poll_s = 0.0, settings.budget.stored_keys_poll_s
     while True:
         with contextlib.suppress(TimeoutError):
@@ -228,7 +224,6 @@ async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio
 
 
 async def _refresh(keys: SecretSource) -> None:
-    """Fetch the newest keys of a secret store, which may be out of reach for a while."""
     try:
         await asyncio.to_thread(keys.refresh)
     except AppError as error:
@@ -256,6 +251,5 @@ def _first_events(settings: DaemonSettings, clock: Clock, fingerprint: str) -> I
 
 
 def _advertised(address: str) -> str:
-    """The address, if other machines can use it; "" otherwise."""
     host, port = parse_address(address)
     return "" if port == 0 or host in ("0.0.0.0", "::") else address

@@ -22,7 +22,7 @@ from corekit.decode import encode
 from corekit.errors import invalid
 from gpu_scheduler.daemon import config
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, keys_in, revoke_key
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key, keys_in, revoke_key
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_stored, source_of
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import running_daemon
@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 
 def _settings(command: click.Group) -> click.Group:
-    """An option for every setting; `config.resolve` applies variables, file and defaults."""
     command.params += [setting.option(resolved_later=True) for setting in SETTINGS]
     return command
 
@@ -127,7 +126,6 @@ async def _serve_once(
     ready_file: Path | None,
     standing_by: Callable[[Mapping[str, object]], None],
 ) -> None:
-    """One leadership, with the standby before it. Raises the error that ends it."""
     async with running_daemon(settings, standing_by=standing_by) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reread.set)
         gc.freeze()  # what was loaded and recovered stays: a full collection would stop all grants
@@ -182,7 +180,6 @@ def config_show(found: Config, as_json: bool) -> None:
 
 
 def _keys_file(found: Config) -> Path:
-    """The keys file, to be changed. Raises INVALID for keys in a secret store."""
     text = found.text("keys") or ""
     if is_stored(text):
         why = f"{text} is changed where it is stored: change a keys file, ssgmd --keys FILE keys …,"
@@ -201,7 +198,7 @@ def keys_group() -> None:
 @click.option(
     "--role",
     required=True,
-    type=click.Choice([role.value for role in Role]),
+    type=click.Choice([role.value for role in KeyRole]),
     help="The operations it allows.",
 )
 @click.option(
@@ -229,7 +226,7 @@ def keys_add(
     with exiting_by_code("ssgmd"):
         entry = KeyEntry(
             name=checked_name(name),
-            role=Role(role),
+            role=KeyRole(role),
             sha256="0" * 64,
             tenant=tenant,
             host=host,
@@ -247,14 +244,14 @@ def keys_list(found: Config, as_json: bool) -> None:
     with exiting_by_code("ssgmd"):
         source = _source(found, "keys") or FileSecret(_keys_file(found))
         source.refresh()
-        keys = [] if source.stamp() is None else list(keys_in(source).by_name.values())
+        keys = [] if source.stamp() is None else list(keys_in(source).values())
     if as_json:
         shown = [{k: v for k, v in encode(key).items() if k != "sha256"} for key in keys]
         echo_json({"keys": shown})
         return
     for key in keys:
         bound = key.tenant or key.host or "-"
-        most = f"  priority up to {key.priority_max}" if key.role is Role.REQUESTER else ""
+        most = f"  priority up to {key.priority_max}" if key.role is KeyRole.REQUESTER else ""
         echo(f"{key.name:<24}  {key.role.value:<9}  {bound:<16}  {key.made}{most}")
 
 

@@ -31,7 +31,6 @@ from gpu_scheduler.daemon.log.sync_marker import NAME as MARKER_NAME
 
 @contextlib.contextmanager
 def _opened(address: LogAddress, *, alone: bool = False) -> Iterator[tuple[Log, str]]:
-    """A log, and its name for messages. `alone`: a folder is locked, so that no daemon uses it."""
     is_file, folder = address.scheme == FILE, Path("/", address.path)
     where = file_address(folder).text if is_file else address.text
     with contextlib.ExitStack() as stack:
@@ -54,7 +53,6 @@ def _address_of(found: Config) -> LogAddress:
 
 @contextlib.contextmanager
 def _watching(as_json: bool) -> Iterator[Callable[[int], None]]:
-    """A line with the entries read so far, on a terminal."""
     line = StatusLine(quiet=as_json)
     try:
         yield lambda count: line.show(f"{counted(count, 'entry')} read")
@@ -154,7 +152,6 @@ def journal_migrate(found: Config, target: str, as_json: bool) -> None:
 
 
 def _written(journal: JournalRead, target: LogAddress) -> Copied:
-    """Store the journal in another place. Raises CONFLICT, EXHAUSTED."""
     with contextlib.ExitStack() as stack:
         if target.scheme == FILE:
             folder = Path("/", target.path)

@@ -147,7 +147,6 @@ def _journal(metrics: Metrics, journal: Journal) -> Iterator[str]:
 
 
 def _usage_counts(usage_counts: UsageCounts) -> Iterator[str]:
-    """The counts that the limits on waiting requests and records apply to."""
     total, keys = usage_counts.total, usage_counts.keys.items()
     records = [(("ended",), len(total.ended)), (("live",), total.live)]
     yield from family("ssgmd_records", records)
@@ -163,7 +162,6 @@ WORKLOADS_MAX = 100
 
 
 def _workloads(counts: CoreCounts, *, names: bool) -> Iterator[str]:
-    """Cold and warm starts of workloads, and evictions of warm workers."""
     starts = counts.learned_times.starts()
     most = nlargest(WORKLOADS_MAX, starts.items(), key=lambda one: (sum(one[1]), one[0]))
     yield from family(
@@ -187,7 +185,6 @@ LEASES_MAX = 10_000
 
 
 def _devices(hosts: Iterable[answers.HostView]) -> Iterator[str]:
-    """Allocation and health of each device."""
     views = [(_of(host, view), view) for host in hosts for view in host.devices]
     for metric, figure in _OF_DEVICES:
         yield from family(metric, ((labels, figure(view)) for labels, view in views))
@@ -252,7 +249,6 @@ def _as_dcgm(host: answers.HostView, view: answers.DeviceView) -> LabelValues:
 
 
 def _leases(leases: tuple[Lease, ...]) -> Iterator[str]:
-    """The share of each live lease in each of its devices."""
     for metric, figure in _OF_SHARES:
         shares = ((lease, share) for lease in leases for share in lease.shares)
         yield from family(

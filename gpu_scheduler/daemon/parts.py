@@ -19,10 +19,10 @@ from corekit.net.addresses import is_loopback, parse_address
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
-from gpu_scheduler.daemon.access.iam_join import IamJoin
+from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.redaction import Redaction
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.journal.journal import Journal, JournalSettings, Opener
 from gpu_scheduler.daemon.log.engines.file import lock_folder
@@ -61,7 +61,7 @@ def locked_parts(
         is_elsewhere = settings.log is not None and not journal.is_empty
         history = journal.name if is_elsewhere else None
         # under the lock: only its holder may make a key
-        secret_of = Secrets.open(settings.state, settings.master_key, history)
+        secret_of = LeaseSecrets.open(settings.state, settings.master_key, history)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters, installed_policies())
@@ -71,7 +71,7 @@ def locked_parts(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),
         lambda holder: _job_owner_of(machine.state, holder),
-        None if settings.join_iam is None else IamJoin(settings.join_iam, SystemClock()),
+        None if settings.join_iam is None else IamKeyIssuer(settings.join_iam, SystemClock()),
     )
     _only_loopback_without_keys(settings, authorizer)
     return DaemonParts(
@@ -84,7 +84,6 @@ def locked_parts(
 
 
 def _journal_of(settings: DaemonSettings, opener: Opener) -> Journal:
-    """The journal, not read yet."""
     budget = settings.budget
     in_log = JournalSettings(
         address=settings.log or file_address(settings.state),
@@ -96,7 +95,6 @@ def _journal_of(settings: DaemonSettings, opener: Opener) -> Journal:
 
 
 def _owner_of(state: State, lease: str) -> str | None:
-    """The session that a live lease belongs to; None while its job has no owner."""
     entry = state.leases.get(LeaseId(lease))
     if entry is None:
         return None
@@ -112,7 +110,6 @@ def _job_owner_of(state: State, holder: str) -> JobOwner | None:
 
 
 def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer) -> None:
-    """Refuse to listen for other machines without keys. Raises DENIED, NOT_FOUND."""
     if settings.keys is not None and not authorizer.has_keys:
         text = f"the keys file {settings.keys.name} does not exist; create it with `ssgmd keys add`"
         raise AppError(ErrorCode.NOT_FOUND, text)

@@ -56,7 +56,7 @@ def evaluate_device(driver_faults: DriverFaults) -> tuple[Health, tuple[Symptom,
     return health, symptoms, ", ".join(text for _, text in found)
 
 
-class Fault(Value):
+class DeviceFault(Value):
     """A fault of a device that the host itself found."""
 
     health: Health
@@ -64,7 +64,9 @@ class Fault(Value):
     detail: str
 
 
-def with_faults(devices: Iterable[Device], faults: Mapping[DeviceId, Fault]) -> tuple[Device, ...]:
+def with_faults(
+    devices: Iterable[Device], faults: Mapping[DeviceId, DeviceFault]
+) -> tuple[Device, ...]:
     """The devices with the faults added; the worse health wins."""
     return tuple(
         device if device.id not in faults else _with_fault(device, faults[device.id])
@@ -72,7 +74,7 @@ def with_faults(devices: Iterable[Device], faults: Mapping[DeviceId, Fault]) -> 
     )
 
 
-def _with_fault(device: Device, fault: Fault) -> Device:
+def _with_fault(device: Device, fault: DeviceFault) -> Device:
     worse = Health.BAD if Health.BAD in (device.health, fault.health) else Health.SUSPECT
     return replace(
         device,
@@ -94,10 +96,10 @@ class HeldMemory:
 
     def faults(
         self, devices: Iterable[Device], usage: Iterable[Usage], leased: Collection[DeviceId]
-    ) -> dict[DeviceId, Fault]:
+    ) -> dict[DeviceId, DeviceFault]:
         """The faults found by one poll of all devices."""
         figures = {one.device: one for one in usage}
-        found: dict[DeviceId, Fault] = {}
+        found: dict[DeviceId, DeviceFault] = {}
         for device in devices:
             now = figures.get(device.id)
             if device.kind is not DeviceKind.CUDA or now is None:
@@ -109,7 +111,7 @@ class HeldMemory:
             self._polls[device.id] = polls = self._polls.get(device.id, 0) + 1
             if polls >= HELD_POLLS_MIN:
                 detail = f"{now.memory_used_mib} MiB in use by no lease and no process"
-                found[device.id] = Fault(
+                found[device.id] = DeviceFault(
                     health=Health.SUSPECT, symptom=Symptom.MEMORY_HELD, detail=detail
                 )
         return found

@@ -27,14 +27,16 @@ from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Shari
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.metrics import ReportCounts, monitor_lines
 from gpu_scheduler.monitor.ports import HostControl, Probe
-from gpu_scheduler.monitor.watch import LastSeen, Watch
+from gpu_scheduler.monitor.watch import DeviceWatch, LastSeen
 from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 from gpu_scheduler.protocol.host import (
+    HOST_PUSHES,
     Cut,
     DoorOpened,
     Draining,
     End,
     HostHello,
+    HostPush,
     HostWelcome,
     Install,
     InstallPush,
@@ -91,7 +93,7 @@ class HostLink:
         self.epoch_seen = 0
         self.run_seen = ""  #: the run of that epoch
         self._control = control
-        self._watch = Watch(LastSeen(probe, budget.host_lost_s), control)
+        self._watch = DeviceWatch(LastSeen(probe, budget.host_lost_s), control)
         self._gateway = gateway
         self._middlewares = middlewares
         self._ephemeral = ephemeral
@@ -271,7 +273,6 @@ class HostLink:
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:
-        """The further pages of the hello."""
         last = len(self._hello_pages) - 1
         for number, page in enumerate(self._hello_pages):
             leases = tuple(map(LeaseId, page))
@@ -296,7 +297,6 @@ class HostLink:
             self._channel.nursery.start(self._fetch(state), "full state")
 
     async def _fetch(self, state: FullState) -> None:
-        """Request the further pages of a full state, until it is complete or superseded."""
         deadline_s = self._budget.host_stale_s
         while not state.is_whole:
             try:
@@ -318,7 +318,6 @@ class HostLink:
         self._take(state)
 
     def _take(self, state: FullState) -> None:
-        """Apply a complete full state, and then the pushes since it began."""
         self._last_fence = state.fence
         if not self._registered.is_set():
             self._registered.set()
@@ -347,28 +346,29 @@ class HostLink:
                 self._arriving = None
                 self._channel.say_hello_again()
             return
+        if (cls := HOST_PUSHES.get(name)) is None:
+            logger.info("push %r is unknown to this version", name)
+            return
         try:
-            if name == "install":
-                self._install(known(logger, body.read_known(InstallPush)).install)
-            elif name == "end":
-                end = known(logger, body.read_known(End))
-                self._control.end(end.lease, end.fence, end.reason)
-            elif name == "preempt":
-                preempt = known(logger, body.read_known(Preempt))
-                self._control.preempt(preempt.lease, preempt.grace_s)
-            elif name == "staged":
-                staged = known(logger, body.read_known(Staged))
-                self._control.staged(staged.lease, staged.connect_by_s)
-            elif name == "resize":
-                resize = known(logger, body.read_known(Resize))
-                self._control.resize(resize.lease, resize.compute_limit_pct)
-            elif name == "warm_limits":
-                self._control.warm_limits(known(logger, body.read_known(WarmLimitsPush)).limits)
-            else:
-                logger.info("push %r is unknown to this version", name)
+            self._carry_out(known(logger, body.read_known(cls)))
         except AppError as error:
             logger.error("push %r is invalid: %s; requesting the full state", name, error.message)
             self._channel.say_hello_again()
+
+    def _carry_out(self, push: HostPush) -> None:
+        match push:
+            case InstallPush():
+                self._install(push.install)
+            case End():
+                self._control.end(push.lease, push.fence, push.reason)
+            case Preempt():
+                self._control.preempt(push.lease, push.grace_s)
+            case Staged():
+                self._control.staged(push.lease, push.connect_by_s)
+            case Resize():
+                self._control.resize(push.lease, push.compute_limit_pct)
+            case WarmLimitsPush():
+                self._control.warm_limits(push.limits)
 
     def _install(self, install: Install) -> None:
         if install.lease in self._control.installed():
@@ -405,7 +405,6 @@ class HostLink:
 
 
 def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
-    """The reason why the share is infeasible on an idle host; None when it is feasible."""
     if share.host != host:
         return f"the share is of host {share.host}"
     if device is None:

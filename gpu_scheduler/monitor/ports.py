@@ -13,16 +13,12 @@ from typing import Protocol, runtime_checkable
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import Value
 from gpu_scheduler.model import Device, EndReason, Resident, Usage
-from gpu_scheduler.monitor.health import Fault
+from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
 
 
-class HostControl(Protocol):
-    """Leases and workers of one host. Every method is idempotent."""
-
-    def installed(self) -> tuple[LeaseId, ...]:
-        """Leases installed on this host, for the link's hello."""
-        ...
+class LeaseSource(Protocol):
+    """The program that runs the leases of one host, for reports about its devices."""
 
     def seen(self, devices: tuple[Device, ...]) -> None:
         """Take the newest device list of the probe; called once before all other methods."""
@@ -32,12 +28,20 @@ class HostControl(Protocol):
         """Devices whose memory a lease may be using: installed, or ended and not freed yet."""
         ...
 
-    def faults(self) -> Mapping[DeviceId, Fault]:
+    def faults(self) -> Mapping[DeviceId, DeviceFault]:
         """Faults of devices that this program found, such as a process that cannot be killed."""
         ...
 
     def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
         """The warm workers of each device that no lease uses or is about to use."""
+        ...
+
+
+class HostControl(LeaseSource, Protocol):
+    """Leases and workers of one host. Every method is idempotent."""
+
+    def installed(self) -> tuple[LeaseId, ...]:
+        """Leases installed on this host, for the link's hello."""
         ...
 
     def warm_limits(self, limits: WarmLimits) -> None:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceResidents, Health, Resident, Symptom, Usage
 from gpu_scheduler.monitor.device_report import ReportedResidents, without_excess_keys
-from gpu_scheduler.monitor.health import Fault, HeldMemory, with_faults
-from gpu_scheduler.monitor.ports import DeviceProcess, ListsProcesses, Probe
+from gpu_scheduler.monitor.health import DeviceFault, HeldMemory, with_faults
+from gpu_scheduler.monitor.ports import DeviceProcess, LeaseSource, ListsProcesses, Probe
 from gpu_scheduler.protocol.host import Report
 
 logger = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ class LastSeen:
             self._failing_since_s = now_s
             logger.warning("probe: %s", error.message)
         long = now_s - self._failing_since_s >= self._bad_after_s
-        fault = Fault(
+        fault = DeviceFault(
             health=Health.BAD if long and error.code not in _FILE_ERRORS else Health.SUSPECT,
             symptom=Symptom.HUNG if error.code is ErrorCode.TIMEOUT else Symptom.PROBE,
             detail=f"probe failed: {error.message}",
@@ -81,27 +80,7 @@ class LastSeen:
         return with_faults(seen, dict.fromkeys((device.id for device in seen), fault))
 
 
-class LeaseSource(Protocol):
-    """The program that runs the leases of a host, as the watch needs it."""
-
-    def seen(self, devices: tuple[Device, ...]) -> None:
-        """Take the devices of every poll."""
-        ...
-
-    def leased(self) -> Collection[DeviceId]:
-        """Devices that a lease may be using."""
-        ...
-
-    def faults(self) -> Mapping[DeviceId, Fault]:
-        """Faults of devices that the program itself found."""
-        ...
-
-    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
-        """The warm workers of each device."""
-        ...
-
-
-class Watch:
+class DeviceWatch:
     """Polls the probe, and finds the changes that are to be reported."""
 
     def __init__(self, probe: Probe, leases: LeaseSource) -> None:
@@ -110,7 +89,7 @@ class Watch:
         self._held = HeldMemory()
         self._seen: tuple[Device, ...] = ()  #: shortened to fit into a message
         self._shortened = False  #: True once that was logged
-        self._held_faults: Mapping[DeviceId, Fault] = {}
+        self._held_faults: Mapping[DeviceId, DeviceFault] = {}
         self._usage: tuple[Usage, ...] = ()
         self._reported_devices: tuple[Device, ...] | None = None  # None: not known there
         self._reported_usage: dict[DeviceId, Usage] = {}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, EndReason, Resident
-from gpu_scheduler.monitor.health import Fault
+from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class WatchedHost:
         self._expire()
         return {share.device for lease in self._leases.values() for share in lease.shares}
 
-    def faults(self) -> Mapping[DeviceId, Fault]:
+    def faults(self) -> Mapping[DeviceId, DeviceFault]:
         """None: this program runs no processes."""
         return {}
 

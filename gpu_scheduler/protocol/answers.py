@@ -287,6 +287,3 @@ PUSHES: Mapping[str, type[Push]] = {
     "handle": HandlePush,
     "disowned": DisownedPush,
 }
-
-#: The inverse, for the daemon.
-PUSH_NAMES: Mapping[type[Value], str] = {cls: name for name, cls in PUSHES.items()}

@@ -265,7 +265,6 @@ _DEFAULTS = {
 
 
 def _as_written(part: RecordChanged) -> Mapping[str, object]:
-    """The fields of a change without what stayed as it was."""
     record = part.record
     values = {name: getattr(record, name) for name in Record.__struct_fields__}
     changed = {

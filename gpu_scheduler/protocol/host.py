@@ -147,14 +147,14 @@ class WarmLimitsPush(Value):
 
 HostPush = InstallPush | End | Staged | Resize | Preempt | WarmLimitsPush
 
-#: Wire name of every push to a host.
-HOST_PUSH_NAMES: Mapping[type[Value], str] = {
-    InstallPush: "install",
-    End: "end",
-    Staged: "staged",
-    Resize: "resize",
-    Preempt: "preempt",
-    WarmLimitsPush: "warm_limits",
+#: Wire name → class of every push to a host.
+HOST_PUSHES: Mapping[str, type[HostPush]] = {
+    "install": InstallPush,
+    "end": End,
+    "staged": Staged,
+    "resize": Resize,
+    "preempt": Preempt,
+    "warm_limits": WarmLimitsPush,
 }
 
 

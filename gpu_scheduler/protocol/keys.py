@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-class Role(StrEnum):
+class KeyRole(StrEnum):
     """Rights of a key. Each of the first three includes the rights of those before it."""
 
     READER = "reader"  #: reads inventory, leases, queue, records, metrics, events

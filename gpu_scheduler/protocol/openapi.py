@@ -106,7 +106,6 @@ ERROR: Schema = {
 
 
 def _operation(op: str, schemas: Mapping[str, Schema]) -> Schema:
-    """`POST /v1/<op>`: its fields are the body; a body without required fields may be left out."""
     name = ops.OPS[op].__name__
     return {
         "operationId": op,
@@ -188,7 +187,6 @@ def _one_lease() -> Schema:
 
 
 def _watching(schemas: Mapping[str, Schema]) -> Schema:
-    """`GET /v1/watch`: JSON lines, or server-sent events if the client accepts those."""
     frame = {
         "type": "object",
         "required": ["event", "seq", "at_s"],

@@ -56,7 +56,6 @@ def granted(lease: GrantedLease, middleware: str | None = None) -> str:
 
 
 def _numbered(lease: GrantedLease, *, own_server: bool) -> list[tuple[HostId, int]]:
-    """Host and index of each device, in order."""
     shares = lease.lease.shares
     if not own_server:
         return sorted((share.host, share.index) for share in shares)

@@ -1,1 +1,1 @@
-"""Implementations of `orchgpu.ports`: a package for each cloud, a model in memory, a scheduler."""
+"""Implementations of `orchgpu.ports`: a package for each cloud, a scheduler."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import parse_address
-from corekit.values import Value
 from fdl.model import Document, Function
 from fdl.plan.groups import deployed as deployed_functions
 from fdl.plan.placeholders import at_place
@@ -22,7 +21,7 @@ from orchgpu.deploy.files import read_document
 from orchgpu.inspection.checks import installed
 from orchgpu.inspection.model import (
     Finding,
-    Gateway,
+    HostGateway,
     Inspected,
     Read,
     Subject,
@@ -36,50 +35,56 @@ from orchgpu.jobs.provider import provider
 _VERSION = re.compile(r"^__version__ = ['\"]([0-9.]+)['\"]", re.MULTILINE)
 
 
-class Options(Value):
-    """The parts of a command line that choose the subject."""
+def inspect(
+    cloud: JobCloud,
+    file: Path | None,
+    names: tuple[str, ...],
+    hosts: Sequence[HostView],
+    orchestrator_role: str,
+) -> Iterator[tuple[str, Finding]]:
+    """The title of each check with its findings, as they come.
 
-    file: Path | None
-    names: tuple[str, ...]
-    hosts: Sequence[HostView]  #: of the scheduler, () when it does not answer
-    orchestrator_role: str
-
-
-def inspect(options: Options, cloud: JobCloud) -> Iterator[tuple[str, Finding]]:
-    """The title of each check with its findings, as they come."""
-    document = None if options.file is None else read_document(options.file)
+    `hosts`: of the scheduler, () when it does not answer.
+    """
+    document = None if file is None else read_document(file)
     address = Address() if document is None else declared_address(document)
     with provider().deploy_cloud(Address(), address) as target:
         place, read = target.cloud.place, target.read
         functions: list[Inspected] = []
-        if document is not None and options.file is not None:
-            functions += _declared(options, document, place, read)
+        if document is not None and file is not None:
+            functions += _declared(file, names, document, place, read)
         else:
-            for name in options.names or cloud.served():
+            for name in names or cloud.served():
                 try:
                     functions.append(deployed(cloud.function(name), read))
                 except AppError as error:
                     yield "functions", refused(error, f"function {name}")
-        subject = _subject(options, place, cloud, functions)
+        up = [host for host in hosts if host.state is HostState.UP]
+        devices = [view.device for host in up for view in host.devices]
+        subject = Subject(
+            place=place,
+            caller=cloud.identity()[0].name,
+            functions=tuple(functions),
+            gateways=tuple(gateway_of(host.host, host.gateway) for host in up if host.gateway),
+            devices=sum(one.health is Health.OK for one in devices) if hosts else None,
+            orchestrator_role=orchestrator_role,
+        )
         for check in installed().values():
             for finding in examined(check, subject, read):
                 yield check.title, finding
 
 
 def _declared(
-    options: Options, document: Document, place: DeployTarget, read: Read
+    file: Path, names: tuple[str, ...], document: Document, place: DeployTarget, read: Read
 ) -> list[Inspected]:
     found = [
-        at_place(f, place)
-        for f in deployed_functions(document)
-        if f.name in options.names or not options.names
+        at_place(f, place) for f in deployed_functions(document) if f.name in names or not names
     ]
-    if missing := set(options.names) - {function.name for function in found}:
-        raise AppError(
-            ErrorCode.NOT_FOUND, f"{options.file} has no function {', '.join(sorted(missing))}"
-        )
-    folder = Path() if options.file is None else options.file.parent
-    return [declared(function, place, shipped_boto3(function, folder), read) for function in found]
+    if missing := set(names) - {function.name for function in found}:
+        raise AppError(ErrorCode.NOT_FOUND, f"{file} has no function {', '.join(sorted(missing))}")
+    return [
+        declared(function, place, shipped_boto3(function, file.parent), read) for function in found
+    ]
 
 
 def shipped_boto3(function: Function, folder: Path) -> str:
@@ -94,26 +99,11 @@ def shipped_boto3(function: Function, folder: Path) -> str:
     return found[1] if found is not None else "0"
 
 
-def _subject(
-    options: Options, place: DeployTarget, cloud: JobCloud, functions: list[Inspected]
-) -> Subject:
-    up = [host for host in options.hosts if host.state is HostState.UP]
-    devices = [view.device for host in up for view in host.devices]
-    return Subject(
-        place=place,
-        caller=cloud.identity()[0].name,
-        functions=tuple(functions),
-        gateways=tuple(gateway_of(host.host, host.gateway) for host in up if host.gateway),
-        devices=sum(one.health is Health.OK for one in devices) if options.hosts else None,
-        orchestrator_role=options.orchestrator_role,
-    )
-
-
-def gateway_of(host: str, gateway: str) -> Gateway:
+def gateway_of(host: str, gateway: str) -> HostGateway:
     """The gateway of a host, with the IPv4 address that its name has here, "" for none."""
     name, port = parse_address(gateway)
     try:
         found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         found = []
-    return Gateway(host=host, address=str(found[0][4][0]) if found else "", port=int(port))
+    return HostGateway(host=host, address=str(found[0][4][0]) if found else "", port=int(port))

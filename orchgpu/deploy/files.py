@@ -72,7 +72,6 @@ def _read(path: Path) -> bytes:
 
 
 def _definition_in(folder: Path) -> str:
-    """The one file of a folder that looks like a definition, for a message."""
     found = [one for one in folder.glob("*.y*ml") if _declares_functions(one)]
     return f", as {found[0]}" if len(found) == 1 else ", a .yaml or .py file in it"
 

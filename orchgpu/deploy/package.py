@@ -128,7 +128,6 @@ def _taken() -> tuple[str, ...]:
 
 
 def _module(name: str) -> str:
-    """The top-level module that a file of the package makes; "" = none."""
     first, *inner = name.split("/")
     is_module = inner == ["__init__.py"] or not inner
     return first.partition(".")[0] if is_module and name.endswith((".py", ".pyc", ".so")) else ""
@@ -150,7 +149,6 @@ def _ours() -> Iterator[_Member]:
 
 
 def _home(package: str) -> Path:
-    """The folder of a top-level package of ours, which is not imported."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise invalid(f"this installation lacks the package {package!r}; install it again")
@@ -190,7 +188,6 @@ def _programs(function: Function, folder: Path, root: Path | None) -> Iterator[_
 
 
 def _program(function: Function, folder: Path, into: str, root: Path | None) -> Iterator[_Member]:
-    """The script, by its name alone; a handler's module, by its dotted path."""
     if function.runs is None:
         return
     file = _found(function, folder, root)
@@ -210,7 +207,6 @@ def _found(function: Function, folder: Path, root: Path | None) -> File:
 def _packed(
     members: Mapping[str, _Member], own: Mapping[str, _Member], root: Path | None
 ) -> tuple[bytes, str]:
-    """The zip, and a hash of the names, modes and contents of the user's files ("" = none)."""
     buffer, whole = io.BytesIO(), hashlib.sha256()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, member in sorted(members.items()):

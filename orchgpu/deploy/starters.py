@@ -69,7 +69,6 @@ def files_of(kind: str, name: str) -> list[StarterFile]:
 
 
 def _keys(definition: str) -> Iterator[StarterFile]:
-    """A new random key for each file that the definition has a secret in."""
     for function in parse(definition, _DEFINITION).functions.aws:
         for reference in function.references:
             if reference.scheme is Scheme.FILE:

@@ -15,7 +15,7 @@ from fdl.plan.resources import DeployTarget
 Answer: TypeAlias = Mapping[str, Any]
 
 
-class Call(Value):
+class ReadCall(Value):
     """One read-only call."""
 
     service: str  #: as botocore names it
@@ -29,7 +29,7 @@ class Call(Value):
 
 
 #: Performs one call. Raises AppError, whose message begins with the call's action.
-Read: TypeAlias = Callable[[Call], Answer]
+Read: TypeAlias = Callable[[ReadCall], Answer]
 
 
 class Verdict(enum.Enum):
@@ -50,7 +50,7 @@ class Finding(Value):
     remedy: str = ""  #: the command or change that helps; "" for good ones
 
 
-class Gateway(Value):
+class HostGateway(Value):
     """The address of a GPU host's gateway."""
 
     host: str
@@ -85,7 +85,7 @@ class Subject(Value):
     place: DeployTarget
     caller: str  #: ARN
     functions: tuple[Inspected, ...] = ()
-    gateways: tuple[Gateway, ...] = ()
+    gateways: tuple[HostGateway, ...] = ()
     devices: int | None = None  #: sound ones; None = no scheduler answered
     orchestrator_role: str = ""  #: name or ARN; "" = not given
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 
 from corekit.values import Value
-from orchgpu.inspection.model import Answer, Call, Inspected, Read
+from orchgpu.inspection.model import Answer, Inspected, Read, ReadCall
 
 _SUBNETS, _GROUPS = "Subnets", "SecurityGroups"
 
@@ -32,7 +32,6 @@ class Network(Value):
             yield name, table, _route(table, IPv4Address(address))
 
     def _table(self, subnet: str) -> Answer:
-        """The route table of a subnet: its own, else the main one of the VPC."""
         linked = [(link, table) for table in self.tables for link in table.get("Associations", ())]
         own = [table for link, table in linked if link.get("SubnetId") == subnet]
         return next(iter(own + [table for link, table in linked if link.get("Main")]), {})
@@ -56,7 +55,7 @@ def network_of(inspected: Inspected, read: Read) -> Network:
 
 
 def described(read: Read, operation: str, member: str, **arguments: object) -> list[Answer]:
-    return list(read(Call(service="ec2", operation=operation, arguments=arguments))[member])
+    return list(read(ReadCall(service="ec2", operation=operation, arguments=arguments))[member])
 
 
 def in_vpc(read: Read, operation: str, member: str, vpc: str, **more: str) -> list[Answer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.inspection.model import Answer, Call, Finding, Read, good, refused, unknown, wrong
+from orchgpu.inspection.model import Answer, Finding, Read, ReadCall, good, refused, unknown, wrong
 from orchgpu.permissions.model import Statement
 
 #: Stands for the last part of a resource: a simulation has no wildcards.
@@ -40,7 +40,7 @@ def simulated(
         yield good(where, f"{principal} may do all of it ({count} simulated)")
 
 
-def _call(principal: str, statement: Statement) -> Call:
+def _call(principal: str, statement: Statement) -> ReadCall:
     resources = [arn.replace("*", _EXAMPLE) for arn in statement.resources if arn != "*"]
     arguments: dict[str, object] = {
         "PolicySourceArn": principal,
@@ -53,7 +53,7 @@ def _call(principal: str, statement: Statement) -> Call:
             {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
             for key, value in statement.equals.items()
         ]
-    return Call(service="iam", operation="SimulatePrincipalPolicy", arguments=arguments)
+    return ReadCall(service="iam", operation="SimulatePrincipalPolicy", arguments=arguments)
 
 
 def _unsimulated(where: str, principal: str, error: AppError) -> Finding:

@@ -11,7 +11,7 @@ from fdl.model import Function, Gpu, Iam, Intermediate, Job, Lambda, Path, Queue
 from fdl.plan.resources import DeployTarget
 from fdl.plan.secrets import deployed_secrets
 from orchgpu.core.function import Function as Served
-from orchgpu.inspection.model import Answer, Call, Inspected, Read
+from orchgpu.inspection.model import Answer, Inspected, Read, ReadCall
 
 #: The signs of a boto3 that a package ships.
 BOTO3_FILE = "boto3/__init__.py"
@@ -37,11 +37,12 @@ def deployed(served: Served, read: Read) -> Inspected:
 
 def _configuration(name: str, read: Read) -> Answer:
     arguments = {"FunctionName": name}
-    return read(Call(service="lambda", operation="GetFunctionConfiguration", arguments=arguments))
+    return read(
+        ReadCall(service="lambda", operation="GetFunctionConfiguration", arguments=arguments)
+    )
 
 
 def _secrets(variables: Mapping[str, str]) -> dict[str, SecretReference]:
-    """The secrets of a deployed function, without references of a newer version."""
     found = {}
     for name, text in deployed_secrets(variables).items():
         with contextlib.suppress(ValueError):

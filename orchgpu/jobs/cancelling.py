@@ -16,8 +16,10 @@ import time
 from contract.result import Result
 from contract.states import JobState, Reason
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import EndReason, Step
+from gpu_scheduler.protocol import ops
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known
@@ -84,9 +86,14 @@ async def finish_cancelled(client: SchedulerClient, known: Known, detail: str) -
         await _revoke(client, lease.id)
         if await _ended(client, known.job):
             return None
-    record = await client.finish(
-        known.job, "CANCELLED", "CANCELLED_BY_USER", detail, committed_ago_s=0.0
+    op = ops.Finish(
+        holder=JobId(known.job),
+        outcome="CANCELLED",
+        reason="CANCELLED_BY_USER",
+        detail=detail,
+        committed_ago_s=0.0,
     )
+    record = (await client.ask(op)).record
     return None if record is None else record.handle or None
 
 
@@ -108,7 +115,7 @@ async def _revoke(client: SchedulerClient, lease: str) -> None:
 async def _ended(client: SchedulerClient, job: str) -> bool:
     """True when the job's orchestrator finishes it within a few seconds."""
     for _ in range(int(FINISHED_WITHIN_S / LOOK_EVERY_S)):
-        record = await client.record(job)
+        record = (await client.ask(ops.RecordOf(holder=JobId(job)))).record
         if record is None or record.step is Step.ENDED:
             return True
         await asyncio.sleep(LOOK_EVERY_S)

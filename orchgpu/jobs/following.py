@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from contract.result import Result
 from contract.states import JobState, Reason
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import LeasePush
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
@@ -183,7 +185,7 @@ class Follower:
         if self.feed is None:
             return None
         for name in job.submitted.job_ids:
-            record = await self.feed.client.record(name)
+            record = (await self.feed.client.ask(ops.RecordOf(holder=JobId(name)))).record
             if record is not None:
                 return record
         return None

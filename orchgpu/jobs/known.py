@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from contract.result import Report, Result
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.ids import JobId
 from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Share, Step
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
@@ -118,7 +120,7 @@ def wait_text(known: Known, now_s: float) -> str:
 
 async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
     """The job as the scheduler reports it now; None without a record of the job."""
-    record = await client.record(job)
+    record = (await client.ask(ops.RecordOf(holder=JobId(job)))).record
     if record is None:
         return None
     why = await waits(client, record)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from corekit.decode import encode
+from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.ops import PAGE_MAX
 from orchgpu.jobs.summary import state_of, summary_of
 
@@ -45,9 +47,10 @@ async def newest_records(
 ) -> list[Record]:
     """The job records that match, among the newest `scanned_max`, page by page."""
     found: list[Record] = []
-    after: str | None = None
+    after: JobId | None = None
     for start in range(0, scanned_max, PAGE_MAX):
-        page = await client.records(limit=min(PAGE_MAX, scanned_max - start), after=after)
+        op = ops.Records(limit=min(PAGE_MAX, scanned_max - start), after=after)
+        page = (await client.ask(op)).records
         found += [record for record in page if wanted(record)]
         if not page or len(found) >= limit:
             break

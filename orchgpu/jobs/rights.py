@@ -12,23 +12,25 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.model import Record
 from gpu_scheduler.protocol.answers import SessionWelcome
-from gpu_scheduler.protocol.keys import Role, key_of
+from gpu_scheduler.protocol.keys import KeyRole, key_of
 from orchgpu.core.function import Function
 from orchgpu.jobs.summary import JobSummary
 
-_RANK = {role: rank for rank, role in enumerate((Role.READER, Role.REQUESTER, Role.OPERATOR))}
+_RANK = {
+    role: rank for rank, role in enumerate((KeyRole.READER, KeyRole.REQUESTER, KeyRole.OPERATOR))
+}
 
 
 class KeyRights(Value):
     """The rights of one key."""
 
     name: str  #: of the key; "" = the scheduler needs none
-    role: Role
+    role: KeyRole
     tenant: str | None = None  #: that the key is bound to
 
     @property
     def sees_all(self) -> bool:
-        return self.role is Role.OPERATOR
+        return self.role is KeyRole.OPERATOR
 
     def sees(self, job: JobSummary) -> bool:
         """Whether the viewer may read the names of the job's objects."""
@@ -41,7 +43,7 @@ class KeyRights(Value):
 
     def may_change(self, job: JobSummary) -> bool:
         """Whether the viewer may run the job again, or cancel it if the key may act for it."""
-        return self.role is not Role.READER and self.sees(job)
+        return self.role is not KeyRole.READER and self.sees(job)
 
     def require_job(self, job: JobSummary) -> None:
         """Raise DENIED unless the viewer may read the objects of the job."""
@@ -53,17 +55,17 @@ class KeyRights(Value):
         if self.sees_all:
             return True
         if self.tenant is None:
-            return self.role is Role.REQUESTER
+            return self.role is KeyRole.REQUESTER
         return self.tenant == function.request.tenant
 
     def require_function(self, function: Function) -> None:
         """Raise DENIED unless the key may read the function."""
         if self.tenant is None:
-            self.require(Role.REQUESTER, f"function {function.name}")
+            self.require(KeyRole.REQUESTER, f"function {function.name}")
         elif not self.sees_function(function):
             raise self.denied(f"function {function.name} belongs to another tenant")
 
-    def require(self, least: Role, what: str) -> None:
+    def require(self, least: KeyRole, what: str) -> None:
         """Raise DENIED below this role."""
         if _RANK[self.role] < _RANK[least]:
             raise self.denied(f"{what} needs a key of role {least.value}", needs=least.value)
@@ -82,7 +84,9 @@ def rights_of(session: str, welcome: SessionWelcome | None) -> KeyRights | None:
     if welcome is None or not welcome.role:
         return None
     known = {role.value: role for role in _RANK}
-    role = known.get(welcome.role, Role.READER)  # a host's key, or a newer role: the least rights
+    role = known.get(
+        welcome.role, KeyRole.READER
+    )  # a host's key, or a newer role: the least rights
     return KeyRights(name=key_of(session), role=role, tenant=welcome.tenant)
 
 
@@ -115,7 +119,7 @@ class JobRights(Value):
             raise self._of_another_key(self.record, "run it again")
 
     def _require_requester(self, what: str) -> None:
-        self.key.require(Role.REQUESTER, f"{what} of job {self.job}")
+        self.key.require(KeyRole.REQUESTER, f"{what} of job {self.job}")
         if self.function is not None:  # a record names whichever its key wrote
             self.key.require_function(self.function)
 

@@ -59,7 +59,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
-    """Start, watch, stop. Returns after a requested stop; raises a failure after stopping."""
     loop, life, look = asyncio.get_running_loop(), _Life(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, life.end)

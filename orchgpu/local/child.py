@@ -104,7 +104,6 @@ class Child:
         )
 
     def _news(self) -> list[LogLine]:
-        """The new lines of its log about indexing, as gpud writes them."""
         try:
             with self.program.log.open("rb") as log:
                 log.seek(self._news_at)

@@ -101,7 +101,6 @@ def guarded(application: Wsgi, allowed: Iterable[str]) -> Wsgi:
 
 
 def _headers(environ: Mapping[str, object]) -> Mapping[str, str]:
-    """The headers of a WSGI request that show which site it comes from."""
     found = {name: environ.get("HTTP_" + name.upper().replace("-", "_")) for name in HEADERS}
     return {name: str(text) for name, text in found.items() if text is not None}
 

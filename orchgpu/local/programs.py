@@ -142,7 +142,6 @@ class Programs:
         return [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
 
     def _sharers(self, name: str) -> tuple[str, ...]:
-        """The options of a host that shares its cores, when there are too few for a part each."""
         if len(self._settings.cores) >= len(HOSTS):
             return ()
         return tuple(a for host in HOSTS if host != name for a in ("--cpus-shared-with", host))

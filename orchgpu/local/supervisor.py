@@ -25,7 +25,7 @@ Report = Callable[[Event], None]
 _ADDRESSES = ("endpoint", "socket", "http", "gateway", "metrics")
 
 
-class Plan(Protocol):
+class StartOrder(Protocol):
     """The programs of a system; `Programs` implements it."""
 
     def stages(self) -> tuple[tuple[str, ...], ...]:
@@ -41,7 +41,7 @@ class Plan(Protocol):
 class Supervisor:
     """The processes of one system. `stop` must be awaited whatever `start` and `watch` did."""
 
-    def __init__(self, programs: Plan, home: Home, report: Report, budget: Budget) -> None:
+    def __init__(self, programs: StartOrder, home: Home, report: Report, budget: Budget) -> None:
         self._programs = programs
         self._budget = budget
         self._home = home
@@ -150,7 +150,6 @@ class Supervisor:
         return dead
 
     async def _revive(self, name: str, changed: Callable[[], None]) -> None:
-        """Start a dead program at its address until it is ready or died too often."""
         while (pause_s := self._restarts.after_death(name, time.monotonic())) is not None:
             self._report({"event": "restarting", "program": name, "in_s": pause_s})
             changed()
@@ -216,7 +215,6 @@ class Supervisor:
 
 
 def _free(addresses: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """The addresses that are free now."""
     return {
         name: {key: address for key, address in found.items() if _is_free(address)}
         for name, found in addresses.items()

@@ -187,7 +187,6 @@ class Scope(Value):
         return tuple(f"{where}:log-group:{name}" for name in dict.fromkeys(names))
 
     def _arns(self, names: Iterable[str], kind: str, *, always: bool = False) -> tuple[str, ...]:
-        """ARNs of names, each once; without functions also those of all with the prefix."""
         make = {
             "bucket": self.place.bucket_arn,
             "queue": self.place.queue_arn,

@@ -18,7 +18,7 @@ from corekit.values import Value, replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.keys import Role, name_of
+from gpu_scheduler.protocol.keys import KeyRole, name_of
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.rights import KeyRights, rights_of
 from orchgpu.jobs.scheduler import ANSWER_WITHIN_S
@@ -57,8 +57,8 @@ class SchedulerDoor(Value):
             await client.ask(ops.Beat())  # a refused hello fails it at once
             welcome = client.welcome
         if key is None:
-            return KeyRights(name="", role=Role.OPERATOR)  # no keys: this machine is trusted
-        least = KeyRights(name=name_of(key) or "", role=Role.READER)
+            return KeyRights(name="", role=KeyRole.OPERATOR)  # no keys: this machine is trusted
+        least = KeyRights(name=name_of(key) or "", role=KeyRole.READER)
         return rights_of(client.session, welcome) or least  # without a role: the least rights
 
 

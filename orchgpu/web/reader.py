@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import HostId
+from corekit.ids import HostId, JobId
 from gpu_scheduler.client import Disconnected, SchedulerClient
 from gpu_scheduler.model import LeaseState, Record
 from gpu_scheduler.protocol import ops
@@ -77,7 +77,7 @@ class PictureReader:
 
     async def _round(self, client: SchedulerClient) -> None:
         await self._newest_leases(client)
-        self._picture.put_queue(await client.queue(QUEUE_MAX))
+        self._picture.put_queue(await client.ask(ops.Queue(limit=QUEUE_MAX)))
         await self._hosts_page(client)
         await self._leases_page(client)
         await self._records_page(client)
@@ -143,14 +143,17 @@ class PictureReader:
         sweep = self._records
         if sweep.after is None:
             sweep.before = dict.fromkeys(one.job for one in self._picture.jobs)
-        page = await client.records(after=sweep.after)
+        after = None if sweep.after is None else JobId(sweep.after)
+        page = (await client.ask(ops.Records(after=after))).records
         if page:
             self._put_records(page)
             sweep.after = page[-1].holder
             return False
-        if sweep.after is not None and await client.record(sweep.after) is None:
-            self._records = _Sweep()  # the cursor was forgotten: the rest is not known
-            return True
+        if after is not None:
+            last = await client.ask(ops.RecordOf(holder=after))
+            if last.record is None:
+                self._records = _Sweep()  # the cursor was forgotten: the rest is not known
+                return True
         for job in [one for one in sweep.before if one not in sweep.seen]:
             self._picture.forget_job(job)
         self._records = _Sweep()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, EndReason, Resident
-from gpu_scheduler.monitor.health import Fault
+from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.leases.table import Phase
 from remote_gpu.host.parts import Parts
@@ -41,7 +41,7 @@ class HostDaemon:
         held = (entry.install.shares for entry in self.table if entry.occupying)
         return {share.device for shares in held for share in shares} | {*self.table.warm.devices()}
 
-    def faults(self) -> Mapping[DeviceId, Fault]:
+    def faults(self) -> Mapping[DeviceId, DeviceFault]:
         """Devices with a process that cannot be killed, with memory that is not freed, or with a
         check that failed."""
         return {**self.parts.endings.faults(), **self._outside.cards.faults()}

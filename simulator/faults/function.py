@@ -26,9 +26,9 @@ from gpu_scheduler.model import EndReason, GrantedLease
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import Invocation, Outcome
 from local_cloud.model.functions.functions import LambdaFunction
-from orchgpu.adapters.memory import MemoryStore
 from simulator.faults.checkers import Checker
 from simulator.faults.host import InstalledLease, Refused, SimHost
+from simulator.faults.memory_cloud import MemoryStore
 
 T = TypeVar("T")
 

@@ -28,7 +28,6 @@ from local_cloud.model.s3.body import Content, MemoryBodies
 from local_cloud.model.s3.notifications import Rule
 from local_cloud.model.s3.object_version import ObjectVersion
 from local_cloud.model.sqs.settings import QueueSettings
-from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.job import UNCOUNTED
 from orchgpu.core.machine import OrchestratorMachine
@@ -36,6 +35,7 @@ from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker, Violation
 from simulator.faults.function import SimLambda, render
 from simulator.faults.host import SimHost, sim_devices
+from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
 from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.requester import SimRequester
 from simulator.faults.scenario import DRAIN_S, Scenario, draw

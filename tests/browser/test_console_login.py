@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key
 from tests.browser.conftest import OpenPage
 from tests.e2e.live import until
 
@@ -52,7 +52,7 @@ def program(folder: Path, name: str, command: Sequence[str]) -> Iterator[dict[st
 
 def made_key(state: Path, name: str, role: str) -> str:
     """A new key, as `ssgmd keys add` makes it."""
-    return add_key(state / NAME, KeyEntry(name=name, role=Role(role), sha256="0" * 64))
+    return add_key(state / NAME, KeyEntry(name=name, role=KeyRole(role), sha256="0" * 64))
 
 
 @pytest.fixture(scope="module")

@@ -25,9 +25,9 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.functions import FunctionSettings
 from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.aws.clients import open_cloud
-from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
 from orchgpu.core.reconcile import Cursor
 from orchgpu.ports import FunctionStarter, JobQueue, Message, ObjectStore
+from simulator.faults.memory_cloud import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
 from tests.contract.moto_gaps import MOTO_GAPS
 
 LOCAL = {

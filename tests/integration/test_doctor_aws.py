@@ -19,8 +19,8 @@ from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.inspection import reader
-from orchgpu.cli.inspecting import Options, gateway_of, inspect, shipped_boto3
-from orchgpu.inspection.model import Call, Finding, Read, Verdict
+from orchgpu.cli.inspecting import gateway_of, inspect, shipped_boto3
+from orchgpu.inspection.model import Finding, Read, ReadCall, Verdict
 from orchgpu.jobs.cloud import JobCloud
 from tests.aws_account import function
 from tests.commandline import done
@@ -109,10 +109,9 @@ def findings(file: Path | None) -> dict[str, list[Finding]]:
         silent_s=0.0,
         devices=(),
     )
-    options = Options(file=file, names=(), hosts=[host], orchestrator_role="")
     found: dict[str, list[Finding]] = {}
     with closing(JobCloud()) as cloud:
-        for title, finding in inspect(options, cloud):
+        for title, finding in inspect(cloud, file, (), [host], ""):
             found.setdefault(title, []).append(finding)
     return found
 
@@ -215,7 +214,7 @@ def stubbed() -> Iterator[tuple[Read, Stubber]]:
         yield reader(lambda _service: AwsClient(ours)), stub
 
 
-CALL = Call(service="lambda", operation="GetAccountSettings")
+CALL = ReadCall(service="lambda", operation="GetAccountSettings")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +244,7 @@ def test_a_call_is_made_once_and_only_when_it_reads(stubbed: tuple[Read, Stubber
     assert read(CALL)["AccountLimit"] == limits
     assert read(CALL)["AccountLimit"] == limits
     with pytest.raises(AppError, match="may change something"):
-        read(Call(service="lambda", operation="DeleteFunction"))
+        read(ReadCall(service="lambda", operation="DeleteFunction"))
 
 
 def test_names_of_gateways_and_shipped_packages_are_looked_up(tmp_path: Path) -> None:

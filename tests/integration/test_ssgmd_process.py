@@ -157,6 +157,15 @@ class Borrowers:
         self.cycles += 1
 
 
+def finish(job: str, outcome: str) -> ops.Finish:
+    return ops.Finish(holder=JobId(job), outcome=outcome, reason="NONE")
+
+
+async def standing(client: SchedulerClient) -> tuple[object, ...]:
+    records = await client.ask(ops.Records())
+    return records, await client.leases(), await client.ask(ops.Queue())
+
+
 async def killed_in_a_loop(programs: Any, restarts: int, cycles_each: int) -> None:
     """Every answered lease stands until it is released; no device is given to two at once."""
     programs.time_scale = 1
@@ -219,7 +228,7 @@ async def test_a_lease_and_its_secret_survive_a_restart(programs: Any) -> None:
         await link.registered()
         assert list(host.held) == [before.granted.lease.id]
         assert again.record is not None
-        await client.finish("job", "SUCCEEDED", "NONE")
+        await client.ask(finish("job", "SUCCEEDED"))
         assert await client.leases() == ()
     assert daemon.terminate() == 0
 
@@ -298,7 +307,7 @@ async def test_no_room_on_the_disk_refuses_grants_and_nothing_else(programs: Any
             await client.reserve("a", Request())
         assert caught.value.code is ErrorCode.EXHAUSTED
         await client.release("lease-unknown")
-        assert await client.finish("job", "FAILED", "NONE") is None
+        assert (await client.ask(finish("job", "FAILED"))).record is None
     assert daemon.terminate() == 0
 
 
@@ -378,11 +387,11 @@ async def test_a_client_waits_through_a_restart_and_hears_of_it(programs: Any) -
     ) as client:
         await client.wait_connected(20)
         daemon.kill()
-        call = asyncio.ensure_future(client.records())
+        call = asyncio.ensure_future(client.ask(ops.Records()))
         await asyncio.sleep(0.1)
         assert not call.done(), "nobody is there, yet it is not given up"
         daemon = programs.ssgmd(listen=address)
-        assert await call == ()
+        assert (await call).records == ()
         assert words == ["Connected", "Disconnected", "Connected"]
 
 
@@ -473,17 +482,19 @@ async def test_a_compacted_journal_tells_the_same(tmp_path: Path) -> None:
                     handle=f"h{n}",
                 )
             )
-        await client.finish("j0", "SUCCEEDED", "NONE")
+        await client.ask(finish("j0", "SUCCEEDED"))
         daemon.journal.compact_bytes_min = 0
         async with asyncio.timeout(60):
             while not daemon.journal.figures.compactions:
-                await client.set_parameter("bypass_max", daemon.journal.size)  # another entry
-        before = (await client.records(), await client.leases(), await client.queue())
+                await client.ask(
+                    ops.SetParameter(name="bypass_max", value=daemon.journal.size)
+                )  # another entry
+        before = await standing(client)
     assert daemon.journal.figures.compactions >= 1
     async with (
         running_daemon(settings) as daemon,
         SchedulerClient(daemon.socket, budget=BUDGET, session=client.session) as again,
     ):
-        after = (await again.records(), await again.leases(), await again.queue())
+        after = await standing(again)
     assert daemon.epoch == 2
     assert after == before

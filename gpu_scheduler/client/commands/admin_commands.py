@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from corekit.cli.screen import echo
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.ids import HostId
+from corekit.ids import DeviceId, HostId
 from corekit.plugins import find_plugins
 from corekit.suggest import one_of_known
 from gpu_scheduler.client.client import SchedulerClient
@@ -33,18 +35,18 @@ from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
 #: A host and, for one of its devices (`gpu-a/0`), the device's id.
-Target = tuple[str, str | None]
+Place = tuple[HostId, DeviceId | None]
 
 
-async def _find(client: SchedulerClient, name: str) -> Target:
+async def _find(client: SchedulerClient, name: str) -> Place:
     """The host and, when an index follows a slash, that device of it. Raises NOT_FOUND."""
     host, slash, index = name.rpartition("/")
     if not slash:
-        return name, None
+        return HostId(name), None
     for found in (await client.inventory()).hosts:
         for view in found.devices:
             if found.host == host and index == str(view.device.index):
-                return host, view.device.id
+                return found.host, view.device.id
     raise AppError(ErrorCode.NOT_FOUND, f"no device {name} is known; `ssgm devices` lists them")
 
 
@@ -60,7 +62,7 @@ def drain(context: CommandContext, name: str, revoke: bool) -> None:
 
     async def ask(client: SchedulerClient) -> None:
         host, device = await _find(client, name)
-        await client.drain(host, device, revoke=revoke)
+        await client.ask(ops.Drain(host=host, device=device, revoke=revoke))
 
     context.ask(ask)
     context.show(Drained(drained=name), lambda: echo(f"{name} is drained: no new leases there"))
@@ -74,7 +76,7 @@ def undrain(context: CommandContext, name: str) -> None:
 
     async def ask(client: SchedulerClient) -> None:
         host, device = await _find(client, name)
-        await client.undrain(host, device)
+        await client.ask(ops.Undrain(host=host, device=device))
 
     context.ask(ask)
     context.show(Undrained(undrained=name), lambda: echo(f"{name} takes leases again"))
@@ -109,14 +111,7 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     if name is not None:
         known_name(name)
     found = context.ask(lambda client: client.ask(ops.ParametersOf()))
-    values = _values(found)
-    if name is not None:
-        values = dict([_named(name, found)])
-    overridden = tuple(word for word in found.overridden if word in values)
-    context.show(
-        ParametersInForce(parameters=values, overridden=overridden),
-        lambda: tables.echo_parameters(values, overridden),
-    )
+    _show_parameters(context, found, _values(found) if name is None else _named(name, found))
 
 
 @click.command(epilog="Example: ssgm policies srtf")
@@ -174,8 +169,15 @@ def set_parameter(context: CommandContext, name: str, value: str) -> None:
     The change is durable, and in force at once. VALUE `none` removes a limit; `default` reverts to
     the configured value. Durations may have a unit: ssgm set aging_s 5m
     """
-    found = context.ask(lambda client: client.set_parameter(name, given_of(name, value)))
-    values = dict([_named(name, found)])
+    found = context.ask(
+        lambda client: client.ask(ops.SetParameter(name=name, value=given_of(name, value)))
+    )
+    _show_parameters(context, found, _named(name, found))
+
+
+def _show_parameters(
+    context: CommandContext, found: ParametersAnswer, values: Mapping[str, Given]
+) -> None:
     overridden = tuple(word for word in found.overridden if word in values)
     context.show(
         ParametersInForce(parameters=values, overridden=overridden),
@@ -183,21 +185,19 @@ def set_parameter(context: CommandContext, name: str, value: str) -> None:
     )
 
 
-def _named(name: str, found: ParametersAnswer) -> tuple[str, Given]:
-    """One parameter in force: its name, and its value or that of the policy that declares it."""
+def _named(name: str, found: ParametersAnswer) -> dict[str, Given]:
     policies = {one.name: one for one in found.policies}
     name = canonical_name(name, policies)
     policy, _, parameter = name.removeprefix("policy.").rpartition(".")
     if not name.startswith("policy."):
-        return name, _values(found).get(name)
+        return {name: _values(found).get(name)}
     if policy not in policies:
         raise invalid(f"{policy!r} is not an installed policy{one_of_known(policy, policies)}")
     default = declared_parameter(policy, parameter, policies).default
-    return name, policies[policy].values.get(parameter, default)
+    return {name: policies[policy].values.get(parameter, default)}
 
 
 def _values(found: ParametersAnswer) -> dict[str, Given]:
-    """Parameters by the names that `set` takes."""
     values: dict[str, Given] = encode(found.parameters)
     weights, quotas = found.parameters.weights, encode(found.parameters.quotas)
     del values["weights"], values["quotas"], values["policy_parameters"]

@@ -118,7 +118,6 @@ class _Reservation:
         return answer
 
     async def _with_doors(self, answer: AttemptAnswer) -> AttemptAnswer:
-        """Wait until every host of the lease with a gateway has opened its port."""
         granted, until_s = answer.granted, self._loop.time() + self._doors_within_s
         while granted is not None and (missing := _closed_doors(granted)):
             if self._loop.time() > until_s:
@@ -150,7 +149,6 @@ class _Reservation:
         )
 
     async def _pushed(self) -> AttemptAnswer | None:
-        """The outcome that the scheduler pushes within a beat."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._beat_s):
                 while True:

@@ -180,12 +180,10 @@ def _option(word: RequestOption) -> Callable[[Command], Command]:
 
 
 def _help(word: RequestOption) -> str:
-    """The help with an example, unless the metavar lists every value."""
     return word.help if "|" in word.metavar else f"{word.help}  [example: {word.example}]"
 
 
 def _read(word: RequestOption, context: click.Context, option: click.Parameter, given: Any) -> Any:
-    """The value; several flags of one list are joined."""
     del context, option
     if word.many:
         return tuple(item for text in given for item in parse_option(word, text)) or None

@@ -16,6 +16,7 @@ from gpu_scheduler.client.commands.forms import json_schema
 from gpu_scheduler.client.commands.options import CommandContext, connected, requesting, run
 from gpu_scheduler.client.status import system_status
 from gpu_scheduler.model import LeaseLifetime, Request
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import ExplainAnswer
 
 
@@ -64,7 +65,7 @@ def queue(context: CommandContext, limit: int) -> None:
 
     Ownerless requests come last.
     """
-    found = context.ask(lambda client: client.queue(limit))
+    found = context.ask(lambda client: client.ask(ops.Queue(limit=limit)))
     context.show(found, lambda: tables.echo_queue(found))
 
 

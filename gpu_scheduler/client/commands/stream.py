@@ -16,6 +16,7 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.pushes import Connected, Disconnected, PushWord
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import LeasePush
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ async def of_leases(context: CommandContext) -> AsyncGenerator[Event, None]:
         while True:
             word = await words.get()
             if isinstance(word, Connected):
-                await client.watch()
+                await client.ask(ops.Watch(all=True))
                 yield {"event": "connected", **encode(word)}
             elif isinstance(word, Disconnected):
                 yield {"event": "disconnected", **encode(word)}

@@ -176,14 +176,12 @@ def echo_data(hosts: Iterable[HostView]) -> None:
 
 
 def _state(host: HostView, view: DeviceView) -> str:
-    """The state that decides about new leases: that of the host first, then the device's."""
     if host.state is not HostState.UP:
         return host.state.value
     return HostState.DRAINED.value if view.drained else view.device.health.value
 
 
 def _free(host: HostView, view: DeviceView) -> tuple[str, str]:
-    """Free memory and compute; unknown on a lost host."""
     if host.state is HostState.LOST:
         return f"- of {view.device.memory_mib}", "-"
     return f"{view.memory_free_mib} of {view.device.memory_mib}", format_percent(

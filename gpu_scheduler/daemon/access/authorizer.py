@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Protocol
 
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.daemon.access.iam_join import IamJoin
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, keys_in
+from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, keys_in, verified
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import session_of
 
 logger = logging.getLogger(__name__)
 
-_RANK = {Role.HOST: 0, Role.READER: 1, Role.REQUESTER: 2, Role.OPERATOR: 3}
+_RANK = {KeyRole.HOST: 0, KeyRole.READER: 1, KeyRole.REQUESTER: 2, KeyRole.OPERATOR: 3}
 
 #: Ops of every role; what is in neither set needs a requester.
 _READER_OPS = frozenset(
@@ -73,7 +73,7 @@ class Caller:
     @property
     def sees_all(self) -> bool:
         """Whether answers are unredacted: an operator, or a trusted caller."""
-        return self.trusted or (self.key is not None and self.key.role is Role.OPERATOR)
+        return self.trusted or (self.key is not None and self.key.role is KeyRole.OPERATOR)
 
     def session(self, session: str) -> str:
         """The name of this session in the core."""
@@ -109,7 +109,7 @@ class Authorizer:
         keys: Path | SecretSource,
         owner_of: Callable[[str], str | None],
         job_owner_of: Callable[[str], JobOwner | None],
-        join: IamJoin | None = None,
+        join: IamKeyIssuer | None = None,
     ) -> None:
         """A missing file means that no keys are required. Raises what `keys_in` raises.
 
@@ -137,9 +137,7 @@ class Authorizer:
         if key is None:
             text = "a key is needed here: ask an operator for `ssgmd keys add NAME --role ROLE`"
             raise AppError(ErrorCode.DENIED, text, needs="key")
-        entry = self._keys.entry_of(key) if isinstance(key, str) else None
-        if entry is None and self.join is not None and isinstance(key, str):
-            entry = self.join.entry_of(key)
+        entry = verified(key, self._entry) if isinstance(key, str) else None
         if entry is None:
             raise AppError(ErrorCode.DENIED, "this key is unknown or revoked", needs="key")
         return Caller(entry)
@@ -156,7 +154,7 @@ class Authorizer:
         return self._entry(name) is not None
 
     def _entry(self, name: str) -> KeyEntry | None:
-        entry = None if self._keys is None else self._keys.by_name.get(name)
+        entry = None if self._keys is None else self._keys.get(name)
         return entry if entry is not None or self.join is None else self.join.in_force(name)
 
     # --- authorization
@@ -170,14 +168,14 @@ class Authorizer:
         key = caller.key
         if caller.sees_all or key is None:
             return caller.sees_all
-        return key.role is Role.REQUESTER and self._job_denial(key, "", name, tenant) is None
+        return key.role is KeyRole.REQUESTER and self._job_denial(key, "", name, tenant) is None
 
     def authorize_host(self, caller: Caller, host: str) -> None:
         """Check that the caller may act as this host. Raises DENIED."""
         if caller.trusted:
             return
-        if caller.key is None or caller.key.role is not Role.HOST:
-            raise _role_denial(caller, Role.HOST, "a session of a host")
+        if caller.key is None or caller.key.role is not KeyRole.HOST:
+            raise _role_denial(caller, KeyRole.HOST, "a session of a host")
         if caller.key.host not in (None, host):
             text = f"key {caller.name!r} is bound to host {caller.key.host!r}, not to {host!r}"
             raise AppError(ErrorCode.DENIED, text, needs="host")
@@ -186,11 +184,11 @@ class Authorizer:
         """Check that the caller may send this op with these fields. Raises DENIED."""
         if caller.trusted:
             return
-        least = Role.OPERATOR if op in _OPERATOR_OPS else Role.REQUESTER
-        least = Role.READER if op in _READER_OPS else least
+        least = KeyRole.OPERATOR if op in _OPERATOR_OPS else KeyRole.REQUESTER
+        least = KeyRole.READER if op in _READER_OPS else least
         if caller.key is None or _RANK[caller.key.role] < _RANK[least]:
             raise _role_denial(caller, least, repr(op))
-        if caller.key.role is Role.REQUESTER:
+        if caller.key.role is KeyRole.REQUESTER:
             self._check_tenant(caller.key, value)
             _check_priority(caller.key, value)
             self._check_lease(caller.key, value)
@@ -250,11 +248,9 @@ class Authorizer:
     def foreign_to(self, caller: Caller) -> tuple[str, ...]:
         """Names of the keys whose ownerless jobs the caller may not take over."""
         key = caller.key
-        if key is None or self._keys is None or key.role is not Role.REQUESTER:
+        if key is None or self._keys is None or key.role is not KeyRole.REQUESTER:
             return ()
-        return tuple(
-            entry.name for entry in self._keys.by_name.values() if not _may_act_for(key, entry)
-        )
+        return tuple(entry.name for entry in self._keys.values() if not _may_act_for(key, entry))
 
     # --- the source
 
@@ -271,11 +267,10 @@ class Authorizer:
         except AppError as error:
             logger.error("the keys in force stay: %s", error.message, extra={"event": "keys"})
             return
-        logger.info("keys read", extra={"event": "keys", "keys": len(self._keys.by_name)})
+        logger.info("keys read", extra={"event": "keys", "keys": len(self._keys)})
         self._close_revoked()
 
     def _close_revoked(self) -> None:
-        """Close the connections whose key is no longer in force."""
         if self._keys is None:
             return
         for connection, caller in list(self._open.items()):
@@ -302,11 +297,10 @@ def _check_priority(key: KeyEntry, value: object) -> None:
 
 
 def _may_act_for(key: KeyEntry, owner: KeyEntry) -> bool:
-    """Whether one key may act for the jobs of another."""
     return key.name == owner.name or (key.tenant is not None and key.tenant == owner.tenant)
 
 
-def _role_denial(caller: Caller, role: Role, what: str) -> AppError:
+def _role_denial(caller: Caller, role: KeyRole, what: str) -> AppError:
     if caller.key is None:
         return AppError(ErrorCode.DENIED, f"{what} needs a key of role {role.value}", needs="key")
     text = f"key {caller.name!r} has role {caller.key.role.value}; {what} needs {role.value}"

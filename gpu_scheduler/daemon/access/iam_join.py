@@ -7,7 +7,6 @@ scheduler or connection fails at STS. Keys are held in memory: after a restart h
 
 from __future__ import annotations
 
-import hmac
 import logging
 import secrets
 import tomllib
@@ -21,7 +20,7 @@ import yarl
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.access.iam_rules import IamRules
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, digest
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, digest
 from gpu_scheduler.protocol.host import NONCE_HEADER, SERVER_HEADER
 from gpu_scheduler.protocol.keys import name_of, new_key
 
@@ -66,7 +65,7 @@ def read_rules(path: Path) -> IamRules:
     return IamRules.read(fields, str(path))
 
 
-class IamJoin:
+class IamKeyIssuer:
     """The keys that hosts got by their role. Raises INVALID for an unusable file."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -107,15 +106,9 @@ class IamJoin:
             raise AppError(ErrorCode.EXHAUSTED, text)
         key = new_key(f"iam-{secrets.token_hex(8)}")
         name = name_of(key) or ""
-        entry = KeyEntry(name=name, role=Role.HOST, sha256=digest(key), host=host)
+        entry = KeyEntry(name=name, role=KeyRole.HOST, sha256=digest(key), host=host)
         self._keys[name] = IssuedKey(entry, role, now_s + KEY_S)
         return key
-
-    def entry_of(self, key: str) -> KeyEntry | None:
-        """The entry of a key that is in force; None for any other."""
-        entry = self.in_force(name_of(key) or "")
-        same = hmac.compare_digest(digest(key), "0" * 64 if entry is None else entry.sha256)
-        return entry if same else None
 
     def in_force(self, name: str) -> KeyEntry | None:
         """The entry of a key by its name, while it has not expired and its role may join."""
@@ -137,7 +130,6 @@ class IamJoin:
 
 
 async def _caller_identity(url: str, server: str, nonce: str) -> str:
-    """The ARN that STS reports for a presigned request. Raises DENIED, UNAVAILABLE."""
     headers = {SERVER_HEADER: server, NONCE_HEADER: nonce}
     timeout = aiohttp.ClientTimeout(total=STS_S)
     try:
@@ -165,7 +157,6 @@ async def _caller_identity(url: str, server: str, nonce: str) -> str:
 
 
 def _exactly(url: str) -> yarl.URL:
-    """The URL as it was signed, without any further quoting."""
     return yarl.URL(url, encoded=True)
 
 
@@ -174,7 +165,6 @@ def _error_of(data: bytes) -> str:
 
 
 def _text_of(data: bytes, *path: str) -> str | None:
-    """The text of an element of an answer; None without one."""
     if b"<!" in data:  # neither a document type nor entities
         return None
     try:

@@ -13,8 +13,7 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +24,7 @@ from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
-from gpu_scheduler.protocol.keys import Role as Role
+from gpu_scheduler.protocol.keys import KeyRole as KeyRole
 from gpu_scheduler.protocol.keys import checked_name, name_of, new_key
 
 NAME = "keys.json"
@@ -36,7 +35,7 @@ class KeyEntry(Value):
     """One key, without its secret."""
 
     name: str
-    role: Role
+    role: KeyRole
     sha256: str  #: hex, of the whole key
     #: Of a requester: the one tenant it requests for (None = any); of a reader: the tenant whose
     #: jobs it sees (None = none).
@@ -48,31 +47,28 @@ class KeyEntry(Value):
 
     def __post_init__(self) -> None:
         checked_name(self.name)
-        if self.tenant is not None and self.role not in (Role.REQUESTER, Role.READER):
+        if self.tenant is not None and self.role not in (KeyRole.REQUESTER, KeyRole.READER):
             raise invalid(f"key {self.name}: only a requester or reader is bound to a tenant")
-        if self.host is not None and self.role is not Role.HOST:
+        if self.host is not None and self.role is not KeyRole.HOST:
             raise invalid(f"key {self.name}: only a host's key is bound to a host")
-        if self.priority_max != 0 and self.role is not Role.REQUESTER:
+        if self.priority_max != 0 and self.role is not KeyRole.REQUESTER:
             raise invalid(f"key {self.name}: only a requester has a highest priority")
         if len(self.sha256) != 64:
             raise invalid(f"key {self.name}: sha256 has {len(self.sha256)} characters, not 64")
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The contents of a keys file."""
+#: The entries of a keys file by their names.
+Keys = Mapping[str, KeyEntry]
 
-    by_name: Mapping[str, KeyEntry]
 
-    def entry_of(self, key: str) -> KeyEntry | None:
-        """The entry of a key; None for one that is wrong, unknown or revoked.
+def verified(key: str, entry_of: Callable[[str], KeyEntry | None]) -> KeyEntry | None:
+    """The entry by the name of a key; None for one that is wrong, unknown or revoked.
 
-        Takes constant time, so that the duration does not depend on how much of a secret is right.
-        """
-        entry = self.by_name.get(name_of(key) or "")
-        known = entry.sha256 if entry is not None else "0" * 64
-        same = hmac.compare_digest(digest(key), known)
-        return entry if same and entry is not None else None
+    Takes constant time, so that the duration does not depend on how much of a secret is right.
+    """
+    entry = entry_of(name_of(key) or "")
+    same = hmac.compare_digest(digest(key), "0" * 64 if entry is None else entry.sha256)
+    return entry if same else None
 
 
 def digest(key: str) -> str:
@@ -106,7 +102,7 @@ def keys_in(source: SecretSource) -> Keys:
     by_name = {entry.name: entry for entry in file.keys}
     if len(by_name) != len(file.keys):
         raise invalid(f"{name} has two keys of one name")
-    return Keys(by_name)
+    return by_name
 
 
 def add_key(path: Path, entry: KeyEntry) -> str:
@@ -137,12 +133,11 @@ def revoke_key(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[list[KeyEntry]]:
-    """The entries, to be changed in place and written at the end of the block, under a lock."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        keys = list(read_keys(path).by_name.values()) if path.exists() else []
+        keys = list(read_keys(path).values()) if path.exists() else []
         yield keys
         file = encode(_File(ssgmd_keys=VERSION, keys=tuple(keys)))
         replace_file(path, json.dumps(file, indent=1).encode() + b"\n")

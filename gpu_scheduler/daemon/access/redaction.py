@@ -17,7 +17,7 @@ import msgspec
 
 from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
-from gpu_scheduler.daemon.access.keys import Role
+from gpu_scheduler.daemon.access.keys import KeyRole
 from gpu_scheduler.model import HIDDEN_BLOCK, Lease, Record
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.keys import key_of
@@ -72,7 +72,7 @@ class Redaction:
         if key.name in names or (key.tenant is not None and key.tenant == tenant):
             return True
         orphaned = not any(self._authorizer.has_key(name) for name in names)  # or made without keys
-        return orphaned and key.role is Role.REQUESTER and key.tenant is None
+        return orphaned and key.role is KeyRole.REQUESTER and key.tenant is None
 
     def _record(self, caller: Caller, record: Record) -> Record:
         owner = key_of(record.owner)
@@ -114,8 +114,6 @@ class Redaction:
 
 
 def _each(items: str, form: Form) -> Form:
-    """The form of an answer that is a list: that of each item in this field."""
-
     def of_answer(caller: Caller, answer: Any) -> Any:
         seen = tuple(form(caller, one) for one in getattr(answer, items))
         return msgspec.structs.replace(answer, **{items: seen})

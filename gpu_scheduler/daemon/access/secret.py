@@ -21,7 +21,7 @@ NAME = "master.key"
 KEY_BYTES = 32
 
 
-class Secrets:
+class LeaseSecrets:
     """Makes the secret of any lease on any host."""
 
     def __init__(self, key: bytes) -> None:
@@ -30,7 +30,7 @@ class Secrets:
     @classmethod
     def open(
         cls, folder: Path, source: SecretSource | None = None, history: str | None = None
-    ) -> Secrets:
+    ) -> LeaseSecrets:
         """Read the key. Without a source it is in the state folder, and made for a new one.
 
         `history`: a log that is not empty.
@@ -72,7 +72,6 @@ def _own_file(folder: Path, history: str | None) -> Path:
 
 
 def _key_in(source: SecretSource) -> bytes:
-    """The key as 32 bytes, or as the text of 64 hex digits. Raises INVALID."""
     content = source.read()
     if len(content) == KEY_BYTES:
         return content

@@ -15,7 +15,7 @@ from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.access.authorizer import Caller
 from gpu_scheduler.daemon.access.redaction import Redaction
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import GrantedLease
 from gpu_scheduler.protocol import answers
@@ -58,7 +58,7 @@ class PushTarget(Protocol):
 class ConnectionRegistry:
     """Delivers the answers and pushes of the core."""
 
-    def __init__(self, secrets: Secrets, metrics: Metrics, redaction: Redaction) -> None:
+    def __init__(self, secrets: LeaseSecrets, metrics: Metrics, redaction: Redaction) -> None:
         self._redaction = redaction
         self._secrets = secrets
         self._metrics = metrics

@@ -40,7 +40,7 @@ from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.calls import Calls
-from gpu_scheduler.daemon.endpoints.http_server import Connection
+from gpu_scheduler.daemon.endpoints.http_server import HttpConnection
 from gpu_scheduler.daemon.endpoints.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.events.hub import Hub
 from gpu_scheduler.daemon.events.subscriber import Subscriber
@@ -202,7 +202,7 @@ class HttpEndpoint:
         if not self._authorizer.has_keys:
             _refuse_other_sites(request)
         caller = self._authorizer.caller(key.strip() if scheme.lower() == "bearer" else None)
-        if isinstance(request.protocol, Connection):  # always true: `listen` creates them
+        if isinstance(request.protocol, HttpConnection):  # always true: `listen` creates them
             self._admission.authenticated(request.protocol)
         return replace(caller, peer=request.remote or "")
 
@@ -247,18 +247,10 @@ def _refuse_other_sites(request: web.Request) -> None:
         raise AppError(ErrorCode.DENIED, text, needs="key")
 
 
-def _body(fields: Mapping[str, object]) -> Body:
-    try:
-        return Body(encode_json(fields))
-    except (ValueError, UnicodeError):  # a percent-encoded partial character
-        raise invalid("the URL contains invalid UTF-8") from None
-
-
 @web.middleware
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer every error as JSON with a code, including errors of the HTTP server."""
     try:
         return await handler(request)
     except AppError as error:

@@ -23,7 +23,7 @@ _HEADER_BYTES_MAX = 2048
 _DETAIL_CHARS_MAX = 200  #: most characters of the parser's message, which quotes the peer
 
 
-class Connection(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """One connection, whose own errors are JSON with a code, like those of the endpoint."""
 
     __slots__ = ()
@@ -85,7 +85,7 @@ async def listen(
     made = runner.server
     assert made is not None, "the server is set up"
 
-    class Ours(Connection):
+    class Ours(HttpConnection):
         __slots__ = ()
 
     Ours.admission = admission

@@ -29,7 +29,6 @@ def fitting(value: Value, bytes_max: int) -> bytes:
 
 
 def _half(value: Value) -> Value | None:
-    """The same answer with the first half of its list, marked as cut; None: one item is left."""
     match value:
         case answers.RecordsAnswer() if len(value.records) > 1:
             return replace(value, records=_first(value.records))  # ends when empty

@@ -52,7 +52,7 @@ _TOLERANT = frozenset(
 _GRANTS = frozenset({ops.Attempt, ops.Reserve})
 
 
-class Room(Protocol):
+class JournalRoom(Protocol):
     """The part of the journal that requests depend on."""
 
     @property
@@ -67,7 +67,7 @@ class RequestDecoder:
     def __init__(
         self,
         clock: Clock,
-        room: Room,
+        room: JournalRoom,
         submit: Callable[[on.Event], None],
         metrics: Metrics,
         authorizer: Authorizer,
@@ -200,7 +200,6 @@ def _read_tolerant(cls: type[T], op: str, body: Body) -> T:
 
 
 def _common_version(hello: ops.Hello | host_ops.HostHello) -> None:
-    """Check that both sides speak a version of the protocol. Raises INVALID."""
     oldest = hello.version if hello.oldest_version is None else hello.oldest_version
     if oldest <= VERSION and hello.version >= OLDEST_VERSION:
         return

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
@@ -22,13 +21,13 @@ from corekit.ids import HostId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, Caller
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.access.iam_join import KEY_S, IamJoin
+from gpu_scheduler.daemon.access.iam_join import KEY_S, IamKeyIssuer
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.metrics import Metrics
-from gpu_scheduler.protocol.answers import PUSH_NAMES, SessionWelcome
+from gpu_scheduler.protocol.answers import PUSHES, SessionWelcome
 from gpu_scheduler.protocol.codec import (
     PAGE_BYTES_MAX,
     Body,
@@ -40,7 +39,7 @@ from gpu_scheduler.protocol.codec import (
     read_request,
 )
 from gpu_scheduler.protocol.host import (
-    HOST_PUSH_NAMES,
+    HOST_PUSHES,
     JOIN_OPS,
     HostWelcome,
     Join,
@@ -50,7 +49,7 @@ from gpu_scheduler.protocol.host import (
 
 logger = logging.getLogger(__name__)
 
-_PUSH_NAMES: Mapping[type[Value], str] = {**PUSH_NAMES, **HOST_PUSH_NAMES}
+_PUSH_NAMES = {cls: name for name, cls in {**PUSHES, **HOST_PUSHES}.items()}
 
 #: Unread bytes at which a peer is disconnected; 1,000 lease changes at once are about 1 MiB.
 UNREAD_BYTES_MAX = 16 * 2**20
@@ -59,7 +58,7 @@ UNREAD_BYTES_MAX = 16 * 2**20
 UNDER_WAY_MAX = 1_000
 
 
-class Connection(asyncio.Protocol):
+class SocketConnection(asyncio.Protocol):
     """A connection of one peer: unauthenticated, then a requester session or a host."""
 
     def __init__(
@@ -132,7 +131,6 @@ class Connection(asyncio.Protocol):
             self._read_on()
 
     def _read_on(self) -> None:
-        """Handle the received lines, up to the limit of requests in flight."""
         while self._received and self._under_way < UNDER_WAY_MAX:
             line = self._received.popleft()
             if self._transport is None or self._transport.is_closing():
@@ -190,7 +188,6 @@ class Connection(asyncio.Protocol):
             self._under_way += 1  # a hello is answered after its last page
 
     def _join(self, op: str, body: Body, id_: int) -> None:
-        """Answer a host that joins by its IAM role, before its hello."""
         join = self._authorizer.join
         if join is None:
             raise invalid("hosts join by a key here: this scheduler was started without --join-iam")
@@ -208,7 +205,7 @@ class Connection(asyncio.Protocol):
             raise AppError(ErrorCode.DENIED, text, needs="nonce")
         self._joining = self._loop.create_task(self._joined(join, asked, nonce, id_))
 
-    async def _joined(self, join: IamJoin, asked: Join, nonce: str, id_: int) -> None:
+    async def _joined(self, join: IamKeyIssuer, asked: Join, nonce: str, id_: int) -> None:
         try:
             key = await join.join(asked.host, asked.url, nonce)
         except AppError as error:

@@ -89,7 +89,6 @@ class Hub:
             self._idle_since_s = self._clock.monotonic_s()
 
     def _subscriber(self, caller: Caller, after: str | None) -> Subscriber:
-        """A reader after a position, or at the newest change with the state before it."""
         ring, epoch, now_s = self._ring, self._state.epoch, self._clock.wall_s()
         redact = None if caller.sees_all else partial(self._redacted, caller)
         place = None if after is None else ring.resumable(after)
@@ -112,7 +111,6 @@ class Hub:
         return event
 
     def _collect(self) -> None:
-        """Begin to collect changes, unless that is under way."""
         if self.collects:
             return
         self.collects = True
@@ -215,7 +213,6 @@ class Hub:
     # --- hosts and devices
 
     def _look(self, *, publish: bool = True) -> None:
-        """Publish the differences from the last comparison."""
         self._look_no_more()
         hosts, devices = _standing(self._state)
         differs: list[words.HostChanged | words.DeviceChanged] = [

@@ -37,7 +37,7 @@ class StandbyStatus(Value):
     silent_s: float = 0.0  #: since the leader's last item, or since the log could not be read
 
 
-class Follower:
+class LogFollower:
     """Reads until a take-over is due."""
 
     def __init__(

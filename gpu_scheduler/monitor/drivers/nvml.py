@@ -53,7 +53,7 @@ class _Reading(NamedTuple):
     processes: tuple[DeviceProcess, ...] = ()
 
 
-class Driver:
+class NvmlDriver:
     """One session with NVML, kept open: Xid events are lost between sessions."""
 
     def __init__(self) -> None:
@@ -80,7 +80,6 @@ class Driver:
         )
 
     def _board(self, index: int, count: int, driver: str, runtime: str) -> list[_Reading]:
-        """The devices of one board: itself or its slices; as last seen if it cannot be read."""
         try:
             board = pynvml.nvmlDeviceGetHandleByIndex(index)
             uuid = _text(pynvml.nvmlDeviceGetUUID(board))
@@ -208,7 +207,6 @@ def _processes(handle: object) -> dict[int, int | None]:
 
 
 def _slices(board: object, first: int) -> tuple[tuple[int, object], ...]:
-    """The MIG devices of a board, numbered from `first` on; none where MIG is off or unknown."""
     mode = _supported(lambda: pynvml.nvmlDeviceGetMigMode(board)[0], pynvml.NVML_DEVICE_MIG_DISABLE)
     if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
         return ()
@@ -222,7 +220,6 @@ def _existing_slices(board: object, first: int) -> Iterator[tuple[int, object]]:
 
 
 def _sharing(board: object, handle: object) -> str:
-    """Other sharing of the device, as a text for people."""
     if handle is not board:
         return f"MIG slice of {_text(pynvml.nvmlDeviceGetUUID(board))}"
     return "MPS" if _mps_is_on() else ""
@@ -234,7 +231,6 @@ def _mps_is_on() -> bool:
 
 
 def _versions() -> tuple[str, str]:
-    """Version of the driver, and the highest CUDA version that it supports."""
     number = _supported(pynvml.nvmlSystemGetCudaDriverVersion_v2, 0)
     runtime = f"{number // 1000}.{number % 1000 // 10}" if number else ""
     return _text(pynvml.nvmlSystemGetDriverVersion()), runtime
@@ -264,4 +260,4 @@ def _text(value: str | bytes) -> str:
 
 
 if __name__ == "__main__":
-    answer_lines(Driver().poll)
+    answer_lines(NvmlDriver().poll)

@@ -39,19 +39,19 @@ _LLVM_CPUS = (
 _lasting: list[ctypes.Array[ctypes.c_char]] = []  # drivers hold pointers to these
 
 
-class Driver(NamedTuple):
+class OpenClDriver(NamedTuple):
     """One platform with devices."""
 
     name: str
     version: Version  #: version of the driver, not of OpenCL
 
 
-def newest(drivers: Iterable[Driver]) -> tuple[int, ...]:
+def newest(drivers: Iterable[OpenClDriver]) -> tuple[int, ...]:
     """Indices of the drivers to use, in their order: for each name the newest, the first of equals.
 
     Pure.
     """
-    best: dict[str, tuple[int, Driver]] = {}
+    best: dict[str, tuple[int, OpenClDriver]] = {}
     for index, driver in enumerate(drivers):
         known = best.get(driver.name)
         if known is None or driver.version > known[1].version:
@@ -74,7 +74,7 @@ def platforms() -> list[tuple[cl.Platform, list[cl.Device]]]:
         found = [(platform, platform.get_devices()) for platform in cl.get_platforms()]
         found = [(platform, devices) for platform, devices in found if devices]
         drivers = [
-            Driver(platform.name, parse_version(devices[0].driver_version))
+            OpenClDriver(platform.name, parse_version(devices[0].driver_version))
             for platform, devices in found
         ]
         chosen = [found[index] for index in newest(drivers)]

@@ -29,7 +29,7 @@ from orchgpu.adapters.aws.endpoints import (
     require_cloud,
     resolve,
 )
-from orchgpu.adapters.aws.queue import read_message, trace_attributes
+from orchgpu.adapters.aws.queue import COUNTS, read_message, trace_attributes
 from orchgpu.adapters.aws.secret_stores import AwsSecretStores
 from orchgpu.adapters.aws.settling import Settling
 from orchgpu.cloud_services import (
@@ -45,11 +45,6 @@ from orchgpu.cloud_services import (
 )
 from orchgpu.ports import TRACEPARENT, Message, Tolerating
 
-_COUNTS = (
-    "ApproximateNumberOfMessages",
-    "ApproximateNumberOfMessagesNotVisible",
-    "ApproximateNumberOfMessagesDelayed",
-)
 SERVICES = ("s3", "sqs", "lambda", "logs", "sts", "iam")
 #: Characters of a key's id that are shown: enough to distinguish two.
 SHOWN_OF_ID = 4
@@ -141,9 +136,9 @@ class AwsServices:
 
     def count_messages(self, queue_url: str) -> MessageCounts:
         answer = self._client("sqs").get_queue_attributes(
-            QueueUrl=queue_url, AttributeNames=list(_COUNTS)
+            QueueUrl=queue_url, AttributeNames=list(COUNTS)
         )
-        visible, in_flight, delayed = (int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
+        visible, in_flight, delayed = (int(answer["Attributes"].get(name, 0)) for name in COUNTS)
         return MessageCounts(visible=visible, in_flight=in_flight, delayed=delayed)
 
     def receive(
@@ -178,7 +173,6 @@ class AwsServices:
         return FunctionSettings(memory_mib=int(found["MemorySize"]), variables=dict(variables))
 
     def _log_group(self, function: str) -> str:
-        """The group that the function's settings name; Lambda's own where they cannot be read."""
         if function not in self._groups:
             group = None
             with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.DENIED):

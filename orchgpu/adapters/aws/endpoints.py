@@ -116,7 +116,6 @@ def resolve(
 
 
 def _known_profile(environ: Mapping[str, str]) -> str | None:
-    """The profile that the environment names, if it exists."""
     named = environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
     if not named:
         return None
@@ -176,7 +175,6 @@ class Clients:
 
     @cached_property
     def _session(self) -> Client:
-        """Clients of one session share the slow data."""
         return boto3_session(self.settings("s3"))
 
     def close(self) -> None:
@@ -241,7 +239,6 @@ def guard_real_aws(settings: ClientSettings, *, allowed: bool) -> None:
 def _endpoint(
     service: str, explicit: str | None, environ: Mapping[str, str], home: Home | None
 ) -> tuple[str | None, str, tuple[str, str]]:
-    """The address, the rule that decided, and the key pair of a local system."""
     none = ("", "")
     if explicit:
         return _checked(explicit, "--endpoint-url"), "--endpoint-url", none

@@ -9,7 +9,7 @@ from botocore import xform_name
 
 from corekit.errors import AppError, invalid
 from orchgpu.adapters.aws.api import Client, translated
-from orchgpu.inspection.model import Answer, Call, Read
+from orchgpu.inspection.model import Answer, Read, ReadCall
 
 #: Beginnings of the names of operations that change nothing.
 _READING = ("Describe", "Get", "Head", "List", "Simulate")
@@ -19,7 +19,7 @@ def reader(client: Callable[[str], Client]) -> Read:
     """Performs calls by the clients of one account and region; every answer has all its pages."""
     answers: dict[str, Answer | AppError] = {}
 
-    def read(call: Call) -> Answer:
+    def read(call: ReadCall) -> Answer:
         if not call.operation.startswith(_READING):
             raise invalid(f"{call.action} may change something; a check only reads")
         key = json.dumps([call.service, call.operation, call.arguments], sort_keys=True)
@@ -37,7 +37,7 @@ def reader(client: Callable[[str], Client]) -> Read:
     return read
 
 
-def _answer(client: Client, call: Call) -> Answer:
+def _answer(client: Client, call: ReadCall) -> Answer:
     method = xform_name(call.operation)
     if client.can_paginate(method):
         with translated(call.action):

@@ -9,6 +9,12 @@ from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.api import Client, Shape, translated
 from orchgpu.ports import TRACEPARENT, Message, Tolerating
 
+#: The attributes of a queue that count its messages: visible, in flight, delayed.
+COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
 BATCH_MAX = 10  #: entries of one SQS batch call (SQS quota)
 RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
 
@@ -77,7 +83,7 @@ class SqsQueue:
                 raise AppError(ErrorCode.UNAVAILABLE, f"sqs:SendMessageBatch: {failed[0]}")
 
     async def backlog(self, queue_url: str) -> int:
-        name = "ApproximateNumberOfMessages"
+        name = COUNTS[0]
         with translated("sqs:GetQueueAttributes"):
             answer = await self._client.get_queue_attributes(
                 QueueUrl=queue_url, AttributeNames=[name]

@@ -54,7 +54,6 @@ class AwsSecretStores:
         self._client("secretsmanager").put_secret_value(SecretId=name, SecretString=value)
 
     def _described(self, reference: SecretReference) -> Shape | None:
-        """The description of an entry; None: there is none."""
         call = description_of(reference)
         answer = answer_or_none(getattr(self._client(call.service), call.method), **call.arguments)
         if answer is None or key_of(reference, answer) is None:

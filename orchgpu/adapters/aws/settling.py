@@ -196,7 +196,6 @@ class _SettledClient:
             self._called_s.pop((operation.replace("Delete", "Create", 1), resource), None)
 
     def _is(self, one: Transient, error: ClientError, operation: str, resource: str) -> bool:
-        """Whether AWS gave this answer to a call for which it passes by itself."""
         body = error.response.get("Error", {})
         given = one.code == body.get("Code", "") and one.text in str(body.get("Message", ""))
         called = {f"{self._service}:{operation}", f"{self._service}:*"} & set(one.calls)
@@ -207,6 +206,5 @@ class _SettledClient:
 
 
 def _resource_of(parameters: Mapping[str, Any]) -> str:
-    """The name of the resource that a call is about; that of a queue ends its url."""
     named = (str(parameters[name]) for name in _NAMES if name in parameters)
     return next(named, "").rpartition("/")[2]

@@ -44,7 +44,6 @@ def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnosti
 async def _explained(
     client: SchedulerClient, functions: list[Function]
 ) -> list[list[Explanation | None]]:
-    """For each function the explanations of its infeasible requests; None for a feasible one."""
     found: list[list[Explanation | None]] = []
     for function in functions:
         answers = [await client.explain(request=request) for request in _requests(function)]
@@ -55,7 +54,6 @@ async def _explained(
 
 
 def _requests(function: Function) -> tuple[Request, ...]:
-    """The request of the jobs of a function, then that of its fallback, if it has one."""
     assert function.gpu is not None, "only functions with a device are checked"
     request = function.gpu.request
     if function.gpu.on_unavailable != "cpu":

@@ -36,7 +36,6 @@ cloud_option = click.option(
 
 
 def _seeded(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
-    """The weather with a seed of its own, when none is given. Raises INVALID."""
     if parse_weather(text).empty:
         return ""
     if parse_weather(text).seed:
@@ -118,7 +117,7 @@ def show_event(event: Mapping[str, object]) -> None:
             echo(f"orchgpu: {died}; see {event['log']}. {START_AGAIN}", err=True)
 
 
-class Start:
+class StartProgress:
     """The events of a start, with a bar for the indexing of large data sets on a terminal."""
 
     def __init__(self, show: Callable[[Mapping[str, object]], None]) -> None:

@@ -20,8 +20,8 @@ from corekit.cli.text import cut, printable
 from corekit.cli.times import shown_time
 from corekit.errors import AppError
 from corekit.values import replace
-from orchgpu.cli.top.dialogs import Change, Help, Question, cancel, drain, drain_question, retry
-from orchgpu.cli.top.reader import Reader
+from orchgpu.cli.top.dialogs import JOB_CHANGES, Change, Help, Question, drain, drain_question
+from orchgpu.cli.top.reader import ScreenReader
 from orchgpu.cli.top.rows import (
     COLUMNS,
     TableRow,
@@ -32,7 +32,7 @@ from orchgpu.cli.top.rows import (
     queue_rows,
     typed,
 )
-from orchgpu.cli.top.snapshot import Snapshot
+from orchgpu.cli.top.snapshot import ScreenData
 from orchgpu.cli.top.story import story_lines
 from orchgpu.cli.top.table import RowTable
 from orchgpu.jobs.cloud import JobCloud
@@ -76,8 +76,7 @@ class TopApp(App[None]):
         Binding("S", "reverse", show=False),
         Binding("d", "drain(False)", show=False),
         Binding("D", "drain(True)", show=False),
-        Binding("c", "cancel", show=False),
-        Binding("r", "retry", show=False),
+        *(Binding(key, f"change_job('{key}')", show=False) for key in JOB_CHANGES),
         Binding("question_mark", "help", show=False),
         Binding("q,ctrl+c", "quit", show=False),
     ]
@@ -92,15 +91,15 @@ class TopApp(App[None]):
         self._http = http
         self.view = ViewName.FLEET
         self.tables = dict.fromkeys(COLUMNS, TableState())
-        self.snapshot = Snapshot()
+        self.snapshot = ScreenData()
         self.job: str | None = None
         self.note = ""  #: what the last key did
         self._glyphs = glyphs
-        self._fleet: tuple[Snapshot, list[TableRow]] = (self.snapshot, [])
+        self._fleet: tuple[ScreenData, list[TableRow]] = (self.snapshot, [])
         self._typing = ""  #: `:` or `/` while a line is typed
         self._before = ViewName.JOBS  #: where Esc leads from a job
         self._feed: JobsFeed | None = None
-        self._reader: Reader | None = None
+        self._reader: ScreenReader | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
@@ -119,11 +118,10 @@ class TopApp(App[None]):
         self._show_view()
 
     async def _live(self) -> None:
-        """Read until the screen closes; without a scheduler at the start the program ends."""
         try:
             async with JobsFeed(self.address, self._http) as feed:
                 with closing(JobCloud()) as cloud:
-                    self._feed, self._reader = feed, Reader(feed, cloud, self._updated)
+                    self._feed, self._reader = feed, ScreenReader(feed, cloud, self._updated)
                     self._reader.show(self.view, self.job)
                     await self._reader.run()
         except AppError as error:
@@ -135,7 +133,7 @@ class TopApp(App[None]):
 
     # ------------------------------------------------------------------ drawing
 
-    def _updated(self, snapshot: Snapshot) -> None:
+    def _updated(self, snapshot: ScreenData) -> None:
         self.snapshot = snapshot
         self.draw()
 
@@ -185,10 +183,6 @@ class TopApp(App[None]):
         text.stylize("red" if error is not None else "")
         self.query_one("#message", Static).update(text)
 
-    @property
-    def _table(self) -> TableState:
-        return self.tables[self.view]
-
     def _draw_view(self) -> None:
         if self.view is ViewName.JOB:
             self._draw_story()
@@ -230,7 +224,6 @@ class TopApp(App[None]):
         self.query_one("#story_text", Static).update(text)
 
     def _show_view(self) -> None:
-        """Show the widgets of the view, and read what it needs."""
         table, story = self.query_one(RowTable), self.query_one("#story", VerticalScroll)
         table.display = self.view is not ViewName.JOB
         story.display = self.view is ViewName.JOB
@@ -340,20 +333,13 @@ class TopApp(App[None]):
             lambda: drain(feed.client, row, whole_host=whole_host),
         )
 
-    def action_cancel(self) -> None:
+    def action_change_job(self, key: str) -> None:
+        meaning, question, change = JOB_CHANGES[key]
         job = self._job_of_row() or (self.job if self.view is ViewName.JOB else None)
         if job is None:
-            self._report("c cancels a job: this row has none")
+            self._report(f"{key} {meaning}: this row has none")
             return
-        question = f"Cancel {job}? Its lease is revoked."
-        self._ask(question, lambda: asyncio.to_thread(cancel, job, self.address))
-
-    def action_retry(self) -> None:
-        job = self._job_of_row() or (self.job if self.view is ViewName.JOB else None)
-        if job is None:
-            self._report("r runs a failed job again: this row has none")
-            return
-        self._ask(f"Run {job} again?", lambda: asyncio.to_thread(retry, job, self.address))
+        self._ask(question.format(job), lambda: asyncio.to_thread(change, job, self.address))
 
     def _ask(self, question: str, change: Change) -> None:
         def answered(yes: bool | None) -> None:

@@ -6,7 +6,7 @@ call the cloud, so they run in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from typing import ClassVar
 
@@ -16,7 +16,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from corekit.ids import DeviceId, HostId
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.protocol import ops
 from orchgpu.cli.commands.jobs.cancel import cancel_job
 from orchgpu.cli.commands.jobs.retry import retry_job
 from orchgpu.cli.top.rows import TableRow
@@ -104,11 +106,12 @@ def drain_question(row: TableRow, *, whole_host: bool) -> str:
 async def drain(client: SchedulerClient, row: TableRow, *, whole_host: bool) -> str:
     """Drain, or undrain what is drained."""
     assert row.host is not None, "the row of a device"
-    device, place = None if whole_host else row.device, place_of(row, whole_host=whole_host)
+    host, place = HostId(row.host), place_of(row, whole_host=whole_host)
+    device = None if whole_host or row.device is None else DeviceId(row.device)
     if row.drained:
-        await client.undrain(row.host, device)
+        await client.ask(ops.Undrain(host=host, device=device))
         return f"{place} takes leases again"
-    await client.drain(row.host, device)
+    await client.ask(ops.Drain(host=host, device=device))
     return f"{place} is drained"
 
 
@@ -122,3 +125,10 @@ def retry(job: str, address: str) -> str:
     with closing(JobCloud()) as cloud:
         function = retry_job(cloud, job, address)
     return f"{job} of {function.name} runs again"
+
+
+#: Key → its meaning, its question, and its change of a job, which returns what was done.
+JOB_CHANGES: Mapping[str, tuple[str, str, Callable[[str, str], str]]] = {
+    "c": ("cancels a job", "Cancel {}? Its lease is revoked.", cancel),
+    "r": ("runs a failed job again", "Run {} again?", retry),
+}

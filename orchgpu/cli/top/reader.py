@@ -17,8 +17,10 @@ from corekit.aio.clock import SystemClock
 from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.client.client import ITEMS_PER_PAGE
+from gpu_scheduler.protocol import ops
 from orchgpu.cli.top.rows import ViewName
-from orchgpu.cli.top.snapshot import Snapshot, Story
+from orchgpu.cli.top.snapshot import ScreenData, Story
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.joblog import Line, function_lines, tail_lines
 from orchgpu.jobs.known import Known, look, scheduled
@@ -37,11 +39,13 @@ PAUSE_MAX_S = 10.0
 EXPLAINED_MAX = 8
 
 
-class Reader:
+class ScreenReader:
     """Reads again and again what one view shows; `update` gets every new snapshot."""
 
-    def __init__(self, feed: JobsFeed, cloud: JobCloud, update: Callable[[Snapshot], None]) -> None:
-        self.snapshot = Snapshot()
+    def __init__(
+        self, feed: JobsFeed, cloud: JobCloud, update: Callable[[ScreenData], None]
+    ) -> None:
+        self.snapshot = ScreenData()
         self._feed = feed
         self._cloud = cloud
         self._update = update
@@ -80,7 +84,6 @@ class Reader:
             await self._feed.changed(READ_EVERY_S, min(PAUSE_MAX_S, max(GATHER_S, pause_s)))
 
     def _due(self, now_s: float) -> list[ViewName]:
-        """The shown view, and those that the overview needs again."""
         old = now_s - OTHERS_EVERY_S
         shown = [self._view]
         if self._view is not ViewName.JOBS:
@@ -89,7 +92,7 @@ class Reader:
         due = [v for v in others if v not in shown and self._read_at_s.get(v, old) <= old]
         return [*shown, *due]
 
-    async def _read(self, view: ViewName) -> Snapshot:
+    async def _read(self, view: ViewName) -> ScreenData:
         client = self._feed.client
         if view is ViewName.FLEET:
             hosts = sorted((await client.inventory()).hosts, key=lambda host: host.host)
@@ -100,15 +103,14 @@ class Reader:
             return replace(self.snapshot, records=tuple(await self._feed.newest_records()))
         return await self._story(client)
 
-    async def _queue(self, client: SchedulerClient) -> Snapshot:
-        queue = await client.queue()
+    async def _queue(self, client: SchedulerClient) -> ScreenData:
+        queue = await client.ask(ops.Queue(limit=ITEMS_PER_PAGE))
         first = {one.request: one for one in reversed(queue.queue)}  # of each kind the first one
         asked = (one.attempt for one in (*queue.queue[:EXPLAINED_MAX], *first.values()))
         waits = await self._explanations.of(list(dict.fromkeys(asked))[: 2 * EXPLAINED_MAX])
         return replace(self.snapshot, queue=queue, waits=waits)
 
-    async def _story(self, client: SchedulerClient) -> Snapshot:
-        """The job with its objects in the cloud and its log, or the reason why none is known."""
+    async def _story(self, client: SchedulerClient) -> ScreenData:
         job = self._job
         if job is None:
             return self.snapshot
@@ -123,7 +125,6 @@ class Reader:
             return replace(self.snapshot, story=Story(known=alone), story_error=error)
 
     def _with_lines(self, known: Known) -> Story:
-        """The job with the last lines of its log; of a job without one, those of its result."""
         lines: list[Line] = []
         with suppress(AppError):  # a log that was never written, or may not be read
             lines = function_lines(self._cloud.services, known)

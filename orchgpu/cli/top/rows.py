@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 from corekit.cli.chart import Glyphs
 from corekit.cli.table import Column
@@ -18,7 +19,7 @@ from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.operation.gpus import lent_shares, row_with_bars
 from orchgpu.cli.jobs.report import job_columns
-from orchgpu.cli.top.snapshot import Snapshot
+from orchgpu.cli.top.snapshot import ScreenData
 from orchgpu.jobs.summary import shown_reason, summary_of
 
 #: Those of `orchgpu gpus`, and the job; on a narrow screen other columns go first.
@@ -65,7 +66,16 @@ class TableRow(Value):
     drained: bool = False
 
 
-def fleet_rows(snapshot: Snapshot, glyphs: Glyphs) -> list[TableRow]:
+#: The text of a column, and what it is sorted by.
+Cell = tuple[str, float | str]
+
+
+def _row(key: str, *cells: Cell, **fields: Any) -> TableRow:
+    texts = tuple(printable(text) for text, _ in cells)
+    return TableRow(key=key, cells=texts, order=tuple(order for _, order in cells), **fields)
+
+
+def fleet_rows(snapshot: ScreenData, glyphs: Glyphs) -> list[TableRow]:
     """One row per device; a host without devices has none."""
     jobs: dict[str, list[str]] = defaultdict(list)
     for lease in snapshot.leases:
@@ -79,32 +89,31 @@ def fleet_rows(snapshot: Snapshot, glyphs: Glyphs) -> list[TableRow]:
 
 
 def _device_row(host: HostView, view: DeviceView, jobs: Sequence[str], glyphs: Glyphs) -> TableRow:
-    cells = [printable(cell) for cell in row_with_bars(host, view, glyphs)]
+    *texts, detail = row_with_bars(host, view, glyphs)
     more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
-    cells.insert(len(cells) - 1, f"{printable(jobs[0])}{more}" if jobs else "")
+    first = jobs[0] if jobs else None
     memory, compute = lent_shares(view)
     device = view.device
-    use = -1 if view.usage is None else view.usage.utilisation_pct
-    return TableRow(
-        key=f"{host.host}/{device.id}",
-        cells=tuple(cells),
-        order=(
-            f"{host.host}/{device.index:06}",
-            host.state.value,
-            f"{device.health is Health.OK} {device.index:06}",
-            device.kind.value,
-            device.model,
-            memory,
-            view.memory_free_mib,
-            compute,
-            view.compute_free_pct,
-            len(view.leases),
-            len(view.residents),
-            use,
-            jobs[0] if jobs else "",
-            device.detail,
-        ),
-        job=jobs[0] if jobs else None,
+    order: tuple[float | str, ...] = (
+        f"{host.host}/{device.index:06}",
+        host.state.value,
+        f"{device.health is Health.OK} {device.index:06}",
+        device.kind.value,
+        device.model,
+        memory,
+        view.memory_free_mib,
+        compute,
+        view.compute_free_pct,
+        len(view.leases),
+        len(view.residents),
+        -1 if view.usage is None else view.usage.utilisation_pct,
+    )
+    return _row(
+        f"{host.host}/{device.id}",
+        *zip(texts, order, strict=True),
+        (f"{first}{more}" if first else "", first or ""),
+        (detail, detail),
+        job=first,
         host=host.host,
         device=device.id,
         index=device.index,
@@ -112,65 +121,51 @@ def _device_row(host: HostView, view: DeviceView, jobs: Sequence[str], glyphs: G
     )
 
 
-def queue_rows(snapshot: Snapshot, now_s: float) -> list[TableRow]:
+def queue_rows(snapshot: ScreenData, now_s: float) -> list[TableRow]:
     """One row per waiting request, in the order of service."""
     functions: dict[str, str] = {
         record.holder: str(record.block.get("function") or "-") for record in snapshot.records or ()
     }
-    queue = snapshot.queue.queue if snapshot.queue is not None else ()
     reasons = snapshot.reasons()
     return [
         _queued_row(
-            one,
-            snapshot.waits.get(one.attempt),
-            reasons[one.attempt],
-            functions.get(one.holder or "", "-"),
+            queued,
+            snapshot.waits.get(queued.attempt),
+            reasons[queued.attempt],
+            functions.get(queued.holder or "", "-"),
             now_s,
         )
-        for one in queue
+        for queued in (snapshot.queue.queue if snapshot.queue is not None else ())
     ]
 
 
 def _queued_row(
-    one: QueuedView, why: Explanation | None, reason: str, function: str, now_s: float
+    queued: QueuedView, why: Explanation | None, reason: str, function: str, now_s: float
 ) -> TableRow:
-    waited_s = max(0.0, now_s - one.waiting_since_s)
+    last = float("inf")
+    request, position = queued.request, queued.position
+    waited_s = max(0.0, now_s - queued.waiting_since_s)
     expected_s = why.expected_s if why is not None else None
-    cells = (
-        "-" if one.position is None else str(one.position),
-        one.attempt,
-        function,
-        one.request.tenant,
-        str(one.request.priority),
-        format_duration(waited_s),
-        reason,
-        "-" if expected_s is None else f"in {format_duration(expected_s)}",
-        request_text(one.request),
-    )
-    place = float("inf") if one.position is None else float(one.position)
-    return TableRow(
-        key=one.attempt,
-        cells=tuple(printable(cell) for cell in cells),
-        order=(
-            place,
-            one.attempt,
-            function,
-            one.request.tenant,
-            -one.request.priority,
-            waited_s,
-            cells[6],
-            float("inf") if expected_s is None else expected_s,
-            one.request.memory_mib,
-        ),
-        job=one.holder,
+    return _row(
+        queued.attempt,
+        ("-", last) if position is None else (str(position), float(position)),
+        (queued.attempt, queued.attempt),
+        (function, function),
+        (request.tenant, request.tenant),
+        (str(request.priority), -request.priority),
+        (format_duration(waited_s), waited_s),
+        (reason, reason),
+        ("-", last) if expected_s is None else (f"in {format_duration(expected_s)}", expected_s),
+        (request_text(request), request.memory_mib),
+        job=queued.holder,
     )
 
 
-def job_rows(snapshot: Snapshot, now_s: float) -> list[TableRow]:
+def job_rows(snapshot: ScreenData, now_s: float) -> list[TableRow]:
     """One row per job, the newest first."""
     reasons = snapshot.reasons()
     queue = snapshot.queue.queue if snapshot.queue else ()
-    waits = {one.holder: reasons.get(one.attempt, "") for one in queue}
+    waits = {queued.holder: reasons.get(queued.attempt, "") for queued in queue}
     return [
         _job_row(record, waits.get(record.holder, ""), now_s) for record in snapshot.records or ()
     ]
@@ -178,20 +173,17 @@ def job_rows(snapshot: Snapshot, now_s: float) -> list[TableRow]:
 
 def _job_row(record: Record, waits: str, now_s: float) -> TableRow:
     job = summary_of(record)
-    reason = waits if record.step is Step.WAITING and waits else job.reason
+    reason = shown_reason(waits if record.step is Step.WAITING and waits else job.reason)
     ago_s = max(0.0, now_s - job.changed_s)
-    texts = (
+    function, source = job.function or "-", job.input or "-"
+    return _row(
         job.job,
-        job.function or "-",
-        job.state,
-        shown_reason(reason),
-        str(job.attempt),
-        f"{format_duration(ago_s)} ago",
-        job.input or "-",
+        *((text, text) for text in (job.job, function, job.state, reason)),
+        (str(job.attempt), job.attempt),
+        (f"{format_duration(ago_s)} ago", ago_s),
+        (source, source),
+        job=job.job,
     )
-    cells = tuple(printable(text) for text in texts)
-    order: tuple[float | str, ...] = (*cells[:4], job.attempt, ago_s, cells[6])
-    return TableRow(key=job.job, cells=cells, order=order, job=job.job)
 
 
 class ViewName(StrEnum):

@@ -25,7 +25,7 @@ class Story(Value):
     lines: tuple[Line, ...] = ()
 
 
-class Snapshot(Value):
+class ScreenData(Value):
     """The state of the system; None for a part that was not read yet."""
 
     hosts: tuple[HostView, ...] | None = None

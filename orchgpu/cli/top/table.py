@@ -104,7 +104,6 @@ class RowTable(ScrollView, can_focus=True):
         self.refresh()
 
     def _follow(self) -> None:
-        """Scroll so that the cursor is on the screen."""
         height = max(1, self.size.height - 1)
         top = self.scroll_offset.y
         if self._cursor < top:

@@ -8,10 +8,10 @@ from corekit.errors import AppError, ErrorCode
 from fdl.plan.desired import buckets_of, users_buckets
 from fdl.plan.functions import owners_of
 from orchgpu.inspection.model import (
-    Call,
     Check,
     Finding,
     Read,
+    ReadCall,
     Subject,
     good,
     refused,
@@ -33,7 +33,7 @@ def _buckets(subject: Subject, read: Read) -> Iterator[Finding]:
 def _bucket(subject: Subject, owned: dict[str, str], read: Read, *, versioned: bool) -> Finding:
     where, wanted = f"bucket {owned['Bucket']}", subject.place.region
     try:
-        head = read(Call(service="s3", operation="HeadBucket", arguments=owned))
+        head = read(ReadCall(service="s3", operation="HeadBucket", arguments=owned))
     except AppError as error:
         return _refused(where, error)
     region = str(head.get("BucketRegion") or wanted)
@@ -45,7 +45,7 @@ def _bucket(subject: Subject, owned: dict[str, str], read: Read, *, versioned: b
     if not versioned:
         return good(where, exists)
     try:
-        answer = read(Call(service="s3", operation="GetBucketVersioning", arguments=owned))
+        answer = read(ReadCall(service="s3", operation="GetBucketVersioning", arguments=owned))
     except AppError as error:
         return refused(error, where)
     if answer.get("Status") == "Enabled":

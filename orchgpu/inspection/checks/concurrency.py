@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchgpu.inspection.model import (
-    Call,
     Check,
     Finding,
     Read,
+    ReadCall,
     Subject,
     good,
     unknown,
@@ -26,7 +26,7 @@ _RAISE = (
 
 def _concurrency(subject: Subject, read: Read) -> Iterator[Finding]:
     """Throttled functions leave devices idle: an attempt holds its device until it expires."""
-    limits = read(Call(service="lambda", operation="GetAccountSettings"))["AccountLimit"]
+    limits = read(ReadCall(service="lambda", operation="GetAccountSettings"))["AccountLimit"]
     limit, free = limits["ConcurrentExecutions"], limits["UnreservedConcurrentExecutions"]
     where = f"account {subject.place.account}, {subject.place.region}"
     text = f"{limit} concurrent executions, {free} of them unreserved"

@@ -8,11 +8,11 @@ from corekit.errors import AppError, ErrorCode
 from fdl.plan.roles import SECRET_SIDS
 from orchgpu.inspection.model import (
     Answer,
-    Call,
     Check,
     Finding,
     Inspected,
     Read,
+    ReadCall,
     Subject,
     good,
     refused,
@@ -36,7 +36,7 @@ def _policy(subject: Subject, inspected: Inspected, read: Read) -> Iterator[Find
     where, principal = inspected.where, subject.role_arn(inspected.role)
     named = {"RoleName": principal.rpartition("/")[2]}
     try:
-        answer = read(Call(service="iam", operation="GetRole", arguments=named))
+        answer = read(ReadCall(service="iam", operation="GetRole", arguments=named))
         if not _trusts_lambda(answer["Role"].get("AssumeRolePolicyDocument", {})):
             remedy = "update its trust policy to what `orchgpu iam function --trust` prints"
             yield wrong(where, f"Lambda may not assume {principal}", remedy)

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 from orchgpu.inspection.model import (
     Check,
     Finding,
-    Gateway,
+    HostGateway,
     Inspected,
     Read,
     Subject,
@@ -20,7 +20,6 @@ from orchgpu.inspection.network import groups_of, in_vpc, network_of, permits
 
 
 def _gateways(subject: Subject, read: Read) -> Iterator[Finding]:
-    """Each function that gets devices, to each host that is up."""
     inside = [f for f in subject.functions if f.subnets and f.function.queued]
     if inside and not subject.gateways:
         remedy = "name the scheduler (--scheduler), and start hosts"
@@ -43,8 +42,7 @@ def _gateways(subject: Subject, read: Read) -> Iterator[Finding]:
                 yield wrong(where, message, "set GPUD_ADVERTISE to one that functions reach")
 
 
-def _faults(inspected: Inspected, gateway: Gateway, read: Read) -> Iterator[tuple[str, str]]:
-    """Each obstacle to its packets, with the remedy."""
+def _faults(inspected: Inspected, gateway: HostGateway, read: Read) -> Iterator[tuple[str, str]]:
     address, port, own = gateway.address, gateway.port, inspected.groups
     network = network_of(inspected, read)
     for name, _, route in network.routes(address):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.errors import AppError
-from orchgpu.inspection.model import Call, Check, Finding, Read, Subject, unknown, warning
+from orchgpu.inspection.model import Check, Finding, Read, ReadCall, Subject, unknown, warning
 from orchgpu.inspection.simulation import simulated
 from orchgpu.permissions.model import Scope
 from orchgpu.permissions.roles import deployer, orchestrator
@@ -35,7 +35,6 @@ def _policies(subject: Subject, read: Read) -> Iterator[Finding]:
 
 
 def _principal(subject: Subject, read: Read) -> str | None:
-    """The ARN of the user or role behind the caller."""
     head, _, resource = subject.caller.partition(f":{subject.place.account}:")
     kind, _, rest = resource.partition("/")
     if head.endswith(":iam:") and kind in ("user", "role"):
@@ -44,7 +43,7 @@ def _principal(subject: Subject, read: Read) -> str | None:
         return None
     name = rest.partition("/")[0]
     try:  # the ARN of a session lacks the path of its role
-        answer = read(Call(service="iam", operation="GetRole", arguments={"RoleName": name}))
+        answer = read(ReadCall(service="iam", operation="GetRole", arguments={"RoleName": name}))
     except AppError:
         return subject.place.role_arn(name)
     return str(answer["Role"]["Arn"])

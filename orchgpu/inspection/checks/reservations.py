@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchgpu.inspection.model import (
-    Call,
     Check,
     Finding,
     Inspected,
     Read,
+    ReadCall,
     Subject,
     good,
     warning,
@@ -26,7 +26,9 @@ def _reservations(subject: Subject, read: Read) -> Iterator[Finding]:
     for inspected in subject.functions:
         if inspected.deployed:
             arguments = {"FunctionName": inspected.function.name}
-            call = Call(service="lambda", operation="GetFunctionConcurrency", arguments=arguments)
+            call = ReadCall(
+                service="lambda", operation="GetFunctionConcurrency", arguments=arguments
+            )
             reserved = read(call).get("ReservedConcurrentExecutions")
             if reserved is not None:
                 yield _reservation(inspected, reserved, subject.devices)

@@ -9,11 +9,11 @@ from contract.secrets.stores import call_of, description_of, key_of
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.roles import secret_arns
 from orchgpu.inspection.model import (
-    Call,
     Check,
     Finding,
     Inspected,
     Read,
+    ReadCall,
     Subject,
     good,
     refused,
@@ -44,7 +44,7 @@ def _entry(
     call = description_of(reference)
     try:
         arguments = call.arguments
-        entry = read(Call(service=call.service, operation=call.operation, arguments=arguments))
+        entry = read(ReadCall(service=call.service, operation=call.operation, arguments=arguments))
     except AppError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             yield refused(error, where)

@@ -20,6 +20,7 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import Connected, Disconnected, PushWord, SchedulerClient
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.model import Record
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol import watch as words
 from orchgpu.jobs.live.records import LiveRecords
 from orchgpu.jobs.records import newest_records
@@ -107,7 +108,8 @@ class Feed:
         is_new = False
         while self._following is None and self._watched != self._connection:
             connection, is_new = self._connection, True
-            await self.client.watch(records=self._records)  # may wait for the next connection
+            # may wait for the next connection
+            await self.client.ask(ops.Watch(all=True, records=self._records))
             self._watched = connection
         return is_new
 

@@ -47,7 +47,6 @@ def _joined(parts: list[Statement]) -> list[Statement]:
 
 
 def _numbered(parts: list[Statement]) -> Iterator[Statement]:
-    """The same with a number after a repeated name: IAM wants each once."""
     seen = Counter[str]()
     for part in parts:
         seen[part.sid] += 1

@@ -14,7 +14,7 @@ from aiohttp import web
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.model import Request
-from gpu_scheduler.protocol.keys import Role
+from gpu_scheduler.protocol.keys import KeyRole
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.warm import workload_key
 from orchgpu.cloud_services import Address
@@ -115,7 +115,7 @@ async def roll_back(request: web.Request) -> web.Response:
     assert isinstance(revision, int), "as `body_of` checked"
 
     def restored(cloud: JobCloud) -> dict[str, object]:
-        visit.viewer.require(Role.OPERATOR, "a roll back")
+        visit.viewer.require(KeyRole.OPERATOR, "a roll back")
         cloud.function(name)
         with provider().deploy_cloud(Address(), Address()) as target:
             target.guard(True)  # the operator confirmed it in the page
@@ -134,7 +134,7 @@ async def upload(request: web.Request) -> web.Response:
         raise _too_large()
 
     def uploadable(cloud: JobCloud) -> Function:
-        visit.viewer.require(Role.REQUESTER, "an upload")
+        visit.viewer.require(KeyRole.REQUESTER, "an upload")
         found = cloud.function(name)
         visit.viewer.require_function(found)
         return found
@@ -185,8 +185,8 @@ def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object
         "definition": revisions[0].written if revisions else None,
         "graph": graph_around(name, steps),
         "revisions": [revision_json(one, at == 0) for at, one in enumerate(revisions)],
-        "may_roll_back": viewer.role is Role.OPERATOR and len(revisions) > 1,
-        "may_upload": viewer.role is not Role.READER and plain is None,
+        "may_roll_back": viewer.role is KeyRole.OPERATOR and len(revisions) > 1,
+        "may_upload": viewer.role is not KeyRole.READER and plain is None,
     }
 
 
@@ -197,7 +197,7 @@ def plain_functions(cloud: JobCloud, viewer: KeyRights) -> list[DirectFunction]:
 
 def _sees_plain(viewer: KeyRights) -> bool:
     """True for a key of all tenants: a function without a job has none."""
-    return viewer.sees_all or (viewer.tenant is None and viewer.role is Role.REQUESTER)
+    return viewer.sees_all or (viewer.tenant is None and viewer.role is KeyRole.REQUESTER)
 
 
 def _summary(function: Function, workloads: Mapping[str, str]) -> dict[str, object]:

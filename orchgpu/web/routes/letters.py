@@ -8,7 +8,7 @@ from aiohttp import web
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
-from gpu_scheduler.protocol.keys import Role
+from gpu_scheduler.protocol.keys import KeyRole
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import DirectFunction, JobCloud
 from orchgpu.jobs.letters import LETTERS_MAX, Letter, dead_letters
@@ -111,13 +111,13 @@ def _entry(letter: Letter, function: AnyFunction, viewer: KeyRights) -> LetterEn
         detail=letter.detail,
         sent_s=letter.dead_at_s,
         input=letter.input,
-        may_retry=letter.input is not None and viewer.role is not Role.READER,
+        may_retry=letter.input is not None and viewer.role is not KeyRole.READER,
     )
 
 
 def _send_back(cloud: JobCloud, viewer: KeyRights, letter: str, function: str | None) -> None:
     """Raises NOT_FOUND, and INVALID for a letter that is not the event of an input."""
-    viewer.require(Role.REQUESTER, "another run of a job")
+    viewer.require(KeyRole.REQUESTER, "another run of a job")
     if function is not None and cloud.direct(function) is None:
         viewer.require_function(cloud.function(function))
     for one in _seen(cloud, viewer):

@@ -8,12 +8,13 @@ from aiohttp import web
 
 from corekit.decode import encode
 from corekit.errors import invalid
+from corekit.ids import DeviceId, HostId
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.parameters import given_of, meaning_of
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import ParametersAnswer
-from gpu_scheduler.protocol.keys import Role
+from gpu_scheduler.protocol.keys import KeyRole
 from orchgpu.web.console import CONSOLE
 from orchgpu.web.http.answers import answered, body_of
 from orchgpu.web.http.security import session_of
@@ -88,7 +89,7 @@ async def read(request: web.Request) -> web.Response:
         return await client.ask(ops.ParametersOf())
 
     found = await console.scheduler.ask(session.key, question)
-    shown = settings_json(found, may_change=session.viewer.role is Role.OPERATOR)
+    shown = settings_json(found, may_change=session.viewer.role is KeyRole.OPERATOR)
     return answered({**shown, "drained": console.picture.fleet.drained()})
 
 
@@ -97,7 +98,7 @@ async def change(request: web.Request) -> web.Response:
     """Change one parameter, durably and at once."""
     session, console = await session_of(request), request.app[CONSOLE]
     given = await body_of(request, {"name": str, "value": object})
-    session.viewer.require(Role.OPERATOR, "a change of a parameter")
+    session.viewer.require(KeyRole.OPERATOR, "a change of a parameter")
     value = given["value"]
     if value is not None and not isinstance(value, (str, int, float, bool)):
         raise invalid("value must be a word, a number, true, false or null")
@@ -105,7 +106,7 @@ async def change(request: web.Request) -> web.Response:
     async def question(client: SchedulerClient) -> ParametersAnswer:
         name = str(given["name"])
         read = given_of(name, value) if isinstance(value, str) else value
-        return await client.set_parameter(name, read)
+        return await client.ask(ops.SetParameter(name=name, value=read))
 
     found = await console.scheduler.ask(session.key, question)
     console.picture.parameter_changed(str(given["name"]), value)
@@ -127,14 +128,17 @@ async def undrain(request: web.Request) -> web.Response:
 async def _drained(request: web.Request, *, drained: bool) -> web.Response:
     session, console = await session_of(request), request.app[CONSOLE]
     given = await body_of(request, {"target": str}, {"revoke": bool} if drained else {})
-    session.viewer.require(Role.OPERATOR, "a drain")
-    host, device = console.picture.fleet.target_of(str(given["target"]))
+    session.viewer.require(KeyRole.OPERATOR, "a drain")
+    name, device_id = console.picture.fleet.target_of(str(given["target"]))
+    host, device = HostId(name), None if device_id is None else DeviceId(device_id)
 
     async def question(client: SchedulerClient) -> None:
         if drained:
-            await client.drain(host, device, revoke=given.get("revoke") is True)
+            await client.ask(
+                ops.Drain(host=host, device=device, revoke=given.get("revoke") is True)
+            )
         else:
-            await client.undrain(host, device)
+            await client.ask(ops.Undrain(host=host, device=device))
 
     await console.scheduler.ask(session.key, question)
     console.feed.wake()

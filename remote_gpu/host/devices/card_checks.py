@@ -22,7 +22,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, Health, Share, Symptom
-from gpu_scheduler.monitor.health import Fault
+from gpu_scheduler.monitor.health import DeviceFault
 from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.warm.table import is_card
 
@@ -53,11 +53,11 @@ class CardChecks:
         self._budget = budget
         self._nursery = nursery
         self.changed = changed
-        self._faults: dict[DeviceId, Fault] = {}
+        self._faults: dict[DeviceId, DeviceFault] = {}
         self._tasks: dict[DeviceId, asyncio.Task[None]] = {}
         self._context_bytes: dict[DeviceId, int] = {}
 
-    def faults(self) -> Mapping[DeviceId, Fault]:
+    def faults(self) -> Mapping[DeviceId, DeviceFault]:
         """The cards that are being checked, or have failed their last check."""
         return self._faults
 
@@ -97,7 +97,7 @@ class CardChecks:
         self.changed()
 
     def _set(self, device: DeviceId, health: Health, symptom: Symptom, detail: str) -> None:
-        fault = Fault(health=health, symptom=symptom, detail=detail[:_REASON_CHARS_MAX])
+        fault = DeviceFault(health=health, symptom=symptom, detail=detail[:_REASON_CHARS_MAX])
         if self._faults.get(device) != fault:
             about = {"event": "card_fault", "device": device, "why": detail}
             logger.error("a card is %s", health.value, extra=about)

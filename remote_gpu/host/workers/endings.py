@@ -10,7 +10,7 @@ from typing import Protocol
 from corekit.budget import Budget
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Health, Symptom
-from gpu_scheduler.monitor.health import Fault
+from gpu_scheduler.monitor.health import DeviceFault
 from remote_gpu.host.devices.residual_memory import LOOK_S, Ended, MemoryProbe, held_memory
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.warm.table import WarmWorker, is_card
@@ -40,9 +40,9 @@ class Endings:
         self._memory = memory
         self._budget = budget
         #: Faults of what cannot be ended, by its name and stuck process (0: for memory).
-        self._faults: dict[tuple[str, int], dict[DeviceId, Fault]] = {}
+        self._faults: dict[tuple[str, int], dict[DeviceId, DeviceFault]] = {}
 
-    def faults(self) -> Mapping[DeviceId, Fault]:
+    def faults(self) -> Mapping[DeviceId, DeviceFault]:
         """Devices with a process that cannot be killed, or with memory that is not freed."""
         return {device: fault for found in self._faults.values() for device, fault in found.items()}
 
@@ -99,7 +99,7 @@ class Endings:
     ) -> None:
         """Mark devices: no new leases; those that wait for its memory end."""
         self._faults[ended.name, pid] = {
-            device: Fault(health=Health.SUSPECT, symptom=symptom, detail=detail)
+            device: DeviceFault(health=Health.SUSPECT, symptom=symptom, detail=detail)
             for device, detail in why.items()
         }
         detail = next(iter(why.values()), "")

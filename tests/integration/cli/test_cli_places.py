@@ -125,7 +125,10 @@ def recorded(programs: Any, s3: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     async def record(client: SchedulerClient) -> None:
         for job, outcome in ((ONE, "SUCCEEDED"), (TWO, "FAILED")):
             reason = "NONE" if outcome == "SUCCEEDED" else "EXIT_NONZERO"
-            await client.finish(job, outcome, reason, block={"function": "f"})
+            op = ops.Finish(
+                holder=JobId(job), outcome=outcome, reason=reason, block={"function": "f"}
+            )
+            await client.ask(op)
         await client.ask(
             ops.Attempt(
                 holder=JobId(OTHER),

@@ -111,7 +111,7 @@ async def begin(client: SchedulerClient, number: int, memory_mib: int = 600) -> 
 
 
 async def end(client: SchedulerClient, job: str) -> None:
-    await client.finish(job, "CANCELLED", "CANCELLED_BY_USER")
+    await client.ask(ops.Finish(holder=JobId(job), outcome="CANCELLED", reason="CANCELLED_BY_USER"))
 
 
 async def test_views_are_live_and_a_job_opens_by_enter(address: str, patient: Any) -> None:

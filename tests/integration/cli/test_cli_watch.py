@@ -68,7 +68,9 @@ async def watched(address: str) -> Shown:
             ops.Attempt(holder=JobId("j2"), n=1, revision=0, request=whole, block={"function": "f"})
         )
         await shown.until("j2", "WAITING")
-        await client.finish("j1", "CANCELLED", "CANCELLED_BY_USER")
+        await client.ask(
+            ops.Finish(holder=JobId("j1"), outcome="CANCELLED", reason="CANCELLED_BY_USER")
+        )
         await shown.until("j1", "CANCELLED")
         await shown.until("j2", "RESERVED")
     watching.cancel()
@@ -112,7 +114,13 @@ async def test_the_jobs_are_read_again_after_a_restart_of_the_scheduler(
 async def finish(address: str, job: str) -> None:
     """A job that is known by its end alone."""
     async with SchedulerClient(address) as client:
-        await client.finish(job, "CANCELLED", "CANCELLED_BY_USER", block={"function": "f"})
+        op = ops.Finish(
+            holder=JobId(job),
+            outcome="CANCELLED",
+            reason="CANCELLED_BY_USER",
+            block={"function": "f"},
+        )
+        await client.ask(op)
 
 
 def test_a_scheduler_that_is_down_at_the_start_ends_the_command(

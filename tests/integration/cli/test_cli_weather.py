@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from local_cloud.model.weather import Weather
 from orchgpu.cli.commands.operation.doctor import check_weather
 from orchgpu.cli.local.launching import WEATHER_VARIABLE, weather_option
-from orchgpu.local.home import SystemRecord
 from tests.commandline import done
 from tests.embedded_cloud import client_of, cloud_in, refusal
+from tests.local_systems import system_record
 
 
 @click.command()
@@ -56,15 +56,8 @@ def test_only_the_embedded_cloud_has_weather(command: str) -> None:
 
 def test_doctor_shows_the_weather_and_what_took_effect(tmp_path: Path) -> None:
     with cloud_in(tmp_path, weather=Weather(name="mine", slow_down_rate=1.0)) as address:
-        system = SystemRecord(
-            supervisor_pid=1,
-            cloud="embedded",
-            endpoint=f"http://{address.netloc}",
-            scheduler="",
-            scheduler_http="",
-            processes=(),
-            weather="mine, scale 1, seed -",
-        )
+        endpoint = f"http://{address.netloc}"
+        system = system_record(endpoint=endpoint, weather="mine, scale 1, seed -")
         assert check_weather(system) == "mine, scale 1, seed -; no rule took effect yet"
         with client_of(address, "s3") as s3:
             s3.create_bucket(Bucket="b-1")

@@ -25,7 +25,7 @@ from corekit.budget import Budget
 from gpu_scheduler.client import Connected, SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.pushes import PushWord
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.host import Install, SessionChange, SessionState
@@ -337,7 +337,7 @@ async def pair(folder: Path, network: Network, log: str) -> AsyncIterator[Pair]:
     keys = folder / "keys.json"
     host_key, key = (
         add_key(keys, KeyEntry(name=role.value, role=role, sha256="0" * 64))
-        for role in (Role.HOST, Role.OPERATOR)
+        for role in (KeyRole.HOST, KeyRole.OPERATOR)
     )
     daemons = _daemons(folder, network, log, keys)
     welcomes = Moments()

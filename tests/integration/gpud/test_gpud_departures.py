@@ -15,7 +15,7 @@ import pytest
 
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, HostState, Request
-from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol import answers, ops
 from remote_gpu.client import Session
 from remote_gpu.middleware import render
 from tests.instance_metadata import InstanceMetadataServer, serving_metadata
@@ -104,7 +104,7 @@ def test_leases_end_at_the_limit_with_a_notice(tmp_path: Path) -> None:
     async def main() -> None:
         with running(tmp_path, "--drain-s", "2") as system:
             async with system.client() as client:
-                await client.set_parameter("preempt_grace_s", 0.5)
+                await client.ask(ops.SetParameter(name="preempt_grace_s", value=0.5))
                 granted = await reserve(client, "a")
                 notices: list[float] = []
                 opened = await asyncio.to_thread(
@@ -125,7 +125,7 @@ def test_an_ephemeral_host_is_forgotten(tmp_path: Path) -> None:
     async def main() -> None:
         with running(tmp_path, "--ephemeral") as system:
             async with system.client() as client:
-                await client.set_parameter("forget_after_s", 0.5)
+                await client.ask(ops.SetParameter(name="forget_after_s", value=0.5))
                 view = await host_view(client)
                 assert view is not None
                 assert view.ephemeral
@@ -167,7 +167,7 @@ def test_a_spot_interruption_ends_leases_in_the_time_that_is_left(
     async def main(server: InstanceMetadataServer) -> None:
         with running(tmp_path, "--instance-metadata", "on") as system:
             async with system.client() as client:
-                await client.set_parameter("preempt_grace_s", 0.5)
+                await client.ask(ops.SetParameter(name="preempt_grace_s", value=0.5))
                 granted = await reserve(client, "a")
                 with await asyncio.to_thread(Session.open, connection(granted), 30):
                     at = datetime.now(UTC) + timedelta(seconds=12)  # 10 s of them are reserved

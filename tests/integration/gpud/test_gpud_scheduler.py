@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from corekit.ids import HostId
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import EndReason
+from gpu_scheduler.protocol import ops
 from remote_gpu.client import Graph, Refused, Session, connect
 from remote_gpu.client.reply import connection_of
 from remote_gpu.middleware import render
@@ -64,13 +66,13 @@ def work_with_weights(connection: dict[str, Any], weights: bytes) -> str:
 
 async def sent_on(scheduler: SchedulerClient, host: str, other: str) -> str:
     """The warm key of a content that tenant `t` sent to one of two hosts."""
-    await scheduler.drain(other)
+    await scheduler.ask(ops.Drain(host=HostId(other)))
     granted = await reserve(scheduler, f"sent-{host}:1", memory_mib=64, tenant="t")
     assert granted.lease.shares[0].host == host
     connection = render("builtin", granted)["connection"]
     key = await asyncio.to_thread(work_with_weights, connection, host.encode())
     await until_leases(scheduler)
-    await scheduler.undrain(other)
+    await scheduler.ask(ops.Undrain(host=HostId(other)))
     return key
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from corekit.metrics import METRICS
-from gpu_scheduler.daemon.access.keys import Role
+from gpu_scheduler.daemon.access.keys import KeyRole
 from gpu_scheduler.daemon.cli import main as ssgmd_command
 from gpu_scheduler.daemon.config import SETTINGS
 from gpu_scheduler.model import EndReason, HostState, LeaseState
@@ -200,7 +200,7 @@ def test_the_pages_know_every_word() -> None:
     states = {*HostState, *LeaseState, *EndReason}
     assert {str(state) for state in states} <= _words_in("States")
     assert set(NAMES) <= _words_in("Rules and limits")
-    assert {role.value for role in Role} <= _words_in("Roles")
+    assert {role.value for role in KeyRole} <= _words_in("Roles")
     assert {setting.name for setting in SETTINGS} <= {
         name.strip("`") for cell in _words_in("Running it") for name in cell.split(", ")
     }

@@ -96,7 +96,7 @@ def test_eight_eighths_share_a_device_and_the_ninth_is_busy(lab: Lab) -> None:
 
 
 def test_long_lists_come_in_pages(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "PAGE_MAX", 1)  # of devices or shares
+    monkeypatch.setattr(client, "ITEMS_PER_PAGE", 1)  # of devices or shares
     taken = [lab.take("--attempt", f"one-{n}") for n in range(3)]
     found = lab.json("leases")
     assert [lease["id"] for lease in found["leases"]] == taken

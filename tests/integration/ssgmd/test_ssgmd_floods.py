@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
 from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
@@ -26,7 +26,7 @@ PATIENT = replace(BUDGET, handshake_s=3600.0)
 Silent = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
-def added(state: Path, name: str, role: Role) -> str:
+def added(state: Path, name: str, role: KeyRole) -> str:
     return add_key(state / NAME, KeyEntry(name=name, role=role, sha256="0" * 64))
 
 
@@ -69,29 +69,29 @@ async def figure(endpoints: Endpoints, name: str, key: str) -> float:
 async def test_peers_authenticate_through_a_flood_of_silent_connections(
     tmp_path: Path, door: str, said: bytes
 ) -> None:
-    keys = {role: added(tmp_path, role.value, role) for role in (Role.HOST, Role.OPERATOR)}
+    keys = {role: added(tmp_path, role.value, role) for role in (KeyRole.HOST, KeyRole.OPERATOR)}
     async with (
         serving(tmp_path, budget=PATIENT, descriptors=DESCRIPTORS) as endpoints,
         endpoints.peer() as before,
     ):
-        assert "ok" in await before.hello(key=keys[Role.OPERATOR])
+        assert "ok" in await before.hello(key=keys[KeyRole.OPERATOR])
         async with flood(getattr(endpoints.daemon, door), said) as found:
             await closed(found, FLOOD - 32)
             async with endpoints.peer() as host:
-                assert "ok" in await host.ask(op="hello", key=keys[Role.HOST], **HOST)
-                answer = await endpoints.ask("GET", "/v1/inventory", key=keys[Role.OPERATOR])
+                assert "ok" in await host.ask(op="hello", key=keys[KeyRole.HOST], **HOST)
+                answer = await endpoints.ask("GET", "/v1/inventory", key=keys[KeyRole.OPERATOR])
                 assert answer.value["hosts"][0]["state"] == "UP"
                 assert "ok" in await before.ask(op="beat"), "who was known stays"
                 assert "ok" in await host.ask(op="report", usage=[])
             assert (
-                await figure(endpoints, "ssgmd_unauthenticated_connections", keys[Role.OPERATOR])
+                await figure(endpoints, "ssgmd_unauthenticated_connections", keys[KeyRole.OPERATOR])
                 <= 32
             )
 
 
 @pytest.mark.asyncio
 async def test_few_bytes_are_buffered_for_unauthenticated_connections(tmp_path: Path) -> None:
-    key = added(tmp_path, "op", Role.OPERATOR)
+    key = added(tmp_path, "op", KeyRole.OPERATOR)
     unfinished = b'{"id": 1, "op": "' + b"x" * 250_000
     async with (
         serving(tmp_path, budget=PATIENT) as endpoints,
@@ -108,7 +108,7 @@ async def test_few_bytes_are_buffered_for_unauthenticated_connections(tmp_path: 
 async def test_an_unauthenticated_connection_is_closed_after_a_while(
     tmp_path: Path, door: str
 ) -> None:
-    added(tmp_path, "op", Role.OPERATOR)
+    added(tmp_path, "op", KeyRole.OPERATOR)
     budget = replace(BUDGET, handshake_s=0.1)
     async with (
         serving(tmp_path, budget=budget) as endpoints,
@@ -119,7 +119,7 @@ async def test_an_unauthenticated_connection_is_closed_after_a_while(
 
 @pytest.mark.asyncio
 async def test_the_body_of_an_unauthenticated_request_is_not_read(tmp_path: Path) -> None:
-    added(tmp_path, "op", Role.OPERATOR)
+    added(tmp_path, "op", KeyRole.OPERATOR)
     async with serving(tmp_path, budget=PATIENT) as endpoints:
         host, _, port = endpoints.daemon.http.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))

@@ -18,7 +18,7 @@ from corekit.net.addresses import parse_address
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.joining import IamJoin
 from gpu_scheduler.daemon.access import iam_join
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.monitor.watched import WatchedHost
@@ -73,7 +73,7 @@ def write_rules(path: Path, *lines: str) -> Path:
 
 @contextlib.asynccontextmanager
 async def world(folder: Path, *role: str) -> AsyncIterator[World]:
-    add_key(folder / "state/keys.json", KeyEntry(name="op", role=Role.OPERATOR, sha256="0" * 64))
+    add_key(folder / "state/keys.json", KeyEntry(name="op", role=KeyRole.OPERATOR, sha256="0" * 64))
     async with serving_sts() as (sts, endpoint):
         named = role or (f'arn = "{ROLE_ARN}"',)
         sts_line = f'sts = ["{endpoint}"]'

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import JobId, LeaseId, SessionId
+from corekit.ids import HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access
-from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key, revoke_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key, revoke_key
 from gpu_scheduler.daemon.access.sources import FileSecret
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.model import Request
@@ -39,7 +39,7 @@ DEVICE = {"id": "gpu-a/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib
 HELLO = host_hello(host="gpu-a", devices=[DEVICE])
 
 
-def added(state: Path, name: str, role: Role, **bound: Any) -> str:
+def added(state: Path, name: str, role: KeyRole, **bound: Any) -> str:
     return add_key(state / NAME, KeyEntry(name=name, role=role, sha256="0" * 64, **bound))
 
 
@@ -80,7 +80,7 @@ class Roles:
     """A daemon with TLS, a key of each role, and a client or host with each of them."""
 
     endpoints: Endpoints
-    keys: Mapping[Role, str]
+    keys: Mapping[KeyRole, str]
     requester: SchedulerClient
     reader: SchedulerClient
 
@@ -93,7 +93,7 @@ class Roles:
 @pytest_asyncio.fixture
 async def roles(tmp_path: Path) -> AsyncIterator[Roles]:
     state = tmp_path / "state"
-    keys = {role: added(state, role.value, role) for role in Role}
+    keys = {role: added(state, role.value, role) for role in KeyRole}
     ca, devices = tmp_path / "ca.pem", tmp_path / "devices.yaml"
     devices.write_text("devices: [{kind: cuda, model: M, memory_mib: 1000}]")
     access = {role: Access(key=key, ca=ca) for role, key in keys.items()}
@@ -107,10 +107,10 @@ async def roles(tmp_path: Path) -> AsyncIterator[Roles]:
                 gateway="127.0.0.1:1",
                 probe=FileProbe(devices, "gpu-a"),
                 budget=BUDGET,
-                access=access[Role.HOST],
+                access=access[KeyRole.HOST],
             ) as link,
-            SchedulerClient(address, budget=BUDGET, access=access[Role.REQUESTER]) as requester,
-            SchedulerClient(address, budget=BUDGET, access=access[Role.READER]) as reader,
+            SchedulerClient(address, budget=BUDGET, access=access[KeyRole.REQUESTER]) as requester,
+            SchedulerClient(address, budget=BUDGET, access=access[KeyRole.READER]) as reader,
         ):
             await asyncio.wait_for(link.registered(), 20)
             yield Roles(endpoints, keys, requester, reader)
@@ -136,16 +136,19 @@ async def test_a_requester_may_transfer_its_lease_and_a_reader_sees_it(roles: Ro
 
 @pytest.mark.asyncio
 async def test_an_op_above_the_role_is_denied_at_the_socket_endpoint(roles: Roles) -> None:
-    for refused in (roles.reader.release(await roles.lease()), roles.requester.drain("gpu-a")):
+    for refused in (
+        roles.reader.release(await roles.lease()),
+        roles.requester.ask(ops.Drain(host=HostId("gpu-a"))),
+    ):
         with pytest.raises(AppError, match="has role") as caught:
             await refused
         assert caught.value.code is ErrorCode.DENIED
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("role", "status"), [(Role.READER, 403), (Role.OPERATOR, 200)])
+@pytest.mark.parametrize(("role", "status"), [(KeyRole.READER, 403), (KeyRole.OPERATOR, 200)])
 async def test_a_lease_is_ended_by_an_operator_at_the_http_endpoint(
-    roles: Roles, role: Role, status: int
+    roles: Roles, role: KeyRole, status: int
 ) -> None:
     path = f"/v1/leases/{await roles.lease()}"
     answer = await roles.endpoints.ask("DELETE", path, key=roles.keys[role])
@@ -168,7 +171,7 @@ async def test_every_other_path_needs_a_known_key(roles: Roles, path: str) -> No
 
 @pytest.mark.asyncio
 async def test_a_reader_reads_the_metrics(roles: Roles) -> None:
-    answer = await roles.endpoints.ask("GET", "/metrics", key=roles.keys[Role.READER])
+    answer = await roles.endpoints.ask("GET", "/metrics", key=roles.keys[KeyRole.READER])
     assert answer.status == 200
 
 
@@ -185,8 +188,8 @@ async def test_no_secret_of_a_key_is_logged(roles: Roles, caplog: pytest.LogCapt
 
 @pytest.mark.asyncio
 async def test_a_lease_belongs_to_its_key_at_both_endpoints(tmp_path: Path) -> None:
-    a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
-    host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
+    a, b = (added(tmp_path, name, KeyRole.REQUESTER) for name in "ab")
+    host_key = added(tmp_path, "h", KeyRole.HOST, host="gpu-a")
     async with (
         serving(tmp_path) as endpoints,
         endpoints.peer() as host,
@@ -213,10 +216,10 @@ async def test_a_lease_belongs_to_its_key_at_both_endpoints(tmp_path: Path) -> N
 
 @pytest.mark.asyncio
 async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_path: Path) -> None:
-    a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
-    lab1, lab2 = (added(tmp_path, n, Role.REQUESTER, tenant="lab") for n in ("lab1", "lab2"))
-    operator = added(tmp_path, "o", Role.OPERATOR)
-    host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
+    a, b = (added(tmp_path, name, KeyRole.REQUESTER) for name in "ab")
+    lab1, lab2 = (added(tmp_path, n, KeyRole.REQUESTER, tenant="lab") for n in ("lab1", "lab2"))
+    operator = added(tmp_path, "o", KeyRole.OPERATOR)
+    host_key = added(tmp_path, "h", KeyRole.HOST, host="gpu-a")
     async with serving(tmp_path) as endpoints, endpoints.peer() as host:
         assert "ok" in await host.ask(op="hello", key=host_key, **HELLO)
         for owner, tenant, strangers, friend in (
@@ -244,8 +247,8 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
 
 @pytest.mark.asyncio
 async def test_a_job_handed_back_stays_its_keys_over_a_restart(tmp_path: Path) -> None:
-    a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
-    host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
+    a, b = (added(tmp_path, name, KeyRole.REQUESTER) for name in "ab")
+    host_key = added(tmp_path, "h", KeyRole.HOST, host="gpu-a")
     body = {"holder": "j", "n": 1, "revision": 0, "request": {"memory_mib": 10}}
     async with serving(tmp_path) as endpoints, endpoints.peer() as host:
         assert "ok" in await host.ask(op="hello", key=host_key, **HELLO)
@@ -270,7 +273,7 @@ async def test_a_job_handed_back_stays_its_keys_over_a_restart(tmp_path: Path) -
 async def test_revoking_a_key_and_making_the_first_one_close_connections(tmp_path: Path) -> None:
     async with serving(tmp_path) as endpoints, endpoints.peer() as early:
         assert "ok" in await early.hello()
-        key = added(tmp_path, "a", Role.READER)
+        key = added(tmp_path, "a", KeyRole.READER)
         endpoints.daemon.reread.set()
         assert await early.next() is None, "who came without a key is let out"
         async with endpoints.peer() as late, endpoints.peer() as without:
@@ -340,7 +343,7 @@ async def test_other_machines_are_let_in_by_key_only(tmp_path: Path, door: str) 
         async with serving(tmp_path / "state", **{door: "0.0.0.0:0"}):
             pass
     assert caught.value.code is ErrorCode.DENIED
-    added(tmp_path / "state", "a", Role.READER)
+    added(tmp_path / "state", "a", KeyRole.READER)
     async with serving(tmp_path / "state", **{door: "0.0.0.0:0"}):
         pass
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key
 from gpu_scheduler.parameters import Parameters
 from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 
@@ -19,7 +19,7 @@ FLOOD = 3_000
 WAITING_MAX = 40
 
 
-def added(state: Path, name: str, role: Role) -> str:
+def added(state: Path, name: str, role: KeyRole) -> str:
     return add_key(state / NAME, KeyEntry(name=name, role=role, sha256="0" * 64))
 
 
@@ -70,8 +70,8 @@ async def test_a_flood_of_one_key_leaves_another_served_and_the_scheduler_small(
     tmp_path: Path,
 ) -> None:
     state = tmp_path / "state"
-    keys = {name: added(state, name, Role.REQUESTER) for name in ("greedy", "modest")}
-    keys["host"] = added(state, "host", Role.HOST)
+    keys = {name: added(state, name, KeyRole.REQUESTER) for name in ("greedy", "modest")}
+    keys["host"] = added(state, "host", KeyRole.HOST)
     parameters = Parameters(key_waiting_max=WAITING_MAX)
     async with (
         serving(state, parameters=parameters) as endpoints,
@@ -100,7 +100,7 @@ async def test_a_flood_of_one_key_leaves_another_served_and_the_scheduler_small(
 @pytest.mark.asyncio
 async def test_a_rate_limited_client_gets_the_time_of_its_next_try(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    keys = {name: added(state, name, Role.REQUESTER) for name in ("greedy", "modest")}
+    keys = {name: added(state, name, KeyRole.REQUESTER) for name in ("greedy", "modest")}
     async with serving(state, parameters=Parameters(key_rate_per_s=1.0)) as endpoints:
         refused = None
         for _ in range(1000):  # ten at once, then one a second: far fewer fit in the time it takes

@@ -18,7 +18,7 @@ from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
 from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request, Resident
 from gpu_scheduler.monitor.link import HostLink
@@ -97,7 +97,7 @@ def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
 
 
 def journalled(folder: Path, entries: list[Entry]) -> None:
-    Secrets.open(folder)
+    LeaseSecrets.open(folder)
     journal, _ = opened(folder)
 
     async def append() -> None:
@@ -287,12 +287,13 @@ def test_records_are_answered_in_pages_that_fit(tmp_path: Path) -> None:
         ):
             block = {"note": "x" * 4000}
             for number in range(300):
-                await client.finish(
-                    f"job-{number}",
-                    "SUCCEEDED",
-                    "OK",
-                    detail="",
-                    block=block,
+                await client.ask(
+                    ops.Finish(
+                        holder=JobId(f"job-{number}"),
+                        outcome="SUCCEEDED",
+                        reason="OK",
+                        block=block,
+                    )
                 )
                 if number < 250:
                     op = ops.Attempt(
@@ -305,12 +306,15 @@ def test_records_are_answered_in_pages_that_fit(tmp_path: Path) -> None:
                     )
                     await client.ask(op)
             found: list[str] = []
-            while page := await client.records(after=JobId(found[-1]) if found else None):
+            while page := (
+                await client.ask(ops.Records(after=JobId(found[-1]) if found else None))
+            ).records:
                 assert len(page) <= 200
                 found += [record.holder for record in page]
             assert len(found) == len(set(found)) == 550
-            gone = [await client.record(f"open-{number}") for number in range(250)]
-            for record in gone:
+            for number in range(250):
+                holder = JobId(f"open-{number}")
+                record = (await client.ask(ops.RecordOf(holder=holder))).record
                 assert record is not None
                 await client.ask(ops.HandBack(holder=record.holder, revision=record.revision))
             assert 0 < len((await client.ask(ops.Orphans())).records) < 200

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from corekit.budget import Budget
-from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key
 from tests.host_hello import DEVICE, host_hello
 from tests.integration.ssgmd.conftest import Endpoints, serving
 
@@ -19,15 +19,15 @@ HOST = host_hello()
 OBJECT, HANDLE, NETWORK, DATA = "salaries-2026.csv", "receipt-handle-42", "10.99.0.0/16", "data:x7"
 #: Name → role, tenant. `alice` made everything that is looked at; she is bound to no tenant.
 KEYS = {
-    "alice": (Role.REQUESTER, None),
-    "lab": (Role.REQUESTER, "lab"),
-    "labreader": (Role.READER, "lab"),
-    "other": (Role.REQUESTER, "other"),
-    "anyone": (Role.REQUESTER, None),
-    "reader": (Role.READER, None),
-    "otherreader": (Role.READER, "other"),
-    "op": (Role.OPERATOR, None),
-    "gpu": (Role.HOST, None),
+    "alice": (KeyRole.REQUESTER, None),
+    "lab": (KeyRole.REQUESTER, "lab"),
+    "labreader": (KeyRole.READER, "lab"),
+    "other": (KeyRole.REQUESTER, "other"),
+    "anyone": (KeyRole.REQUESTER, None),
+    "reader": (KeyRole.READER, None),
+    "otherreader": (KeyRole.READER, "other"),
+    "op": (KeyRole.OPERATOR, None),
+    "gpu": (KeyRole.HOST, None),
 }
 FULL = {"alice", "lab", "labreader", "op"}
 

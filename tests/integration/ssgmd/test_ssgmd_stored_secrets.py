@@ -16,8 +16,8 @@ from botocore.stub import Stubber
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access import aws_secrets
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.access.sources import FileSecret, is_stored, source_of
 from tests.integration.conftest import Programs, until
 
@@ -56,38 +56,39 @@ def test_boto3_is_imported_only_for_such_a_source() -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("content", [{"SecretBinary": MASTER}, {"SecretString": MASTER.hex()}])
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        ({"SecretBinary": MASTER}, ""),
+        ({"SecretString": MASTER.hex()}, ""),
+        ({"SecretString": json.dumps({"master": MASTER.hex(), "other": "x"})}, "#master"),
+    ],
+)
 def test_a_master_key_of_secrets_manager(
-    store: str, tmp_path: Path, content: dict[str, Any]
+    store: str, tmp_path: Path, content: dict[str, Any], key: str
 ) -> None:
     arn = manager().create_secret(Name="orchgpu/master", **content)["ARN"]
-    made = Secrets(MASTER).of("lease", 1, "h")
+    made = LeaseSecrets(MASTER).of("lease", 1, "h")
     for name in ("orchgpu/master", arn):
-        source = source_of(f"secretsmanager:{name}")
-        assert Secrets.open(tmp_path / "state", source).of("lease", 1, "h") == made
+        source = source_of(f"secretsmanager:{name}{key}")
+        assert LeaseSecrets.open(tmp_path / "state", source).of("lease", 1, "h") == made
     assert not (tmp_path / "state").exists(), "nothing is written beside it"
+    if key:
+        with pytest.raises(AppError, match="has no key 'masters'"):
+            source_of("secretsmanager:orchgpu/master#masters").refresh()
 
 
 def test_a_master_key_of_the_parameter_store(store: str, tmp_path: Path) -> None:
     ssm = boto3.client("ssm")
     ssm.put_parameter(Name="/orchgpu/master", Value=MASTER.hex(), Type="SecureString")
-    secrets = Secrets.open(tmp_path, source_of("ssm:/orchgpu/master"))
-    assert secrets.fingerprint == Secrets(MASTER).fingerprint
-
-
-def test_a_master_key_in_a_key_of_a_secret(store: str, tmp_path: Path) -> None:
-    content = json.dumps({"master": MASTER.hex(), "other": "x"})
-    manager().create_secret(Name="orchgpu/both", SecretString=content)
-    secrets = Secrets.open(tmp_path, source_of("secretsmanager:orchgpu/both#master"))
-    assert secrets.fingerprint == Secrets(MASTER).fingerprint
-    with pytest.raises(AppError, match="has no key 'masters'"):
-        source_of("secretsmanager:orchgpu/both#masters").refresh()
+    secrets = LeaseSecrets.open(tmp_path, source_of("ssm:/orchgpu/master"))
+    assert secrets.fingerprint == LeaseSecrets(MASTER).fingerprint
 
 
 def test_a_wrong_master_key_is_refused_without_its_text(store: str, tmp_path: Path) -> None:
     manager().create_secret(Name="short", SecretString="0badc0ffee")
     with pytest.raises(AppError, match="secretsmanager:short holds 10 bytes") as caught:
-        Secrets.open(tmp_path, source_of("secretsmanager:short"))
+        LeaseSecrets.open(tmp_path, source_of("secretsmanager:short"))
     assert "0badc0ffee" not in caught.value.message
 
 
@@ -117,7 +118,7 @@ def test_keys_are_rotated_while_the_daemon_runs(
     store: str, programs: Programs, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys.json"
-    first = add_key(file, KeyEntry(name="ada", role=Role.READER, sha256="0" * 64))
+    first = add_key(file, KeyEntry(name="ada", role=KeyRole.READER, sha256="0" * 64))
     manager().create_secret(Name="keys", SecretString=file.read_text())
     ssm = boto3.client("ssm")
     ssm.put_parameter(Name="/master", Value=MASTER.hex(), Type="SecureString")
@@ -136,7 +137,7 @@ def test_keys_are_rotated_while_the_daemon_runs(
     assert accepted(first)
     assert not accepted("ada." + "x" * 43)
     file.unlink()
-    second = add_key(file, KeyEntry(name="ada", role=Role.READER, sha256="0" * 64))
+    second = add_key(file, KeyEntry(name="ada", role=KeyRole.READER, sha256="0" * 64))
     manager().put_secret_value(SecretId="keys", SecretString="{")  # by mistake
     daemon.process.send_signal(signal.SIGHUP)
     until("the mistake is reported", lambda: "is not JSON" in daemon.log.read_text())
@@ -154,7 +155,7 @@ def test_keys_are_rotated_while_the_daemon_runs(
 
 
 def test_stored_keys_are_not_changed_by_the_command(store: str, tmp_path: Path) -> None:
-    add_key(tmp_path / "k.json", KeyEntry(name="ada", role=Role.READER, sha256="0" * 64))
+    add_key(tmp_path / "k.json", KeyEntry(name="ada", role=KeyRole.READER, sha256="0" * 64))
     content = (tmp_path / "k.json").read_text()
     boto3.client("ssm").put_parameter(Name="/keys", Value=content, Type="SecureString")
     line = [sys.executable, "-m", "gpu_scheduler.daemon", "--state", str(tmp_path), "--keys"]

@@ -20,7 +20,7 @@ from contract.keys import job_id
 from corekit.budget import Budget
 from corekit.decode import encode
 from gpu_scheduler.client.access import Access
-from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key
 from gpu_scheduler.model import Request
 from local_cloud.server.context import Context
 from orchgpu.core.function import Function, Output
@@ -35,16 +35,16 @@ from tests.integration.cli.conftest import cloud as cloud  # a fixture
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, Peer, serving
 
 #: Name of a key → its role and tenant. The jobs of these tests are of tenant `lab`.
-KEYS: Mapping[str, tuple[Role, str | None]] = {
-    "console": (Role.OPERATOR, None),
-    "orchestrator": (Role.REQUESTER, "lab"),
-    "unbound": (Role.REQUESTER, None),
-    "op": (Role.OPERATOR, None),
-    "lab": (Role.REQUESTER, "lab"),
-    "other": (Role.REQUESTER, "other"),
-    "reader": (Role.READER, None),
-    "labreader": (Role.READER, "lab"),
-    "gpu": (Role.HOST, None),
+KEYS: Mapping[str, tuple[KeyRole, str | None]] = {
+    "console": (KeyRole.OPERATOR, None),
+    "orchestrator": (KeyRole.REQUESTER, "lab"),
+    "unbound": (KeyRole.REQUESTER, None),
+    "op": (KeyRole.OPERATOR, None),
+    "lab": (KeyRole.REQUESTER, "lab"),
+    "other": (KeyRole.REQUESTER, "other"),
+    "reader": (KeyRole.READER, None),
+    "labreader": (KeyRole.READER, "lab"),
+    "gpu": (KeyRole.HOST, None),
 }
 #: A name that is markup where it is not escaped.
 MARKUP = "<img src=x onerror=alert(1)>.txt"

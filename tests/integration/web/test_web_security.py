@@ -12,7 +12,7 @@ import pytest
 
 from corekit.budget import Budget
 from gpu_scheduler.client.access import Access
-from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key, revoke_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key, revoke_key
 from orchgpu.web.app import needs_keys, running
 from orchgpu.web.console import ConsoleSettings, server_context
 from orchgpu.web.doors import SchedulerDoor
@@ -232,7 +232,7 @@ async def test_a_session_ends_with_its_logout_and_with_its_key(site: Site) -> No
     async with site.browser("reader") as browser:
         assert (await browser.ask("DELETE", "/api/session"))[0] == 200
         assert (await browser.ask("GET", "/api/overview"))[0] == 401
-    entry = KeyEntry(name="short", role=Role.READER, sha256="0" * 64)
+    entry = KeyEntry(name="short", role=KeyRole.READER, sha256="0" * 64)
     key = add_key(site.scheduler.state / NAME, entry)
     async with site.browser() as browser:
 

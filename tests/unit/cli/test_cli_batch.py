@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 from pathlib import Path
@@ -18,6 +17,7 @@ from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.outputs import is_content
 from orchgpu.jobs.transfers import for_each, inputs_of
+from tests.commandline import Terminal
 from tests.history_records import FUNCTION
 
 
@@ -111,11 +111,6 @@ def test_an_interrupted_command_may_have_a_message() -> None:
 
     assert interrupted(aborted(KeyboardInterrupt("interrupted; repeat"))) == "interrupted; repeat"
     assert interrupted(aborted(KeyboardInterrupt())) == "interrupted"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_lines_on_a_terminal_go_above_the_bar(

@@ -18,9 +18,10 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import cli
 from orchgpu.jobs.scheduler import scheduler_address
-from orchgpu.local.home import Home, SystemRecord
+from orchgpu.local.home import Home
 from tests.commandline import run
 from tests.history_records import job_record
+from tests.local_systems import home_of
 
 
 @pytest.fixture(autouse=True)
@@ -188,18 +189,7 @@ def test_down_without_a_system_succeeds(capsys: pytest.CaptureFixture[str]) -> N
 def test_up_beside_a_running_system_names_the_way_to_stop_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    home = Home(tmp_path / ".orchgpu")
-    home.create()
-    home.write_system(
-        SystemRecord(
-            supervisor_pid=1,
-            cloud="embedded",
-            endpoint="http://127.0.0.1:1",
-            scheduler="127.0.0.1:1",
-            scheduler_http="127.0.0.1:2",
-            processes=(),
-        )
-    )
+    home = home_of(tmp_path / ".orchgpu")
     with home.lock():  # as the supervisor of a running one does
         assert status_of("up") == 0
     said = f"already running in {home.path}; `orchgpu down` stops it\n"

@@ -20,8 +20,9 @@ from orchgpu.cli.commands.operation.doctor import (
     checked,
 )
 from orchgpu.jobs.cloud import _ahead_s
-from orchgpu.local.home import ProcessRecord, ProgramState, SystemRecord
+from orchgpu.local.home import ProcessRecord, ProgramState
 from tests.commandline import run
+from tests.local_systems import system_record
 
 
 def test_a_check_that_fails_is_a_finding() -> None:
@@ -94,14 +95,7 @@ def test_a_canary_needs_one_function() -> None:
 def test_a_dead_program_is_named_with_its_health_and_log() -> None:
     process = ProcessRecord(name="gpu-b", pid=1, birth="no such", address=None, log="/x/gpu-b.log")
     gone = replace(process, name="gpu-c", restarts=1, state=ProgramState.GIVEN_UP.value)
-    system = SystemRecord(
-        supervisor_pid=1,
-        cloud="embedded",
-        endpoint="",
-        scheduler="",
-        scheduler_http="",
-        processes=(process,),
-    )
+    system = system_record(processes=(process,))
     with pytest.raises(AppError) as error:
         check_processes(system)
     message = "not healthy: gpu-b (unhealthy, 0 restarts; log: /x/gpu-b.log)"

@@ -10,8 +10,8 @@ import pytest
 from corekit.errors import AppError, ErrorCode
 from corekit.local_system import HOME_VARIABLE
 from orchgpu.jobs.scheduler import HTTP_VARIABLE, events_of
-from orchgpu.local.home import Home, SystemRecord
 from orchgpu.local.system import SCHEDULER_VARIABLE
+from tests.local_systems import home_of
 
 
 @pytest.fixture(autouse=True)
@@ -19,18 +19,7 @@ def _a_local_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     for name in (HOME_VARIABLE, SCHEDULER_VARIABLE, HTTP_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    home = Home(tmp_path / ".orchgpu")
-    home.create()
-    home.write_system(
-        SystemRecord(
-            supervisor_pid=1,
-            cloud="embedded",
-            endpoint="http://127.0.0.1:1",
-            scheduler="127.0.0.1:4700",
-            scheduler_http="127.0.0.1:4780",
-            processes=(),
-        )
-    )
+    home = home_of(tmp_path / ".orchgpu")
     with home.lock():  # as its supervisor
         yield
 

@@ -25,6 +25,7 @@ from orchgpu.cli.commands.jobs import cost, dlq, job, jobs
 from orchgpu.cli.commands.local import status
 from orchgpu.cli.commands.objects import ls
 from orchgpu.cli.commands.operation import config, gpus, reconcile
+from tests.commandline import Terminal
 
 OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
 TABLES: dict[str, Sequence[Column]] = {
@@ -42,11 +43,6 @@ TABLES: dict[str, Sequence[Column]] = {
     "cost": cost.COSTS,
     "reconcile": reconcile.LOST,
 }
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def terminal_of(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Terminal:

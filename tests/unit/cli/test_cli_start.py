@@ -8,7 +8,7 @@ import pytest
 
 from corekit.errors import AppError
 from orchgpu.cli.commands.local.up import _programs
-from orchgpu.cli.local.launching import Start, show_event
+from orchgpu.cli.local.launching import StartProgress, show_event
 
 
 def indexing(part: float, program: str = "gpu-a") -> dict[str, object]:
@@ -25,7 +25,7 @@ READY = {"event": "ready", "program": "gpu-a", "took_s": 1.0}
 
 
 def test_a_large_data_set_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
-    start = Start(show_event)
+    start = StartProgress(show_event)
     for event in (indexing(0.0), indexing(0.2), indexing(0.6), indexing(1.0), READY):
         start.show(event)
     assert capsys.readouterr().err.splitlines() == [
@@ -35,7 +35,7 @@ def test_a_large_data_set_is_named_once(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_small_one_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    start = Start(show_event)
+    start = StartProgress(show_event)
     start.show(indexing(0.0))
     start.show(indexing(1.0))
     assert capsys.readouterr().err == ""
@@ -46,7 +46,7 @@ def test_a_terminal_has_one_bar_for_all_hosts(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    start = Start(show_event)
+    start = StartProgress(show_event)
     start.show(indexing(0.5))
     start.show(indexing(0.25, "gpu-b"))
     assert "352782/940752 mydb" in capsys.readouterr().err

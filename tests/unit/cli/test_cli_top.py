@@ -37,7 +37,7 @@ from orchgpu.cli.top.rows import (
     queue_rows,
     typed,
 )
-from orchgpu.cli.top.snapshot import Snapshot, Story
+from orchgpu.cli.top.snapshot import ScreenData, Story
 from orchgpu.cli.top.story import story_lines
 from orchgpu.jobs.joblog import Line as LogLine
 from orchgpu.jobs.known import Known, Scheduled
@@ -99,7 +99,7 @@ def explanation(**fields: Any) -> Explanation:
     return Explanation(**{**given, **fields})
 
 
-SNAPSHOT = Snapshot(
+SNAPSHOT = ScreenData(
     hosts=(
         host(
             "gpu-a",
@@ -293,7 +293,7 @@ def test_an_unknown_command_is_a_problem(text: str) -> None:
 
 
 def test_the_overview_counts_what_was_read() -> None:
-    assert Snapshot().overview() == ""
+    assert ScreenData().overview() == ""
     assert SNAPSHOT.overview() == (
         "2 hosts  1/3 devices lent  5 waiting  1 FAILED  1 RUNNING  1 WAITING"
     )

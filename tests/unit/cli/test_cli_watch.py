@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from orchgpu.cli.jobs.watching import (
     LiveTable,
     display,
 )
+from tests.commandline import Terminal
 
 DOWN = AppError(ErrorCode.UNAVAILABLE, "no scheduler answers")
 
@@ -81,11 +81,6 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert told[1]["scheduler_error"]["code"] == "unavailable"
     assert told[2]["job"]["state"] == "RUNNING"
     assert shown.err == "orchgpu: no scheduler answers; it is asked again\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def rows(jobs: Sequence[Entry]) -> list[Line]:

@@ -19,7 +19,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.authorizer import Authorizer
 from gpu_scheduler.daemon.access.redaction import Redaction
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.app import begin_epoch
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.journal.journal import Journal
@@ -57,7 +57,7 @@ def device(number: int) -> Device:
 
 def performer(folder: Path) -> Performer:
     authorizer = Authorizer(folder / "keys.json", lambda _: None, lambda _: None)
-    registry = ConnectionRegistry(Secrets(bytes(32)), Metrics(), Redaction(authorizer))
+    registry = ConnectionRegistry(LeaseSecrets(bytes(32)), Metrics(), Redaction(authorizer))
     return Performer(registry, LoopClock())
 
 

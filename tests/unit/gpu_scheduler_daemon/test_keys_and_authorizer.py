@@ -12,12 +12,19 @@ import pytest
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, JobId, LeaseId
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, JobOwner
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
+from gpu_scheduler.daemon.access.keys import (
+    KeyEntry,
+    KeyRole,
+    add_key,
+    read_keys,
+    revoke_key,
+    verified,
+)
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops
 
 
-def added(path: Path, name: str, role: Role, **bound: Any) -> str:
+def added(path: Path, name: str, role: KeyRole, **bound: Any) -> str:
     return add_key(path, KeyEntry(name=name, role=role, sha256="0" * 64, **bound))
 
 
@@ -61,10 +68,10 @@ def denied(text: str) -> pytest.RaisesExc[AppError]:
 
 
 def test_only_the_hash_of_a_key_is_kept_and_only_for_its_owner(path: Path) -> None:
-    key = added(path, "ops", Role.OPERATOR)
+    key = added(path, "ops", KeyRole.OPERATOR)
     assert path.stat().st_mode & 0o777 == 0o600
     assert key.partition(".")[2] not in path.read_text()
-    assert read_keys(path).entry_of(key) is not None
+    assert verified(key, read_keys(path).get) is not None
     for wrong in (
         key[:-1] + ("A" if key[-1] != "A" else "B"),
         "ops." + "a" * 43,
@@ -72,33 +79,33 @@ def test_only_the_hash_of_a_key_is_kept_and_only_for_its_owner(path: Path) -> No
         "",
         "\ud800",
     ):
-        assert read_keys(path).entry_of(wrong) is None
+        assert verified(wrong, read_keys(path).get) is None
 
 
 def test_names_are_taken_once_and_free_again_when_revoked(path: Path) -> None:
-    first = added(path, "a", Role.READER)
+    first = added(path, "a", KeyRole.READER)
     with pytest.raises(AppError, match="there is a key 'a'") as caught:
-        added(path, "a", Role.OPERATOR)
+        added(path, "a", KeyRole.OPERATOR)
     assert caught.value.code is ErrorCode.CONFLICT
     revoke_key(path, "a")
     with pytest.raises(AppError, match="has no key 'a'"):
         revoke_key(path, "a")
-    added(path, "a", Role.READER)
-    assert read_keys(path).entry_of(first) is None
+    added(path, "a", KeyRole.READER)
+    assert verified(first, read_keys(path).get) is None
 
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "a/b", "-a", "a" * 64, "a b"])
 def test_a_malformed_name_of_a_key_is_refused(path: Path, name: str) -> None:
     with pytest.raises(AppError, match="not a valid key name"):
-        added(path, name, Role.READER)
+        added(path, name, KeyRole.READER)
     assert not path.exists()
 
 
 def test_bounds_go_with_their_role(path: Path) -> None:
     with pytest.raises(AppError, match="only a requester"):
-        added(path, "a", Role.HOST, tenant="lab")
+        added(path, "a", KeyRole.HOST, tenant="lab")
     with pytest.raises(AppError, match="only a host"):
-        added(path, "a", Role.READER, host="gpu-a")
+        added(path, "a", KeyRole.READER, host="gpu-a")
 
 
 @pytest.mark.parametrize(
@@ -121,14 +128,14 @@ def test_a_broken_file_opens_nothing(path: Path, text: str, said: str) -> None:
 
 
 def test_a_file_that_others_may_read_is_refused(path: Path) -> None:
-    added(path, "a", Role.READER)
+    added(path, "a", KeyRole.READER)
     path.chmod(0o644)
     with denied("chmod 600"):
         read_keys(path)
 
 
 def test_two_keys_of_one_name_are_refused(path: Path) -> None:
-    added(path, "a", Role.READER)
+    added(path, "a", KeyRole.READER)
     value = json.loads(path.read_text())
     value["keys"] *= 2
     path.write_text(json.dumps(value))
@@ -165,14 +172,14 @@ LOOK, ASK, RULE = "inventory", "reserve", "drain"
 @pytest.mark.parametrize(
     ("role", "allowed"),
     [
-        (Role.READER, (LOOK,)),
-        (Role.REQUESTER, (LOOK, ASK)),
-        (Role.OPERATOR, (LOOK, ASK, RULE)),
-        (Role.HOST, ()),
+        (KeyRole.READER, (LOOK,)),
+        (KeyRole.REQUESTER, (LOOK, ASK)),
+        (KeyRole.OPERATOR, (LOOK, ASK, RULE)),
+        (KeyRole.HOST, ()),
     ],
 )
 def test_a_role_includes_the_rights_of_lower_ones(
-    path: Path, role: Role, allowed: tuple[str, ...]
+    path: Path, role: KeyRole, allowed: tuple[str, ...]
 ) -> None:
     gate_key = added(path, "k", role)
     authorizer = Authorizer(path, owner_of, job_of)
@@ -187,7 +194,7 @@ def test_a_role_includes_the_rights_of_lower_ones(
 
 def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> None:
     authorizer = Authorizer(path, owner_of, job_of)
-    key = added(path, "r", Role.READER)
+    key = added(path, "r", KeyRole.READER)
     authorizer.reread_if_changed()
     caller = authorizer.caller(key)
     looks = set()
@@ -213,8 +220,8 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
 
 
 def test_a_key_of_a_host_authorizes_its_host_only(path: Path) -> None:
-    bound, free = added(path, "a", Role.HOST, host="gpu-a"), added(path, "b", Role.HOST)
-    operator = added(path, "o", Role.OPERATOR)
+    bound, free = added(path, "a", KeyRole.HOST, host="gpu-a"), added(path, "b", KeyRole.HOST)
+    operator = added(path, "o", KeyRole.OPERATOR)
     authorizer = Authorizer(path, owner_of, job_of)
     authorizer.authorize_host(authorizer.caller(bound), "gpu-a")
     authorizer.authorize_host(authorizer.caller(free), "gpu-z")
@@ -225,7 +232,7 @@ def test_a_key_of_a_host_authorizes_its_host_only(path: Path) -> None:
 
 
 def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
-    key = added(path, "a", Role.REQUESTER, tenant="lab")
+    key = added(path, "a", KeyRole.REQUESTER, tenant="lab")
     authorizer = Authorizer(path, owner_of, job_of)
     caller = authorizer.caller(key)
     authorizer.authorize(
@@ -242,8 +249,8 @@ def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
 
 @pytest.mark.parametrize(("most", "priority"), [(0, 1), (0, 100), (5, 6), (-10, 0)])
 def test_a_priority_above_that_of_the_key_is_refused(path: Path, most: int, priority: int) -> None:
-    key = added(path, "a", Role.REQUESTER, priority_max=most)
-    chief = added(path, "chief", Role.OPERATOR)
+    key = added(path, "a", KeyRole.REQUESTER, priority_max=most)
+    chief = added(path, "chief", KeyRole.OPERATOR)
     authorizer = Authorizer(path, owner_of, job_of)
     attempt = AttemptId("a:1")
     allowed, above = (Request(priority=one, tenant="t") for one in (most, priority))
@@ -262,11 +269,11 @@ def test_a_priority_above_that_of_the_key_is_refused(path: Path, most: int, prio
             authorizer.authorize(authorizer.caller(key), op, asked)
         assert refused.value.details["needs"] == "priority"
     with pytest.raises(AppError, match="only a requester has a highest priority"):
-        added(path, "reader", Role.READER, priority_max=3)
+        added(path, "reader", KeyRole.READER, priority_max=3)
 
 
 def test_a_lease_belongs_to_its_key_and_to_operators(path: Path) -> None:
-    a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
+    a, operator = added(path, "a", KeyRole.REQUESTER), added(path, "o", KeyRole.OPERATOR)
     authorizer = Authorizer(path, owner_of, job_of)
     for lease in ("l-a", "l-old", "l-unknown"):
         authorizer.authorize(authorizer.caller(a), "release", ops.Release(lease=LeaseId(lease)))
@@ -306,12 +313,12 @@ def may_none(authorizer: Authorizer, key: str, ops: dict[str, ops.Op[Any]], text
 
 
 def test_a_job_belongs_to_its_owners_key_its_tenants_keys_and_operators(path: Path) -> None:
-    a, b = (added(path, name, Role.REQUESTER) for name in "ab")
+    a, b = (added(path, name, KeyRole.REQUESTER) for name in "ab")
     lab1, lab2, other = (
-        added(path, name, Role.REQUESTER, tenant=tenant)
+        added(path, name, KeyRole.REQUESTER, tenant=tenant)
         for name, tenant in (("lab1", "lab"), ("lab2", "lab"), ("x", "other"))
     )
-    operator = added(path, "o", Role.OPERATOR)
+    operator = added(path, "o", KeyRole.OPERATOR)
     authorizer = Authorizer(path, owner_of, job_of)
     for key in (a, operator):
         may_all(authorizer, key, acts("j-a"))
@@ -325,9 +332,9 @@ def test_a_job_belongs_to_its_owners_key_its_tenants_keys_and_operators(path: Pa
 
 
 def test_a_job_without_any_key_belongs_to_every_key_but_another_tenants(path: Path) -> None:
-    a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
-    lab = added(path, "lab1", Role.REQUESTER, tenant="lab")
-    other = added(path, "x", Role.REQUESTER, tenant="other")
+    a, operator = added(path, "a", KeyRole.REQUESTER), added(path, "o", KeyRole.OPERATOR)
+    lab = added(path, "lab1", KeyRole.REQUESTER, tenant="lab")
+    other = added(path, "x", KeyRole.REQUESTER, tenant="other")
     authorizer = Authorizer(path, owner_of, job_of)
     for job in ("j-orphan", "j-gone", "j-left-gone"):
         for key in (a, lab, operator):
@@ -342,10 +349,14 @@ def test_a_job_without_an_owner_belongs_to_the_key_that_made_it(path: Path) -> N
     """Not anybody's to take, reopen or end, but for its tenant's other keys and operators."""
     a, b, operator = (
         added(path, name, role)
-        for name, role in (("a", Role.REQUESTER), ("b", Role.REQUESTER), ("o", Role.OPERATOR))
+        for name, role in (
+            ("a", KeyRole.REQUESTER),
+            ("b", KeyRole.REQUESTER),
+            ("o", KeyRole.OPERATOR),
+        )
     )
-    lab2 = added(path, "lab2", Role.REQUESTER, tenant="lab")
-    added(path, "lab1", Role.REQUESTER, tenant="lab")
+    lab2 = added(path, "lab2", KeyRole.REQUESTER, tenant="lab")
+    added(path, "lab1", KeyRole.REQUESTER, tenant="lab")
     authorizer = Authorizer(path, owner_of, job_of)
     for key in (a, operator):
         may_all(authorizer, key, acts("j-left") | takes("j-left", "lab"))
@@ -368,7 +379,7 @@ def touched(path: Path) -> None:
 
 
 def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> None:
-    a, b = added(path, "a", Role.READER), added(path, "b", Role.READER)
+    a, b = added(path, "a", KeyRole.READER), added(path, "b", KeyRole.READER)
     authorizer = Authorizer(path, owner_of, job_of)
     first, second = Connection(), Connection()
     authorizer.track(first, authorizer.caller(a))
@@ -390,7 +401,7 @@ def test_the_first_key_closes_connections_without_one(path: Path) -> None:
     authorizer = Authorizer(path, owner_of, job_of)
     open_one = Connection()
     authorizer.track(open_one, authorizer.caller(None))
-    added(path, "a", Role.READER)
+    added(path, "a", KeyRole.READER)
     authorizer.reread_if_changed()
     assert open_one.closed
     with denied("a key is needed"):
@@ -401,7 +412,7 @@ def test_the_first_key_closes_connections_without_one(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{")])
 def test_an_invalid_keys_file_leaves_the_last_keys_in_force(path: Path, spoil: object) -> None:
-    key = added(path, "a", Role.READER)
+    key = added(path, "a", KeyRole.READER)
     authorizer = Authorizer(path, owner_of, job_of)
     assert callable(spoil)
     spoil(path)

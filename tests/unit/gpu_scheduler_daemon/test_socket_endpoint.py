@@ -14,10 +14,10 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.access.authorizer import Authorizer
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.access.redaction import Redaction
-from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
-from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX, Connection
+from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX, SocketConnection
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.codec import decode_line
@@ -66,10 +66,14 @@ class System:
         self.submitted: list[on.Event] = []
         authorizer = Authorizer(folder / "keys.json", lambda _: None, lambda _: None)
         metrics = Metrics()
-        self.connections = ConnectionRegistry(Secrets(b"k" * 32), metrics, Redaction(authorizer))
+        self.connections = ConnectionRegistry(
+            LeaseSecrets(b"k" * 32), metrics, Redaction(authorizer)
+        )
         decoder = RequestDecoder(LoopClock(), Room(), self.submitted.append, metrics, authorizer)
         self.admission = ConnectionAdmission(AdmissionLimits.of(1000, 1000), 60.0)
-        self.connection = Connection(decoder, self.connections, metrics, authorizer, self.admission)
+        self.connection = SocketConnection(
+            decoder, self.connections, metrics, authorizer, self.admission
+        )
         self.wire = Wire()
         self.connection.connection_made(self.wire)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gpu_scheduler.daemon.access.keys import read_keys
+from gpu_scheduler.daemon.access.keys import read_keys, verified
 from gpu_scheduler.daemon.cli import main
 from gpu_scheduler.daemon.log.engines.file import NAME
 from tests.unit.gpu_scheduler_daemon.journals import opened
@@ -53,7 +53,7 @@ def test_keys_are_added_listed_and_revoked(tmp_path: Path) -> None:
     state = ("--state", str(tmp_path))
     added = ssgmd(*state, "keys", "add", "gpu-a", "--role", "host", "--host", "gpu-a")
     key = added.output.strip()
-    assert read_keys(tmp_path / "keys.json").entry_of(key) is not None
+    assert verified(key, read_keys(tmp_path / "keys.json").get) is not None
     again = ssgmd(*state, "keys", "add", "gpu-a", "--role", "reader")
     assert again.exit_code == 4
     listed = ssgmd(*state, "keys", "list")

@@ -12,8 +12,8 @@ from corekit.aio.clock import LoopClock
 from corekit.aio.vloop import run_virtual
 from gpu_scheduler.daemon.access.authorizer import Authorizer
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.access.iam_join import IamJoin
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key
 from gpu_scheduler.daemon.standby.endpoint import StandbyConnection
 from gpu_scheduler.daemon.standby.follower import StandbyStatus
 from tests.sts import ROLE_ARN
@@ -26,11 +26,11 @@ def answer_to(line: bytes, folder: Path, *, joins: bool) -> dict[str, Any]:
     """The error that a standby with keys sends."""
 
     async def main() -> bytes:
-        add_key(folder / "keys.json", KeyEntry(name="op", role=Role.OPERATOR, sha256="0" * 64))
+        add_key(folder / "keys.json", KeyEntry(name="op", role=KeyRole.OPERATOR, sha256="0" * 64))
         rules = folder / "roles.toml"
         server = 'server = "prod"\nsts = ["https://sts.eu-central-1.amazonaws.com"]'
         rules.write_text(f'{server}\n[[role]]\narn = "{ROLE_ARN}"\n')
-        join = IamJoin(rules, LoopClock()) if joins else None
+        join = IamKeyIssuer(rules, LoopClock()) if joins else None
         authorizer = Authorizer(folder / "keys.json", lambda _: None, lambda _: None, join)
         admission = ConnectionAdmission(AdmissionLimits.of(1000, 100), 5.0)
         connection, wire = StandbyConnection(lambda: STATUS, authorizer, admission), Wire()

@@ -9,8 +9,8 @@ import pytest
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 from gpu_scheduler.monitor.health import (
+    DeviceFault,
     DriverFaults,
-    Fault,
     HeldMemory,
     evaluate_device,
     with_faults,
@@ -82,7 +82,7 @@ def test_memory_in_use_with_a_reason(
 
 
 def test_the_worse_health_counts() -> None:
-    suspect = Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail="stuck")
+    suspect = DeviceFault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail="stuck")
     bad = device("b", health=Health.BAD, symptoms=(Symptom.XID,), detail="Xid 79")
     good, worse, other = with_faults(
         [device("a"), bad, device("c")], {A: suspect, DeviceId("b"): suspect}

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyopencl", reason="the opencl extra is not installed")
 
-from gpu_scheduler.monitor.drivers.opencl_drivers import Driver, llvm_cpu, newest, platforms
+from gpu_scheduler.monitor.drivers.opencl_drivers import OpenClDriver, llvm_cpu, newest, platforms
 
 POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"
 
@@ -15,15 +15,18 @@ POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"
     ("drivers", "used"),
     [
         ([], ()),
-        ([Driver(POCL, (3, 1)), Driver(POCL, (3,))], (0,)),
-        ([Driver(POCL, (3,)), Driver(POCL, (3, 1))], (1,)),
-        ([Driver(POCL, (3,)), Driver(POCL, (3,))], (0,)),
-        ([Driver(INTEL, (2026,)), Driver(POCL, (3,)), Driver(POCL, (6, 0))], (0, 2)),
-        ([Driver(POCL, ()), Driver(POCL, (1, 8))], (1,)),
+        ([OpenClDriver(POCL, (3, 1)), OpenClDriver(POCL, (3,))], (0,)),
+        ([OpenClDriver(POCL, (3,)), OpenClDriver(POCL, (3, 1))], (1,)),
+        ([OpenClDriver(POCL, (3,)), OpenClDriver(POCL, (3,))], (0,)),
+        (
+            [OpenClDriver(INTEL, (2026,)), OpenClDriver(POCL, (3,)), OpenClDriver(POCL, (6, 0))],
+            (0, 2),
+        ),
+        ([OpenClDriver(POCL, ()), OpenClDriver(POCL, (1, 8))], (1,)),
     ],
 )
 def test_of_one_name_the_newest_driver_is_used(
-    drivers: list[Driver], used: tuple[int, ...]
+    drivers: list[OpenClDriver], used: tuple[int, ...]
 ) -> None:
     assert newest(drivers) == used
 

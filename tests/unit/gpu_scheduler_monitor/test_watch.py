@@ -22,8 +22,8 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.monitor.device_report import ReportedResidents
-from gpu_scheduler.monitor.health import Fault
-from gpu_scheduler.monitor.watch import LastSeen, Watch
+from gpu_scheduler.monitor.health import DeviceFault
+from gpu_scheduler.monitor.watch import DeviceWatch, LastSeen
 from gpu_scheduler.protocol.host import Report
 
 A, B = DeviceId("a"), DeviceId("b")
@@ -60,7 +60,7 @@ class Lender:
     """Leases of a host, and faults that its program found."""
 
     def __init__(self) -> None:
-        self.known: dict[DeviceId, Fault] = {}
+        self.known: dict[DeviceId, DeviceFault] = {}
         self.lent: tuple[Device, ...] = ()
         self.warm: dict[DeviceId, tuple[Resident, ...]] = {}
 
@@ -70,7 +70,7 @@ class Lender:
     def leased(self) -> Collection[DeviceId]:
         return ()
 
-    def faults(self) -> Mapping[DeviceId, Fault]:
+    def faults(self) -> Mapping[DeviceId, DeviceFault]:
         return self.known
 
     def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
@@ -122,7 +122,7 @@ def test_a_probe_that_never_succeeded_raises_its_error() -> None:
 def test_only_changes_are_reported() -> None:
     async def watch() -> None:
         source, lender = Source(), Lender()
-        watch = Watch(source, lender)
+        watch = DeviceWatch(source, lender)
         await watch.poll()
         news = watch.news()
         assert news.devices == watch.devices == lender.lent
@@ -144,10 +144,12 @@ def test_only_changes_are_reported() -> None:
 def test_faults_of_the_program_are_reported_without_a_poll() -> None:
     async def watch() -> None:
         source, lender = Source(), Lender()
-        watch = Watch(source, lender)
+        watch = DeviceWatch(source, lender)
         await watch.poll()
         watch.reported(watch.news())
-        lender.known = {A: Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail="process 7")}
+        lender.known = {
+            A: DeviceFault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail="process 7")
+        }
         news = watch.news()
         assert news.devices is not None
         assert healths(news.devices) == [(Health.SUSPECT, (Symptom.HUNG,)), (Health.OK, ())]
@@ -175,7 +177,7 @@ def known_after(changes: tuple[DeviceResidents, ...], known: dict[str, Resident]
 def test_residents_are_reported_as_differences() -> None:
     async def play() -> None:
         source, lender = Source(), Lender()
-        watch = Watch(source, lender)
+        watch = DeviceWatch(source, lender)
         await watch.poll()
         lender.warm = {A: (resident("a"), resident("b"))}
         assert watch.all_residents() == (

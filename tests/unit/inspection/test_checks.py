@@ -9,7 +9,7 @@ import pytest
 from corekit.errors import ErrorCode
 from fdl.plan.resources import DeployTarget
 from orchgpu.inspection.checks import installed
-from orchgpu.inspection.model import Gateway, Inspected, Verdict
+from orchgpu.inspection.model import HostGateway, Inspected, Verdict
 from orchgpu.permissions.model import Scope
 from orchgpu.permissions.roles import role_kind
 from tests.aws_account import FDL, PLACE, Account, function, refused, subject
@@ -81,17 +81,7 @@ def test_concurrency_is_compared_with_devices(
     assert found is verdict
 
 
-def test_a_reservation_is_compared_with_the_concurrency_of_jobs() -> None:
-    text = FDL.replace("queries}}", "queries}, concurrency: 50}")
-    for reserved, verdict in ((0, WRONG), (5, WARNING), (51, WARNING), (52, GOOD)):
-        answer = {"ReservedConcurrentExecutions": reserved}
-        account = Account({"lambda.GetFunctionConcurrency": answer})
-        given = subject(functions=inspected(text, deployed=True))
-        assert account.verdicts("reservations", given)[-1] is verdict
-
-
-def test_a_reservation_of_a_function_without_jobs_is_of_nothing_else() -> None:
-    text = """
+WITHOUT_JOBS = """
 functions:
   aws:
     - lambda:
@@ -101,39 +91,42 @@ functions:
         input: [{storage_provider: s3, path: their-in/in}]
         output: [{storage_provider: s3, path: their-out/out}]
 """
-    account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 20}})
-    given = subject(functions=inspected(text, deployed=True))
-    assert account.verdicts("reservations", given)[-1] is GOOD
+DECLARED = "set job.concurrency to 3, or change reserved_concurrency (job.concurrency + 2 = 52)"
 
 
-def test_a_declared_reservation_is_changed_in_the_file() -> None:
-    text = FDL.replace("queries}}", "queries}, concurrency: 50}").replace(
-        "name: ", "reserved_concurrency: 5\n      name: ", 1
-    )
-    account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 5}})
-    given = subject(functions=inspected(text, deployed=True))
-    last = account.findings("reservations", given)[-1]
-    assert (last.verdict, last.remedy) == (
-        WARNING,
-        "set job.concurrency to 3, or change reserved_concurrency (job.concurrency + 2 = 52)",
-    )
-    assert "has two starts for a moment" in last.message
+def jobs(keys: str) -> str:
+    """The definition with further keys of its jobs."""
+    return FDL.replace("queries}}", f"queries}}, {keys}}}")
 
 
-def test_a_reservation_leaves_two_more_than_devices_for_second_starts() -> None:
-    answer = {"ReservedConcurrentExecutions": 4}
+@pytest.mark.parametrize(
+    ("text", "reserved", "verdict", "remedy"),
+    [
+        (jobs("concurrency: 50"), 0, WRONG, "delete-function-concurrency"),
+        (jobs("concurrency: 50"), 5, WARNING, "set job.concurrency to 3"),
+        (jobs("concurrency: 50"), 51, WARNING, "(job.concurrency + 2 = 52)"),  # of second starts
+        (jobs("concurrency: 50"), 52, GOOD, ""),
+        (jobs("concurrency: 5, start: event"), 5, GOOD, ""),
+        (FDL, 4, WARNING, "(devices + 2 = 6)"),
+        (WITHOUT_JOBS, 20, GOOD, ""),
+        (
+            jobs("concurrency: 50").replace("name: ", "reserved_concurrency: 5\n      name: ", 1),
+            5,
+            WARNING,
+            DECLARED,
+        ),
+    ],
+)
+def test_a_reservation_is_compared_with_the_starts_of_jobs(
+    text: str, reserved: int, verdict: Verdict, remedy: str
+) -> None:
+    answer = {"ReservedConcurrentExecutions": reserved}
     account = Account({"lambda.GetFunctionConcurrency": answer})
-    given = subject(functions=inspected(FDL, deployed=True), devices=4)
+    given = subject(functions=inspected(text, deployed=True), devices=4)
     last = account.findings("reservations", given)[-1]
-    assert last.verdict is WARNING
-    assert "(devices + 2 = 6)" in (last.remedy or "")
-
-
-def test_a_function_that_only_its_event_starts_needs_no_more_than_its_jobs() -> None:
-    text = FDL.replace("queries}}", "queries}, concurrency: 5, start: event}")
-    account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 5}})
-    given = subject(functions=inspected(text, deployed=True))
-    assert account.verdicts("reservations", given)[-1] is GOOD
+    assert last.verdict is verdict
+    assert remedy in last.remedy
+    assert ("has two starts for a moment" in last.message) is (verdict is WARNING)
 
 
 # ---------------------------------------------------------------------- policies
@@ -273,17 +266,17 @@ def test_rules_may_name_addresses_of_all_subnets(source: str) -> None:
 def test_the_route_with_the_longest_prefix_counts(routes: Any, verdict: Verdict) -> None:
     account = Account()
     account.routes = routes
-    far = Gateway(host="gpu-b", address="10.9.0.1", port=4711)
+    far = HostGateway(host="gpu-b", address="10.9.0.1", port=4711)
     findings = account.findings("gateways", subject(gateways=(far,)))
     assert {f.verdict for f in findings} == {verdict}
 
 
 def test_an_address_of_the_hosts_own_machine_is_wrong() -> None:
-    own = Gateway(host="gpu-a", address="127.0.0.1", port=4711)
+    own = HostGateway(host="gpu-a", address="127.0.0.1", port=4711)
     assert only(Account(), "gateways", gateways=(own,))[0] is WRONG
     near = DeployTarget(account=PLACE.account, region=PLACE.region, local=True)
     assert Account().verdicts("gateways", subject(gateways=(own,), place=near)) == [GOOD]
-    nowhere = Gateway(host="gpu-a", address="", port=4711)
+    nowhere = HostGateway(host="gpu-a", address="", port=4711)
     assert only(Account(), "gateways", gateways=(nowhere,))[0] is UNKNOWN
 
 

@@ -10,16 +10,12 @@ import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
-from orchgpu.local.home import Home, ProcessRecord, SystemRecord, default_home
+from orchgpu.local.home import Home, ProcessRecord, default_home
 from orchgpu.local.system import running_system, stop_system
+from tests.local_systems import system_record
 
-SYSTEM = SystemRecord(
-    supervisor_pid=1,
-    cloud="embedded",
-    endpoint="http://127.0.0.1:1",
-    scheduler="127.0.0.1:2",
-    scheduler_http="127.0.0.1:3",
-    processes=(ProcessRecord(name="cloud", pid=4, birth="5", address=None, log="/x"),),
+SYSTEM = system_record(
+    processes=(ProcessRecord(name="cloud", pid=4, birth="5", address=None, log="/x"),)
 )
 
 

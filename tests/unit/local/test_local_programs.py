@@ -44,49 +44,10 @@ def test_every_program_of_every_stage_is_a_module_with_a_ready_file(tmp_path: Pa
                 assert command[-2:] == ("--ready-file", str(tmp_path / "ready" / f"{name}.json"))
 
 
-def test_every_host_gets_the_programs(tmp_path: Path) -> None:
-    built = programs(tmp_path, programs={"blast": "/usr/bin/blastp -evalue {e}", "a": "/bin/cat"})
-    for host in ("gpu-a", "gpu-b"):
-        command = built.program(host, READY).command
-        given = [command[at + 1] for at, word in enumerate(command) if word == "--program"]
-        assert given == ["a=/bin/cat", "blast=/usr/bin/blastp -evalue {e}"]
-
-
 def test_moto_needs_its_bridge_before_anything_is_deployed(tmp_path: Path) -> None:
     stages = programs(tmp_path, cloud="moto").stages()
     assert stages.index(("bridge",)) < stages.index(("orchestrator", "console", "collector"))
     assert not any("bridge" in stage for stage in programs(tmp_path).stages())
-
-
-def test_hosts_get_their_cores_and_data(tmp_path: Path) -> None:
-    built = programs(tmp_path, data={"proteins": "/data/p.fasta"})
-    first = built.program("gpu-a", READY).command
-    second = built.program("gpu-b", READY).command
-    assert first[first.index("--cpus") + 1] == "0"
-    assert second[second.index("--cpus") + 1] == "1"
-    assert first[first.index("--data") + 1] == "proteins=/data/p.fasta"
-    assert first[first.index("--scheduler") + 1] == "127.0.0.1:4700"
-
-
-def test_only_the_embedded_cloud_gets_weather(tmp_path: Path) -> None:
-    command = programs(tmp_path, weather="aws:seed=1").program("cloud", READY).command
-    assert command[command.index("--weather") + 1] == "aws:seed=1"
-    for settings in ({}, {"cloud": "moto", "weather": "aws:seed=1"}):
-        assert "--weather" not in programs(tmp_path, **settings).program("cloud", READY).command
-
-
-def test_every_host_offers_the_middlewares(tmp_path: Path) -> None:
-    built = programs(tmp_path, middlewares={"rcuda": "/opt/rCUDAd"})
-    for host in ("gpu-a", "gpu-b"):
-        command = built.program(host, READY).command
-        assert command[command.index("--middleware") + 1] == "rcuda=/opt/rCUDAd"
-
-
-def test_hosts_that_share_cores_name_each_other(tmp_path: Path) -> None:
-    command = programs(tmp_path, cores=(3,)).program("gpu-b", READY).command
-    assert command[command.index("--cpus") + 1] == "3"
-    assert command[command.index("--cpus-shared-with") + 1] == "gpu-a"
-    assert "--cpus-shared-with" not in programs(tmp_path).program("gpu-b", READY).command
 
 
 def test_only_clients_of_the_cloud_get_its_address(tmp_path: Path) -> None:
@@ -129,13 +90,8 @@ def test_golden_commands_name_no_path_outside_the_home(tmp_path: Path, name: str
 
 
 def test_a_cloud_that_verifies_gives_its_keys_to_the_programs_that_use_it(tmp_path: Path) -> None:
-    built = programs(tmp_path, verify_signatures=True, allowed_hosts=("a.example", "b.example"))
-    command = built.program("cloud", READY).command
-    assert "--verify-signatures" in command
-    assert [command[i + 1] for i, p in enumerate(command) if p == "--allow-host"] == [
-        "a.example",
-        "b.example",
-    ]
+    built = programs(tmp_path, verify_signatures=True)
+    assert "--verify-signatures" in built.program("cloud", READY).command
     keys = {"access_key": "LKIA", "secret_key": "secret"}
     ready: dict[str, dict[str, object]] = {
         **READY,
@@ -143,13 +99,50 @@ def test_a_cloud_that_verifies_gives_its_keys_to_the_programs_that_use_it(tmp_pa
     }
     found = built.program("orchestrator", ready).environment
     assert (found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"]) == ("LKIA", "secret")
-    plain = programs(tmp_path).program("cloud", READY).command
-    assert not {"--verify-signatures", "--allow-host"} & set(plain)
+    assert "--verify-signatures" not in programs(tmp_path).program("cloud", READY).command
 
 
-def test_the_first_host_has_all_emulated_devices(tmp_path: Path) -> None:
-    file = "/data/devices.yaml"
-    built = programs(tmp_path, emulate=file)
-    first, second = (built.program(name, READY).command for name in ("gpu-a", "gpu-b"))
-    assert first[first.index("--emulate") + 1] == file
-    assert "--emulate" not in second
+def values_of(command: tuple[str, ...], option: str) -> list[str]:
+    """The values of an option in a command."""
+    return [command[at + 1] for at, word in enumerate(command) if word == option]
+
+
+@pytest.mark.parametrize(
+    ("settings", "program", "option", "values"),
+    [
+        ({}, "gpu-a", "--scheduler", ["127.0.0.1:4700"]),
+        ({}, "gpu-a", "--cpus", ["0"]),
+        ({}, "gpu-b", "--cpus", ["1"]),
+        ({}, "gpu-b", "--cpus-shared-with", []),
+        ({"cores": (3,)}, "gpu-b", "--cpus", ["3"]),
+        ({"cores": (3,)}, "gpu-b", "--cpus-shared-with", ["gpu-a"]),
+        ({"data": {"p": "/p.fasta"}}, "gpu-a", "--data", ["p=/p.fasta"]),
+        ({"middlewares": {"rcuda": "/rCUDAd"}}, "gpu-a", "--middleware", ["rcuda=/rCUDAd"]),
+        ({"middlewares": {"rcuda": "/rCUDAd"}}, "gpu-b", "--middleware", ["rcuda=/rCUDAd"]),
+        (
+            {"programs": {"b": "/b {e}", "a": "/a"}},
+            "gpu-a",
+            "--program",
+            ["a=/a", "b=/b {e}"],
+        ),
+        (
+            {"programs": {"b": "/b {e}", "a": "/a"}},
+            "gpu-b",
+            "--program",
+            ["a=/a", "b=/b {e}"],
+        ),
+        ({"emulate": "/devices.yaml"}, "gpu-a", "--emulate", ["/devices.yaml"]),
+        ({"emulate": "/devices.yaml"}, "gpu-b", "--emulate", []),
+        ({"weather": "aws:seed=1"}, "cloud", "--weather", ["aws:seed=1"]),
+        ({}, "cloud", "--weather", []),
+        ({"cloud": "moto", "weather": "aws:seed=1"}, "cloud", "--weather", []),
+        ({"allowed_hosts": ("a.x", "b.x")}, "cloud", "--allow-host", ["a.x", "b.x"]),
+        ({}, "cloud", "--allow-host", []),
+    ],
+)
+def test_a_setting_becomes_an_option_of_its_programs(
+    tmp_path: Path, settings: dict[str, Any], program: str, option: str, values: list[str]
+) -> None:
+    assert (
+        values_of(programs(tmp_path, **settings).program(program, READY).command, option) == values
+    )

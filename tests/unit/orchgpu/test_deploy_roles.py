@@ -24,7 +24,7 @@ from fdl.plan.resources import DeployTarget, FunctionResource, Role
 from fdl.plan.roles import role_name, role_of
 from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
-from orchgpu.adapters.aws.deploy.roles import Roles
+from orchgpu.adapters.aws.deploy.roles import IamRoles
 from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 
@@ -129,7 +129,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def test_a_role_is_changed_and_deleted_again(aws: None) -> None:
     client = boto3.client("iam")
-    roles, role = Roles(lambda: AwsClient(client)), role_of(parse(PLAIN).functions.aws[0], AWS)
+    roles, role = IamRoles(lambda: AwsClient(client)), role_of(parse(PLAIN).functions.aws[0], AWS)
     assert roles.observe(role.name) is None
     roles.put(role)
     assert roles.observe(role.name) == role
@@ -224,7 +224,7 @@ def test_path_boundary_and_tags_of_a_role(aws: None) -> None:
         % "arn:aws:iam::123456789012:policy/limit"
     )
     client = boto3.client("iam")
-    roles, role = Roles(lambda: AwsClient(client)), role_of(parse(text).functions.aws[0], AWS)
+    roles, role = IamRoles(lambda: AwsClient(client)), role_of(parse(text).functions.aws[0], AWS)
     assert (role.path, role.full_name) == ("/team/", "team/grep-eu-west-1")
     roles.put(role)
     assert roles.observe(role.name) == role

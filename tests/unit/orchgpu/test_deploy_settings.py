@@ -10,7 +10,7 @@ from botocore.stub import ANY
 from corekit.values import Value, replace
 from fdl.plan.resources import FunctionResource
 from fdl.plan.tags import own_tags
-from orchgpu.adapters.aws.deploy.functions import Functions
+from orchgpu.adapters.aws.deploy.functions import LambdaFunctions
 from orchgpu.adapters.aws.deploy.settings import configuration, emptied, resource_of
 from tests.unit.orchgpu.test_deploy_settling import ACTIVE, AWS, FUNCTION, ZIP, Cloud
 
@@ -42,7 +42,7 @@ def update(before: FunctionResource, after: FunctionResource, *calls: str) -> Up
     for call in calls:
         if "concurrency" in call:
             cloud.answers(call)
-    Functions(cloud.client, lambda: None, AWS).update(after, before, ZIP)
+    LambdaFunctions(cloud.client, lambda: None, AWS).update(after, before, ZIP)
     cloud.stub.assert_no_pending_responses()
     cloud.client.close()
     return Updated(arguments=sent)
@@ -66,7 +66,7 @@ def test_reserved_concurrency_of_a_new_function() -> None:
     cloud.stub.add_response(
         "put_function_concurrency", {}, {"FunctionName": "f", "ReservedConcurrentExecutions": 2}
     )
-    functions = Functions(cloud.client, lambda: None, AWS)
+    functions = LambdaFunctions(cloud.client, lambda: None, AWS)
     functions.create(changed(reserved=2), ZIP)
     cloud.stub.assert_no_pending_responses()
 
@@ -165,7 +165,7 @@ def test_a_removed_tag_is_removed_and_others_stay() -> None:
         "update_function_configuration", ACTIVE, {**ANY_OF, "FunctionName": "f"}
     )
     cloud.answers("get_function_configuration", ACTIVE)
-    Functions(cloud.client, lambda: None, AWS).update(after, before, None)
+    LambdaFunctions(cloud.client, lambda: None, AWS).update(after, before, None)
     cloud.stub.assert_no_pending_responses()
 
 

@@ -30,13 +30,13 @@ from fdl.plan.resources import (
     Role,
 )
 from orchgpu.adapters.aws.deploy.functions import (
-    Functions,
     InvokeConfigs,
+    LambdaFunctions,
     LogRetentions,
     Permissions,
 )
-from orchgpu.adapters.aws.deploy.queues import Queues
-from orchgpu.adapters.aws.deploy.roles import Roles
+from orchgpu.adapters.aws.deploy.queues import SqsQueues
+from orchgpu.adapters.aws.deploy.roles import IamRoles
 from orchgpu.adapters.aws.deploy.storage import Buckets, Expiries, Notifications, StateObjects
 from orchgpu.adapters.aws.settling import (
     PENDING_S_MAX,
@@ -143,7 +143,7 @@ def creates_function(cloud: Cloud, code: str, text: str) -> None:
     cloud.refuses("get_function", "ResourceNotFoundException", "Function not found: " + ARN)
     cloud.refuses("create_function", code, text, times=3).answers("create_function", ACTIVE)
     cloud.answers("get_function_configuration", ACTIVE)
-    Functions(cloud.client, lambda: None, AWS).create(FUNCTION, ZIP)
+    LambdaFunctions(cloud.client, lambda: None, AWS).create(FUNCTION, ZIP)
 
 
 def updates_function(cloud: Cloud, code: str, text: str) -> None:
@@ -156,7 +156,7 @@ def updates_function(cloud: Cloud, code: str, text: str) -> None:
     cloud.refuses("update_function_configuration", code, text)
     cloud.answers("update_function_configuration", ACTIVE)
     cloud.answers("get_function_configuration", ACTIVE)
-    Functions(cloud.client, lambda: None, AWS).update(FUNCTION, None, ZIP)
+    LambdaFunctions(cloud.client, lambda: None, AWS).update(FUNCTION, None, ZIP)
 
 
 def configures_failures(cloud: Cloud, code: str, text: str) -> None:
@@ -180,7 +180,7 @@ def creates_queue(cloud: Cloud, code: str, text: str) -> None:
     cloud.refuses("get_queue_url", "AWS.SimpleQueueService.NonExistentQueue", "no such queue")
     cloud.refuses("create_queue", code, text, times=4).answers("create_queue")
     queue = QueueResource(name="f-jobs", retention_s=60, visibility_s=30)
-    Queues(cloud.client).put(queue)
+    SqsQueues(cloud.client).put(queue)
 
 
 def reserves(cloud: Cloud, code: str, text: str) -> None:
@@ -188,7 +188,7 @@ def reserves(cloud: Cloud, code: str, text: str) -> None:
     cloud.answers("get_function_configuration", ACTIVE)
     cloud.refuses("put_function_concurrency", code, text).answers("put_function_concurrency")
     reserved = replace(FUNCTION, reserved=5)
-    Functions(cloud.client, lambda: None, AWS).update(reserved, FUNCTION, ZIP)
+    LambdaFunctions(cloud.client, lambda: None, AWS).update(reserved, FUNCTION, ZIP)
 
 
 def creates_role(cloud: Cloud, code: str, text: str) -> None:
@@ -201,7 +201,7 @@ def creates_role(cloud: Cloud, code: str, text: str) -> None:
     cloud.refuses("get_role_policy", "NoSuchEntity", NO_POLICY)  # at once: it has none yet
     cloud.answers("put_role_permissions_boundary")
     cloud.refuses("put_role_policy", code, text, times=3).answers("put_role_policy")
-    Roles(lambda: cloud.client).put(Role(name="orchgpu-f", policy={}, boundary=LIMIT))
+    IamRoles(lambda: cloud.client).put(Role(name="orchgpu-f", policy={}, boundary=LIMIT))
 
 
 def creates_bucket(cloud: Cloud, code: str, text: str) -> None:
@@ -253,7 +253,7 @@ def waits_for_function(cloud: Cloud, code: str, text: str) -> None:
     cloud.answers("create_function", ACTIVE)
     cloud.refuses("get_function_configuration", code, text, times=3)
     cloud.answers("get_function_configuration", ACTIVE)
-    Functions(cloud.client, lambda: None, AWS).create(FUNCTION, ZIP)
+    LambdaFunctions(cloud.client, lambda: None, AWS).create(FUNCTION, ZIP)
 
 
 def retags(cloud: Cloud, code: str, text: str) -> None:
@@ -262,7 +262,7 @@ def retags(cloud: Cloud, code: str, text: str) -> None:
     cloud.answers("update_function_configuration", ACTIVE)
     cloud.answers("get_function_configuration", ACTIVE)
     before, after = replace(FUNCTION, tags={"old": "x"}), replace(FUNCTION, tags={"new": "x"})
-    Functions(cloud.client, lambda: None, AWS).update(after, before, ZIP)
+    LambdaFunctions(cloud.client, lambda: None, AWS).update(after, before, ZIP)
 
 
 def removes_function(cloud: Cloud, code: str, text: str) -> None:
@@ -275,20 +275,20 @@ def removes_function(cloud: Cloud, code: str, text: str) -> None:
     permission = Permission(function="f", statement="s", source_arn="a", account=AWS.account)
     Permissions(cloud.client).delete(permission)
     cloud.refuses("delete_function", code, text, times=4).answers("delete_function")
-    Functions(cloud.client, lambda: None, AWS).delete("f")
+    LambdaFunctions(cloud.client, lambda: None, AWS).delete("f")
 
 
 def removes_role(cloud: Cloud, code: str, text: str) -> None:
     cloud.answers("delete_role_policy")
     cloud.refuses("delete_role", code, text, times=3).answers("delete_role")
-    Roles(lambda: cloud.client).delete("orchgpu-f")
+    IamRoles(lambda: cloud.client).delete("orchgpu-f")
 
 
 def retags_role(cloud: Cloud, code: str, text: str) -> None:
     cloud.refuses("untag_role", code, text).answers("untag_role")
     cloud.refuses("tag_role", code, text).answers("tag_role")
     old = Role(name="orchgpu-f", policy={}, tags={"a": "b"})
-    Roles(lambda: cloud.client)._update(replace(old, tags={"c": "d"}), old)
+    IamRoles(lambda: cloud.client)._update(replace(old, tags={"c": "d"}), old)
 
 
 def removes_bucket(cloud: Cloud, code: str, text: str) -> None:
@@ -314,7 +314,7 @@ def finds_queue(cloud: Cloud, code: str, text: str) -> None:
     """The url of a queue that was just made, for the function's record."""
     cloud.refuses("get_queue_url", code, text).answers("create_queue", {"QueueUrl": URL})
     cloud.refuses("get_queue_url", code, text, times=3).answers("get_queue_url", {"QueueUrl": URL})
-    queues = Queues(cloud.client)
+    queues = SqsQueues(cloud.client)
     queues.put(QueueResource(name="f-jobs", retention_s=60, visibility_s=30))
     assert queues.url("f-jobs") == URL
 
@@ -419,7 +419,7 @@ def test_an_answer_that_stays_is_reported_after_two_minutes() -> None:
     cloud.refuses("get_queue_url", "AWS.SimpleQueueService.NonExistentQueue", "no such queue")
     cloud.refuses("create_queue", "QueueDeletedRecently", DELETED, times=100)
     with pytest.raises(AppError, match="wait 60 seconds") as caught:
-        Queues(cloud.client).put(QueueResource(name="f-jobs", retention_s=60, visibility_s=30))
+        SqsQueues(cloud.client).put(QueueResource(name="f-jobs", retention_s=60, visibility_s=30))
     assert caught.value.code is ErrorCode.INVALID
     assert 110.0 <= cloud.clock.now_s <= SETTLE_S_MAX
 
@@ -429,7 +429,7 @@ def test_a_function_may_be_pending_for_five_minutes() -> None:
     cloud = Cloud("lambda")
     cloud.refuses("delete_function", CONFLICT, PENDING, times=100)
     with pytest.raises(AppError, match="Pending"):
-        Functions(cloud.client, lambda: None, AWS).delete("f")
+        LambdaFunctions(cloud.client, lambda: None, AWS).delete("f")
     assert 290.0 <= cloud.clock.now_s <= PENDING_S_MAX
 
 

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, guard_real_aws, resolve
-from orchgpu.local.home import Home, SystemRecord
+from orchgpu.local.home import Home
+from tests.local_systems import home_of
 
 
 def found(
@@ -18,25 +18,8 @@ def found(
     return resolve(service, environ=environ, home=Home(home), **arguments)
 
 
-def system_in(path: Path, endpoint: str, **keys: Any) -> Home:
-    home = Home(path)
-    home.create()
-    home.write_system(
-        SystemRecord(
-            supervisor_pid=1,
-            cloud="embedded",
-            endpoint=endpoint,
-            scheduler="127.0.0.1:1",
-            scheduler_http="127.0.0.1:2",
-            processes=(),
-            **keys,
-        )
-    )
-    return home
-
-
 def test_a_local_system_that_verifies_signatures_gets_its_own_keys(tmp_path: Path) -> None:
-    home = system_in(tmp_path, "http://127.0.0.1:1", access_key="LKIA", secret_key="s")
+    home = home_of(tmp_path, endpoint="http://127.0.0.1:1", access_key="LKIA", secret_key="s")
     assert home.system_file.stat().st_mode & 0o077 == 0
     with home.lock():
         own = found(tmp_path, {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine"})
@@ -52,7 +35,7 @@ def test_without_any_setting_the_endpoint_is_real_aws(tmp_path: Path) -> None:
 
 
 def test_precedence(tmp_path: Path) -> None:
-    home = system_in(tmp_path, "http://127.0.0.1:1111")
+    home = home_of(tmp_path, endpoint="http://127.0.0.1:1111")
     environ = {
         "AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:4444",
         "AWS_ENDPOINT_URL": "http://127.0.0.1:3333",
@@ -170,7 +153,7 @@ def test_clients_are_made_as_settled(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_system_file_is_reported(tmp_path: Path) -> None:
-    home = system_in(tmp_path, "http://127.0.0.1:1111")
+    home = home_of(tmp_path, endpoint="http://127.0.0.1:1111")
     home.system_file.write_text(json.dumps([1]))
     with home.lock(), pytest.raises(AppError):
         found(tmp_path, {})

@@ -18,12 +18,12 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.adapters.memory import MemoryStore
 from orchgpu.core import actions as do
 from orchgpu.core.completion import read_completion
 from orchgpu.replica.actions.function_failures import FunctionFailures
 from orchgpu.replica.actions.objects import read_claim, read_report
 from simulator.faults.checkers import Checker
+from simulator.faults.memory_cloud import MemoryStore
 from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.tenant_usage import TenantUsage

@@ -17,10 +17,10 @@ from gpu_scheduler.model import Step
 from gpu_scheduler.protocol import answers, ops
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.adapters.memory import MemoryStore
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.replica.actions.performer import Performer
+from simulator.faults.memory_cloud import MemoryStore
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, outcome, record
 
 

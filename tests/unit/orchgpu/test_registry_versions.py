@@ -15,9 +15,9 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.adapters.memory import MemoryStore
 from orchgpu.adapters.registry import CHANGED_KEY, LISTED_EVERY, StoreRegistry
 from orchgpu.ports import StoredObject
+from simulator.faults.memory_cloud import MemoryStore
 from tests.unit.orchgpu.jobs import FUNCTION
 
 

@@ -23,7 +23,6 @@ from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
@@ -31,6 +30,7 @@ from orchgpu.core.routing import InputEvent
 from orchgpu.ports import TRACEPARENT, Message
 from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker
+from simulator.faults.memory_cloud import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
 from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.tenant_usage import TenantUsage

@@ -8,7 +8,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import HIDDEN_BLOCK, Record, Request
 from gpu_scheduler.protocol.answers import SessionWelcome
-from gpu_scheduler.protocol.keys import Role
+from gpu_scheduler.protocol.keys import KeyRole
 from orchgpu.core.function import Function
 from orchgpu.jobs.rights import JobRights, KeyRights, rights_of
 from tests.unit.web.console_things import record
@@ -29,24 +29,24 @@ FUNCTION = Function(
 )
 
 
-def key(role: Role, name: str = "k", tenant: str | None = None) -> KeyRights:
+def key(role: KeyRole, name: str = "k", tenant: str | None = None) -> KeyRights:
     return KeyRights(name=name, role=role, tenant=tenant)
 
 
 @pytest.mark.parametrize(
     ("who", "shown", "cancels", "retries"),
     [
-        (key(Role.OPERATOR), HIDDEN, True, True),
-        (key(Role.REQUESTER, tenant="lab"), READ, True, True),
-        (key(Role.REQUESTER, tenant="lab"), NO_HANDLE, False, True),
-        (key(Role.REQUESTER, "orch"), NO_HANDLE, True, True),
-        (key(Role.REQUESTER, "ann"), NO_HANDLE, False, True),
-        (key(Role.REQUESTER), HIDDEN, False, False),
-        (key(Role.READER, tenant="lab"), NO_HANDLE, False, False),
-        (key(Role.READER, "orch"), READ, False, False),
-        (key(Role.REQUESTER), None, True, True),
-        (key(Role.REQUESTER, tenant="lab"), None, True, True),
-        (key(Role.REQUESTER, tenant="else"), None, False, False),
+        (key(KeyRole.OPERATOR), HIDDEN, True, True),
+        (key(KeyRole.REQUESTER, tenant="lab"), READ, True, True),
+        (key(KeyRole.REQUESTER, tenant="lab"), NO_HANDLE, False, True),
+        (key(KeyRole.REQUESTER, "orch"), NO_HANDLE, True, True),
+        (key(KeyRole.REQUESTER, "ann"), NO_HANDLE, False, True),
+        (key(KeyRole.REQUESTER), HIDDEN, False, False),
+        (key(KeyRole.READER, tenant="lab"), NO_HANDLE, False, False),
+        (key(KeyRole.READER, "orch"), READ, False, False),
+        (key(KeyRole.REQUESTER), None, True, True),
+        (key(KeyRole.REQUESTER, tenant="lab"), None, True, True),
+        (key(KeyRole.REQUESTER, tenant="else"), None, False, False),
     ],
 )
 def test_a_job_is_changed_by_keys_that_may_act_for_it(
@@ -68,12 +68,12 @@ def test_a_job_is_changed_by_keys_that_may_act_for_it(
     [
         (None, None),
         (SessionWelcome(epoch=1, now_s=0.0), None),
-        (SessionWelcome(epoch=1, now_s=0.0, role="operator"), key(Role.OPERATOR, "ann")),
-        (SessionWelcome(epoch=1, now_s=0.0, role="host"), key(Role.READER, "ann")),
-        (SessionWelcome(epoch=1, now_s=0.0, role="newer"), key(Role.READER, "ann")),
+        (SessionWelcome(epoch=1, now_s=0.0, role="operator"), key(KeyRole.OPERATOR, "ann")),
+        (SessionWelcome(epoch=1, now_s=0.0, role="host"), key(KeyRole.READER, "ann")),
+        (SessionWelcome(epoch=1, now_s=0.0, role="newer"), key(KeyRole.READER, "ann")),
         (
             SessionWelcome(epoch=1, now_s=0.0, role="requester", tenant="lab"),
-            key(Role.REQUESTER, "ann", "lab"),
+            key(KeyRole.REQUESTER, "ann", "lab"),
         ),
     ],
 )
@@ -86,9 +86,9 @@ def test_a_key_has_the_rights_that_its_welcome_states(
 @pytest.mark.parametrize(
     ("who", "message"),
     [
-        (key(Role.READER), "function f needs a key of role requester"),
-        (key(Role.READER, tenant="else"), "function f belongs to another tenant"),
-        (key(Role.REQUESTER, tenant="else"), "function f belongs to another tenant"),
+        (key(KeyRole.READER), "function f needs a key of role requester"),
+        (key(KeyRole.READER, tenant="else"), "function f belongs to another tenant"),
+        (key(KeyRole.REQUESTER, tenant="else"), "function f belongs to another tenant"),
     ],
 )
 def test_the_refusal_of_a_function_names_what_is_missing(who: KeyRights, message: str) -> None:
@@ -100,11 +100,11 @@ def test_the_refusal_of_a_function_names_what_is_missing(who: KeyRights, message
 @pytest.mark.parametrize(
     "who",
     [
-        key(Role.READER, tenant="lab"),
-        key(Role.REQUESTER),
-        key(Role.REQUESTER, tenant="lab"),
-        key(Role.OPERATOR),
-        key(Role.OPERATOR, tenant="else"),
+        key(KeyRole.READER, tenant="lab"),
+        key(KeyRole.REQUESTER),
+        key(KeyRole.REQUESTER, tenant="lab"),
+        key(KeyRole.OPERATOR),
+        key(KeyRole.OPERATOR, tenant="else"),
     ],
 )
 def test_a_function_that_is_seen_is_not_refused(who: KeyRights) -> None:

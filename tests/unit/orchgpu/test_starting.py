@@ -18,10 +18,10 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.functions import FunctionSettings
-from orchgpu.adapters.memory import MemoryStarter
 from orchgpu.core import actions as do
 from orchgpu.core.completion import read_completion
 from orchgpu.replica.actions.starting import INVOKED, DirectStarts, payload_of
+from simulator.faults.memory_cloud import MemoryStarter
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW
 
 KEY = staging_key(FUNCTION.name, JOB, 1, 7)

@@ -9,7 +9,7 @@ import pytest
 from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
-from gpu_scheduler.protocol.keys import Role
+from gpu_scheduler.protocol.keys import KeyRole
 from orchgpu.core.function import Function, Output
 from orchgpu.jobs.rights import KeyRights
 from orchgpu.jobs.summary import summary_of
@@ -27,18 +27,18 @@ JOB = summary_of(record("j1", key="alice", owner="bob/s", tenant="lab"))
 @pytest.mark.parametrize(
     ("name", "role", "tenant", "sees", "changes"),
     [
-        ("op", Role.OPERATOR, None, True, True),
-        ("alice", Role.REQUESTER, None, True, True),
-        ("bob", Role.REQUESTER, None, True, True),
-        ("other", Role.REQUESTER, None, False, False),
-        ("other", Role.REQUESTER, "lab", True, True),
-        ("other", Role.REQUESTER, "else", False, False),
-        ("reads", Role.READER, "lab", True, False),
-        ("reads", Role.READER, None, False, False),
+        ("op", KeyRole.OPERATOR, None, True, True),
+        ("alice", KeyRole.REQUESTER, None, True, True),
+        ("bob", KeyRole.REQUESTER, None, True, True),
+        ("other", KeyRole.REQUESTER, None, False, False),
+        ("other", KeyRole.REQUESTER, "lab", True, True),
+        ("other", KeyRole.REQUESTER, "else", False, False),
+        ("reads", KeyRole.READER, "lab", True, False),
+        ("reads", KeyRole.READER, None, False, False),
     ],
 )
 def test_a_job_is_seen_by_its_keys_its_tenant_and_operators(
-    name: str, role: Role, tenant: str | None, sees: bool, changes: bool
+    name: str, role: KeyRole, tenant: str | None, sees: bool, changes: bool
 ) -> None:
     viewer = KeyRights(name=name, role=role, tenant=tenant)
     assert (viewer.sees(JOB), viewer.may_change(JOB)) == (sees, changes)
@@ -62,15 +62,15 @@ def function(name: str, *, tenant: str = "default", outputs: tuple[str, ...] = (
 @pytest.mark.parametrize(
     ("role", "tenant", "sees"),
     [
-        (Role.OPERATOR, None, True),
-        (Role.REQUESTER, None, True),
-        (Role.REQUESTER, "lab", True),
-        (Role.REQUESTER, "else", False),
-        (Role.READER, "lab", True),
-        (Role.READER, None, False),
+        (KeyRole.OPERATOR, None, True),
+        (KeyRole.REQUESTER, None, True),
+        (KeyRole.REQUESTER, "lab", True),
+        (KeyRole.REQUESTER, "else", False),
+        (KeyRole.READER, "lab", True),
+        (KeyRole.READER, None, False),
     ],
 )
-def test_a_function_is_seen_by_its_tenant(role: Role, tenant: str | None, sees: bool) -> None:
+def test_a_function_is_seen_by_its_tenant(role: KeyRole, tenant: str | None, sees: bool) -> None:
     viewer = KeyRights(name="k", role=role, tenant=tenant)
     assert viewer.sees_function(function("f", tenant="lab")) is sees
 
@@ -103,7 +103,7 @@ class HandClock:
         return self.now_s
 
 
-VIEWER = KeyRights(name="k", role=Role.READER)
+VIEWER = KeyRights(name="k", role=KeyRole.READER)
 
 
 def opened() -> tuple[HandClock, Sessions, str, Session]:

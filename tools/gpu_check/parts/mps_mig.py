@@ -21,9 +21,9 @@ _MPS_FOLDER = "/tmp/nvidia-mps"  #: NVIDIA's default
 def run(target: Target) -> Answer:
     del target
     # here: a machine without the module has none of this part's notes
-    from gpu_scheduler.monitor.drivers.nvml import Driver
+    from gpu_scheduler.monitor.drivers.nvml import NvmlDriver
 
-    seen = Driver().poll()
+    seen = NvmlDriver().poll()
     if isinstance(seen, str):
         raise LeftOutError(f"NVML: {seen}")
     slices = [device for device in seen.devices if str(device.id).startswith("MIG-")]

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 from benchmarks.remote_gpu.host import Host
 from benchmarks.report import Figure
+from corekit.ids import HostId
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.protocol import ops
 from remote_gpu.client import Lane, OpFailed, Refused
 from tools.gpu_check.part import Answer, Part, Target, bounded
 from tools.gpu_check.system import session, system, used_memory_mib
@@ -69,7 +71,7 @@ def _until_lost(lane: Lane) -> None:
 
 async def _revoke(host: Host) -> None:
     async with SchedulerClient(host.scheduler) as client:
-        await client.drain("bench", revoke=True)
+        await client.ask(ops.Drain(host=HostId("bench"), revoke=True))
 
 
 def _settled(used_mib: Callable[[], float]) -> float:

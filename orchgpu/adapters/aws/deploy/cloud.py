@@ -18,14 +18,14 @@ from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, key_of
 from orchgpu.adapters.aws.api import Shape
 from orchgpu.adapters.aws.deploy.facts import FactsReader
 from orchgpu.adapters.aws.deploy.functions import (
-    Functions,
     InvokeConfigs,
+    LambdaFunctions,
     LogRetentions,
     Permissions,
 )
-from orchgpu.adapters.aws.deploy.queues import Queues
+from orchgpu.adapters.aws.deploy.queues import SqsQueues
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
-from orchgpu.adapters.aws.deploy.roles import Interfaces, Roles
+from orchgpu.adapters.aws.deploy.roles import IamRoles, Interfaces
 from orchgpu.adapters.aws.deploy.storage import (
     Buckets,
     Expiries,
@@ -47,12 +47,12 @@ class _Parts(Value):
     notifications: Notifications
     revisions: Revisions
     retentions: LogRetentions
-    roles: Roles
+    roles: IamRoles
     interfaces: Interfaces
     reader: FactsReader
     state: StateObjects
-    queues: Queues
-    functions: Functions
+    queues: SqsQueues
+    functions: LambdaFunctions
     configs: InvokeConfigs
     permissions: Permissions
 
@@ -127,12 +127,12 @@ class AwsCloud:
             notifications=Notifications(s3, locks.held),
             revisions=Revisions(s3, place),
             retentions=LogRetentions(lambda: self.client("logs")),
-            roles=Roles(lambda: self.client("iam")),
+            roles=IamRoles(lambda: self.client("iam")),
             interfaces=Interfaces(lambda: self.client("ec2"), lambda_),
             reader=FactsReader(self.client, place, buckets),
             state=state,
-            queues=Queues(self.client("sqs")),
-            functions=Functions(lambda_, lambda: self.client("iam"), place),
+            queues=SqsQueues(self.client("sqs")),
+            functions=LambdaFunctions(lambda_, lambda: self.client("iam"), place),
             configs=InvokeConfigs(lambda_),
             permissions=Permissions(lambda_),
         )

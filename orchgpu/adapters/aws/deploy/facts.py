@@ -57,7 +57,6 @@ class FactsReader:
         )
 
     def _check_boundary(self, arn: str) -> None:
-        """Raises NOT_FOUND, with the commands that make the policy."""
         name = arn.rpartition("/")[2]
         if answer_or_none(self._client("iam").get_policy, PolicyArn=arn) is None:
             make = (
@@ -113,7 +112,6 @@ class FactsReader:
         return {image: pinned for image, pinned in resolved.items() if pinned}
 
     def _resolved(self, image: str) -> str:
-        """The image with the digest of its tag; "" for one that has a digest. Raises NOT_FOUND."""
         match = _TAGGED.fullmatch(image)
         if match is None:
             return ""

@@ -29,7 +29,7 @@ _TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
 _ERROR_BYTES_MAX = 500  #: of a failed call's answer
 
 
-class Functions:
+class LambdaFunctions:
     """Functions of one account and region."""
 
     def __init__(self, lambda_: Client, iam: Callable[[], Client], place: DeployTarget) -> None:
@@ -94,7 +94,6 @@ class Functions:
             raise AppError(ErrorCode.INVALID, f"{name} failed: {error}")
 
     def _reserve(self, function: FunctionResource, old: FunctionResource | None) -> None:
-        """Set or remove the reserved concurrency; no call where nothing changes."""
         name, reserved = function.name, function.reserved
         if (None if old is None else old.reserved) == reserved:
             return
@@ -142,7 +141,6 @@ class Functions:
         self._lambda.tag_resource(Resource=arn, Tags=tags)
 
     def _settle(self, name: str) -> None:
-        """Wait until the last change is in force. Raises TIMEOUT, or INVALID when AWS gave up."""
         ends_s = time.monotonic() + _SETTLE_S_MAX
         while True:
             answer = self._lambda.get_function_configuration(FunctionName=name)
@@ -259,6 +257,5 @@ def _permission(function: str, statement: str, condition: Shape) -> Permission:
 
 
 def _code_of(function: FunctionResource) -> tuple[str, ...]:
-    """The values that UpdateFunctionCode sets."""
     deployed = function.tags.get(DEPLOYED_TAG, "")
     return function.package, function.image, deployed, *function.architectures

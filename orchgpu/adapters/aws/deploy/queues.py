@@ -8,17 +8,13 @@ from collections.abc import Mapping
 from fdl.plan.resources import QueueResource
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, answer_or_none
+from orchgpu.adapters.aws.queue import COUNTS
 
-_COUNTS = (
-    "ApproximateNumberOfMessages",
-    "ApproximateNumberOfMessagesNotVisible",
-    "ApproximateNumberOfMessagesDelayed",
-)
 #: SQS returns at most this many at once; a queue with more holds more than test events.
 _LOOK_MESSAGES_MAX = 10
 
 
-class Queues:
+class SqsQueues:
     """Queues of one account and region."""
 
     def __init__(self, sqs: Client) -> None:
@@ -54,7 +50,7 @@ class Queues:
         if url is None:
             return 0
         attributes = self._read(url)
-        count = sum(int(attributes.get(kind, 0)) for kind in _COUNTS)
+        count = sum(int(attributes.get(kind, 0)) for kind in COUNTS)
         return count - self._test_events(url) if 0 < count <= _LOOK_MESSAGES_MAX else count
 
     def _read(self, url: str) -> Mapping[str, str]:

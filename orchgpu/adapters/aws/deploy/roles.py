@@ -36,7 +36,7 @@ _INTERFACES_S_MAX = 2400.0
 _INTERFACES_POLL_S = 15.0
 
 
-class Roles:
+class IamRoles:
     """Roles of functions with `iam: {create: true}`."""
 
     def __init__(self, iam: Callable[[], Client]) -> None:
@@ -100,14 +100,12 @@ class Interfaces:
         self,
         ec2: Callable[[], Client],
         lambda_: Client,
-        limit_s: float = _INTERFACES_S_MAX,
         *,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ec2 = ec2
         self._lambda = lambda_
-        self._limit_s = limit_s
         self._sleep = sleep
         self._monotonic = monotonic
 
@@ -117,7 +115,7 @@ class Interfaces:
         begun_s = self._monotonic()
         while left := self._of(function):
             waited_s = self._monotonic() - begun_s
-            if waited_s + _INTERFACES_POLL_S > self._limit_s:
+            if waited_s + _INTERFACES_POLL_S > _INTERFACES_S_MAX:
                 raise AppError(
                     ErrorCode.TIMEOUT,
                     f"Lambda still has network interfaces of {function} ({', '.join(left)}) and"
@@ -126,12 +124,11 @@ class Interfaces:
                 )
             notice(
                 f"Lambda removes {len(left)} network interface(s) of {function}: {waited_s:.0f} s"
-                f" of at most {self._limit_s:.0f} s"
+                f" of at most {_INTERFACES_S_MAX:.0f} s"
             )
             self._sleep(_INTERFACES_POLL_S)
 
     def _of(self, function: str) -> list[str]:
-        """The ids of the interfaces made for a function that no other function uses."""
         filters = [
             {"Name": "interface-type", "Values": ["lambda"]},
             {"Name": "description", "Values": [f"AWS Lambda VPC ENI-{function}-*"]},

@@ -160,7 +160,6 @@ def _own_namespace(s3: Client, own: bool) -> Iterator[None]:
 
 
 def _region_of(answer: Shape) -> str:
-    """The region that S3 names; "" on clouds that do not."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return str(answer.get("BucketRegion") or headers.get("x-amz-bucket-region") or "")
 
@@ -302,7 +301,6 @@ class Expiries:
             self._merge(expiry, [])
 
     def _merge(self, expiry: Expiry, rules: list[Shape]) -> None:
-        """Replace the rules of one expiry; all else of the bucket's lifecycle stays."""
         own = (expiry.id, expiry.id + _MARKERS)
         before = self._get(expiry.bucket)
         others = [_filtered(one) for one in before.get("Rules", ()) if one.get("ID") not in own]
@@ -411,7 +409,6 @@ class StateObjects:
             self._announce()
 
     def _announce(self) -> None:
-        """Change the object by which orchestrators notice a new or removed record."""
         self._write(CHANGED_KEY, uuid.uuid4().hex.encode(), "text/plain")
 
     def _read(self, key: str) -> object:

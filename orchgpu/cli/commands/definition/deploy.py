@@ -101,7 +101,6 @@ def command(
 def _runner(
     inputs: tuple[Path, ...], address: Address, scheduler: str | None, *, as_json: bool
 ) -> Callable[[Document], int]:
-    """Runs the inputs by a document's first function with jobs; gives the exit status."""
     context = click.get_current_context()
 
     def run_files(document: Document) -> int:

@@ -131,7 +131,6 @@ def migrate_file(file: Path, write: bool, as_json: bool) -> None:
 
 
 def _migrated(composed: Composed) -> tuple[Node, tuple[Rewrite, ...]]:
-    """The document that a deploy reads. Raises INVALID where a deploy would refuse it."""
     document, root = read(composed)
     notes = lint(document, middlewares=known_middlewares())
     errors = [note for note in notes if note.severity is Severity.ERROR]

@@ -99,7 +99,6 @@ def _stores(target: DeployCloud) -> SecretStores:
 
 
 def _value(file: Path | None) -> str:
-    """The value, without the line end of its last line. Raises INVALID."""
     if file is None and sys.stdin.isatty():
         raise invalid("a value typed here would be shown: pipe it in, or give --file FILE")
     try:

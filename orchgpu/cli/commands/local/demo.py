@@ -59,13 +59,11 @@ WEATHER_S = 900.0
 NOT_CLEAN_STATUS = 1
 
 
-class Outcome(Value):
+class DemoResult(Value):
     """The jobs of a demo, and everything that they left behind."""
 
     jobs: Sequence[Followed]
-    leases_left: int
-    messages_left: int
-    dead_letters: int
+    left: Mapping[str, int]  #: what stayed → its number
 
 
 @click.command("demo")
@@ -105,7 +103,7 @@ def command(cloud: str, keep: bool, weather: str, as_json: bool) -> int:
     left = [] if system is None else survivors(system)
     if as_json:
         jobs = [job_json(job) for job in outcome.jobs]
-        echo_json({"jobs": jobs, **_counts(outcome), "processes_left": left})
+        echo_json({"jobs": jobs, **outcome.left, "processes_left": left})
     return _status(outcome, left)
 
 
@@ -119,7 +117,7 @@ class _Demo:
         self._budget = budget_from_environment()
         self._late_s = WEATHER_S if has_weather(system) else 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> DemoResult:
         _adopt_environment(environment_of(self._system))
         self._show_devices()
         examples = [example(name) for name in DEMO_EXAMPLES]
@@ -166,7 +164,6 @@ class _Demo:
         return asyncio.run(following)
 
     def _check(self) -> None:
-        """End the demo at once when a program has died."""
         for event in self._launch.fresh_events():
             if event["event"] == "died":
                 raise launch_failure(event)
@@ -182,7 +179,7 @@ class _Demo:
             echo_timeline(job)
         echo()
 
-    def _outcome(self, cloud: JobCloud, jobs: Sequence[Followed]) -> Outcome:
+    def _outcome(self, cloud: JobCloud, jobs: Sequence[Followed]) -> DemoResult:
         functions = {job.submitted.function.name: job.submitted.function for job in jobs}
         work_queues = [url for f in functions.values() for url in (f.queue_url, f.completion_url)]
         deadline_s = time.monotonic() + self._budget.queues_empty_s + self._late_s
@@ -194,7 +191,8 @@ class _Demo:
             time.sleep(0.2)
         dead = sum(cloud.messages(f.dead_letter_url) for f in functions.values())
         self._echo(f"left: {leases} leases, {messages} messages, {dead} dead letters")
-        return Outcome(jobs=jobs, leases_left=leases, messages_left=messages, dead_letters=dead)
+        left = {"leases_left": leases, "messages_left": messages, "dead_letters": dead}
+        return DemoResult(jobs=jobs, left=left)
 
     def _echo(self, line: str) -> None:
         if not self._quiet:
@@ -206,27 +204,18 @@ def _for_people(job: Followed) -> list[JobOutput]:
 
 
 def _adopt_environment(environment: Mapping[str, str]) -> None:
-    """Point this process to the demo's cloud, whatever account it was started with."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "LOCALSTACK_")) or name == PROVIDER_VARIABLE:
             del os.environ[name]
     os.environ.update(environment)
 
 
-def _counts(outcome: Outcome) -> dict[str, int]:
-    return {
-        "leases_left": outcome.leases_left,
-        "messages_left": outcome.messages_left,
-        "dead_letters": outcome.dead_letters,
-    }
-
-
-def _status(outcome: Outcome, left: Sequence[str]) -> int:
+def _status(outcome: DemoResult, left: Sequence[str]) -> int:
     if not outcome.jobs:
         raise AppError(ErrorCode.INTERNAL, "the demo ran no job")
     problems = [
         *(f"{job.submitted.input} did not succeed" for job in outcome.jobs if not job.succeeded),
-        *(f"{count} {name}" for name, count in _counts(outcome).items() if count),
+        *(f"{count} {name}" for name, count in outcome.left.items() if count),
         *(f"process {name} still runs" for name in left),
     ]
     for problem in problems:

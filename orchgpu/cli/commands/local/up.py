@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -13,7 +13,7 @@ from corekit.errors import EXIT_STATUS, ErrorCode, invalid
 from gpu_scheduler.data_names import is_data_name
 from orchgpu.cli.local.launching import (
     START_AGAIN,
-    Start,
+    StartProgress,
     await_up,
     check_weather,
     cloud_option,
@@ -113,7 +113,7 @@ def command(
     )
     try:
         # a closed pipe must not end the system: `orchgpu up | head -1` closes it after a line
-        shown = Start(show_event)
+        shown = StartProgress(show_event)
         system = await_up(launch, quiet=as_json, show=ignoring_closed_pipe(shown.show))
         if detach:
             launch.leave_running()
@@ -130,7 +130,6 @@ def command(
 
 
 def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
-    """Show the running system, and its dead programs, for a second `up`."""
     echo(f"already running in {home}; `orchgpu down` stops it", err=True)
     show_system(system, as_json=as_json)
     dead = unhealthy(system)
@@ -142,23 +141,24 @@ def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
 
 
 def _programs(pairs: Iterable[str]) -> dict[str, str]:
-    """Commands by name; gpud checks the commands. Raises INVALID."""
-    found = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not text or not equals or not is_data_name(name):
-            raise invalid(f"--program {pair!r} is not NAME=COMMAND")
-        found[name] = text
-    return found
+    return dict(_named("--program", "NAME=COMMAND", pairs, is_data_name))
 
 
 def _named_files(option: str, pairs: Iterable[str]) -> dict[str, str]:
+    is_name = is_data_name if option == "--data" else bool
     found = {}
-    for pair in pairs:
-        name, equals, path = pair.partition("=")
-        if not (name and equals and path) or (option == "--data" and not is_data_name(name)):
-            raise invalid(f"{option} {pair!r} is not NAME=PATH")
+    for name, path in _named(option, "NAME=PATH", pairs, is_name):
         if not Path(path).is_file():
             raise invalid(f"{option} {name}: there is no file {path!r}")
         found[name] = str(Path(path).absolute())
     return found
+
+
+def _named(
+    option: str, form: str, pairs: Iterable[str], is_name: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if not value or not is_name(name):
+            raise invalid(f"{option} {pair!r} is not {form}")
+        yield name, value

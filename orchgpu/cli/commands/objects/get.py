@@ -54,7 +54,6 @@ def _no_object(cloud: JobCloud, place: str) -> AppError:
 
 
 def _wanted(cloud: JobCloud, place: str, folder: Path) -> dict[Path, tuple[str, str]]:
-    """The object of each file. Raises INVALID for two objects that would be one file."""
     wanted: dict[Path, tuple[str, str]] = {}
     for at in outputs_of(cloud, place):
         for entry in cloud.objects(at.bucket, at.prefix):

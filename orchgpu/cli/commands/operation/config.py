@@ -109,27 +109,27 @@ def _provider(address: Address) -> Iterator[Setting]:
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[Setting]:
-    """Settings that are not addresses; of a key only whether it is set."""
-    file = environ.get(KEY_FILE_VARIABLE)
-    key, source = file, KEY_FILE_VARIABLE
-    if not file and environ.get(KEY_VARIABLE):
-        key, source = "set", KEY_VARIABLE
-    yield Setting(name="scheduler key", value=key or None, source=source if key else DEFAULT)
-    ca = environ.get(CA_VARIABLE)
-    yield Setting(name="scheduler CA", value=ca or None, source=CA_VARIABLE if ca else DEFAULT)
-    real = environ.get(REAL_AWS_VARIABLE)
-    allowed = "allowed" if real == "1" else "refused without --yes-real-aws"
-    yield Setting(
-        name="deploys to AWS", value=allowed, source=REAL_AWS_VARIABLE if real else DEFAULT
-    )
-    scale = environ.get(SCALE_VARIABLE)
-    source = SCALE_VARIABLE if scale else DEFAULT
+    # of a key only whether it is set
+    if environ.get(KEY_FILE_VARIABLE) or not environ.get(KEY_VARIABLE):
+        yield _variable("scheduler key", KEY_FILE_VARIABLE, environ)
+    else:
+        yield Setting(name="scheduler key", value="set", source=KEY_VARIABLE)
+    yield _variable("scheduler CA", CA_VARIABLE, environ)
+    consent = environ.get(REAL_AWS_VARIABLE) == "1"
+    allowed = "allowed" if consent else "refused without --yes-real-aws"
+    yield _variable("deploys to AWS", REAL_AWS_VARIABLE, environ, allowed)
 
     def scaled() -> str:
         budget_from_environment()
-        return scale or "1"
+        return environ.get(SCALE_VARIABLE) or "1"
 
-    yield _checked("time scale", source, scaled)
-    plain = bool(environ.get("NO_COLOR"))
-    colour = "never" if plain else "on a terminal"
-    yield Setting(name="colour", value=colour, source="NO_COLOR" if plain else DEFAULT)
+    yield _checked("time scale", SCALE_VARIABLE if environ.get(SCALE_VARIABLE) else DEFAULT, scaled)
+    colour = "never" if environ.get("NO_COLOR") else "on a terminal"
+    yield _variable("colour", "NO_COLOR", environ, colour)
+
+
+def _variable(
+    name: str, variable: str, environ: Mapping[str, str], shown: str | None = None
+) -> Setting:
+    value = environ.get(variable) or None
+    return Setting(name=name, value=shown or value, source=variable if value else DEFAULT)

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection
@@ -36,12 +36,12 @@ from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.definition.target import open_target
-from orchgpu.cli.inspecting import Options, inspect
+from orchgpu.cli.inspecting import inspect
 from orchgpu.cli.jobs.report import echo_nothing, relative_times
 from orchgpu.cli.local.launching import START_AGAIN, has_weather
 from orchgpu.cli.options import scheduler_option
 from orchgpu.cloud_services import Address, SecretStores
-from orchgpu.inspection.model import Verdict
+from orchgpu.inspection.model import Finding, Verdict
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import follow
 from orchgpu.jobs.scheduler import ANSWER_WITHIN_S, ask, scheduler_address, scheduler_or_none
@@ -60,7 +60,7 @@ DIAL_WITHIN_S = 3.0
 CANARY_WITHIN_S = 120.0
 
 
-class Finding(Value):
+class CheckResult(Value):
     """The outcome of one check."""
 
     check: str
@@ -122,18 +122,15 @@ def command(
     if canary is not None and len(names) != 1:
         raise invalid("--canary needs exactly one FUNCTION")
     within_s = CANARY_WITHIN_S if timeout is None else parse_duration_s(timeout)
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     with closing(JobCloud()) as cloud:
         hosts: list[HostView] = []
         found = _checks(cloud, () if definition else names, canary, within_s, scheduler, hosts)
         if definition is not None:
-            options = Options(
-                file=Path(definition) if definition else None,
-                names=names,
-                hosts=hosts,  # the check of the scheduler fills it
-                orchestrator_role=orchestrator_role,
-            )
-            found = chain(found, _of_account(options, cloud))
+            file = Path(definition) if definition else None
+            # `hosts` is filled by the check of the scheduler, before the first of these
+            inspected = inspect(cloud, file, names, hosts, orchestrator_role)
+            found = chain(found, _of_account(inspected))
         for finding in found:
             findings.append(finding)
             if not as_json:
@@ -144,11 +141,10 @@ def command(
     return 0 if good else WRONG_STATUS
 
 
-def _of_account(options: Options, cloud: JobCloud) -> Iterator[Finding]:
-    """The findings about the account; a failed one where it cannot be looked at."""
+def _of_account(inspected: Iterable[tuple[str, Finding]]) -> Iterator[CheckResult]:
     try:
-        for title, found in inspect(options, cloud):
-            yield Finding(
+        for title, found in inspected:
+            yield CheckResult(
                 check=title,
                 good=found.verdict is not Verdict.WRONG,
                 message=found.message,
@@ -157,14 +153,14 @@ def _of_account(options: Options, cloud: JobCloud) -> Iterator[Finding]:
                 remedy=found.remedy,
             )
     except AppError as error:
-        yield Finding(check="account", good=False, message=error.message)
+        yield CheckResult(check="account", good=False, message=error.message)
 
 
 #: Words of verdicts for people, with their colours.
 _WORDS = {"warning": ("warning", "waiting"), "unknown": ("unknown", "unknown")}
 
 
-def _echo(finding: Finding) -> None:
+def _echo(finding: CheckResult) -> None:
     usual = ("ok", "healthy") if finding.good else ("FAILED", "FAILED")
     word, colour = _WORDS.get(finding.verdict, usual)
     where = f" {finding.where}:" if finding.where else ""
@@ -180,7 +176,7 @@ def _checks(
     within_s: float,
     scheduler: str | None,
     hosts: list[HostView],
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     deployed: list[str] = []
     system = default_home().read_system()
     if system is not None:
@@ -202,12 +198,12 @@ def _checks(
         yield checked("canary", lambda: _canary(cloud, names[0], canary, within_s, address))
 
 
-def checked(check: str, look: Callable[[], str]) -> Finding:
+def checked(check: str, look: Callable[[], str]) -> CheckResult:
     """A good finding with the text that `look` returns, or a bad one with its error."""
     try:
-        return Finding(check=check, good=True, message=look())
+        return CheckResult(check=check, good=True, message=look())
     except AppError as error:
-        return Finding(check=check, good=False, message=error.message)
+        return CheckResult(check=check, good=False, message=error.message)
 
 
 def check_weather(system: SystemRecord) -> str:
@@ -301,7 +297,6 @@ def _scheduler(given: str | None, hosts: list[HostView]) -> str:
 
 
 def _standbys(given: str | None) -> str:
-    """The leader and its standbys. Raises UNAVAILABLE when one of them could not take over."""
     status = asyncio.run(system_status(scheduler_address(given), find_access(), ANSWER_WITHIN_S))
     return check_standbys(status)
 
@@ -351,7 +346,6 @@ def _deployed(cloud: JobCloud, name: str) -> str:
 
 
 def _secrets(cloud: JobCloud, name: str) -> str:
-    """The number of a function's secrets. Raises INVALID when one of them does not exist."""
     secrets = deployed_secrets(cloud.services.function_settings(name).variables)
     if not secrets:
         return ""
@@ -393,7 +387,6 @@ def _secret_problem(reference: SecretReference, stores: SecretStores | None) -> 
 
 
 def _file_problem(path: Path) -> str:
-    """The reason for which a file cannot be read; "" = it can."""
     if not path.is_file():
         return "does not exist, or is not a file" if not path.is_dir() else "is a folder"
     return "" if os.access(path, os.R_OK) else "may not be read by this user"

@@ -107,7 +107,6 @@ def _check_prefixes(
     *,
     given: bool,
 ) -> None:
-    """Raises INVALID for a policy over everything of the account. `given`: a FILE."""
     for option, value in (("bucket", bucket), ("function", function), ("secret", secret)):
         if value and not _STEM.fullmatch(value):
             raise invalid(f"--{option}-prefix {value!r}: letters, digits and /_.- only")

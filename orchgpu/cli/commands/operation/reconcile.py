@@ -15,8 +15,10 @@ from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.cli.times import shown_time, utc_option
 from corekit.errors import invalid
+from corekit.ids import JobId
 from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.protocol import ops
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.function import Function
@@ -72,7 +74,6 @@ def command(
 
 
 def _interval(function: Function, since: str | None, budget: Budget, now_s: float) -> Interval:
-    """Raises INVALID where neither an option nor the record has the beginning."""
     if since is not None:
         since_s = now_s - parse_duration_s(since)
     elif function.deployed_at_s > 0:
@@ -104,7 +105,7 @@ async def _reconcile(
         await client.wait_connected(ANSWER_WITHIN_S)
 
         async def has_record(job: str) -> bool:
-            return await client.record(job) is not None
+            return (await client.ask(ops.RecordOf(holder=JobId(job)))).record is not None
 
         search = Search(ports.store, has_record)
         try:

@@ -1,7 +1,7 @@
 """The orchestrator's ports over the cloud model in memory, with faults on request.
 
-For tests of a replica on virtual time, for the simulator, and for programs that embed an
-orchestrator. The model is that of the embedded cloud's server, so the same contract suite applies.
+For the simulator, and for tests of a replica on virtual time. The model is that of the embedded
+cloud's server, so the same contract suite applies.
 """
 
 from __future__ import annotations
