@@ -25,7 +25,6 @@ from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import Phase, Step
 from remote_gpu.host.reports.traces import HostTraces
@@ -89,7 +88,7 @@ class Gateway:
         nursery: Nursery,
     ) -> None:
         limits = endpoints.limits
-        self._verifier = Verifier(endpoints.host, leases.table)
+        self._host = endpoints.host
         self._leases = leases
         self._workers = workers
         self._relays = relays
@@ -240,9 +239,11 @@ class Gateway:
         authority = self._tls.authority_for(source) if self._tls is not None else ""
         nonce = secrets.token_hex(NONCE_BYTES)
         if port_of is None:
-            self._verifier.check_host(hello)
-            await self._install_of(hello, source)
-            return self._verifier.proving(hello, nonce, authority)
+            if hello.host != self._host:
+                raise Refused(Refusal.DENIED, f"this host is {self._host}, not {hello.host}")
+            await self._until_installed(hello.lease, source)
+            install = self._leases.table.install_of(hello.lease, hello.fence)
+            return Proving(bytes.fromhex(install.secret), hello, nonce, authority)
         if hello.lease != port_of:
             raise Refused(Refusal.DENIED, "this port belongs to another lease")
         return Proving(port_key(hello.lease), hello, nonce, authority)
@@ -254,13 +255,13 @@ class Gateway:
         binding = await peer.secure(self._tls.context, self._budget.handshake_s)
         return confirm_binding(proven.key, binding, await self._receive(peer))
 
-    async def _install_of(self, hello: Hello, source: str) -> None:
+    async def _until_installed(self, lease: str, source: str) -> None:
         """Wait for an install that may arrive after the envelope. Raises Refused(BUSY)."""
         self._leases.expire()
-        if self._verifier.knows(hello.lease):
+        knows = functools.partial(self._leases.table.knows, lease)
+        if knows():
             return
-        known = functools.partial(self._verifier.knows, hello.lease)
-        waiting = asyncio.ensure_future(self._leases.until(known, self._budget.install_wait_s))
+        waiting = asyncio.ensure_future(self._leases.until(knows, self._budget.install_wait_s))
         evicted = False
 
         def evict() -> None:

@@ -137,9 +137,20 @@ class LeaseTable:
         entry = self._entries.get(LeaseId(lease))
         return None if entry is None or entry.phase is Phase.CLOSING else entry
 
-    def ended(self, lease: str) -> Step | None:
-        """The tombstone of a lease that ended here, while it is kept."""
-        return self._tombstones.get(LeaseId(lease))
+    def knows(self, lease: str) -> bool:
+        """True when the lease is or was installed; any other lease's install may be on its way."""
+        return lease in self._entries or lease in self._tombstones
+
+    def install_of(self, lease: str, fence: int) -> Install:
+        """The install whose secret a client must prove, decided now: a lease that has just ended is
+        refused. Raises Refused: DENIED for another fence, ENDED, NOT_INSTALLED."""
+        if (entry := self.find(lease)) is None:
+            if (end := self._tombstones.get(LeaseId(lease))) is not None:
+                raise Refused(Refusal.ENDED, f"lease {lease} ended here: {end.reason}")
+            raise Refused(Refusal.NOT_INSTALLED, f"lease {lease} is unknown on this host")
+        if entry.install.fence != fence:
+            raise Refused(Refusal.DENIED, f"lease {lease} has another fence")
+        return entry.install
 
     def install(self, install: Install, now_s: float) -> list[Step]:
         """Install a lease, or change the remaining time of an installed one; none is reopened."""

@@ -219,7 +219,7 @@ async def test_leases_are_charged_at_most_what_the_process_had() -> None:
     async with world() as w:
         only = lease(1, pct=50)
         batch = await w.connected(only)
-        table = w.turns._devices[0]._slices
+        table = w.turns._devices[0].slices
         control.send(batch.socket, {"ask": [0, 1]})
         await batch.next("turn")
         control.send(batch.socket, {"done": [0, 1]})
