@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterable
 
 import pytest
@@ -16,6 +17,7 @@ from remote_gpu.wire.frames import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    SESSION,
     VERSION,
     BufferLike,
     Limits,
@@ -174,3 +176,25 @@ def test_nan_is_never_sent() -> None:
     with pytest.raises(ValueError, match="JSON"):
         pack({"x": float("nan")})
     assert json.loads(pack({"x": 1.5})[HEADER_BYTES:]) == {"x": 1.5}
+
+
+def buffered(channel: Channel) -> bool:
+    """Read anew: it changes between two lines."""
+    return channel.buffered
+
+
+def test_a_frame_read_ahead_is_reported_as_buffered() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        Channel(far, SESSION).send({"beat": {}})
+        Channel(far, SESSION).send({"give_back": {}})
+        channel = Channel(near, SESSION)
+        assert not buffered(channel)
+        first = channel.receive()
+        assert first is not None
+        assert "beat" in first[1]
+        assert buffered(channel)
+        second = channel.receive()
+        assert second is not None
+        assert "give_back" in second[1]
+        assert not buffered(channel)
