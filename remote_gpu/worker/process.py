@@ -211,8 +211,8 @@ class _Process:
             batches=self._batches.get(index),
             caller=self._callers.enter(lease, index, stream) if lease else None,
         )
-        carried = _carrier(self._prepared, stream, bytes.fromhex(lane["key"]))
-        ended = _ended(self._stream, lane["number"], self._callers, context.caller)
+        carried = partial(_carrier, self._prepared, stream, bytes.fromhex(lane["key"]))
+        ended = partial(_end_lane, self._stream, lane["number"], self._callers, context.caller)
         self._lanes = [lane for lane in self._lanes if lane[0].is_alive()]
         activity = Activity()
         registry = self._prepared.registry
@@ -282,16 +282,11 @@ def _batches(start: control.Start, stream: socket.socket) -> dict[int, BatchLane
     return {index: BatchLanes(partial(control.send, stream, {"join": index})) for index in indices}
 
 
-def _ended(
-    stream: socket.socket, number: int, callers: Callers, caller: Caller | None
-) -> Callable[[], None]:
-    def ended() -> None:
-        if caller is not None:
-            callers.exit(caller)
-        with contextlib.suppress(OSError):  # gpud has gone; this process ends too
-            control.send(stream, {"lane_ended": number})
-
-    return ended
+def _end_lane(stream: socket.socket, number: int, callers: Callers, caller: Caller | None) -> None:
+    if caller is not None:
+        callers.exit(caller)
+    with contextlib.suppress(OSError):  # gpud has gone; this process ends too
+        control.send(stream, {"lane_ended": number})
 
 
 def _end_at_alarm() -> None:
@@ -340,25 +335,21 @@ def _start_lane(
     return thread
 
 
-def _carrier(prepared: Prepared, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
-    """The function that opens a lane's stream; it blocks, so the lane's own thread calls it."""
-
-    def carried() -> Stream:
-        if not key:
-            return lane
-        assert prepared.tls is not None, "gpud gives keys to hosts with a certificate only"
-        lane.settimeout(prepared.handshake_s)
-        machine = secure(lane, prepared.tls, server=True)
-        carrier = TlsStream(lane, machine)
-        channel = Channel(carrier, HANDSHAKE)
-        received = channel.receive()
-        if received is None or channel.buffered:
-            raise WireError("the client did not wait for the second proof")
-        channel.send({"welcome": confirm_binding(key, machine.binding, received[1])})
-        lane.settimeout(None)
-        return carrier
-
-    return carried
+def _carrier(prepared: Prepared, lane: socket.socket, key: bytes) -> Stream:
+    """A lane's stream. It blocks for the handshake of TLS, so the lane's own thread calls it."""
+    if not key:
+        return lane
+    assert prepared.tls is not None, "gpud gives keys to hosts with a certificate only"
+    lane.settimeout(prepared.handshake_s)
+    machine = secure(lane, prepared.tls, server=True)
+    carrier = TlsStream(lane, machine)
+    channel = Channel(carrier, HANDSHAKE)
+    received = channel.receive()
+    if received is None or channel.buffered:
+        raise WireError("the client did not wait for the second proof")
+    channel.send({"welcome": confirm_binding(key, machine.binding, received[1])})
+    lane.settimeout(None)
+    return carrier
 
 
 class MemoryLimit:

@@ -77,10 +77,9 @@ class WarmWorkers:
         #: Of the table's, idle or ending.
         self._processes: dict[str, tuple[WarmWorker, Worker]] = {}
         self._taken: dict[LeaseId, tuple[WarmWorker, Worker]] = {}  # before a lease's first lane
-        #: Ends of leases whose workers may become warm in a moment.
-        self._ending: dict[asyncio.Future[None], _Kind] = {}
-        #: Done when the room of such a worker is needed.
-        self._needed: dict[asyncio.Future[None], frozenset[DeviceId]] = {}
+        #: Ends of leases whose workers may become warm in a moment; the second future is done when
+        #: the room of such a worker is needed.
+        self._ending: dict[asyncio.Future[None], tuple[_Kind, asyncio.Future[None]]] = {}
         self._numbers = itertools.count(1)
 
     # --- the end of a lease
@@ -97,24 +96,25 @@ class WarmWorkers:
         if not self.may_keep(worker):
             return ""
         assert install.workload is not None, "leases without a workload keep no worker"
-        loop, kind = asyncio.get_running_loop(), _Kind.of(install)
+        loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         needed: asyncio.Future[None] = loop.create_future()
-        self._ending[done], self._needed[needed] = kind, kind.devices
-        for waiting in [one for one in self._leases.table if one.phase is Phase.QUEUED]:
-            self.room_needed(waiting.install)
+        self._ending[done] = _Kind.of(install), needed
+        for entry in self._leases.table:
+            if entry.phase is Phase.QUEUED:
+                self.room_needed(entry.install)
         try:
             return await self._keep(install, install.workload, worker, needed)
         finally:
-            del self._ending[done], self._needed[needed]
+            del self._ending[done]
             done.set_result(None)
             needed.cancel()
 
     def room_needed(self, install: Install) -> None:
         """Kill ending workers whose calls still run, if they are in the way of a waiting lease."""
         wanted = {share.device for share in install.shares}
-        for needed, devices in self._needed.items():
-            if not needed.done() and wanted & devices:
+        for kind, needed in self._ending.values():
+            if not needed.done() and wanted & kind.devices:
                 needed.set_result(None)
 
     async def _keep(
@@ -201,7 +201,7 @@ class WarmWorkers:
         kind, now_s = _Kind.of(entry.install), asyncio.get_running_loop().time
         until_s = now_s() + _ADOPT_S
         while not (name := self._leases.table.adopt(lease)):
-            ending = [done for done, of in self._ending.items() if of == kind]
+            ending = [done for done, (of, _) in self._ending.items() if of == kind]
             left_s = until_s - now_s()
             if not ending or left_s <= 0:
                 return

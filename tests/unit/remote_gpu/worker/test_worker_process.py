@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from remote_gpu.worker.joining import Callers
 from remote_gpu.worker.lane import Activity, LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.process import _ended, _start_lane, await_lanes
+from remote_gpu.worker.process import _end_lane, _start_lane, await_lanes
 from remote_gpu.worker.registry import load_registry
 
 REGISTRY = load_registry(["noop"])
@@ -38,7 +39,8 @@ class Lane:
         for end in (self.client, lane, self.gpud, worker):
             end.settimeout(60)
             stack.enter_context(end)
-        ended = _ended(worker, 7, Callers(lambda meta: control.send(worker, meta)), None)
+        callers = Callers(lambda meta: control.send(worker, meta))
+        ended = partial(_end_lane, worker, 7, callers, None)
         self._start = (ended, lane, REGISTRY, Context())
         self._lane = lane
 
