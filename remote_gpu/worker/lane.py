@@ -20,8 +20,8 @@ from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import OpCode, OpFailed, WireError, invalid
 from remote_gpu.wire.frames import (
     NO_REPLY,
+    FrameLimits,
     Header,
-    Limits,
     Meta,
     flat_views,
     int_field,
@@ -50,9 +50,9 @@ _CommandWithInputs: TypeAlias = Callable[[Arguments, Sequence[memoryview]], Outc
 CallResult: TypeAlias = "tuple[Meta, list[memoryview], str]"
 
 #: Before the check of the quota: what can be skipped within seconds.
-LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
+LANE_LIMITS = FrameLimits(payload_bytes_max=1 << 36)
 #: Of one answer.
-RESULT_BYTES_MAX = Limits().payload_bytes_max
+RESULT_BYTES_MAX = FrameLimits().payload_bytes_max
 _IN_PARTS = f"an answer has at most {RESULT_BYTES_MAX}: keep them in a buffer, read it in parts"
 
 
@@ -207,7 +207,7 @@ def local_runner(data: Mapping[str, Path | str]) -> Runner:
     return Runner(load_registry(), Context(data={name: Path(at) for name, at in data.items()}))
 
 
-class Activity:
+class LaneActivity:
     """The state of a lane for other threads of its worker."""
 
     __slots__ = ("calling",)
@@ -225,11 +225,11 @@ class LaneServer:
         runner: Runner,
         quota: Quota,
         shared: SharedLane | None = None,
-        activity: Activity | None = None,
+        activity: LaneActivity | None = None,
     ) -> None:
         """`shared`: for a client on the same machine, which may request shared memory."""
         self._shared = shared
-        self._activity = activity or Activity()
+        self._activity = activity or LaneActivity()
         self._channel = Channel(stream, LANE_LIMITS, only_read=True)
         self._runner = runner
         self._area = Area(quota)

@@ -36,7 +36,7 @@ class CpuSettings:
     shared_with: tuple[str, ...] = ()  #: hosts of the same machine with the same cores
 
 
-class CpuProbe:
+class HostCpuProbe:
     """The `cpu` device: real cores, owned by affinity."""
 
     def __init__(self, settings: CpuSettings, pids: Callable[[], Sequence[int]]) -> None:

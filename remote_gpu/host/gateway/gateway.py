@@ -26,16 +26,16 @@ from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import Phase, Step
+from remote_gpu.host.leases.table import LeasePhase, LeaseStep
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
 from remote_gpu.wire.proof import (
     NONCE_BYTES,
+    ConnectionRole,
     Hello,
     Proving,
-    Role,
     confirm_binding,
     port_key,
 )
@@ -146,7 +146,7 @@ class Gateway:
             self._nursery.start(self._connection(stream, source), "connection")
         self._begin_soon()
 
-    def session_ended(self, step: Step) -> None:
+    def session_ended(self, step: LeaseStep) -> None:
         """Send the session's holder the reason, and close the connection."""
         if (peer := self._sessions.pop(step.lease, None)) is not None:
             ended = {"reason": step.reason, "detail": step.detail}
@@ -193,11 +193,11 @@ class Gateway:
     async def _serve_proven(self, peer: Peer, proven: Proving) -> None:
         hello = proven.hello
         try:
-            if hello.role is Role.LANE:
+            if hello.role is ConnectionRole.LANE:
                 await self._lane(peer, proven)
                 return
             welcome = await self._bound(peer, proven) if proven.key else {}
-            if hello.role is Role.SESSION:
+            if hello.role is ConnectionRole.SESSION:
                 await self._session(peer, hello, welcome)
             else:
                 await self._relayed(peer, hello, welcome)
@@ -311,7 +311,7 @@ class Gateway:
 
     def _placed(self, lease: LeaseId) -> bool:
         entry = self._leases.table.find(lease)
-        return entry is None or entry.phase is not Phase.QUEUED
+        return entry is None or entry.phase is not LeasePhase.QUEUED
 
     async def _hold(self, peer: Peer, lease: LeaseId, nonce: str) -> None:
         leases, silence_s = self._leases, self._budget.session_silence_s

@@ -9,7 +9,15 @@ from typing import Any, Protocol
 
 from corekit.ids import LeaseId
 from gpu_scheduler.model import Share
-from remote_gpu.host.sharing.slices import Begin, Change, Load, Pause, Resume, TimeSlices, Until
+from remote_gpu.host.sharing.slices import (
+    Begin,
+    Change,
+    DeviceLoad,
+    Pause,
+    Resume,
+    TimeSlices,
+    Until,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +89,7 @@ class Turns:
                     step = device.slices.ask if op == "ask" else device.slices.done
                     device.carry_out(step(lease, ticket, self._loop.time()))
 
-    def loads(self, lease: LeaseId) -> dict[int, Load]:
+    def loads(self, lease: LeaseId) -> dict[int, DeviceLoad]:
         """The load of a lease's devices by other leases, by index."""
         return {index: device.slices.load(lease) for index, device in self._of(lease).items()}
 

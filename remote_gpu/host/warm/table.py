@@ -82,7 +82,7 @@ class WarmWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Evictions:
     """The evictions that a lease needs before it is placed."""
 
     evict: tuple[str, ...]  #: to begin now
@@ -120,7 +120,9 @@ class WarmTable:
         """Remove a worker that a lease uses from now on."""
         return self._idle.pop(name)
 
-    def room(self, install: Install, free_mib: Mapping[DeviceId, int], taken: str | None) -> Room:
+    def room(
+        self, install: Install, free_mib: Mapping[DeviceId, int], taken: str | None
+    ) -> Evictions:
         """The evictions for a lease: those that its install names, and the cheapest to load again
         until the others fit. `free_mib`: of its devices, beside all leases and this one; `taken`:
         the worker that it gets."""
@@ -140,7 +142,7 @@ class WarmTable:
             for device, free in free_mib.items()
         )
         evict = tuple(name for name in chosen if name in self._idle)
-        return Room(evict=evict, ready=not chosen and not waits)
+        return Evictions(evict=evict, ready=not chosen and not waits)
 
     def evict(self, names: Iterable[str]) -> tuple[WarmWorker, ...]:
         """Mark workers as ending; returns those that were idle until now."""

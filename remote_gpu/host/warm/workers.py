@@ -24,7 +24,7 @@ from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import Phase, Step
+from remote_gpu.host.leases.table import LeasePhase, LeaseStep
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker, private_bytes
@@ -101,7 +101,7 @@ class WarmWorkers:
         needed: asyncio.Future[None] = loop.create_future()
         self._ending[done] = _Kind.of(install), needed
         for entry in self._leases.table:
-            if entry.phase is Phase.QUEUED:
+            if entry.phase is LeasePhase.QUEUED:
                 self.room_needed(entry.install)
         try:
             return await self._keep(install, install.workload, worker, needed)
@@ -158,7 +158,7 @@ class WarmWorkers:
 
     # --- the next lease
 
-    def placed(self, step: Step) -> None:
+    def placed(self, step: LeaseStep) -> None:
         for name in step.warm:
             self.take(step.lease, name)
 
@@ -167,7 +167,7 @@ class WarmWorkers:
         self._taken[lease] = self._processes.pop(name)
         self._changed()
 
-    async def hand_over(self, lease: LeaseId, start: control.Start) -> Worker | None:
+    async def hand_over(self, lease: LeaseId, start: control.WorkerStart) -> Worker | None:
         """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
         if lease not in self._taken:
             await self._adopt(lease)
@@ -217,7 +217,7 @@ class WarmWorkers:
 
     # --- eviction
 
-    def evict(self, step: Step) -> None:
+    def evict(self, step: LeaseStep) -> None:
         """Kill workers that the table has marked as ending."""
         for name in step.warm:
             kept, worker = self._processes[name]

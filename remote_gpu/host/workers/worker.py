@@ -94,7 +94,7 @@ class Worker:
         """The number of open lanes."""
         return len(self._lanes)
 
-    def start(self, start: control.Start, sandbox: HostSandbox) -> None:
+    def start(self, start: control.WorkerStart, sandbox: HostSandbox) -> None:
         """Bind it to a lease and its sandbox, which it closes. Raises OSError when it has died."""
         if self._exited:
             raise ProcessLookupError("the worker has died")
@@ -140,7 +140,7 @@ class Worker:
         failed = self.tainted or self._protocol_broken or self._exited or bool(self._lanes)
         return None if failed else kept
 
-    async def restart(self, start: control.Start) -> bool:
+    async def restart(self, start: control.WorkerStart) -> bool:
         """Bind it, after `release`, to another lease of its tenant. False when it has died."""
         assert not self.tainted, "a tainted worker serves no second lease"
         if self._exited or self._socket_closed:

@@ -15,7 +15,7 @@ from remote_gpu.client import Refusal, Refused, Session, connect
 from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.frames import HEADER, MAGIC, VERSION, pack
-from remote_gpu.wire.proof import Role
+from remote_gpu.wire.proof import ConnectionRole
 from tests.integration.gpud.conftest import Gpud, environment_over_tcp, socket_of, until
 
 
@@ -219,7 +219,7 @@ def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud: Gpud) 
     [host] = parse_access(shared_gpud.connection(install)).hosts
     stream, _, _ = open_connection(
         host,
-        role=Role.SESSION,
+        role=ConnectionRole.SESSION,
         lease=install.lease,
         fence=install.fence,
         session="ab" * 16,

@@ -23,7 +23,7 @@ from remote_gpu.wire.frames import (
     SHARED,
     VERSION,
     BufferLike,
-    Limits,
+    FrameLimits,
     Meta,
     pack,
 )
@@ -33,8 +33,7 @@ from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.memory import Area
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
-from remote_gpu.worker.operation import Context, CpuOperation, Outcome
-from remote_gpu.worker.operation import Limits as InputLimits
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.registry import Registry, load_registry
 
 LIMIT_BYTES = 1 << 20
@@ -47,7 +46,7 @@ class Ends:
         self.to_server, self.to_client = bytearray(), bytearray()
 
     def client(self) -> Channel:
-        return Channel(_End(self.to_client, self.to_server), Limits())
+        return Channel(_End(self.to_client, self.to_server), FrameLimits())
 
     def serve(self, **context: Any) -> Quota:
         """Run a lane over everything sent so far; returns its quota."""
@@ -80,7 +79,7 @@ class Bad(CpuOperation):
     """An operation with every way of misbehaving that the lane must contain."""
 
     name, implementation = "bad", "none"
-    limits = InputLimits(inputs_max=1, input_bytes_max=10)
+    limits = Limits(inputs_max=1, input_bytes_max=10)
     signature = Signature()
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:

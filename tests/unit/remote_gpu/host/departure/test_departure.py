@@ -15,7 +15,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.protocol.host import Draining
 from remote_gpu.host.departure.departure import Departure
-from remote_gpu.host.departure.notices import Notice, Source, strictest
+from remote_gpu.host.departure.notices import Notice, NoticeSource, strictest
 
 BUDGET = Budget()
 
@@ -169,8 +169,8 @@ def test_a_notice_without_an_end_drains_until_it_is_withdrawn() -> None:
         departure = host.departure
         warm = departure.within("warm pool", None, ends=False)
         steps = (
-            (1.0, lambda: departure.notice(Source.AUTO_SCALING, warm)),
-            (2000.0, lambda: departure.notice(Source.AUTO_SCALING, None)),
+            (1.0, lambda: departure.notice(NoticeSource.AUTO_SCALING, warm)),
+            (2000.0, lambda: departure.notice(NoticeSource.AUTO_SCALING, None)),
         )
         return await host.run(*steps, end_s=5000), host.link.reports
 
@@ -187,9 +187,9 @@ def test_a_stricter_notice_takes_over() -> None:
 
         def interrupt() -> None:
             spot = departure.within("spot interruption", 100.0, ends=True)
-            departure.notice(Source.SPOT, spot)
+            departure.notice(NoticeSource.SPOT, spot)
 
-        steps = ((0.0, lambda: departure.notice(Source.REBALANCE, soft)), (50.0, interrupt))
+        steps = ((0.0, lambda: departure.notice(NoticeSource.REBALANCE, soft)), (50.0, interrupt))
         return await host.run(*steps), host.link.reports
 
     over_s, reports = run_virtual(world())
@@ -205,6 +205,8 @@ def test_the_strictest_notice() -> None:
     spot = Notice(reason="spot", until_s=50.0, ends=False)
     stop = Notice(reason="SIGTERM", until_s=100.0, ends=True)
     assert strictest({}) is None
-    assert strictest({Source.AUTO_SCALING: warm}) == warm
-    both = strictest({Source.AUTO_SCALING: warm, Source.SIGNAL: stop, Source.SPOT: spot})
+    assert strictest({NoticeSource.AUTO_SCALING: warm}) == warm
+    both = strictest(
+        {NoticeSource.AUTO_SCALING: warm, NoticeSource.SIGNAL: stop, NoticeSource.SPOT: spot}
+    )
     assert both == Notice(reason="spot", until_s=50.0, ends=True)

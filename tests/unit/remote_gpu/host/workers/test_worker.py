@@ -20,7 +20,7 @@ import pytest
 from corekit.aio.supervise import Nursery
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.workers.worker import Worker
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.worker import control
 from tests.unit.remote_gpu.host.host_parts import idle_worker
@@ -191,9 +191,9 @@ async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
 
 async def test_a_client_with_the_workers_socket_does_not_delay_its_end(tmp_path: Path) -> None:
     """On the host's own machine a lane passes descriptors: the lease's shares would stay taken."""
-    sandboxes = Sandboxes(Policy(seccomp=True), tmp_path / "kept")
+    sandboxes = Sandboxes(IsolationPolicy(seccomp=True), tmp_path / "kept")
     sandbox = await sandboxes.make("t", 1, ("cpu",), None)
-    start = control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
+    start = control.WorkerStart(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
     async with Nursery("test") as nursery, idle_worker(nursery) as (made, _):
         made.start(start, sandbox)
         made.kill()
@@ -232,7 +232,7 @@ async def test_a_worker_keeps_its_models_when_it_releases_its_lease() -> None:
             assert await released(made, theirs, *answers) == 7
             assert client.recv(1) == b"", "its lanes are cut"
         assert (made.loaded_s, made.loaded_bytes) == (1.5, 9)
-        start = control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
+        start = control.WorkerStart(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
         assert await made.restart(start)
         received = control.receive(theirs)
         assert received is not None
@@ -308,7 +308,7 @@ async def test_a_silent_worker_and_a_dead_one_keep_nothing() -> None:
         assert await asked is None
         await made.gone
         assert not await made.restart(
-            control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
+            control.WorkerStart(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
         )
 
 
