@@ -241,7 +241,6 @@ async def _pool(
 
 
 def _digests(settings: HostSettings) -> dict[str, dict[str, str]]:
-    """The contents of data sets and programs, by kind and name; see `host/digests.py`."""
     files = {name: Path(program.command[0]) for name, program in settings.programs.items()}
     return Digests(settings.state / DIGESTS_NAME).of({DATA: settings.data, PROGRAMS: files})
 

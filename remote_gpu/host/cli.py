@@ -108,7 +108,6 @@ def main(options: HostOptions) -> None:
 
 
 def _drivers(options: HostOptions) -> tuple[str, ...]:
-    """The drivers whose devices are lent; none beside emulated devices."""
     if options.emulate is None:
         return (*(["nvml"] if options.nvml else []), *_OPENCL[options.opencl])
     if options.opencl is not OpenClDevices.NONE or options.middleware:
@@ -119,7 +118,6 @@ def _drivers(options: HostOptions) -> tuple[str, ...]:
 
 
 def _settings(options: HostOptions) -> HostSettings:
-    """The checked settings. Raises INVALID, naming the option."""
     host, memory = HostId(options.host_id), options.memory_mib
     return HostSettings(
         options=options,
@@ -273,7 +271,6 @@ def _is_any(address: str) -> bool:
 
 
 def _operations(named: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of `--operation`, checked: files and entry points of operations."""
     known = sorted(installed())
     for name in named:
         _check_known("--operation", name, known)
@@ -281,7 +278,6 @@ def _operations(named: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_known(option: str, name: str, known: Sequence[str]) -> None:
-    """Raises INVALID for an unknown name, with the nearest known one or all of them."""
     if name not in known:
         raise invalid(f"{option} {name!r} is unknown{one_of_known(name, known)}")
 

@@ -164,7 +164,6 @@ class Channel:
                 views[0] = views[0][sent:]
 
     def _fill(self, count: int, *, eof_allowed: bool = False) -> bool:
-        """Read ahead until `count` bytes (at most the buffer's size) are there."""
         rest = self._to - self._from
         if rest:
             self._ahead[:rest] = self._ahead[self._from : self._to].tobytes()

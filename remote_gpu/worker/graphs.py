@@ -185,7 +185,6 @@ class _Graph:
         return views if len(views) == len(wanted) else None
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
-        """Raises OpFailed(EINVAL)."""
         if [self._memories[name].size for name in self._inputs] != list(sizes):
             expected = ", ".join(f"{name}: {self._memories[name].size}" for name in self._inputs)
             raise invalid(f"this graph takes inputs of these bytes: {expected}")

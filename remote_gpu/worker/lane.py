@@ -340,7 +340,6 @@ class LaneServer:
             raise
 
     def _keep(self, ran: CallResult, handles: object) -> CallResult:
-        """Keep the results in buffers; returns the rest."""
         if not isinstance(handles, list) or any(type(handle) is not int for handle in handles):
             raise WireError("'keep' must be a list of buffers")
         values, results, implementation = ran

@@ -298,7 +298,6 @@ def _end_at_alarm() -> None:
 
 
 def _end_in(cap_s: float) -> None:
-    """End the process after this time, even without gpud."""
     signal.setitimer(signal.ITIMER_REAL, max(0.001, cap_s))
 
 

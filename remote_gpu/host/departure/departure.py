@@ -131,7 +131,6 @@ class Departure:
         return Draining(draining=True, reason=now.reason, limit_s=limit_s)
 
     async def _send(self, link: DrainLink, message: Draining) -> bool:
-        """True when the scheduler knows, or cannot: it has no drains."""
         try:
             await link.draining(message, self._budget.host_stale_s)
         except AppError as error:

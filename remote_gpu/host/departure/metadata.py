@@ -177,7 +177,9 @@ class MetadataWatch:
                     self._seen[source] = text
                     self._take(source, text)
         except AppError as error:
-            self._failed(error.message)
+            if error.message != self._problem:
+                logger.warning("%s", error.message, extra={"event": "instance_metadata"})
+            self._problem = error.message
         else:
             self._problem = ""
 
@@ -194,8 +196,3 @@ class MetadataWatch:
             self._departure.notice(source, None if text is None else read(text, moment))
         except AppError as error:
             logger.warning("%s", error.message)
-
-    def _failed(self, why: str) -> None:
-        if why != self._problem:
-            logger.warning("%s", why, extra={"event": "instance_metadata"})
-        self._problem = why

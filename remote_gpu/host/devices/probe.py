@@ -188,7 +188,6 @@ def _cpu_model() -> str:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """User and system time; 0 once the process is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:

@@ -200,7 +200,9 @@ class Gateway:
             if hello.role is ConnectionRole.SESSION:
                 await self._session(peer, hello, welcome)
             else:
-                await self._relayed(peer, hello, welcome)
+                self._leases.expire()
+                entry = self._leases.table.admit_lane(hello.lease, hello.session)
+                await self._relays.serve(entry.install, hello, peer, welcome)
         except Refused as refused:
             await self._refuse(peer, refused)
         except (WireError, OSError, TimeoutError) as error:
@@ -350,11 +352,6 @@ class Gateway:
             raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
         await self._workers.hand_over(entry, hello.device, peer.socket, proven.key)
         peer.send_now({"tls": {}} if proven.key else {"welcome": {}})
-
-    async def _relayed(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
-        self._leases.expire()
-        entry = self._leases.table.admit_lane(hello.lease, hello.session)
-        await self._relays.serve(entry.install, hello, peer, welcome)
 
 
 def _succeeded(given: object) -> bool | None:

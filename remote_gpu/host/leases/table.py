@@ -276,7 +276,9 @@ class LeaseTable:
         leaves = kills and self._kill(entry, reason).keeps is not None
         about = {"reason": reason, "detail": detail, "reported": reported, "succeeded": succeeded}
         closed = self._step(entry, LeaseStepKind.CLOSED, **about)
-        self._bury(closed)
+        self._tombstones[lease] = closed
+        while len(self._tombstones) > self._tombstones_max:
+            self._tombstones.popitem(last=False)
         steps = [dataclasses.replace(closed, leaves_worker=leaves)]
         if not entry.occupying:
             del self._entries[lease]
@@ -479,11 +481,6 @@ class LeaseTable:
         permille = share.compute_guarantee_permille
         permille += sum(other.compute_guarantee_permille for other in held)
         return memory_mib <= self._memory_mib.get(share.device, 0) and permille <= WHOLE_PERMILLE
-
-    def _bury(self, closed: LeaseStep) -> None:
-        self._tombstones[closed.lease] = closed
-        while len(self._tombstones) > self._tombstones_max:
-            self._tombstones.popitem(last=False)
 
     def _step(self, entry: InstalledLease, kind: LeaseStepKind, **fields: Any) -> LeaseStep:
         return LeaseStep(

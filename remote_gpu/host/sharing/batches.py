@@ -250,7 +250,6 @@ def _start_of_batch(start: WorkerStart, lease: LeaseId, batch: Batch) -> WorkerS
 
 
 async def _left(process: _BatchProcess, worker: Worker, lease: LeaseId) -> bool:
-    """End the calls of a lease; returns whether nothing is computed for it any more."""
     left = process.leaving[lease] = asyncio.Event()
     worker.send({"leave": lease})
     try:

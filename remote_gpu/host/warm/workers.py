@@ -127,7 +127,7 @@ class WarmWorkers:
             logger.info("a worker that computes, hangs or is tainted is not kept", extra=about)
             return ""
         await worker.clear()
-        kept = WarmWorker(
+        warm = WarmWorker(
             id=self._new_id(worker),
             tenant=install.tenant,
             workload=workload,
@@ -136,16 +136,16 @@ class WarmWorkers:
             loading_s=worker.loaded_s,
             idle_since_s=self._leases.now_s(),
         )
-        return kept.id if self._add(kept, worker) else ""
+        return warm.id if self._add(warm, worker) else ""
 
-    def _add(self, kept: WarmWorker, worker: Worker) -> bool:
+    def _add(self, warm: WarmWorker, worker: Worker) -> bool:
         if worker.gone.done():
             return False
-        self._processes[kept.id] = kept, worker
-        worker.when_gone(functools.partial(self._gone, kept, worker))
-        self._leases.log.write_warm(kept, "warm_kept", self._leases.now_s())
-        logger.info("a worker stays warm", extra={"event": "warm_kept", **_about(kept)})
-        self._leases.apply(self._leases.table.warm_kept(kept, self._leases.now_s()))
+        self._processes[warm.id] = warm, worker
+        worker.when_gone(functools.partial(self._gone, warm, worker))
+        self._leases.log.write_warm(warm, "warm_kept", self._leases.now_s())
+        logger.info("a worker stays warm", extra={"event": "warm_kept", **_about(warm)})
+        self._leases.apply(self._leases.table.warm_kept(warm, self._leases.now_s()))
         self._changed()
         return True
 
@@ -173,7 +173,7 @@ class WarmWorkers:
             await self._adopt(lease)
         if (found := self._taken.pop(lease, None)) is None:
             return None
-        kept, worker = found
+        warm, worker = found
         try:
             is_bound = await worker.restart(start)
         except Exception:  # its lease must not end before it does
@@ -181,12 +181,12 @@ class WarmWorkers:
             await worker.gone
             raise
         if not is_bound:
-            logger.info("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
+            logger.info("a warm worker died", extra={"event": "warm_lost", **_about(warm)})
             return None
         now_s = self._leases.now_s()
-        self._leases.log.write_warm(kept, "warm_start", now_s, lease=lease)
-        idle_s = round(now_s - kept.idle_since_s, 3)
-        about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(kept)}
+        self._leases.log.write_warm(warm, "warm_start", now_s, lease=lease)
+        idle_s = round(now_s - warm.idle_since_s, 3)
+        about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(warm)}
         logger.info("a lease starts in a warm worker", extra=about)
         return worker
 
@@ -211,8 +211,8 @@ class WarmWorkers:
     def unused(self, lease: LeaseId) -> None:
         """Keep the worker of a lease that ended before its first lane."""
         if (found := self._taken.pop(lease, None)) is not None:
-            kept, worker = found
-            again = replace(kept, id=self._new_id(worker), idle_since_s=self._leases.now_s())
+            warm, worker = found
+            again = replace(warm, id=self._new_id(worker), idle_since_s=self._leases.now_s())
             self._add(again, worker)
 
     # --- eviction
@@ -220,32 +220,29 @@ class WarmWorkers:
     def evict(self, step: LeaseStep) -> None:
         """Kill workers that the table has marked as ending."""
         for name in step.warm:
-            kept, worker = self._processes[name]
-            about = {"event": "evicted", "why": step.detail, **_about(kept)}
+            warm, worker = self._processes[name]
+            about = {"event": "evicted", "why": step.detail, **_about(warm)}
             logger.info("a warm worker is evicted", extra=about)
             worker.kill()
-            self._nursery.start_end(functools.partial(self._end, kept, worker), "evict")
+            self._nursery.start_end(functools.partial(self._end, warm, worker), "evict")
         self._changed()
 
-    async def _end(self, kept: WarmWorker, worker: Worker) -> None:
+    async def _end(self, warm: WarmWorker, worker: Worker) -> None:
         """Await the end of a killed worker and of its memory on cards; then its room is free."""
-        ended = self._endings.of_warm(kept)
+        ended = self._endings.of_warm(warm)
         await self._endings.end(ended, worker)
         await self._endings.clean(ended)
-        self._forget(kept)
+        del self._processes[warm.id]
+        self._leases.log.write_warm(warm, "warm_gone", self._leases.now_s())
+        self._leases.apply(self._leases.table.warm_gone(warm.id))
 
-    def _gone(self, kept: WarmWorker, worker: Worker) -> None:
+    def _gone(self, warm: WarmWorker, worker: Worker) -> None:
         """Withdraw a worker that died while it was idle; `evict` awaits those that it kills."""
-        if self._table.find(kept.id) is not None:
-            logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
-            self._table.evict((kept.id,))
-            self._nursery.start_end(functools.partial(self._end, kept, worker), "warm worker")
+        if self._table.find(warm.id) is not None:
+            logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(warm)})
+            self._table.evict((warm.id,))
+            self._nursery.start_end(functools.partial(self._end, warm, worker), "warm worker")
             self._changed()
-
-    def _forget(self, kept: WarmWorker) -> None:
-        del self._processes[kept.id]
-        self._leases.log.write_warm(kept, "warm_gone", self._leases.now_s())
-        self._leases.apply(self._leases.table.warm_gone(kept.id))
 
     def limit(self, limits: WarmLimits) -> None:
         """Apply other limits."""
@@ -300,11 +297,11 @@ def _missing_mib() -> int:
     return (kib["MemTotal"] * AVAILABLE_PCT_MIN // 100 - kib["MemAvailable"]) >> 10
 
 
-def _about(kept: WarmWorker) -> dict[str, object]:
+def _about(warm: WarmWorker) -> dict[str, object]:
     return {
-        "warm": kept.id,
-        "tenant": kept.tenant,
-        "workload": kept.workload,
-        "memory_mib": dict(kept.memory_mib),
-        "loading_s": round(kept.loading_s, 3),
+        "warm": warm.id,
+        "tenant": warm.tenant,
+        "workload": warm.workload,
+        "memory_mib": dict(warm.memory_mib),
+        "loading_s": round(warm.loading_s, 3),
     }

@@ -179,7 +179,9 @@ class LeaseWorkers:
         self._ended_loading[lease] = self._loading[lease] = self._loading_with(lease, worker)
 
     async def _start(self, entry: InstalledLease) -> Worker | None:
-        start = self._start_of(entry)
+        install = entry.install
+        start = self._first_message(install, own_shares(install))
+        start = replace(start, cap_s=self._cap_s(entry), joins=joins(install))
         worker = await self._warm.hand_over(entry.lease, start)
         if worker is None:
             try:
@@ -220,10 +222,6 @@ class LeaseWorkers:
         logger.error("a worker reports a fault of its card", extra=about)
         self._cards.reported(device, reason)
         self._leases.end(lease, EndReason.DEVICE_BAD, reason)
-
-    def _start_of(self, entry: InstalledLease) -> WorkerStart:
-        start = self._first_message(entry.install, own_shares(entry.install))
-        return replace(start, cap_s=self._cap_s(entry), joins=joins(entry.install))
 
     def _cap_s(self, entry: InstalledLease) -> float:
         """Seconds until a worker ends itself, a little after gpud should have ended it."""

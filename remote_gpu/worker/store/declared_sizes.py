@@ -201,7 +201,6 @@ class _Walk:
         return kind, sides
 
     def _side(self, data: memoryview) -> int:
-        """One side of a shape; 0 for a free one."""
         fields = self.fields(data)
         return next((part for at, part in fields if at == 1 and isinstance(part, int)), 0)
 
