@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from remote_gpu.wire.proof import Hello, Role, client_proof, lane_key
+from remote_gpu.wire.proof import ConnectionRole, Hello, client_proof, lane_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def _hex(draw: random.Random, count: int = 16) -> str:
 
 def _hello(draw: random.Random, host: str, target: Target, **changes: Any) -> Hello:
     hello = Hello(
-        role=draw.choice([Role.SESSION, Role.LANE, Role.RELAY]),
+        role=draw.choice([ConnectionRole.SESSION, ConnectionRole.LANE, ConnectionRole.RELAY]),
         lease=target.lease,
         fence=target.fence,
         host=host,
@@ -77,7 +77,7 @@ def _hello(draw: random.Random, host: str, target: Target, **changes: Any) -> He
 
 def _key(target: Target, hello: Hello) -> bytes:
     """The right one."""
-    if hello.role is Role.SESSION:
+    if hello.role is ConnectionRole.SESSION:
         return target.secret
     return lane_key(target.secret, hello.lease, hello.fence, hello.host, hello.session)
 
@@ -97,7 +97,7 @@ def _attempt(
         case "second session":  # another start of the same attempt, or a lane of it
             changes, code = {"session": _hex(draw)}, "CLAIMED"
         case "lane key as secret":  # what a user's program has does not open a session
-            changes = {"role": Role.SESSION}
+            changes = {"role": ConnectionRole.SESSION}
     hello = _hello(draw, f"{host}x" if kind == "other host" else host, target, **changes)
     sent, recorded = hello, ""
     key = _key(target, hello)
@@ -131,6 +131,10 @@ def _change(draw: random.Random, hello: Hello) -> dict[str, Any]:
         {"port": 1},
         {"nonce": _hex(draw)},
         {"middleware": "pocl"},
-        {"role": Role.LANE if hello.role is not Role.LANE else Role.RELAY},
+        {
+            "role": ConnectionRole.LANE
+            if hello.role is not ConnectionRole.LANE
+            else ConnectionRole.RELAY
+        },
     ]
     return draw.choice(changes)

@@ -17,7 +17,7 @@ from scoring_matrices.lib import ScoringMatrix
 
 from operations.alignment import scoring
 from operations.alignment.fasta import Protein, parse_fasta
-from operations.alignment.locate import PASS_CELL_BYTES, PASS_CELLS_MAX, Placement, locate
+from operations.alignment.locate import PASS_CELL_BYTES, PASS_CELLS_MAX, HitPlacement, locate
 
 #: The libraries for scores and positions; part of every result.
 IMPLEMENTATION = (
@@ -42,7 +42,7 @@ class Hit:
     """The best alignment of a query with one subject."""
 
     subject: str
-    placement: Placement
+    placement: HitPlacement
 
 
 class Database:

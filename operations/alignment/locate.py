@@ -35,7 +35,7 @@ _PADDED = np.pad(BLOSUM62, (0, 1), constant_values=-10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class HitPlacement:
     """The chosen alignment; positions are 1-based and inclusive."""
 
     score: int
@@ -45,7 +45,7 @@ class Placement:
     subject_end: int
 
 
-def locate(query: Codes, subjects: Sequence[Codes]) -> Iterator[Placement | None]:
+def locate(query: Codes, subjects: Sequence[Codes]) -> Iterator[HitPlacement | None]:
     """The best local alignment of the query with each subject; None where none scores above 0.
 
     Time grows with the cells of all matrices; memory with PASS_CELLS_MAX or the longest subject.
@@ -60,7 +60,7 @@ def locate(query: Codes, subjects: Sequence[Codes]) -> Iterator[Placement | None
             yield (
                 None
                 if scores[i] == 0
-                else Placement(
+                else HitPlacement(
                     score=int(scores[i]),
                     query_start=query_end - int(query_lengths[i]) + 1,
                     query_end=query_end,

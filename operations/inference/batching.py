@@ -34,7 +34,7 @@ _LOOK_S = 0.02  #: between two looks whether the lease of a waiting call has end
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _WaitingCall:
     feeds: Mapping[str, Array]
     items: int
     caller: Caller | None  #: its lease, in a batch process
@@ -57,7 +57,7 @@ class Batcher:
         self._run = run
         self._items_max = items_max
         self._changed = threading.Condition()
-        self._groups: dict[Key, list[_Call]] = {}
+        self._groups: dict[Key, list[_WaitingCall]] = {}
         self._expected: dict[Key, int] = {}
         self._running: set[Key] = set()
 
@@ -78,7 +78,7 @@ class Batcher:
         OpFailed(EIO) when the caller's lease has ended.
         """
         key = _key(feeds, outputs)
-        call = _Call(feeds, next(iter(feeds.values())).shape[0], caller)
+        call = _WaitingCall(feeds, next(iter(feeds.values())).shape[0], caller)
         with self._changed:
             group = self._groups.setdefault(key, [])
             group.append(call)
@@ -93,14 +93,16 @@ class Batcher:
             raise call.error
         return call.results, call.joined
 
-    def _wait(self, key: Key, call: _Call) -> None:
+    def _wait(self, key: Key, call: _WaitingCall) -> None:
         self._changed.wait(None if call.caller is None else _LOOK_S)
         group = self._groups.get(key, [])
         if call in group and not call.leads and call.caller is not None and call.caller.gone():
             group.remove(call)
             _withdraw(call)
 
-    def _gather(self, key: Key, leader: _Call, wait_s: float, items_max: int | None) -> list[_Call]:
+    def _gather(
+        self, key: Key, leader: _WaitingCall, wait_s: float, items_max: int | None
+    ) -> list[_WaitingCall]:
         """The calls of the next run, the leader's first; the rest get their own leader.
 
         A leader whose lease has ended leads the others' run, without its own call.
@@ -140,7 +142,7 @@ class Batcher:
     def _lead(
         self,
         key: Key,
-        batch: Sequence[_Call],
+        batch: Sequence[_WaitingCall],
         outputs: Sequence[str],
         turn: Callable[[], AbstractContextManager[None]],
         held: Callable[[int], AbstractContextManager[None]],
@@ -163,7 +165,7 @@ class Batcher:
 
     def _run_joined(
         self,
-        batch: Sequence[_Call],
+        batch: Sequence[_WaitingCall],
         outputs: Sequence[str],
         held: Callable[[int], AbstractContextManager[None]],
     ) -> bool:
@@ -188,7 +190,7 @@ class Batcher:
             at += call.items
         return True
 
-    def _run_alone(self, call: _Call, outputs: Sequence[str]) -> None:
+    def _run_alone(self, call: _WaitingCall, outputs: Sequence[str]) -> None:
         try:
             call.results = self._run(call.feeds, outputs)
         except Exception as error:
@@ -211,7 +213,7 @@ def charged(calls: Sequence[tuple[Caller | None, int]]) -> Iterator[None]:
             caller.charge(used_s * part / total)
 
 
-def _withdraw(call: _Call) -> None:
+def _withdraw(call: _WaitingCall) -> None:
     call.error = OpFailed(OpCode.EIO, "the lease of the call has ended")
     call.done = True
 

@@ -15,7 +15,7 @@ from math import prod
 
 from operations.kernels.lexer.preprocess import Preprocessor
 from operations.kernels.lexer.tokens import tokens_of
-from operations.kernels.translator.translate import Signature, Translator
+from operations.kernels.translator.translate import KernelSignature, Translator
 from remote_gpu.wire.errors import OpFailed, invalid
 from remote_gpu.wire.graphs import Argument, Scalar, Shared
 
@@ -27,16 +27,16 @@ GROUP_ITEMS_MAX = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KernelSource:
     """A checked and translated source."""
 
     text: str  #: for compilers
-    kernels: Mapping[str, Signature]
+    kernels: Mapping[str, KernelSignature]
     _lines: tuple[tuple[int, ...], ...]  #: of each bit of a report
 
     def check_call(
         self, kernel: str, arguments: Sequence[Argument], group: Sequence[int] = (1,)
-    ) -> Signature:
+    ) -> KernelSignature:
         """The kernel, if these arguments and this group size fit it.
 
         Raises OpFailed(EINVAL) naming what does not fit.
@@ -58,7 +58,7 @@ class Source:
         self._check_group(signature, prod(group))
         return signature
 
-    def _check_group(self, signature: Signature, items: int) -> None:
+    def _check_group(self, signature: KernelSignature, items: int) -> None:
         if items > GROUP_ITEMS_MAX:
             message = f"a group has at most {GROUP_ITEMS_MAX} work items, not {items}"
             raise invalid(f"kernel {signature.name!r} cannot be launched: {message}")
@@ -79,11 +79,11 @@ class Source:
         return f"{where}line {shown}: access outside of its buffer or array"
 
 
-def read_source(text: str) -> Source:
+def read_source(text: str) -> KernelSource:
     """Check and translate a source. Raises OpFailed(EINVAL) naming line and rule."""
     try:
         tokens = tokens_of(text.replace("\r\n", "\n"))
-        return Source(*Translator(Preprocessor().expand(tokens)).translate())
+        return KernelSource(*Translator(Preprocessor().expand(tokens)).translate())
     except OpFailed as error:
         raise OpFailed(error.code, f"the source does not build: {error.message}") from None
 

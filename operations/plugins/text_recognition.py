@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from operations.inference.model import ModelsOnCards
-from operations.recognition.engine import IMPLEMENTATION, Device, Recognizer
+from operations.recognition.engine import IMPLEMENTATION, RecognitionDevice, Recognizer
 from operations.recognition.image import decode
 from remote_gpu import api
 from remote_gpu.api import Arguments, Context, Outcome
@@ -75,7 +75,7 @@ def _recognizer(context: Context) -> Recognizer:
     limit_bytes = context.quota.limit_bytes
     if limit_bytes is not None:
         limit_bytes -= context.card.context_bytes
-    device = Device(context.card, ordinal, limit_bytes)
+    device = RecognitionDevice(context.card, ordinal, limit_bytes)
     return context.warm.get(f"text_recognition on {context.device}", lambda: Recognizer(device))
 
 

@@ -39,7 +39,7 @@ DETECTION_SIDE_MAX = 1280
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TextLine:
     """One line of text."""
 
     text: str
@@ -48,7 +48,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class RecognitionDevice:
     """An NVIDIA device for the models."""
 
     card: Card
@@ -71,7 +71,7 @@ class Device:
 class Recognizer:
     """Loaded models, deterministic on one machine. Thread-safe; calls are serialised."""
 
-    def __init__(self, device: Device | None = None) -> None:
+    def __init__(self, device: RecognitionDevice | None = None) -> None:
         """Load; on the CPU without a device.
 
         Raises FileNotFoundError naming a missing model, OpFailed(ENOTSUP) for a card without its
@@ -103,7 +103,7 @@ class Recognizer:
             for part in ("text_det", "text_cls", "text_rec"):
                 check_on_card(getattr(self._engine, part).session.session)
 
-    def read(self, pixels: npt.NDArray[np.uint8]) -> tuple[Line, ...]:
+    def read(self, pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
         """The lines from top to bottom, then left to right. Raises OpFailed: ENOMEM, EIO for errors
         of a card."""
         device = self._device
@@ -113,7 +113,7 @@ class Recognizer:
         if found.txts is None:
             return ()
         return tuple(
-            Line(
+            TextLine(
                 text=text,
                 confidence=round(float(confidence), 4),
                 box=tuple((round(float(x)), round(float(y))) for x, y in box),

@@ -20,8 +20,8 @@ from remote_gpu.wire.frames import (
     CALL_MAX,
     NO_REPLY,
     BufferLike,
+    FrameLimits,
     Header,
-    Limits,
     Meta,
     Out,
     flat_views,
@@ -29,7 +29,7 @@ from remote_gpu.wire.frames import (
     pack,
     parse_sizes,
 )
-from remote_gpu.wire.proof import Role
+from remote_gpu.wire.proof import ConnectionRole
 from remote_gpu.wire.segment import SHARED_BYTES_MIN
 from remote_gpu.wire.uses import lacks_in
 
@@ -164,7 +164,7 @@ class Lane(Device):
         host, info = devices[index]
         stream, channel, _ = open_connection(
             host,
-            role=Role.LANE,
+            role=ConnectionRole.LANE,
             lease=access.lease,
             fence=access.fence,
             session=access.session,
@@ -173,8 +173,8 @@ class Lane(Device):
         )
         stream.settimeout(None)  # operations have no limit here; the session detects a loss
         if isinstance(stream, socket.socket) and stream.family != socket.AF_UNIX:
-            channel = Channel(PromptSocket(stream), Limits())
-        channel.limits = Limits()
+            channel = Channel(PromptSocket(stream), FrameLimits())
+        channel.limits = FrameLimits()
         return cls(stream, channel, info)
 
     def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:

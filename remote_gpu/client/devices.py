@@ -94,14 +94,12 @@ class Devices(Sequence[Lane], Device):
                     self._affinity.end(number)
 
     def _begin(self, graph: Graph) -> int:
-        """The number of the device for a run of a graph; `end` must follow."""
         loads = self._loads.read()
         with self._lock:
             loaded = [number for number, lane in self._lanes.items() if lane.has(graph)]
             return self._affinity.begin(graph.spec.id, loaded, loads)
 
     def _refuse(self, number: int, graph: Graph) -> bool:
-        """Note that a device lacks memory for a graph. False: so do all others."""
         with self._lock:
             return self._affinity.refuse(number, graph.spec.id)
 

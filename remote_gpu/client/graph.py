@@ -20,9 +20,9 @@ from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
 from remote_gpu.wire.graphs import (
     Argument,
     Buffer,
-    Call,
+    BufferRole,
     Launch,
-    Role,
+    OperationCall,
     Scalar,
     Shared,
     Spec,
@@ -43,7 +43,7 @@ class Graph:
         """`source`: OpenCL C with every kernel of the graph; "" for operations alone."""
         self._source = source.encode()
         self._buffers: list[Buffer] = []
-        self._steps: list[Launch | Call] = []
+        self._steps: list[Launch | OperationCall] = []
         self._contents: Meta = {}
         self._spec: Spec | None = None
         if source:
@@ -51,26 +51,26 @@ class Graph:
 
     def input(self, name: str, size: int) -> GraphBuffer:
         """`size` bytes that every run sends."""
-        return self._buffer(name, Role.INPUT, size)
+        return self._buffer(name, BufferRole.INPUT, size)
 
     def output(self, name: str, size: int) -> GraphBuffer:
         """`size` bytes that every run returns."""
-        return self._buffer(name, Role.OUTPUT, size)
+        return self._buffer(name, BufferRole.OUTPUT, size)
 
     def inout(self, name: str, size: int) -> GraphBuffer:
         """`size` bytes that a run sends, changes and returns."""
-        return self._buffer(name, Role.INOUT, size)
+        return self._buffer(name, BufferRole.INOUT, size)
 
     def temporary(self, name: str, size: int) -> GraphBuffer:
         """`size` bytes that stay on the device."""
-        return self._buffer(name, Role.TEMPORARY, size)
+        return self._buffer(name, BufferRole.TEMPORARY, size)
 
     def constant(self, name: str, data: BufferLike) -> GraphBuffer:
         """Bytes that the host keeps under their hash, for later runs and later jobs."""
         view = flat_views([data])[0]
         content = content_id(view)
         self._contents[content] = view
-        return self._buffer(name, Role.CONSTANT, view.nbytes, content)
+        return self._buffer(name, BufferRole.CONSTANT, view.nbytes, content)
 
     @staticmethod
     def scalar(kind: str, value: int | float) -> Scalar:
@@ -95,7 +95,7 @@ class Graph:
 
     def op(self, name: str, /, *inputs: str, out: Sequence[str] = (), **args: object) -> None:
         """Add a trusted operation; its results go to the buffers in `out`."""
-        self._add(Call(name, args, inputs, tuple(out)))
+        self._add(OperationCall(name, args, inputs, tuple(out)))
 
     @property
     def spec(self) -> Spec:
@@ -110,19 +110,19 @@ class Graph:
         """The bytes of a source or a constant of this graph."""
         return self._contents[content]
 
-    def _buffer(self, name: str, role: Role, size: int, content: str = "") -> GraphBuffer:
+    def _buffer(self, name: str, role: BufferRole, size: int, content: str = "") -> GraphBuffer:
         self._spec = None
         self._buffers.append(Buffer(name, role, size, content))
         return GraphBuffer(name)
 
-    def _add(self, step: Launch | Call) -> None:
+    def _add(self, step: Launch | OperationCall) -> None:
         self._spec = None
         self._steps.append(step)
 
 
 def payload_of(spec: Spec, inputs: Mapping[str, object]) -> list[memoryview]:
     """The inputs of a run in the order of the wire. Raises OpFailed(EINVAL)."""
-    wanted = spec.with_role(Role.INPUT, Role.INOUT)
+    wanted = spec.with_role(BufferRole.INPUT, BufferRole.INOUT)
     names = {buffer.name for buffer in wanted}
     if names != inputs.keys():
         have, need = ", ".join(sorted(inputs)) or "none", ", ".join(sorted(names)) or "none"
@@ -165,7 +165,7 @@ def run_graph(
         if error.code != OpCode.ENOENT or not _send(device, graph):
             raise  # the lane had it
         ran = device.op("graph.run", *payload, graph=spec.id, iterations=iterations)
-    names = [buffer.name for buffer in spec.with_role(Role.OUTPUT, Role.INOUT)]
+    names = [buffer.name for buffer in spec.with_role(BufferRole.OUTPUT, BufferRole.INOUT)]
     return GraphResult(dict(zip(names, ran.buffers, strict=True)), ran.implementation)
 
 

@@ -19,7 +19,7 @@ from remote_gpu.client.transport.readiness import readable
 from remote_gpu.client.transport.relay import Relay
 from remote_gpu.wire.connection import Access, HostAccess
 from remote_gpu.wire.errors import Refusal, Refused
-from remote_gpu.wire.proof import Role
+from remote_gpu.wire.proof import ConnectionRole
 from remote_gpu.wire.variables import client_file, filled_variables, rules_of
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Forwarder:
         """The proven connection to the server; early bytes of the server are passed on."""
         outer, channel, _ = open_connection(
             host,
-            role=Role.RELAY,
+            role=ConnectionRole.RELAY,
             lease=self._access.lease,
             fence=self._access.fence,
             session=self._access.session,

@@ -27,7 +27,7 @@ from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe
 from remote_gpu.host.devices.offer import KeptContents, Offer
-from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
+from remote_gpu.host.devices.probe import CPU_INDEX, CpuSettings, HostCpuProbe, HostProbe
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
@@ -39,17 +39,17 @@ from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.options import HostOptions
 from remote_gpu.host.parts import Outside, Parts
 from remote_gpu.host.reports.metrics import host_lines
-from remote_gpu.host.reports.sessions import Scheduler
+from remote_gpu.host.reports.sessions import SchedulerLink
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.isolation.machine import find_policy
 from remote_gpu.isolation.places import HostFiles
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.wire.uses import DATA, PROGRAMS
-from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.programs.programs import ListedProgram
 from remote_gpu.worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,9 @@ class HostSettings:
     door_ports: range = range(1)  #: for leases with a port of their own; 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
-    programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
+    programs: Mapping[str, ListedProgram] = field(
+        default_factory=dict
+    )  #: programs that `exec` may run
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
@@ -132,13 +134,13 @@ async def running_host(
         await pool.open()
         turns = _turns(settings)
         stack.callback(turns.close)
-        cpu = CpuProbe(settings.cpu, lambda: pool.pids)
+        cpu = HostCpuProbe(settings.cpu, lambda: pool.pids)
         table = LeaseTable(
             {cpu.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
         )
         probe = await _probe([cpu, _emulated(settings, table, turns)], pool, settings)
         stack.push_async_callback(probe.close)
-        scheduler = Scheduler()
+        scheduler = SchedulerLink()
         cards = CardChecks(settings.budget, nursery, scheduler.report_soon)
         await cards.first(await probe.devices())
         listeners = _listeners(settings)
@@ -218,7 +220,7 @@ def _running(parts: Parts, link: HostLink, nursery: Nursery) -> RunningHost:
 
 
 async def _pool(
-    settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: Policy
+    settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: IsolationPolicy
 ) -> WorkerPool:
     tls = settings.tls
     workers = WorkerSettings(
@@ -239,7 +241,6 @@ async def _pool(
 
 
 def _digests(settings: HostSettings) -> dict[str, dict[str, str]]:
-    """The contents of data sets and programs, by kind and name; see `host/digests.py`."""
     files = {name: Path(program.command[0]) for name, program in settings.programs.items()}
     return Digests(settings.state / DIGESTS_NAME).of({DATA: settings.data, PROGRAMS: files})
 
@@ -308,7 +309,7 @@ def advertised(settings: tuple[str, int], gateway: str) -> str:
     return f"{shown}:{port or gateway.rpartition(':')[2]}"
 
 
-def _sandboxes(policy: Policy, kept: Path) -> Sandboxes:
+def _sandboxes(policy: IsolationPolicy, kept: Path) -> Sandboxes:
     """Raises INVALID when the state folder cannot be used."""
     try:
         return Sandboxes(policy, kept.resolve())

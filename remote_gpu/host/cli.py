@@ -47,7 +47,7 @@ from remote_gpu.host.departure.metadata import (
     endpoint_of,
     is_on_ec2,
 )
-from remote_gpu.host.departure.notices import ITEMS, Source
+from remote_gpu.host.departure.notices import ITEMS, NoticeSource
 from remote_gpu.host.devices.emulation import EmulatedDevices
 from remote_gpu.host.devices.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.environment import MPS_DIRECTORY
@@ -55,7 +55,7 @@ from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, Wat
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.isolation.privileges import make_undumpable, take
 from remote_gpu.middleware import names
-from remote_gpu.worker.programs.programs import Program, parse_program
+from remote_gpu.worker.programs.programs import ListedProgram, parse_program
 from remote_gpu.worker.registry import installed
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,6 @@ def main(options: HostOptions) -> None:
 
 
 def _drivers(options: HostOptions) -> tuple[str, ...]:
-    """The drivers whose devices are lent; none beside emulated devices."""
     if options.emulate is None:
         return (*(["nvml"] if options.nvml else []), *_OPENCL[options.opencl])
     if options.opencl is not OpenClDevices.NONE or options.middleware:
@@ -119,7 +118,6 @@ def _drivers(options: HostOptions) -> tuple[str, ...]:
 
 
 def _settings(options: HostOptions) -> HostSettings:
-    """The checked settings. Raises INVALID, naming the option."""
     host, memory = HostId(options.host_id), options.memory_mib
     return HostSettings(
         options=options,
@@ -161,7 +159,7 @@ async def _serve(settings: HostSettings) -> None:
         metrics_endpoint(options.metrics, host.metrics_lines) as addresses,
     ):
         if _watches_metadata(options.instance_metadata):
-            ignored = Source.REBALANCE if options.on_rebalance is OnRebalance.IGNORE else None
+            ignored = NoticeSource.REBALANCE if options.on_rebalance is OnRebalance.IGNORE else None
             sources = [source for source in ITEMS if source is not ignored]
             answer_s = settings.budget.instance_metadata_answer_s
             metadata = InstanceMetadata(endpoint_of(os.environ), answer_s)
@@ -273,7 +271,6 @@ def _is_any(address: str) -> bool:
 
 
 def _operations(named: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of `--operation`, checked: files and entry points of operations."""
     known = sorted(installed())
     for name in named:
         _check_known("--operation", name, known)
@@ -281,7 +278,6 @@ def _operations(named: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_known(option: str, name: str, known: Sequence[str]) -> None:
-    """Raises INVALID for an unknown name, with the nearest known one or all of them."""
     if name not in known:
         raise invalid(f"{option} {name!r} is unknown{one_of_known(name, known)}")
 
@@ -301,9 +297,9 @@ def _pairs(option: str, value: str, items: Iterable[str]) -> Iterator[tuple[str,
         yield name, text
 
 
-def _programs(items: Iterable[str]) -> dict[str, Program]:
+def _programs(items: Iterable[str]) -> dict[str, ListedProgram]:
     """The commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
-    found: dict[str, Program] = {}
+    found: dict[str, ListedProgram] = {}
     for name, command in _pairs("--program", "COMMAND", items):
         try:
             found[name] = parse_program(command)

@@ -9,7 +9,7 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, EndReason, Resident
 from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
-from remote_gpu.host.leases.table import Phase
+from remote_gpu.host.leases.table import LeasePhase
 from remote_gpu.host.parts import Parts
 from remote_gpu.host.reports.sessions import NoLink
 
@@ -72,7 +72,7 @@ class HostDaemon:
             return
         if not entry.held_by_session:
             self.parts.workers.set_time(entry)
-        if entry.phase is Phase.QUEUED:
+        if entry.phase is LeasePhase.QUEUED:
             self.parts.warm.room_needed(install)
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 from corekit.cli.settings import Option
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE
 from remote_gpu.host.devices.excess_table import OnExcess
-from remote_gpu.isolation.policy import Setting as Isolation
+from remote_gpu.isolation.policy import IsolationSetting as Isolation
 from remote_gpu.worker.settings import WorkerOptions
 
 

@@ -17,8 +17,8 @@ from remote_gpu.host.gateway.gateway import Endpoints, Gateway
 from remote_gpu.host.gateway.lease_ports import LeasePorts
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import Step, StepKind
-from remote_gpu.host.reports.sessions import Scheduler, SessionReports
+from remote_gpu.host.leases.table import LeaseStep, LeaseStepKind
+from remote_gpu.host.reports.sessions import SchedulerLink, SessionReports
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.warm.workers import WarmWorkers
@@ -40,7 +40,7 @@ class Outside:
     memory: MemoryProbe  #: shows whether a card is clean
     cards: CardChecks  #: checks a card of which a worker reports a fault
     endpoints: Endpoints
-    scheduler: Scheduler
+    scheduler: SchedulerLink
     tracer: Tracer
 
 
@@ -80,20 +80,20 @@ class Parts:
         context_bytes = cards.context_bytes
         self.excess = MemoryExcess(leases.table, outside.memory, context_bytes, on_excess)
         on = leases.on
-        on(StepKind.PLACED, warm.placed, self._open_port)
-        on(StepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
-        on(StepKind.EVICT, warm.evict)
-        on(StepKind.OPENED, sessions.opened)
-        on(StepKind.RETURNED, sessions.returned)
-        on(StepKind.UNBOUND, gateway.session_ended, lambda step: relays.unbind(step.lease))
-        on(StepKind.UNBOUND, lambda step: ends.unbind(step.lease))
-        on(StepKind.CUT, lambda step: scheduler.link.cut(step.lease))
-        on(StepKind.CONFLICT, _log_conflict)
-        on(StepKind.CLOSED, lambda step: ports.close(step.lease))
-        on(StepKind.CLOSED, gateway.session_ended, sessions.closed)
-        on(StepKind.CLOSED, lambda step: workers.forget(step.lease))
+        on(LeaseStepKind.PLACED, warm.placed, self._open_port)
+        on(LeaseStepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
+        on(LeaseStepKind.EVICT, warm.evict)
+        on(LeaseStepKind.OPENED, sessions.opened)
+        on(LeaseStepKind.RETURNED, sessions.returned)
+        on(LeaseStepKind.UNBOUND, gateway.session_ended, lambda step: relays.unbind(step.lease))
+        on(LeaseStepKind.UNBOUND, lambda step: ends.unbind(step.lease))
+        on(LeaseStepKind.CUT, lambda step: scheduler.link.cut(step.lease))
+        on(LeaseStepKind.CONFLICT, _log_conflict)
+        on(LeaseStepKind.CLOSED, lambda step: ports.close(step.lease))
+        on(LeaseStepKind.CLOSED, gateway.session_ended, sessions.closed)
+        on(LeaseStepKind.CLOSED, lambda step: workers.forget(step.lease))
 
-    def _open_port(self, step: Step) -> None:
+    def _open_port(self, step: LeaseStep) -> None:
         """Listen for a lease with a port of its own, and report the address."""
         entry = self.leases.table.find(step.lease)
         if entry is None or entry.install.door is not Door.PORT:
@@ -109,6 +109,6 @@ class Parts:
             self.outside.scheduler.link.door(step.lease, address)
 
 
-def _log_conflict(step: Step) -> None:
+def _log_conflict(step: LeaseStep) -> None:
     fields = {"event": "double_grant", "lease": step.lease, "why": step.detail}
     logger.error("the scheduler granted shares twice", extra=fields)

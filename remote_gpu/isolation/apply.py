@@ -24,7 +24,7 @@ from remote_gpu.isolation import (
     system,
     users,
 )
-from remote_gpu.isolation.policy import LANDLOCK_SIGNALS, TASKS_MAX, Policy
+from remote_gpu.isolation.policy import LANDLOCK_SIGNALS, TASKS_MAX, IsolationPolicy
 
 _READ_BY_GROUP = 0o007  #: umask: leases of a tenant share its group
 
@@ -40,7 +40,9 @@ class Sandbox:
     kinds: tuple[str, ...] = ()  #: kinds of the lease's devices
 
 
-def isolate_spawner(policy: Policy, host: places.HostFiles, kept: Path) -> Callable[[], int]:
+def isolate_spawner(
+    policy: IsolationPolicy, host: places.HostFiles, kept: Path
+) -> Callable[[], int]:
     """Isolate the spawner, still single-threaded; returns the function that forks a worker.
 
     With process namespaces, the caller is another process afterwards.
@@ -73,7 +75,7 @@ MACHINE_NAME = "machine"
 
 
 def isolate_worker(
-    policy: Policy, host: places.HostFiles, sandbox: Sandbox, kept: Path | None
+    policy: IsolationPolicy, host: places.HostFiles, sandbox: Sandbox, kept: Path | None
 ) -> None:
     """Isolate this worker for its lease, while it is single-threaded."""
     privileges.make_undumpable()
@@ -111,7 +113,7 @@ def isolate_worker(
         seccomp.install(code)
 
 
-def permit(policy: Policy, kinds: Collection[str]) -> seccomp.Permit:
+def permit(policy: IsolationPolicy, kinds: Collection[str]) -> seccomp.Permit:
     """The exceptions of a worker's filter of system calls. Pure."""
     apart = policy.pid_namespace or policy.users or policy.landlock >= LANDLOCK_SIGNALS
     return seccomp.Permit(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
 from remote_gpu.isolation import places, probe
-from remote_gpu.isolation.policy import Facts, Policy, Setting, decide
+from remote_gpu.isolation.policy import IsolationPolicy, IsolationSetting, MachineFacts, decide
 
 logger = logging.getLogger(__name__)
 
 
 def find_policy(
-    setting: Setting, host: places.HostFiles, *, secret: Iterable[Path], kept: Path
-) -> Policy:
+    setting: IsolationSetting, host: places.HostFiles, *, secret: Iterable[Path], kept: Path
+) -> IsolationPolicy:
     """The policy for this machine, which is logged. `secret`: files and folders that no lease may
     read; `kept`: the tenants' folder.
 
@@ -26,8 +26,8 @@ def find_policy(
     """
     programs = bool(host.programs)
     kernels = importlib.util.find_spec("pyopencl") is not None
-    if setting is Setting.NONE:
-        policy = decide(Facts(), setting, programs=programs, kernels=kernels)
+    if setting is IsolationSetting.NONE:
+        policy = decide(MachineFacts(), setting, programs=programs, kernels=kernels)
         logger.warning(
             "leases are not isolated: a tenant's code can read and change everything on this host",
             extra={"event": "isolation", "setting": setting.value},
@@ -39,7 +39,7 @@ def find_policy(
     policy = decide(facts, setting, programs=programs, kernels=kernels)
     _log(policy, facts, setting, programs=programs)
     why = policy.kernels_refused or (policy.programs_refused if programs else "")
-    if setting is Setting.REQUIRE and why:
+    if setting is IsolationSetting.REQUIRE and why:
         raise AppError(ErrorCode.UNAVAILABLE, f"--isolation require: {why}")
     if policy.users:
         _warn_of_unreadable(host.data)
@@ -54,7 +54,9 @@ def _check_apart(secret: Iterable[Path], host: places.HostFiles) -> None:
             )
 
 
-def _log(policy: Policy, facts: Facts, setting: Setting, *, programs: bool) -> None:
+def _log(
+    policy: IsolationPolicy, facts: MachineFacts, setting: IsolationSetting, *, programs: bool
+) -> None:
     about = {
         "event": "isolation",
         "setting": setting.value,

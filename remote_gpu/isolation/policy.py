@@ -12,7 +12,7 @@ LANDLOCK_SIGNALS = 6
 TASKS_MAX = 1024
 
 
-class Setting(StrEnum):
+class IsolationSetting(StrEnum):
     """`gpud --isolation`."""
 
     AUTO = "auto"  #: all available mechanisms; tenants' code is refused where they are too few
@@ -21,7 +21,7 @@ class Setting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class MachineFacts:
     """Mechanisms that were tried on this machine and work."""
 
     users: bool = False  #: gpud is root, and can change the user of a process
@@ -39,7 +39,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class IsolationPolicy:
     """The mechanisms in use. The default is the weakest: undumpable, no new privileges."""
 
     users: bool = False  #: a user per lease
@@ -71,11 +71,13 @@ class Policy:
         return tuple(name for name, used in named.items() if used)
 
 
-def decide(facts: Facts, setting: Setting, *, programs: bool, kernels: bool) -> Policy:
+def decide(
+    facts: MachineFacts, setting: IsolationSetting, *, programs: bool, kernels: bool
+) -> IsolationPolicy:
     """Decide from the facts. `programs`: the operator listed some for `exec`; `kernels`: a compiler
     for CPUs may be installed, which starts a linker."""
-    if setting is Setting.NONE:
-        return Policy(execute=programs, link=kernels)
+    if setting is IsolationSetting.NONE:
+        return IsolationPolicy(execute=programs, link=kernels)
     users = facts.users and (facts.mounts or not facts.unreached)
     refused = _missing(facts, users)
     unending = (
@@ -93,7 +95,7 @@ def decide(facts: Facts, setting: Setting, *, programs: bool, kernels: bool) -> 
     )
     programs_refused = refused or unending or exposed
     kernels_refused = refused or (programs_refused if kernels else "")
-    return Policy(
+    return IsolationPolicy(
         users=users,
         user_namespace=facts.user_namespace and facts.pid_namespace,
         pid_namespace=facts.pid_namespace,
@@ -108,7 +110,7 @@ def decide(facts: Facts, setting: Setting, *, programs: bool, kernels: bool) -> 
     )
 
 
-def _missing(facts: Facts, users: bool) -> str:
+def _missing(facts: MachineFacts, users: bool) -> str:
     """The reason why tenants' code cannot be restricted; "" = it can.
 
     Files need Landlock or a user per lease; system calls (programs, sockets, signals) need seccomp.

@@ -1,7 +1,7 @@
 """`python -m remote_gpu.isolation.probe CLOSED…`: mechanisms of isolation of this machine.
 
 Each mechanism is tried in a child process, because most cannot be undone. The answer is one JSON
-object, the fields of `Facts`. Run by gpud when it starts.
+object, the fields of `MachineFacts`. Run by gpud when it starts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from remote_gpu.isolation import (
     system,
     users,
 )
-from remote_gpu.isolation.policy import Facts
+from remote_gpu.isolation.policy import MachineFacts
 
 _ANSWER_S = 30.0  #: some tries of milliseconds each, on a busy machine
 _REASON_BYTES_MAX = 4096
@@ -33,17 +33,17 @@ _REASON_BYTES_MAX = 4096
 _REFUSED = Path("/etc/hostname"), Path("/etc/passwd"), Path("/proc/uptime")
 
 
-def ask(reached: Iterable[Path]) -> Facts:
+def ask(reached: Iterable[Path]) -> MachineFacts:
     """Probe in a child process. `reached`: files that leases must be able to read."""
     command = [sys.executable, "-m", "remote_gpu.isolation.probe", *map(str, reached)]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_ANSWER_S, check=True)
-        return Facts(**json.loads(answer.stdout))
+        return MachineFacts(**json.loads(answer.stdout))
     except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
-        return Facts(why={"probe": str(error)[:500]})
+        return MachineFacts(why={"probe": str(error)[:500]})
 
 
-def find(reached: Iterable[Path]) -> Facts:
+def find(reached: Iterable[Path]) -> MachineFacts:
     """Try all mechanisms; this process forks, so it must have one thread."""
     why: dict[str, str] = {}
     root = os.geteuid() == 0
@@ -60,7 +60,7 @@ def find(reached: Iterable[Path]) -> Facts:
     if works("cgroup", lambda: cgroup.try_folder(cgroup.own_folder())):
         group = str(cgroup.own_folder())
     pid_namespace = works("pid_namespace", _pid_namespace)
-    return Facts(
+    return MachineFacts(
         users=works("users", lambda: users.can_become(users.RANGE.start)),
         mounts=root and works("mounts", namespaces.unshare_mounts),
         pid_namespace=pid_namespace,

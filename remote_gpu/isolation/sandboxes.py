@@ -24,7 +24,7 @@ from gpu_scheduler.warm import tenant_folder
 from remote_gpu.isolation.apply import MACHINE_NAME, SCRATCH_NAME, Sandbox
 from remote_gpu.isolation.bind_mounts import closed_above
 from remote_gpu.isolation.cgroup import Group, prepare, remove_all
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.removal import names_in, remove_contents, remove_tree
 from remote_gpu.isolation.users import UserBlock
 
@@ -106,7 +106,7 @@ class HostSandbox:
 class Sandboxes:
     """The sandboxes of one host."""
 
-    def __init__(self, policy: Policy, kept: Path) -> None:
+    def __init__(self, policy: IsolationPolicy, kept: Path) -> None:
         """`kept`: the folder of kept contents, made now; leftovers of an earlier gpud are removed.
 
         Raises AppError(UNAVAILABLE) when no users are left for this host, or when it lacks the only
@@ -256,7 +256,7 @@ class Sandboxes:
             _chown_tree(tenants, -1, group)
         return group
 
-    def _cgroup_folder(self, policy: Policy) -> Path | None:
+    def _cgroup_folder(self, policy: IsolationPolicy) -> Path | None:
         if not policy.cgroup:
             return None
         own = Path(policy.cgroup)

@@ -224,7 +224,6 @@ def build(machine: str, permit: Permit, pid: int) -> bytes:
 
 
 def _conditions(column: int, permit: Permit, pid: int) -> list[tuple[int, _Code]]:
-    """Rules for calls that are refused with some arguments only; each ends in a decision."""
     found: list[tuple[int, _Code]] = [
         (_CLONE[column], _clone(permit)),
         (_SOCKETPAIR[column], _socketpair()),

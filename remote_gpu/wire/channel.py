@@ -13,8 +13,8 @@ from remote_gpu.wire.frames import (
     HEADER_BYTES,
     SHARED,
     BufferLike,
+    FrameLimits,
     Header,
-    Limits,
     Meta,
     flat_views,
     pack,
@@ -47,7 +47,7 @@ class Stream(Protocol):
 class Channel:
     """One side of a connection; not thread-safe: one sender and one receiver at a time."""
 
-    def __init__(self, stream: Stream, limits: Limits, *, only_read: bool = False) -> None:
+    def __init__(self, stream: Stream, limits: FrameLimits, *, only_read: bool = False) -> None:
         """`only_read`: the caller does not change metas, so nested ones may be cached too."""
         self._stream = stream
         self._only_read = only_read
@@ -164,7 +164,6 @@ class Channel:
                 views[0] = views[0][sent:]
 
     def _fill(self, count: int, *, eof_allowed: bool = False) -> bool:
-        """Read ahead until `count` bytes (at most the buffer's size) are there."""
         rest = self._to - self._from
         if rest:
             self._ahead[:rest] = self._ahead[self._from : self._to].tobytes()

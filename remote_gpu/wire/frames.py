@@ -2,7 +2,7 @@
 
     magic u16 · version u8 · flags u8 · call id u32 · meta_len u32 · payload_len u64   (big endian)
 
-Every length is checked against `Limits` before memory of that length is allocated.
+Every length is checked against `FrameLimits` before memory of that length is allocated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ META_BYTES_MAX = 1 << 20  #: of JSON in one frame, after the proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class FrameLimits:
     """The limits of one side for received frames."""
 
     meta_bytes_max: int = META_BYTES_MAX
@@ -46,9 +46,9 @@ class Limits:
 
 
 #: Before the proof: small metas only. A hello has about 300 bytes.
-HANDSHAKE = Limits(meta_bytes_max=4096 - HEADER_BYTES, payload_bytes_max=0, buffers_max=0)
+HANDSHAKE = FrameLimits(meta_bytes_max=4096 - HEADER_BYTES, payload_bytes_max=0, buffers_max=0)
 #: On an open session: heartbeats and ends.
-SESSION = Limits(meta_bytes_max=4096, payload_bytes_max=0, buffers_max=0)
+SESSION = FrameLimits(meta_bytes_max=4096, payload_bytes_max=0, buffers_max=0)
 
 
 class Header(NamedTuple):
@@ -87,7 +87,9 @@ def encode_meta(meta: Mapping[str, object]) -> bytes:
     return _encode(meta).encode()
 
 
-def parse_header(data: bytes | bytearray | memoryview, limits: Limits, offset: int = 0) -> Header:
+def parse_header(
+    data: bytes | bytearray | memoryview, limits: FrameLimits, offset: int = 0
+) -> Header:
     """Decode a header. Raises WireError for another protocol and for lengths over the limits."""
     magic, version, flags, call, meta_bytes, payload_bytes = HEADER.unpack_from(data, offset)
     if magic != MAGIC:
@@ -117,7 +119,7 @@ def parse_meta(data: bytes | bytearray | memoryview) -> Meta:
 
 
 def parse_sizes(
-    meta: Mapping[str, object], key: str, payload_bytes: int, limits: Limits
+    meta: Mapping[str, object], key: str, payload_bytes: int, limits: FrameLimits
 ) -> list[int]:
     """The segment sizes of a payload. Raises WireError unless they add up to it."""
     sizes = meta.get(key, [])

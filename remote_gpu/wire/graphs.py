@@ -29,7 +29,7 @@ NAME_CHARS_MAX = 128
 CONTENT_PREFIX = "sha256:"
 
 
-class Role(StrEnum):
+class BufferRole(StrEnum):
     """The role of a buffer in its graph."""
 
     INPUT = "input"  #: sent with every run
@@ -74,7 +74,7 @@ class Buffer:
     """Memory of a graph."""
 
     name: str
-    role: Role
+    role: BufferRole
     size: int  #: bytes
     content: str = ""  #: of a constant: "sha256:<hex>"
 
@@ -90,7 +90,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperationCall:
     """One trusted operation on buffers of the graph."""
 
     operation: str
@@ -99,7 +99,7 @@ class Call:
     outputs: tuple[str, ...]  #: buffers for its results, of equal sizes
 
 
-Step: TypeAlias = "Launch | Call"
+Step: TypeAlias = "Launch | OperationCall"
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,12 @@ class Spec:
     @property
     def contents(self) -> tuple[str, ...]:
         """The contents that the host needs for a run."""
-        constants = (buffer.content for buffer in self.buffers if buffer.role is Role.CONSTANT)
+        constants = (
+            buffer.content for buffer in self.buffers if buffer.role is BufferRole.CONSTANT
+        )
         return tuple(dict.fromkeys(filter(None, (self.source, *constants))))
 
-    def with_role(self, *roles: Role) -> tuple[Buffer, ...]:
+    def with_role(self, *roles: BufferRole) -> tuple[Buffer, ...]:
         """The buffers of these roles, in the order of payloads."""
         return tuple(buffer for buffer in self.buffers if buffer.role in roles)
 
@@ -165,7 +167,7 @@ def check_content_id(value: object) -> str:
 
 
 def _step_to_meta(step: Step) -> Meta:
-    if isinstance(step, Call):
+    if isinstance(step, OperationCall):
         return {
             "op": step.operation,
             "args": dict(step.arguments),
@@ -192,13 +194,13 @@ def _buffer(item: object) -> Buffer:
         raise invalid("a buffer is [name, role, bytes, content]")
     name, role, size, content = fields
     known = _name(name, "a buffer")
-    if not isinstance(role, str) or role not in tuple(Role):
-        raise invalid(f"buffer {known!r}: role {role!r} is not one of {', '.join(Role)}")
-    if role != Role.CONSTANT and content != "":
+    if not isinstance(role, str) or role not in tuple(BufferRole):
+        raise invalid(f"buffer {known!r}: role {role!r} is not one of {', '.join(BufferRole)}")
+    if role != BufferRole.CONSTANT and content != "":
         raise invalid(f"buffer {known!r}: only a constant has a content")
-    constant = check_content_id(content) if role == Role.CONSTANT else ""
+    constant = check_content_id(content) if role == BufferRole.CONSTANT else ""
     return Buffer(
-        known, Role(role), _whole(size, f"bytes of {known!r}", 1, BUFFER_BYTES_MAX), constant
+        known, BufferRole(role), _whole(size, f"bytes of {known!r}", 1, BUFFER_BYTES_MAX), constant
     )
 
 
@@ -223,7 +225,7 @@ def _step(item: object, buffers: Mapping[str, Buffer], number: int) -> Step:
     )
 
 
-def _call(item: Meta, buffers: Mapping[str, Buffer], where: str) -> Call:
+def _call(item: Meta, buffers: Mapping[str, Buffer], where: str) -> OperationCall:
     value = _object(item, where, ("op", "args", "in", "out"))
     if not isinstance(value["args"], dict):
         raise invalid(f"{where}: args of an operation must be an object")
@@ -231,7 +233,7 @@ def _call(item: Meta, buffers: Mapping[str, Buffer], where: str) -> Call:
     for key in ("in", "out"):
         names = _list(value[key], f"{where}: {key}", BUFFERS_MAX)
         ends.append(tuple(_known(name, buffers, where) for name in names))
-    return Call(_name(value["op"], where), value["args"], ends[0], ends[1])
+    return OperationCall(_name(value["op"], where), value["args"], ends[0], ends[1])
 
 
 def _argument(value: object, buffers: Mapping[str, Buffer], where: str) -> Argument:

@@ -37,7 +37,7 @@ SECRET_BYTES = 32
 AUTHORITY_CHARACTERS_MAX = 3400
 
 
-class Role(StrEnum):
+class ConnectionRole(StrEnum):
     """The purpose of a connection."""
 
     SESSION = "session"  #: holds the lease
@@ -49,7 +49,7 @@ class Role(StrEnum):
 class Hello:
     """The first frame of a client."""
 
-    role: Role
+    role: ConnectionRole
     lease: str
     fence: int
     host: str
@@ -70,10 +70,10 @@ class Hello:
         if not isinstance(value, dict) or set(value) != {f.name for f in fields(cls)}:
             raise WireError("the first frame must be a hello")
         role = text_field(value, "role", 16)
-        if role not in set(Role):
-            raise WireError(f"role {role!r} is not one of {', '.join(Role)}")
+        if role not in set(ConnectionRole):
+            raise WireError(f"role {role!r} is not one of {', '.join(ConnectionRole)}")
         return cls(
-            role=Role(role),
+            role=ConnectionRole(role),
             lease=text_field(value, "lease", 128),
             fence=int_field(value, "fence"),
             host=text_field(value, "host", 128),
@@ -128,7 +128,7 @@ class Proving:
     def __init__(self, secret: bytes, hello: Hello, nonce: str, authority: str = "") -> None:
         """`nonce`: fresh and random, against replays."""
         key = secret
-        if hello.role is not Role.SESSION:
+        if hello.role is not ConnectionRole.SESSION:
             key = lane_key(secret, hello.lease, hello.fence, hello.host, hello.session)
         self.hello = hello
         self._expected = client_proof(key, hello, nonce, authority)

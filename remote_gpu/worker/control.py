@@ -64,7 +64,7 @@ VARIABLES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class WorkerStart:
     """The first message to a worker: its lease."""
 
     lease: str

@@ -11,10 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from operations.kernels.source import Source, read_source
+from operations.kernels.source import KernelSource, read_source
 from remote_gpu.wire.errors import OpCode, OpFailed, invalid
 from remote_gpu.wire.frames import flat_views
-from remote_gpu.wire.graphs import ITERATIONS_MAX, Call, Launch, Role, Spec, check_content_id
+from remote_gpu.wire.graphs import (
+    ITERATIONS_MAX,
+    BufferRole,
+    Launch,
+    OperationCall,
+    Spec,
+    check_content_id,
+)
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, HostBackend, Program
 from remote_gpu.worker.backends.bounds import Bounds
@@ -137,7 +144,7 @@ class Graphs:
 class Module(NamedTuple):
     """A built source, shared by the graphs of one lane."""
 
-    source: Source
+    source: KernelSource
     program: Program
     bounds: Bounds
 
@@ -160,8 +167,8 @@ class _Graph:
         self._inside = replace(context, within_turn=True)  # for steps: a run takes one turn
         self._memories: dict[str, DeviceMemory] = {}
         self._pending = False  #: enqueued kernels may still run
-        self._inputs = [b.name for b in spec.with_role(Role.INPUT, Role.INOUT)]
-        self._outputs = [b.name for b in spec.with_role(Role.OUTPUT, Role.INOUT)]
+        self._inputs = [b.name for b in spec.with_role(BufferRole.INPUT, BufferRole.INOUT)]
+        self._outputs = [b.name for b in spec.with_role(BufferRole.OUTPUT, BufferRole.INOUT)]
         try:
             self._allocate()
             self._steps = self._bind(registry)
@@ -178,7 +185,6 @@ class _Graph:
         return views if len(views) == len(wanted) else None
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
-        """Raises OpFailed(EINVAL)."""
         if [self._memories[name].size for name in self._inputs] != list(sizes):
             expected = ", ".join(f"{name}: {self._memories[name].size}" for name in self._inputs)
             raise invalid(f"this graph takes inputs of these bytes: {expected}")
@@ -213,7 +219,7 @@ class _Graph:
         for buffer in self._spec.buffers:
             memory = self._backend.allocate(self._context.quota, buffer.size)
             self._memories[buffer.name] = memory
-            if buffer.role is Role.CONSTANT:
+            if buffer.role is BufferRole.CONSTANT:
                 memory.write(self._content(buffer.content, buffer.size))
 
     def _content(self, content: str, size: int) -> memoryview:
@@ -228,7 +234,7 @@ class _Graph:
         steps: list[Callable[[], None]] = []
         for number, step in enumerate(self._spec.steps, 1):
             try:
-                if isinstance(step, Call):
+                if isinstance(step, OperationCall):
                     steps.append(self._bind_call(step, registry))
                 else:
                     assert self._module is not None, "a graph with kernels has a source"
@@ -248,7 +254,7 @@ class _Graph:
 
         return enqueue
 
-    def _bind_call(self, step: Call, registry: Registry) -> Callable[[], None]:
+    def _bind_call(self, step: OperationCall, registry: Registry) -> Callable[[], None]:
         wanted = wanted_implementation(step.arguments)
         operation = registry.find(step.operation, self._context.kind, wanted)
         sources = [self._memories[name] for name in step.inputs]
@@ -282,7 +288,7 @@ def _store(operation: str, results: Sequence[memoryview], targets: Sequence[Devi
         memory.write(view)
 
 
-def _check_call(source: Source, step: Launch, number: int) -> None:
+def _check_call(source: KernelSource, step: Launch, number: int) -> None:
     try:
         source.check_call(step.kernel, step.arguments, step.local_size)
     except OpFailed as error:

@@ -23,7 +23,7 @@ from remote_gpu.client.device import Lane, OpResult
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpCode, OpFailed, Refused
-from remote_gpu.wire.frames import Limits
+from remote_gpu.wire.frames import FrameLimits
 from remote_gpu.wire.graphs import CONTENT_PREFIX
 from remote_gpu.worker.arguments import Arguments
 
@@ -101,7 +101,7 @@ class _Connection:
     def __init__(self, stream: socket.socket) -> None:
         stream.setblocking(True)
         info = DeviceInfo(0, "cpu", "a batch process", 0)
-        self._lane = Lane(stream, Channel(stream, Limits()), info)
+        self._lane = Lane(stream, Channel(stream, FrameLimits()), info)
         self._session: object = None
         self._models: set[str] = set()
 

@@ -20,8 +20,8 @@ from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import OpCode, OpFailed, WireError, invalid
 from remote_gpu.wire.frames import (
     NO_REPLY,
+    FrameLimits,
     Header,
-    Limits,
     Meta,
     flat_views,
     int_field,
@@ -50,9 +50,9 @@ _CommandWithInputs: TypeAlias = Callable[[Arguments, Sequence[memoryview]], Outc
 CallResult: TypeAlias = "tuple[Meta, list[memoryview], str]"
 
 #: Before the check of the quota: what can be skipped within seconds.
-LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
+LANE_LIMITS = FrameLimits(payload_bytes_max=1 << 36)
 #: Of one answer.
-RESULT_BYTES_MAX = Limits().payload_bytes_max
+RESULT_BYTES_MAX = FrameLimits().payload_bytes_max
 _IN_PARTS = f"an answer has at most {RESULT_BYTES_MAX}: keep them in a buffer, read it in parts"
 
 
@@ -69,10 +69,17 @@ class Runner:
             "buffer.new": self._buffers.new,
             "buffer.read": self._buffers.read,
             "buffer.free": self._buffers.free,
-            "device.loads": self._loads,
-            "operations": self._operations,
-            "operations.describe": self._described,
-            "sync": _nothing,
+            # the use of the lease's devices on this host by other leases: [free, slowdown]
+            "device.loads": lambda _: (
+                {"devices": {} if context.loads is None else context.loads.ask()},
+                [],
+            ),
+            "operations": lambda _: ({"operations": list(registry.names(context.kind))}, []),
+            "operations.describe": lambda _: (
+                {"operations": registry.described(context.kind)},
+                [],
+            ),
+            "sync": lambda _: ({}, []),  # earlier calls have ended
         }
         self._sessions = Sessions(context.resources, context.contents, context.quota)
         self._commands |= {
@@ -189,29 +196,10 @@ class Runner:
         self._sessions.close()
         self._buffers.close()
 
-    def _operations(self, args: Arguments) -> Outcome:
-        del args
-        return {"operations": list(self._registry.names(self._context.kind))}, []
-
-    def _loads(self, args: Arguments) -> Outcome:
-        """The use of the lease's devices on this host by other leases: [free, slowdown]."""
-        del args
-        loads = self._context.loads
-        return {"devices": {} if loads is None else loads.ask()}, []
-
-    def _described(self, args: Arguments) -> Outcome:
-        del args
-        return {"operations": self._registry.described(self._context.kind)}, []
-
     def _resident(self, which: int | str) -> memoryview:
         if isinstance(which, int):
             return self._buffers.view(which)
         return self._context.resources.data(which)
-
-
-def _nothing(args: Arguments) -> Outcome:
-    del args  # earlier calls have ended
-    return {}, []
 
 
 def local_runner(data: Mapping[str, Path | str]) -> Runner:
@@ -219,7 +207,7 @@ def local_runner(data: Mapping[str, Path | str]) -> Runner:
     return Runner(load_registry(), Context(data={name: Path(at) for name, at in data.items()}))
 
 
-class Activity:
+class LaneActivity:
     """The state of a lane for other threads of its worker."""
 
     __slots__ = ("calling",)
@@ -237,11 +225,11 @@ class LaneServer:
         runner: Runner,
         quota: Quota,
         shared: SharedLane | None = None,
-        activity: Activity | None = None,
+        activity: LaneActivity | None = None,
     ) -> None:
         """`shared`: for a client on the same machine, which may request shared memory."""
         self._shared = shared
-        self._activity = activity or Activity()
+        self._activity = activity or LaneActivity()
         self._channel = Channel(stream, LANE_LIMITS, only_read=True)
         self._runner = runner
         self._area = Area(quota)
@@ -331,8 +319,10 @@ class LaneServer:
     def _run(self, name: str, header: Header, meta: Meta) -> CallResult:
         left = header.payload_bytes
         try:
-            if self._sticky is not None:
-                raise self._sticky_error(self._sticky, name)
+            if (sticky := self._sticky) is not None:
+                if name == "sync":
+                    self._sticky = None
+                raise sticky
             if len(meta) == 1 and not left:
                 return self._runner.run(name, {}, ())
             args = meta.get("args", {})
@@ -350,17 +340,11 @@ class LaneServer:
             raise
 
     def _keep(self, ran: CallResult, handles: object) -> CallResult:
-        """Keep the results in buffers; returns the rest."""
         if not isinstance(handles, list) or any(type(handle) is not int for handle in handles):
             raise WireError("'keep' must be a list of buffers")
         values, results, implementation = ran
         self._runner.keep(results, handles)
         return values, [], implementation
-
-    def _sticky_error(self, sticky: OpFailed, name: str) -> OpFailed:
-        if name == "sync":
-            self._sticky = None
-        return sticky
 
     def _destinations(
         self, name: str, args: Arguments, described: object, payload_bytes: int

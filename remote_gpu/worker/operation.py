@@ -20,7 +20,7 @@ from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.joining import BatchLanes, Caller
 from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.programs.programs import ListedProgram
 from remote_gpu.worker.settings import WITHOUT_HOST, WorkerOptions
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.store.resources import Resources
@@ -111,7 +111,7 @@ class Context:
     quota: Quota = field(default_factory=Quota)  #: reserve before allocating, free after
     contents: Contents = field(default_factory=Contents)  #: sent by the tenant, by hash
     resources: Resources = field(default_factory=Resources)  #: registered by sessions
-    programs: Mapping[str, Program] = field(default_factory=dict)  #: `gpud --program NAME=…`
+    programs: Mapping[str, ListedProgram] = field(default_factory=dict)  #: `gpud --program NAME=…`
     digests: Uses = field(default_factory=dict)  #: of data and programs, by kind and name
     uses: LaneUses | None = None  #: of the calling lane; None: they are not collected
     #: Reports the indexing of host data: name, sequences, finished part from 0 to 1. Outside of
@@ -141,7 +141,7 @@ class Context:
         self.note_use(DATA, name)
         return self.data[name]
 
-    def program(self, name: str) -> Program:
+    def program(self, name: str) -> ListedProgram:
         """A program of the host, which counts as used. Raises OpFailed(ENOENT), as `data_path`."""
         if name not in self.programs:
             raise _absent(PROGRAMS, name, f"this host has no program {name!r}", self.programs)

@@ -28,7 +28,7 @@ from remote_gpu.client.transport.readiness import readable
 from remote_gpu.client.transport.tls import TlsStream, secure
 from remote_gpu.isolation.apply import Sandbox, isolate_worker
 from remote_gpu.isolation.places import HostFiles
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.system import libc
 from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import Refused, WireError
@@ -37,7 +37,7 @@ from remote_gpu.wire.proof import confirm_binding
 from remote_gpu.worker import control
 from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.joining import BatchLanes, Caller, Callers
-from remote_gpu.worker.lane import Activity, LaneServer, Runner
+from remote_gpu.worker.lane import LaneActivity, LaneServer, Runner
 from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
@@ -55,19 +55,19 @@ _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class SpawnerState:
     """The state that the spawner has ready for every worker."""
 
     registry: Registry
     context: Context
-    policy: Policy
+    policy: IsolationPolicy
     files: HostFiles
     kept: Path  #: the host's folder of contents
     handshake_s: float  #: for the TLS handshake and the second proof
     tls: ssl.SSLContext | None  #: of the host's certificate; None = no lane is in TLS
 
 
-def run_worker(parent: int, stream: socket.socket, prepared: Prepared) -> NoReturn:
+def run_worker(parent: int, stream: socket.socket, prepared: SpawnerState) -> NoReturn:
     """Run a worker after its fork; never returns."""
     code = 1
     try:
@@ -83,11 +83,11 @@ def run_worker(parent: int, stream: socket.socket, prepared: Prepared) -> NoRetu
     os._exit(code)  # not through the interpreter's exit: its handlers belong to the spawner
 
 
-def _serve(stream: socket.socket, prepared: Prepared) -> None:
+def _serve(stream: socket.socket, prepared: SpawnerState) -> None:
     received = control.receive(stream)
     if received is None:
         return
-    start = control.Start(**received[0]["start"])
+    start = control.WorkerStart(**received[0]["start"])
     limit = MemoryLimit()
     limit.set(start)
     os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
@@ -109,7 +109,7 @@ def _serve(stream: socket.socket, prepared: Prepared) -> None:
         options=options,
         batch_items_max=start.batch_items_max,
     )
-    _Process(stream, prepared, context, limit, start).serve()
+    _LeaseProcess(stream, prepared, context, limit, start).serve()
 
 
 class Taint:
@@ -132,16 +132,16 @@ class Taint:
                 self._set = True
 
 
-class _Process:
+class _LeaseProcess:
     """The lease that this worker serves, its lanes, and what stays for the next lease."""
 
     def __init__(
         self,
         stream: socket.socket,
-        prepared: Prepared,
+        prepared: SpawnerState,
         context: Context,
         limit: MemoryLimit,
-        start: control.Start,
+        start: control.WorkerStart,
     ) -> None:
         self._stream = stream
         self._prepared = prepared
@@ -150,7 +150,7 @@ class _Process:
         self._start = start
         self._gates: dict[int, Gate] = {}
         self._cards: dict[int, Card] = {}  # as long as the process: so do their contexts
-        self._lanes: list[tuple[threading.Thread, Activity]] = []
+        self._lanes: list[tuple[threading.Thread, LaneActivity]] = []
         self._callers = Callers(lambda meta: control.send(stream, meta))
         self._batches = _batches(start, stream)
         self._loads = Loads(lambda meta: control.send(stream, meta))
@@ -182,7 +182,7 @@ class _Process:
             elif (release := meta.get("release")) is not None:
                 self._release(release["cap_s"])
             elif (start := meta.get("start")) is not None:
-                self._begin(control.Start(**start))
+                self._begin(control.WorkerStart(**start))
 
     def _gate(self, device: int) -> Gate:
         if device not in self._gates:
@@ -211,10 +211,10 @@ class _Process:
             batches=self._batches.get(index),
             caller=self._callers.enter(lease, index, stream) if lease else None,
         )
-        carried = _carrier(self._prepared, stream, bytes.fromhex(lane["key"]))
-        ended = _ended(self._stream, lane["number"], self._callers, context.caller)
+        carried = partial(_carrier, self._prepared, stream, bytes.fromhex(lane["key"]))
+        ended = partial(_end_lane, self._stream, lane["number"], self._callers, context.caller)
         self._lanes = [lane for lane in self._lanes if lane[0].is_alive()]
-        activity = Activity()
+        activity = LaneActivity()
         registry = self._prepared.registry
         if thread := _start_lane(ended, stream, registry, context, carried, activity):
             self._lanes.append((thread, activity))
@@ -233,7 +233,7 @@ class _Process:
         used_bytes = self._context.quota.used_bytes
         control.send(self._stream, {"released": {"memory_bytes": used_bytes}})
 
-    def _begin(self, start: control.Start) -> None:
+    def _begin(self, start: control.WorkerStart) -> None:
         """Serve the next lease of the same tenant. Raises ValueError for another tenant's."""
         if start.tenant != self._start.tenant:
             raise ValueError("a worker serves leases of one tenant only")
@@ -253,7 +253,7 @@ class _Process:
 
 
 def await_lanes(
-    lanes: Iterable[tuple[threading.Thread, Activity]], report: Callable[[], None]
+    lanes: Iterable[tuple[threading.Thread, LaneActivity]], report: Callable[[], None]
 ) -> None:
     """Wait until every lane has ended, as gpud has cut them; report a call that still runs, once.
 
@@ -277,21 +277,16 @@ def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, in
             return control.receive(stream)
 
 
-def _batches(start: control.Start, stream: socket.socket) -> dict[int, BatchLanes]:
+def _batches(start: control.WorkerStart, stream: socket.socket) -> dict[int, BatchLanes]:
     indices = map(int, start.devices) if start.joins else ()
     return {index: BatchLanes(partial(control.send, stream, {"join": index})) for index in indices}
 
 
-def _ended(
-    stream: socket.socket, number: int, callers: Callers, caller: Caller | None
-) -> Callable[[], None]:
-    def ended() -> None:
-        if caller is not None:
-            callers.exit(caller)
-        with contextlib.suppress(OSError):  # gpud has gone; this process ends too
-            control.send(stream, {"lane_ended": number})
-
-    return ended
+def _end_lane(stream: socket.socket, number: int, callers: Callers, caller: Caller | None) -> None:
+    if caller is not None:
+        callers.exit(caller)
+    with contextlib.suppress(OSError):  # gpud has gone; this process ends too
+        control.send(stream, {"lane_ended": number})
 
 
 def _end_at_alarm() -> None:
@@ -303,7 +298,6 @@ def _end_at_alarm() -> None:
 
 
 def _end_in(cap_s: float) -> None:
-    """End the process after this time, even without gpud."""
     signal.setitimer(signal.ITIMER_REAL, max(0.001, cap_s))
 
 
@@ -313,7 +307,7 @@ def _start_lane(
     registry: Registry,
     context: Context,
     carried: Callable[[], Stream],
-    activity: Activity | None = None,
+    activity: LaneActivity | None = None,
 ) -> threading.Thread | None:
     """Serve a lane in a thread of its own; None when memory for one is missing."""
     lane.setblocking(True)  # gpud's event loop left it non-blocking
@@ -340,25 +334,21 @@ def _start_lane(
     return thread
 
 
-def _carrier(prepared: Prepared, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
-    """The function that opens a lane's stream; it blocks, so the lane's own thread calls it."""
-
-    def carried() -> Stream:
-        if not key:
-            return lane
-        assert prepared.tls is not None, "gpud gives keys to hosts with a certificate only"
-        lane.settimeout(prepared.handshake_s)
-        machine = secure(lane, prepared.tls, server=True)
-        carrier = TlsStream(lane, machine)
-        channel = Channel(carrier, HANDSHAKE)
-        received = channel.receive()
-        if received is None or channel.buffered:
-            raise WireError("the client did not wait for the second proof")
-        channel.send({"welcome": confirm_binding(key, machine.binding, received[1])})
-        lane.settimeout(None)
-        return carrier
-
-    return carried
+def _carrier(prepared: SpawnerState, lane: socket.socket, key: bytes) -> Stream:
+    """A lane's stream. It blocks for the handshake of TLS, so the lane's own thread calls it."""
+    if not key:
+        return lane
+    assert prepared.tls is not None, "gpud gives keys to hosts with a certificate only"
+    lane.settimeout(prepared.handshake_s)
+    machine = secure(lane, prepared.tls, server=True)
+    carrier = TlsStream(lane, machine)
+    channel = Channel(carrier, HANDSHAKE)
+    received = channel.receive()
+    if received is None or channel.buffered:
+        raise WireError("the client did not wait for the second proof")
+    channel.send({"welcome": confirm_binding(key, machine.binding, received[1])})
+    lane.settimeout(None)
+    return carrier
 
 
 class MemoryLimit:
@@ -370,7 +360,7 @@ class MemoryLimit:
         data_kib = next(int(line.split()[1]) for line in lines if line[:7] == "VmData:")
         self._own_bytes = data_kib << 10  #: before it loads anything for a lease
 
-    def set(self, start: control.Start) -> None:
+    def set(self, start: control.WorkerStart) -> None:
         """Set the limit for a lease; it can be raised again if the worker may serve another."""
         limit = self._own_bytes + start.host_bytes + _OVERHEAD_BYTES
         if start.variables.get("CUDA_VISIBLE_DEVICES"):

@@ -142,7 +142,6 @@ class Registry:
 
 
 def _installed(distribution: str) -> str:
-    """The version of an installed distribution; "" = it is not installed."""
     try:
         return version_of(distribution)
     except PackageNotFoundError:

@@ -14,10 +14,10 @@ import msgspec
 
 from corekit.cli.settings import Option
 from corekit.values import Value
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.wire.uses import Uses
 from remote_gpu.worker.emulation.devices import Emulation
-from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.programs.programs import ListedProgram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class WorkerSettings(Value):
     options: WorkerOptions = msgspec.field(default_factory=WorkerOptions)
     data: dict[str, Path] = msgspec.field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
-    programs: dict[str, Program] = msgspec.field(default_factory=dict)  #: that `exec` may run
+    programs: dict[str, ListedProgram] = msgspec.field(default_factory=dict)  #: that `exec` may run
     digests: Uses = msgspec.field(default_factory=dict)  #: of data and programs, by kind and name
-    policy: Policy = msgspec.field(default_factory=Policy)
+    policy: IsolationPolicy = msgspec.field(default_factory=IsolationPolicy)
     cpus: tuple[int, ...] = ()  #: cores of the spawner and its workers; empty = all
     handshake_s: float = 10.0  #: for the TLS handshake and the second proof
     tls: tuple[Path, Path] | None = None  #: certificate and key; None = no lane is in TLS

@@ -26,7 +26,7 @@ from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import working_kinds
 from remote_gpu.worker.emulation.operation import emulate
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.process import Prepared, run_worker
+from remote_gpu.worker.process import SpawnerState, run_worker
 from remote_gpu.worker.registry import Registry, load_registry
 from remote_gpu.worker.settings import WorkerSettings
 
@@ -71,7 +71,7 @@ def main() -> None:
     _announce(
         stream, registry, context, {device.kind.value for device in settings.emulation.devices}
     )
-    prepared = Prepared(
+    prepared = SpawnerState(
         registry=registry,
         context=context,
         policy=settings.policy,
@@ -143,7 +143,7 @@ def _offered(
     return {kind: names for kind, names in offered.items() if names}
 
 
-def _serve(stream: socket.socket, prepared: Prepared, fork: Callable[[], int]) -> None:
+def _serve(stream: socket.socket, prepared: SpawnerState, fork: Callable[[], int]) -> None:
     # only now: drivers that are tried before start programs and wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
     while (received := control.receive(stream)) is not None:

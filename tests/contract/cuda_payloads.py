@@ -18,7 +18,7 @@ from remote_gpu.client.device import Lane
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import Limits
+from remote_gpu.wire.frames import FrameLimits
 from remote_gpu.worker.backends.cuda import CudaBackend
 from remote_gpu.worker.backends.staging import PAGE_BYTES
 from remote_gpu.worker.cards.card import Card
@@ -70,7 +70,9 @@ class OpenLane:
         self._server, self._serving = server, LaneServer(server, runner, self.quota)
         self._thread = threading.Thread(target=self._serving.serve, daemon=True)
         self._thread.start()
-        self.lane = Lane(client, Channel(client, Limits()), DeviceInfo(0, "cuda", "Stand-in", 1024))
+        self.lane = Lane(
+            client, Channel(client, FrameLimits()), DeviceInfo(0, "cuda", "Stand-in", 1024)
+        )
 
     def close(self) -> None:
         self.lane.close()

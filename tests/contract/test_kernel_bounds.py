@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operations.kernels.source import Source, read_source
+from operations.kernels.source import KernelSource, read_source
 from remote_gpu.client import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.backends.base import DeviceMemory, HostMemory
@@ -128,7 +128,7 @@ class Machine:
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
-        self.source: Source = read_source(SOURCE)
+        self.source: KernelSource = read_source(SOURCE)
         self.program = backend.build(self.source.text)
         self.bounds = Bounds(backend)
         self.memories = {name: Between(backend._context) for name in ("y", "x")}

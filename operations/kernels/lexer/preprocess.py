@@ -75,7 +75,6 @@ class Preprocessor:
         return all(part for part, _, _ in self._conditions)
 
     def _direct(self, token: Token) -> bool:
-        """Process one directive; True for one that compilers need."""
         line, spliced = token.line, token.text[1:].replace("\\\n", "")
         raw = tokens_of(spliced, line)
         words = [replace(item, line=line) for item in raw if item.sort is not Sort.GAP]

@@ -51,7 +51,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class KernelSignature:
     """The signature of one kernel."""
 
     name: str
@@ -74,9 +74,9 @@ class Translator:
         self._lines = Lines()
         self._declarations = Declarations(self._frame, self._lines)
         self._statements = Statements(self._frame, self._lines, self._declarations)
-        self._kernels: dict[str, Signature] = {}
+        self._kernels: dict[str, KernelSignature] = {}
 
-    def translate(self) -> tuple[str, dict[str, Signature], tuple[tuple[int, ...], ...]]:
+    def translate(self) -> tuple[str, dict[str, KernelSignature], tuple[tuple[int, ...], ...]]:
         """The text, its kernels, and the lines of each bit of a report. Raises OpFailed(EINVAL)
         naming line and rule."""
         frame = self._frame
@@ -244,7 +244,7 @@ class Translator:
         self._lines.write(line, f"{head}({', '.join([*texts, *report, *sized])})")
         self._declarations.local_bytes = 0
         self._body(scope, first, f"{_END} return")
-        self._kernels[name] = Signature(name, parameters, line, frame.private_bytes)
+        self._kernels[name] = KernelSignature(name, parameters, line, frame.private_bytes)
 
     def _memories(
         self, scope: Mapping[str, Variable | PointerVariable]

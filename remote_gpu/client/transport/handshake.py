@@ -15,8 +15,8 @@ from remote_gpu.wire.frames import HANDSHAKE, Meta, text_field
 from remote_gpu.wire.proof import (
     AUTHORITY_CHARACTERS_MAX,
     NONCE_BYTES,
+    ConnectionRole,
     Hello,
-    Role,
     client_bound,
     client_proof,
     connection_key,
@@ -56,7 +56,7 @@ def new_nonce() -> str:
 def open_connection(
     access: HostAccess,
     *,
-    role: Role,
+    role: ConnectionRole,
     lease: str,
     fence: int,
     session: str,

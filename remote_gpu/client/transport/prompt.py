@@ -118,7 +118,6 @@ class PromptSocket:
             _polling.release()
 
     def _poll(self, buffer: BufferLike, nbytes: int, for_s: float) -> int | None:
-        """Read within that time; None without data."""
         receive, until_s = self._stream.recv_into, time.perf_counter() + for_s
         while True:
             try:

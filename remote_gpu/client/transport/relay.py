@@ -18,7 +18,7 @@ from remote_gpu.wire.frames import BufferLike
 _CHUNK_BYTES = 1 << 18
 
 
-class End(Protocol):
+class RelayEnd(Protocol):
     """One side of a relay: a connected socket, or one in TLS."""
 
     def setblocking(self, flag: bool, /) -> None: ...
@@ -35,7 +35,7 @@ class End(Protocol):
 class Relay:
     """Owns both sockets from `start` on, and closes them at its end."""
 
-    def __init__(self, one: End, other: End) -> None:
+    def __init__(self, one: RelayEnd, other: RelayEnd) -> None:
         self._pair = (one, other)
         self._lock = threading.Lock()
         self._running = 2
@@ -67,7 +67,7 @@ class Relay:
             thread.join(timeout_s)
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _run(self, source: End, sink: End) -> None:
+    def _run(self, source: RelayEnd, sink: RelayEnd) -> None:
         try:
             _copy(source, sink)
         except OSError:  # a broken direction ends the other one too
@@ -82,7 +82,7 @@ class Relay:
             self._on_end()
 
 
-def _copy(source: End, sink: End) -> None:
+def _copy(source: RelayEnd, sink: RelayEnd) -> None:
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     while count := source.recv_into(buffer):
         sink.sendall(buffer[:count])

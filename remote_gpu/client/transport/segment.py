@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import BufferLike, Limits
+from remote_gpu.wire.frames import BufferLike, FrameLimits
 from remote_gpu.wire.segment import SEGMENT_BYTES, SEGMENT_COMMAND, Segment
 
 
@@ -21,7 +21,7 @@ class SharedMemory:
     def __init__(self, stream: socket.socket, call: int) -> None:
         """Request it from the worker. Raises WireError when it offers none, OSError."""
         receiver = _DescriptorSocket(stream)
-        channel = Channel(receiver, Limits())
+        channel = Channel(receiver, FrameLimits())
         channel.send({"op": SEGMENT_COMMAND}, call=call)
         try:
             received = channel.receive()

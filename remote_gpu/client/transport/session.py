@@ -32,7 +32,7 @@ from remote_gpu.wire.connection import (
 )
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import SESSION, Meta
-from remote_gpu.wire.proof import Role, lane_key
+from remote_gpu.wire.proof import ConnectionRole, lane_key
 
 
 class Session:
@@ -163,7 +163,7 @@ class Session:
     def _add(self, host: HostAccess, cap_s: float, timeout_s: float) -> None:
         stream, channel, welcome = open_connection(
             host,
-            role=Role.SESSION,
+            role=ConnectionRole.SESSION,
             lease=self._access.lease,
             fence=self._access.fence,
             session=self._nonce,

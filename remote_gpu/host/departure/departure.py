@@ -20,7 +20,7 @@ from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.protocol.host import REASON_CHARACTERS_MAX, Draining
-from remote_gpu.host.departure.notices import Notice, Source, strictest
+from remote_gpu.host.departure.notices import Notice, NoticeSource, strictest
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Departure:
         """`drain_s`: limit of a drain whose notice names none; 0: the program ends at once."""
         self.drain_s = drain_s
         self._budget = budget
-        self._notices: dict[Source, Notice] = {}
+        self._notices: dict[NoticeSource, Notice] = {}
         self._ends_since_s: float | None = None  #: time of the first notice that ends the program
         self._now = asyncio.Event()  #: the program ends without waiting any longer
         self._changed = asyncio.Event()  #: a report may be due
@@ -62,16 +62,16 @@ class Departure:
 
     def signalled(self, name: str) -> None:
         """Handle a stop signal: the first one drains, a second one ends the program."""
-        if Source.SIGNAL in self._notices or self.drain_s <= 0:
+        if NoticeSource.SIGNAL in self._notices or self.drain_s <= 0:
             self._now.set()
         else:
-            self.notice(Source.SIGNAL, self.within(name, self.drain_s, ends=True))
+            self.notice(NoticeSource.SIGNAL, self.within(name, self.drain_s, ends=True))
 
     def within(self, reason: str, limit_s: float | None, *, ends: bool) -> Notice:
         until_s = None if limit_s is None else _now_s() + limit_s
         return Notice(reason=reason[:REASON_CHARACTERS_MAX], until_s=until_s, ends=ends)
 
-    def notice(self, source: Source, notice: Notice | None) -> None:
+    def notice(self, source: NoticeSource, notice: Notice | None) -> None:
         """Set or withdraw the notice of a source."""
         if notice is None:
             self._notices.pop(source, None)
@@ -131,7 +131,6 @@ class Departure:
         return Draining(draining=True, reason=now.reason, limit_s=limit_s)
 
     async def _send(self, link: DrainLink, message: Draining) -> bool:
-        """True when the scheduler knows, or cannot: it has no drains."""
         try:
             await link.draining(message, self._budget.host_stale_s)
         except AppError as error:

@@ -25,7 +25,7 @@ import aiohttp
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.departure.departure import Departure
-from remote_gpu.host.departure.notices import ITEMS, Moment, Source
+from remote_gpu.host.departure.notices import ITEMS, Moment, NoticeSource
 
 #: Variables of the AWS SDKs: the endpoint, its address family, and whether it may be used.
 #: https://docs.aws.amazon.com/sdkref/latest/guide/feature-imds-credentials.html
@@ -150,13 +150,13 @@ class MetadataWatch:
         metadata: InstanceMetadata,
         departure: Departure,
         budget: Budget,
-        sources: Sequence[Source] = tuple(ITEMS),
+        sources: Sequence[NoticeSource] = tuple(ITEMS),
     ) -> None:
         self._metadata = metadata
         self._departure = departure
         self._budget = budget
         self._sources = sources
-        self._seen: dict[Source, str | None] = {}
+        self._seen: dict[NoticeSource, str | None] = {}
         self._problem = ""  #: the newest one, logged once
 
     async def run(self) -> None:
@@ -177,11 +177,13 @@ class MetadataWatch:
                     self._seen[source] = text
                     self._take(source, text)
         except AppError as error:
-            self._failed(error.message)
+            if error.message != self._problem:
+                logger.warning("%s", error.message, extra={"event": "instance_metadata"})
+            self._problem = error.message
         else:
             self._problem = ""
 
-    def _take(self, source: Source, text: str | None) -> None:
+    def _take(self, source: NoticeSource, text: str | None) -> None:
         path, read = ITEMS[source]
         logger.info("instance metadata", extra={"event": "notice", "item": path, "value": text})
         moment = Moment(
@@ -194,8 +196,3 @@ class MetadataWatch:
             self._departure.notice(source, None if text is None else read(text, moment))
         except AppError as error:
             logger.warning("%s", error.message)
-
-    def _failed(self, why: str) -> None:
-        if why != self._problem:
-            logger.warning("%s", why, extra={"event": "instance_metadata"})
-        self._problem = why

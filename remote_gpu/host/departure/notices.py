@@ -27,7 +27,7 @@ from enum import StrEnum
 from corekit.errors import invalid
 
 
-class Source(StrEnum):
+class NoticeSource(StrEnum):
     """The origin of a notice."""
 
     SIGNAL = "signal"
@@ -45,7 +45,7 @@ class Notice:
     ends: bool  #: the program ends after the drain; else the host may take leases again
 
 
-def strictest(notices: Mapping[Source, Notice]) -> Notice | None:
+def strictest(notices: Mapping[NoticeSource, Notice]) -> Notice | None:
     """The notice that decides; None without a notice."""
     if not notices:
         return None
@@ -105,10 +105,10 @@ def lifecycle(text: str, now: Moment) -> Notice | None:
 
 
 #: Path below `/latest/meta-data/` and reader, by the source of the notice.
-ITEMS: Mapping[Source, tuple[str, Callable[[str, Moment], Notice | None]]] = {
-    Source.SPOT: ("spot/instance-action", spot),
-    Source.REBALANCE: ("events/recommendations/rebalance", rebalance),
-    Source.AUTO_SCALING: ("autoscaling/target-lifecycle-state", lifecycle),
+ITEMS: Mapping[NoticeSource, tuple[str, Callable[[str, Moment], Notice | None]]] = {
+    NoticeSource.SPOT: ("spot/instance-action", spot),
+    NoticeSource.REBALANCE: ("events/recommendations/rebalance", rebalance),
+    NoticeSource.AUTO_SCALING: ("autoscaling/target-lifecycle-state", lifecycle),
 }
 
 

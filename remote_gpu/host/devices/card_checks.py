@@ -105,7 +105,6 @@ class CardChecks:
             self.changed()
 
     async def _check(self, device: DeviceId) -> Found:
-        """One check, by a process; returns when that process has ended."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",

@@ -11,7 +11,7 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import EndReason
 from remote_gpu.host.devices.excess_table import CardUse, ExcessTable, OnExcess
 from remote_gpu.host.devices.residual_memory import MemoryProbe
-from remote_gpu.host.leases.table import LeaseTable, Step
+from remote_gpu.host.leases.table import LeaseStep, LeaseTable
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ class MemoryExcess:
         self._on_excess = on_excess
         self._table = ExcessTable()
 
-    def steps(self, owners: Mapping[int, LeaseId]) -> list[Step]:
+    def steps(self, owners: Mapping[int, LeaseId]) -> list[LeaseStep]:
         """The steps after a new reading; `owners`: leases by their workers and servers, whose
         children count too."""
         if self._on_excess is OnExcess.OFF:
             return []
-        steps: list[Step] = []
+        steps: list[LeaseStep] = []
         for excess in self._table.read(self._uses(owners)):
             about = {"event": "memory_excess", "lease": excess.lease, "device": excess.device}
             logger.error("a lease uses too much memory", extra={**about, "why": excess.detail})

@@ -36,7 +36,7 @@ class CpuSettings:
     shared_with: tuple[str, ...] = ()  #: hosts of the same machine with the same cores
 
 
-class CpuProbe:
+class HostCpuProbe:
     """The `cpu` device: real cores, owned by affinity."""
 
     def __init__(self, settings: CpuSettings, pids: Callable[[], Sequence[int]]) -> None:
@@ -188,7 +188,6 @@ def _cpu_model() -> str:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """User and system time; 0 once the process is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from remote_gpu.client.transport.tls import TlsMachine
 from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import HEADER_BYTES, Limits, pack, parse_header, parse_meta
+from remote_gpu.wire.frames import HEADER_BYTES, FrameLimits, pack, parse_header, parse_meta
 
 _TLS_READ_BYTES = 1 << 14  #: one record; frames of sessions are far smaller
 
@@ -36,7 +36,7 @@ class Peer:
         """
         self.socket.send(self._sealed(meta), socket.MSG_DONTWAIT)
 
-    async def receive(self, limits: Limits, wait_s: float) -> dict[str, object]:
+    async def receive(self, limits: FrameLimits, wait_s: float) -> dict[str, object]:
         """The meta of the next frame. Raises WireError (also at the end), OSError, TimeoutError."""
         async with asyncio.timeout(wait_s):
             header = parse_header(await self._exactly(HEADER_BYTES), limits)

@@ -25,18 +25,17 @@ from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import Phase, Step
+from remote_gpu.host.leases.table import LeasePhase, LeaseStep
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
 from remote_gpu.wire.proof import (
     NONCE_BYTES,
+    ConnectionRole,
     Hello,
     Proving,
-    Role,
     confirm_binding,
     port_key,
 )
@@ -89,7 +88,7 @@ class Gateway:
         nursery: Nursery,
     ) -> None:
         limits = endpoints.limits
-        self._verifier = Verifier(endpoints.host, leases.table)
+        self._host = endpoints.host
         self._leases = leases
         self._workers = workers
         self._relays = relays
@@ -147,7 +146,7 @@ class Gateway:
             self._nursery.start(self._connection(stream, source), "connection")
         self._begin_soon()
 
-    def session_ended(self, step: Step) -> None:
+    def session_ended(self, step: LeaseStep) -> None:
         """Send the session's holder the reason, and close the connection."""
         if (peer := self._sessions.pop(step.lease, None)) is not None:
             ended = {"reason": step.reason, "detail": step.detail}
@@ -194,14 +193,16 @@ class Gateway:
     async def _serve_proven(self, peer: Peer, proven: Proving) -> None:
         hello = proven.hello
         try:
-            if hello.role is Role.LANE:
+            if hello.role is ConnectionRole.LANE:
                 await self._lane(peer, proven)
                 return
             welcome = await self._bound(peer, proven) if proven.key else {}
-            if hello.role is Role.SESSION:
+            if hello.role is ConnectionRole.SESSION:
                 await self._session(peer, hello, welcome)
             else:
-                await self._relayed(peer, hello, welcome)
+                self._leases.expire()
+                entry = self._leases.table.admit_lane(hello.lease, hello.session)
+                await self._relays.serve(entry.install, hello, peer, welcome)
         except Refused as refused:
             await self._refuse(peer, refused)
         except (WireError, OSError, TimeoutError) as error:
@@ -240,9 +241,11 @@ class Gateway:
         authority = self._tls.authority_for(source) if self._tls is not None else ""
         nonce = secrets.token_hex(NONCE_BYTES)
         if port_of is None:
-            self._verifier.check_host(hello)
-            await self._install_of(hello, source)
-            return self._verifier.proving(hello, nonce, authority)
+            if hello.host != self._host:
+                raise Refused(Refusal.DENIED, f"this host is {self._host}, not {hello.host}")
+            await self._until_installed(hello.lease, source)
+            install = self._leases.table.install_of(hello.lease, hello.fence)
+            return Proving(bytes.fromhex(install.secret), hello, nonce, authority)
         if hello.lease != port_of:
             raise Refused(Refusal.DENIED, "this port belongs to another lease")
         return Proving(port_key(hello.lease), hello, nonce, authority)
@@ -254,13 +257,13 @@ class Gateway:
         binding = await peer.secure(self._tls.context, self._budget.handshake_s)
         return confirm_binding(proven.key, binding, await self._receive(peer))
 
-    async def _install_of(self, hello: Hello, source: str) -> None:
+    async def _until_installed(self, lease: str, source: str) -> None:
         """Wait for an install that may arrive after the envelope. Raises Refused(BUSY)."""
         self._leases.expire()
-        if self._verifier.knows(hello.lease):
+        knows = functools.partial(self._leases.table.knows, lease)
+        if knows():
             return
-        known = functools.partial(self._verifier.knows, hello.lease)
-        waiting = asyncio.ensure_future(self._leases.until(known, self._budget.install_wait_s))
+        waiting = asyncio.ensure_future(self._leases.until(knows, self._budget.install_wait_s))
         evicted = False
 
         def evict() -> None:
@@ -310,7 +313,7 @@ class Gateway:
 
     def _placed(self, lease: LeaseId) -> bool:
         entry = self._leases.table.find(lease)
-        return entry is None or entry.phase is not Phase.QUEUED
+        return entry is None or entry.phase is not LeasePhase.QUEUED
 
     async def _hold(self, peer: Peer, lease: LeaseId, nonce: str) -> None:
         leases, silence_s = self._leases, self._budget.session_silence_s
@@ -349,11 +352,6 @@ class Gateway:
             raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
         await self._workers.hand_over(entry, hello.device, peer.socket, proven.key)
         peer.send_now({"tls": {}} if proven.key else {"welcome": {}})
-
-    async def _relayed(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
-        self._leases.expire()
-        entry = self._leases.table.admit_lane(hello.lease, hello.session)
-        await self._relays.serve(entry.install, hello, peer, welcome)
 
 
 def _succeeded(given: object) -> bool | None:

@@ -20,7 +20,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.client.transport.relay import End, Relay
+from remote_gpu.client.transport.relay import Relay, RelayEnd
 from remote_gpu.client.transport.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.server import Server, free_port, unregister
@@ -111,7 +111,7 @@ class Relays:
             served.check()
             if served.sessions_ended != sessions_ended:
                 raise Refused(Refusal.ENDED, f"the session of {install.lease} is over")
-            outer: End = peer.socket
+            outer: RelayEnd = peer.socket
             if peer.machine is not None:
                 outer = TlsStream(peer.socket, peer.machine)
             await _relayed(served, outer, inner, of_session=True)
@@ -250,7 +250,7 @@ async def _connected(port: int) -> socket.socket:
 
 
 async def _relayed(
-    served: _Served, outer: End, inner: socket.socket, *, of_session: bool = False
+    served: _Served, outer: RelayEnd, inner: socket.socket, *, of_session: bool = False
 ) -> None:
     loop = asyncio.get_running_loop()
     over = asyncio.Event()

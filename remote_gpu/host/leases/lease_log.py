@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from remote_gpu.host.leases.table import Step
+from remote_gpu.host.leases.table import LeaseStep
 from remote_gpu.host.warm.table import WarmWorker
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class LeaseLog:
         started = {"event": "started", "at_s": round(time.monotonic(), 6), "lease": "", "fence": 0}
         self._append(started | {"shares": []})
 
-    def write(self, step: Step, event: str, at_s: float) -> None:
+    def write(self, step: LeaseStep, event: str, at_s: float) -> None:
         """Record one step; on a full disk as soon as there is room."""
         line = {
             "event": event,

@@ -16,7 +16,7 @@ from corekit.aio.supervise import contained
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from remote_gpu.host.leases.lease_log import LeaseLog
-from remote_gpu.host.leases.table import LeaseTable, Step, StepKind
+from remote_gpu.host.leases.table import LeaseStep, LeaseStepKind, LeaseTable
 
 _TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
 
@@ -27,18 +27,18 @@ class Leases:
     def __init__(self, table: LeaseTable, log: LeaseLog) -> None:
         self.table = table
         self.log = log
-        self._acts: dict[StepKind, list[Callable[[Step], None]]] = defaultdict(list)
+        self._acts: dict[LeaseStepKind, list[Callable[[LeaseStep], None]]] = defaultdict(list)
         self._waiting: list[asyncio.Future[None]] = []
 
     def now_s(self) -> float:
         """The machine's monotonic clock, shared with the lease log."""
         return time.monotonic()
 
-    def on(self, kind: StepKind, *acts: Callable[[Step], None]) -> None:
+    def on(self, kind: LeaseStepKind, *acts: Callable[[LeaseStep], None]) -> None:
         """Have these called, in this order and after earlier ones, for each step of a kind."""
         self._acts[kind] += acts
 
-    def apply(self, steps: list[Step]) -> None:
+    def apply(self, steps: list[LeaseStep]) -> None:
         """Carry out steps in order; slow ones in tasks of their own."""
         for step in steps:
             with contained(f"{step.kind.value} of {step.lease}", partial(self._failed, step.lease)):

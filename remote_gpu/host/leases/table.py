@@ -41,7 +41,7 @@ _ORDERLY = (EndReason.DONE, EndReason.RELEASED)
 CAP_S_MAX = 86_400.0
 
 
-class StepKind(StrEnum):
+class LeaseStepKind(StrEnum):
     """The kinds of steps, in the order of a lease's life."""
 
     EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
@@ -56,10 +56,10 @@ class StepKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LeaseStep:
     """One step for the daemon to take."""
 
-    kind: StepKind
+    kind: LeaseStepKind
     lease: LeaseId
     fence: int
     shares: tuple[Share, ...]
@@ -73,7 +73,7 @@ class Step:
     succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
 
 
-class Phase(StrEnum):
+class LeasePhase(StrEnum):
     QUEUED = "QUEUED"  #: installed, but older leases still occupy its shares
     PLACED = "PLACED"  #: the lease occupies its shares; no session yet
     OPEN = "OPEN"
@@ -82,11 +82,11 @@ class Phase(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Entry:
+class InstalledLease:
     """One installed lease."""
 
     install: Install
-    phase: Phase = Phase.QUEUED
+    phase: LeasePhase = LeasePhase.QUEUED
     occupying: bool = False
     stuck: bool = False  #: one of its processes cannot be killed, or its memory is not freed
     nonce: str = ""  #: nonce of the session that holds the lease
@@ -122,35 +122,46 @@ class LeaseTable:
         self._silence_s = silence_s
         self._tombstones_max = tombstones_max
         self.warm = WarmTable()
-        self._entries: dict[LeaseId, Entry] = {}
-        self._tombstones: OrderedDict[LeaseId, Step] = OrderedDict()
+        self._entries: dict[LeaseId, InstalledLease] = {}
+        self._tombstones: OrderedDict[LeaseId, LeaseStep] = OrderedDict()
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[InstalledLease]:
         return iter(self._entries.values())
 
     def lend(self, memory_mib: Mapping[DeviceId, int]) -> None:
         """Set the devices and their memory; leases that occupy others keep them."""
         self._memory_mib = memory_mib
 
-    def find(self, lease: str) -> Entry | None:
+    def find(self, lease: str) -> InstalledLease | None:
         """The entry of a lease that is installed and not over."""
         entry = self._entries.get(LeaseId(lease))
-        return None if entry is None or entry.phase is Phase.CLOSING else entry
+        return None if entry is None or entry.phase is LeasePhase.CLOSING else entry
 
-    def ended(self, lease: str) -> Step | None:
-        """The tombstone of a lease that ended here, while it is kept."""
-        return self._tombstones.get(LeaseId(lease))
+    def knows(self, lease: str) -> bool:
+        """True when the lease is or was installed; any other lease's install may be on its way."""
+        return lease in self._entries or lease in self._tombstones
 
-    def install(self, install: Install, now_s: float) -> list[Step]:
+    def install_of(self, lease: str, fence: int) -> Install:
+        """The install whose secret a client must prove, decided now: a lease that has just ended is
+        refused. Raises Refused: DENIED for another fence, ENDED, NOT_INSTALLED."""
+        if (entry := self.find(lease)) is None:
+            if (end := self._tombstones.get(LeaseId(lease))) is not None:
+                raise Refused(Refusal.ENDED, f"lease {lease} ended here: {end.reason}")
+            raise Refused(Refusal.NOT_INSTALLED, f"lease {lease} is unknown on this host")
+        if entry.install.fence != fence:
+            raise Refused(Refusal.DENIED, f"lease {lease} has another fence")
+        return entry.install
+
+    def install(self, install: Install, now_s: float) -> list[LeaseStep]:
         """Install a lease, or change the remaining time of an installed one; none is reopened."""
         if install.lease in self._tombstones:
             # the report of its end was lost: repeat it
             return [dataclasses.replace(self._tombstones[install.lease], reported=True)]
-        entry, conflict = self._entries.get(install.lease), list[Step]()
+        entry, conflict = self._entries.get(install.lease), list[LeaseStep]()
         if entry is None:
-            entry = self._entries[install.lease] = Entry(install=install)
+            entry = self._entries[install.lease] = InstalledLease(install=install)
             if install.state is LeaseState.ENDING:
-                entry.phase = Phase.RETURNED  # the lease occupies no shares any more
+                entry.phase = LeasePhase.RETURNED  # the lease occupies no shares any more
             elif not self._fits_beside_stuck(entry):
                 # the lease would block all later leases permanently
                 detail = "its shares exceed the part of the device that this host can lend"
@@ -163,17 +174,17 @@ class LeaseTable:
             self.staged(install.lease, install.connect_by_s, now_s)
         return [*conflict, *self._place()]
 
-    def _conflict(self, entry: Entry) -> list[Step]:
+    def _conflict(self, entry: InstalledLease) -> list[LeaseStep]:
         """A step for a lease that does not fit beside others that are not over; it waits.
 
         The scheduler ends a lease in the same ordered channel before it grants the shares again.
         """
-        over = (Phase.RETURNED, Phase.CLOSING)
+        over = (LeasePhase.RETURNED, LeasePhase.CLOSING)
         live = [other for other in self if other is not entry and other.phase not in over]
         detail = f"beside {', '.join(other.lease for other in live)}"
         if self._fits(entry, live):
             return []
-        return [self._step(entry, StepKind.CONFLICT, detail=detail)]
+        return [self._step(entry, LeaseStepKind.CONFLICT, detail=detail)]
 
     def staged(self, lease: LeaseId, connect_by_s: float, now_s: float) -> None:
         """Set the time by which the first session must open; only the first call counts."""
@@ -191,7 +202,7 @@ class LeaseTable:
             )
             entry.install = replace(entry.install, shares=shares)
 
-    def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[Step]:
+    def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[LeaseStep]:
         """Bind the lease to the first session that is authenticated.
 
         Raises Refused: CLAIMED for any other session, NOT_READY before it occupies its shares,
@@ -202,16 +213,16 @@ class LeaseTable:
             raise Refused(Refusal.ENDED, f"lease {lease} is over")
         if entry.nonce:
             raise Refused(Refusal.CLAIMED, f"lease {lease} is held by another session")
-        if entry.phase is not Phase.PLACED:
+        if entry.phase is not LeasePhase.PLACED:
             raise Refused(Refusal.NOT_READY, f"the shares of lease {lease} are not free yet")
-        entry.phase, entry.nonce, entry.heard_at_s = Phase.OPEN, nonce, now_s
+        entry.phase, entry.nonce, entry.heard_at_s = LeasePhase.OPEN, nonce, now_s
         entry.cap_at_s = now_s + min(cap_s, CAP_S_MAX)
-        return [self._step(entry, StepKind.OPENED)]
+        return [self._step(entry, LeaseStepKind.OPENED)]
 
-    def admit_lane(self, lease: str, nonce: str) -> Entry:
+    def admit_lane(self, lease: str, nonce: str) -> InstalledLease:
         """The entry of a lane's lease. Raises Refused: CLAIMED for a foreign session, ENDED."""
         entry = self.find(lease)
-        if entry is None or entry.phase is not Phase.OPEN:
+        if entry is None or entry.phase is not LeasePhase.OPEN:
             raise Refused(Refusal.ENDED, f"lease {lease} has no open session")
         if entry.nonce != nonce:
             raise Refused(Refusal.CLAIMED, f"lease {lease} is held by another session")
@@ -222,27 +233,27 @@ class LeaseTable:
         if (entry := self._entries.get(lease)) is not None:
             entry.heard_at_s = now_s
 
-    def give_back(self, lease: LeaseId, succeeded: bool | None = None) -> list[Step]:
+    def give_back(self, lease: LeaseId, succeeded: bool | None = None) -> list[LeaseStep]:
         """Give the shares back and keep the session; a deadline lease keeps both. Idempotent."""
         entry = self.find(lease)
-        if entry is None or entry.phase is not Phase.OPEN or not entry.held_by_session:
+        if entry is None or entry.phase is not LeasePhase.OPEN or not entry.held_by_session:
             return []
-        entry.phase = Phase.RETURNED
+        entry.phase = LeasePhase.RETURNED
         kill = self._kill(entry, EndReason.DONE)
         ends = {"leaves_worker": kill.keeps is not None, "succeeded": succeeded}
-        return [self._step(entry, StepKind.RETURNED, **ends), kill]
+        return [self._step(entry, LeaseStepKind.RETURNED, **ends), kill]
 
     def session_over(
         self, lease: LeaseId, reason: EndReason, detail: str, succeeded: bool | None = None
-    ) -> list[Step]:
+    ) -> list[LeaseStep]:
         """End the session that closed or was lost, and the lease unless a deadline holds it."""
         entry = self.find(lease)
         if entry is None or not entry.nonce:
             return []
         if entry.held_by_session:
             return self.end(lease, reason, detail, succeeded=succeeded)
-        unbound = self._step(entry, StepKind.UNBOUND, reason=reason, detail=detail)
-        entry.phase, entry.nonce = Phase.PLACED, ""
+        unbound = self._step(entry, LeaseStepKind.UNBOUND, reason=reason, detail=detail)
+        entry.phase, entry.nonce = LeasePhase.PLACED, ""
         entry.cap_at_s = entry.heard_at_s = None
         return [unbound]
 
@@ -254,36 +265,38 @@ class LeaseTable:
         *,
         reported: bool = True,
         succeeded: bool | None = None,
-    ) -> list[Step]:
+    ) -> list[LeaseStep]:
         """End a lease for good. Idempotent."""
         entry = self.find(lease)
         if entry is None:
             return []
-        killed = entry.phase is Phase.RETURNED  # its KILL step leads to one call of `gone`
-        entry.phase = Phase.CLOSING
+        killed = entry.phase is LeasePhase.RETURNED  # its KILL step leads to one call of `gone`
+        entry.phase = LeasePhase.CLOSING
         kills = entry.occupying and not killed
         leaves = kills and self._kill(entry, reason).keeps is not None
         about = {"reason": reason, "detail": detail, "reported": reported, "succeeded": succeeded}
-        closed = self._step(entry, StepKind.CLOSED, **about)
-        self._bury(closed)
+        closed = self._step(entry, LeaseStepKind.CLOSED, **about)
+        self._tombstones[lease] = closed
+        while len(self._tombstones) > self._tombstones_max:
+            self._tombstones.popitem(last=False)
         steps = [dataclasses.replace(closed, leaves_worker=leaves)]
         if not entry.occupying:
             del self._entries[lease]
-            steps.append(self._step(entry, StepKind.CUT))
+            steps.append(self._step(entry, LeaseStepKind.CUT))
         elif kills:
             steps.append(self._kill(entry, reason))
         return steps
 
-    def gone(self, lease: LeaseId) -> list[Step]:
+    def gone(self, lease: LeaseId) -> list[LeaseStep]:
         """Free the shares of a lease without processes or memory; waiting ones may fit now."""
         entry = self._entries.get(lease)
         if entry is None or not entry.occupying:
             return []
-        assert entry.phase in (Phase.RETURNED, Phase.CLOSING), "KILL comes before gone"
+        assert entry.phase in (LeasePhase.RETURNED, LeasePhase.CLOSING), "KILL comes before gone"
         entry.occupying = entry.stuck = False
-        if entry.phase is Phase.CLOSING:
+        if entry.phase is LeasePhase.CLOSING:
             del self._entries[lease]
-        return [self._step(entry, StepKind.CUT), *self._place()]
+        return [self._step(entry, LeaseStepKind.CUT), *self._place()]
 
     def adopt(self, lease: LeaseId) -> str:
         """The warm worker that a placed lease takes before its first lane; "" = there is none."""
@@ -293,41 +306,43 @@ class LeaseTable:
         found = self.warm.candidate(entry.install, self._promised(entry))
         return "" if found is None else self.warm.take(found.id).id
 
-    def _promised(self, entry: Entry) -> list[str]:
-        others = (one for one in self if one.phase is Phase.QUEUED and one is not entry)
+    def _promised(self, entry: InstalledLease) -> list[str]:
+        others = (one for one in self if one.phase is LeasePhase.QUEUED and one is not entry)
         return [name for other in others for name in other.install.residents]
 
     def used_mib(self, device: DeviceId) -> int:
         """Memory of the shares on a device whose leases are not over."""
-        using = (entry for entry in self if entry.phase in (Phase.PLACED, Phase.OPEN))
+        using = (entry for entry in self if entry.phase in (LeasePhase.PLACED, LeasePhase.OPEN))
         shares = (share for entry in using for share in entry.install.shares)
         return sum(share.memory_mib for share in shares if share.device == device)
 
-    def warm_gone(self, name: str) -> list[Step]:
+    def warm_gone(self, name: str) -> list[LeaseStep]:
         """Forget a warm worker whose process has ended; waiting leases may fit now."""
         return self._place() if self.warm.gone(name) else []
 
-    def warm_kept(self, worker: WarmWorker, now_s: float) -> list[Step]:
+    def warm_kept(self, worker: WarmWorker, now_s: float) -> list[LeaseStep]:
         """Add a warm worker; evict those beyond the limits."""
         self.warm.keep(worker)
         return self.limit_warm(now_s)
 
-    def limit_warm(self, now_s: float) -> list[Step]:
+    def limit_warm(self, now_s: float) -> list[LeaseStep]:
         """Evict the warm workers that are beyond the limits."""
         names = self.warm.beyond_limits(self._memory_mib, now_s)
         return self.evict_warm(names, "beyond the limits of warm workers")
 
-    def evict_warm(self, names: Iterable[str], detail: str) -> list[Step]:
+    def evict_warm(self, names: Iterable[str], detail: str) -> list[LeaseStep]:
         """Evict warm workers for no lease."""
         found = tuple(worker.id for worker in self.warm.evict(names))
         if not found:
             return []
         none = LeaseId("")
         return [
-            Step(kind=StepKind.EVICT, lease=none, fence=0, shares=(), detail=detail, warm=found)
+            LeaseStep(
+                kind=LeaseStepKind.EVICT, lease=none, fence=0, shares=(), detail=detail, warm=found
+            )
         ]
 
-    def warm_stuck(self, name: str, detail: str) -> list[Step]:
+    def warm_stuck(self, name: str, detail: str) -> list[LeaseStep]:
         """Mark a warm worker that cannot be killed; leases that need its memory end."""
         self.warm.stuck(name)
         return self._end_blocked(detail, name)
@@ -337,7 +352,7 @@ class LeaseTable:
         entry = self._entries.get(lease)
         return () if entry is None else entry.install.shares
 
-    def stuck(self, lease: LeaseId, detail: str) -> list[Step]:
+    def stuck(self, lease: LeaseId, detail: str) -> list[LeaseStep]:
         """Mark a lease that cannot be killed; leases that need its shares end."""
         entry = self._entries.get(lease)
         if entry is None or not entry.occupying:
@@ -345,19 +360,19 @@ class LeaseTable:
         entry.stuck = True
         return self._end_blocked(detail)
 
-    def _end_blocked(self, detail: str, named: str = "") -> list[Step]:
+    def _end_blocked(self, detail: str, named: str = "") -> list[LeaseStep]:
         """End the waiting leases that do not fit beside what is stuck, or await the end of the warm
         worker `named`."""
-        waiting = [other for other in self if other.phase is Phase.QUEUED]
-        steps: list[Step] = []
+        waiting = [other for other in self if other.phase is LeasePhase.QUEUED]
+        steps: list[LeaseStep] = []
         for other in waiting:
             if named in other.install.evict or not self._fits_beside_stuck(other):
                 steps += self.end(other.lease, EndReason.DEVICE_BAD, detail)
         return [*steps, *self._place()]  # leases behind those that ended may fit
 
-    def expire(self, now_s: float) -> list[Step]:
+    def expire(self, now_s: float) -> list[LeaseStep]:
         """End everything whose deadline has passed; called before any request is served."""
-        steps: list[Step] = []
+        steps: list[LeaseStep] = []
         for entry in list(self._entries.values()):
             while (deadline := self._deadline(entry)) is not None and deadline[0] <= now_s:
                 _, reason, detail = deadline
@@ -370,18 +385,18 @@ class LeaseTable:
         deadlines = (self._deadline(entry) for entry in self._entries.values())
         return min((deadline[0] for deadline in deadlines if deadline is not None), default=None)
 
-    def full_state(self, installs: tuple[Install, ...], now_s: float) -> list[Step]:
+    def full_state(self, installs: tuple[Install, ...], now_s: float) -> list[LeaseStep]:
         """Replace the installed leases: end those not in the list, then install new ones."""
         known = {install.lease for install in installs}
-        steps: list[Step] = []
+        steps: list[LeaseStep] = []
         for lease in [entry.lease for entry in self if entry.lease not in known]:
             steps += self.end(lease, EndReason.REVOKED, "not in the full state", reported=False)
         for install in sorted(installs, key=lambda install: install.fence):
             steps += self.install(install, now_s)
         return steps
 
-    def _deadline(self, entry: Entry) -> tuple[float, EndReason, str] | None:
-        if entry.phase is Phase.CLOSING:
+    def _deadline(self, entry: InstalledLease) -> tuple[float, EndReason, str] | None:
+        if entry.phase is LeasePhase.CLOSING:
             return None
         found: list[tuple[float, EndReason, str]] = []
         if entry.ends_at_s is not None:
@@ -395,35 +410,35 @@ class LeaseTable:
             found.append((entry.connect_by_s, EndReason.NOT_STARTED, "no session opened in time"))
         return min(found, default=None, key=lambda deadline: deadline[0])
 
-    def _place(self) -> list[Step]:
+    def _place(self) -> list[LeaseStep]:
         """Place waiting leases, oldest fence first; none overtakes another on its device."""
-        steps: list[Step] = []
+        steps: list[LeaseStep] = []
         blocked: set[DeviceId] = set()
-        waiting = [entry for entry in self if entry.phase is Phase.QUEUED]
+        waiting = [entry for entry in self if entry.phase is LeasePhase.QUEUED]
         for entry in sorted(waiting, key=lambda entry: entry.install.fence):
             devices = {share.device for share in entry.install.shares}
             if blocked.isdisjoint(devices) and self._fits(entry, self._holders()):
                 steps += self._place_one(entry)
-            if entry.phase is Phase.QUEUED:
+            if entry.phase is LeasePhase.QUEUED:
                 blocked |= devices
         return steps
 
-    def _place_one(self, entry: Entry) -> list[Step]:
+    def _place_one(self, entry: InstalledLease) -> list[LeaseStep]:
         chosen = self.warm.candidate(entry.install, self._promised(entry))
         name = None if chosen is None else chosen.id
         room = self.warm.room(entry.install, self._left_mib(entry), name)
         if not room.ready:
             evicted = tuple(worker.id for worker in self.warm.evict(room.evict))
             detail = f"lease {entry.lease} needs its memory"
-            evict = self._step(entry, StepKind.EVICT, detail=detail, warm=evicted)
+            evict = self._step(entry, LeaseStepKind.EVICT, detail=detail, warm=evicted)
             return [evict][: len(evicted)]
-        entry.phase, entry.occupying = Phase.PLACED, True
+        entry.phase, entry.occupying = LeasePhase.PLACED, True
         if name is None:
-            return [self._step(entry, StepKind.PLACED)]
+            return [self._step(entry, LeaseStepKind.PLACED)]
         self.warm.take(name)
-        return [self._step(entry, StepKind.PLACED, warm=(name,))]
+        return [self._step(entry, LeaseStepKind.PLACED, warm=(name,))]
 
-    def _left_mib(self, entry: Entry) -> dict[DeviceId, int]:
+    def _left_mib(self, entry: InstalledLease) -> dict[DeviceId, int]:
         shares = [share for one in (*self._holders(), entry) for share in one.install.shares]
         return {
             own.device: self._memory_mib.get(own.device, 0)
@@ -431,15 +446,15 @@ class LeaseTable:
             for own in entry.install.shares
         }
 
-    def _kill(self, entry: Entry, reason: EndReason) -> Step:
+    def _kill(self, entry: InstalledLease, reason: EndReason) -> LeaseStep:
         """The end of the processes of a lease; the worker of a workload may stay."""
         keeps = entry.install.workload is not None and reason in _ORDERLY
-        return self._step(entry, StepKind.KILL, keeps=entry.install if keeps else None)
+        return self._step(entry, LeaseStepKind.KILL, keeps=entry.install if keeps else None)
 
-    def _holders(self) -> list[Entry]:
+    def _holders(self) -> list[InstalledLease]:
         return [entry for entry in self if entry.occupying]
 
-    def _fits_beside_stuck(self, entry: Entry) -> bool:
+    def _fits_beside_stuck(self, entry: InstalledLease) -> bool:
         """True when it fits once all leases and warm workers that are not stuck are gone."""
         stuck_mib = {
             share.device: self.warm.stuck_mib(share.device) for share in entry.install.shares
@@ -448,8 +463,8 @@ class LeaseTable:
 
     def _fits(
         self,
-        entry: Entry,
-        holders: list[Entry],
+        entry: InstalledLease,
+        holders: list[InstalledLease],
         used_mib: Mapping[DeviceId, int] | None = None,
     ) -> bool:
         held = [share for holder in holders for share in holder.install.shares]
@@ -467,13 +482,8 @@ class LeaseTable:
         permille += sum(other.compute_guarantee_permille for other in held)
         return memory_mib <= self._memory_mib.get(share.device, 0) and permille <= WHOLE_PERMILLE
 
-    def _bury(self, closed: Step) -> None:
-        self._tombstones[closed.lease] = closed
-        while len(self._tombstones) > self._tombstones_max:
-            self._tombstones.popitem(last=False)
-
-    def _step(self, entry: Entry, kind: StepKind, **fields: Any) -> Step:
-        return Step(
+    def _step(self, entry: InstalledLease, kind: LeaseStepKind, **fields: Any) -> LeaseStep:
+        return LeaseStep(
             kind=kind,
             lease=entry.lease,
             fence=entry.install.fence,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from corekit.metrics import family
 from gpu_scheduler.monitor.link import HostLink
-from remote_gpu.host.leases.table import Phase
+from remote_gpu.host.leases.table import LeasePhase
 from remote_gpu.host.parts import Parts
 
 
@@ -26,7 +26,7 @@ def host_lines(link: HostLink, parts: Parts) -> Iterator[str]:
         "gpud_refused_secrets_total": gateway.refused_secrets,
     }
     by_name = {
-        "gpud_lease_phases": {phase.value: phases[phase] for phase in Phase},
+        "gpud_lease_phases": {phase.value: phases[phase] for phase in LeasePhase},
         "gpud_lease_ends_total": parts.sessions.lease_ends,
         "gpud_refusals_total": gateway.refusals,
     }

@@ -10,7 +10,7 @@ from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import SessionChange, SessionState
 from gpu_scheduler.protocol.ops import DETAIL_CHARACTERS_MAX
-from remote_gpu.host.leases.table import Step
+from remote_gpu.host.leases.table import LeaseStep
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.lease_workers import LeaseWorkers, Loading
@@ -37,7 +37,7 @@ class NoLink:
     door = cut = report_soon = session
 
 
-class Scheduler:
+class SchedulerLink:
     """The scheduler as gpud's parts see it; the link is set once they are there."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class SessionReports:
     is placed by that worker."""
 
     def __init__(
-        self, scheduler: Scheduler, workers: LeaseWorkers, warm: WarmWorkers, traces: HostTraces
+        self, scheduler: SchedulerLink, workers: LeaseWorkers, warm: WarmWorkers, traces: HostTraces
     ) -> None:
         self._scheduler = scheduler
         self._workers = workers
@@ -63,21 +63,21 @@ class SessionReports:
         self._held: dict[LeaseId, list[SessionChange]] = {}
         self.lease_ends: Counter[str] = Counter()  #: ended leases by reason
 
-    def opened(self, step: Step) -> None:
+    def opened(self, step: LeaseStep) -> None:
         self._traces.opened(step.lease)
         self._scheduler.link.session(_change(step, SessionState.OPENED))
 
-    def returned(self, step: Step) -> None:
+    def returned(self, step: LeaseStep) -> None:
         self._over(step, SessionState.FREED)
 
-    def closed(self, step: Step) -> None:
+    def closed(self, step: LeaseStep) -> None:
         reason = step.reason or EndReason.DONE
         self.lease_ends[reason.value] += 1
         if step.reported:
             self._over(step, SessionState.CLOSED)
         self._traces.closed(step.lease, reason)
 
-    def _over(self, step: Step, state: SessionState) -> None:
+    def _over(self, step: LeaseStep, state: SessionState) -> None:
         loading = self._workers.loading(step.lease)
         self._traces.worker_over(step.lease, None if loading is None else loading.seconds)
         change = _change(step, state, loading)
@@ -90,7 +90,7 @@ class SessionReports:
         else:
             self._scheduler.link.session(change)
 
-    def _may_stay(self, step: Step) -> bool:
+    def _may_stay(self, step: LeaseStep) -> bool:
         worker = self._workers.started(step.lease)
         return step.leaves_worker and worker is not None and self._warm.may_keep(worker)
 
@@ -100,7 +100,7 @@ class SessionReports:
             self._scheduler.link.session(change)
 
 
-def _change(step: Step, state: SessionState, loading: Loading | None = None) -> SessionChange:
+def _change(step: LeaseStep, state: SessionState, loading: Loading | None = None) -> SessionChange:
     return SessionChange(
         lease=step.lease,
         state=state,

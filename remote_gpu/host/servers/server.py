@@ -189,7 +189,6 @@ def free_port(count: int) -> int:
 
 
 def _group_lives(group: int) -> bool:
-    """True while the group has a process that is not a zombie."""
     with contextlib.suppress(PermissionError):
         try:
             os.killpg(group, 0)
@@ -225,7 +224,6 @@ def _family(pid: int) -> list[int]:
 
 
 def _sockets(pid: int) -> list[str]:
-    """Inodes of the sockets of a process; none where it may not be inspected."""
     names: list[str] = []
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():

@@ -33,7 +33,7 @@ from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.devices.card_checks import read_fault
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.worker import Worker
-from remote_gpu.worker.control import Start
+from remote_gpu.worker.control import WorkerStart
 from remote_gpu.worker.joining import CONNECTIONS_MAX
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def own_shares(install: Install) -> tuple[Share, ...]:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Process:
+class _BatchProcess:
     """One batch process, and the leases whose calls it computes."""
 
     id: LeaseId  #: its name in the time slices
@@ -92,8 +92,8 @@ class Batches:
 
     def __init__(
         self,
-        take: Callable[[Start], Awaitable[Worker]],
-        start_of: Callable[[Install, tuple[Share, ...]], Start],
+        take: Callable[[WorkerStart], Awaitable[Worker]],
+        start_of: Callable[[Install, tuple[Share, ...]], WorkerStart],
         turns: Turns,
         nursery: Nursery,
         failed: Callable[[LeaseId, DeviceId, str], None],
@@ -106,7 +106,7 @@ class Batches:
         self._turns = turns
         self._nursery = nursery
         self._numbers = itertools.count(1)
-        self._processes: dict[Key, _Process] = {}
+        self._processes: dict[Key, _BatchProcess] = {}
 
     def requested(self, install: Install, worker: Worker, index: object) -> None:
         """Connect a lease's worker with its batch process; `index`: of the device.
@@ -139,7 +139,7 @@ class Batches:
             if process.shares and not worker.gone.done():  # others may have left meanwhile
                 self._weigh(process, worker)
 
-    def _kill(self, process: _Process, worker: Worker, lease: LeaseId) -> None:
+    def _kill(self, process: _BatchProcess, worker: Worker, lease: LeaseId) -> None:
         if process.shares:
             about = {"event": "batch_killed", "lease": lease, "pid": worker.pid}
             logger.warning("a run with calls of an ended lease is repeated", extra=about)
@@ -147,7 +147,7 @@ class Batches:
         worker.kill()
 
     async def _connect(
-        self, process: _Process, install: Install, share: Share, worker: Worker
+        self, process: _BatchProcess, install: Install, share: Share, worker: Worker
     ) -> None:
         batch = await asyncio.shield(process.task)
         if install.lease not in process.shares:  # it has ended meanwhile
@@ -163,7 +163,7 @@ class Batches:
             with contextlib.suppress(AppError):  # the other end is closed, and asks again
                 await batch.lane(ours, share.index, share.kind, b"", lease=install.lease)
 
-    def _process_of(self, install: Install, share: Share) -> _Process:
+    def _process_of(self, install: Install, share: Share) -> _BatchProcess:
         assert install.workload is not None, "`joins` was checked"
         assert install.batch is not None, "`joins` was checked"
         key = (install.tenant, install.workload, share.index, share.memory_mib, install.batch)
@@ -171,7 +171,7 @@ class Batches:
         if process is None:
             lease = LeaseId(f"batch-{next(self._numbers)}")
             task = self._nursery.start(self._start(lease, install, share), "batch process")
-            process = self._processes[key] = _Process(id=lease, key=key, task=task)
+            process = self._processes[key] = _BatchProcess(id=lease, key=key, task=task)
             task.add_done_callback(lambda _: self._started(process))
         process.shares[install.lease] = share
         return process
@@ -186,7 +186,7 @@ class Batches:
             logger.error("no batch process", extra={"lease": install.lease, "why": error.message})
             return None
 
-    def _started(self, process: _Process) -> None:
+    def _started(self, process: _BatchProcess) -> None:
         worker = process.worker
         if worker is None:
             self._forget(process)
@@ -196,12 +196,12 @@ class Batches:
         if process.shares:
             self._weigh(process, worker)
 
-    def _weigh(self, process: _Process, worker: Worker) -> None:
+    def _weigh(self, process: _BatchProcess, worker: Worker) -> None:
         share = process.share
         self._turns.join(process.id, [share], worker)
         self._turns.resize(process.id, share.compute_limit_pct)
 
-    def _handle(self, process: _Process, meta: Mapping[str, Any]) -> None:
+    def _handle(self, process: _BatchProcess, meta: Mapping[str, Any]) -> None:
         """Handle one packet of a batch process. Raises ValueError and the like for a wrong one."""
         if "fault" in meta:
             device, reason = read_fault(process.shares.values(), meta["fault"])
@@ -219,7 +219,7 @@ class Batches:
         else:
             self._turns.requested(process.id, meta)
 
-    def _charge(self, process: _Process, lease: LeaseId, reported_s: float) -> None:
+    def _charge(self, process: _BatchProcess, lease: LeaseId, reported_s: float) -> None:
         """Charge a lease for its part of the runs, in time that the process really had."""
         index = process.key[2]
         process.reported_s += reported_s
@@ -227,19 +227,19 @@ class Batches:
             held = min(1.0, self._turns.used_s(index, process.id) / process.reported_s)
             self._turns.charge(index, lease, reported_s * held)
 
-    def _gone(self, process: _Process, worker: Worker) -> None:
+    def _gone(self, process: _BatchProcess, worker: Worker) -> None:
         """Forget a process that has ended; its leases' workers ask for another one."""
         self._turns.leave(process.id, worker)
         self._forget(process)
         for left in process.leaving.values():
             left.set()
 
-    def _forget(self, process: _Process) -> None:
+    def _forget(self, process: _BatchProcess) -> None:
         if self._processes.get(process.key) is process:
             del self._processes[process.key]
 
 
-def _start_of_batch(start: Start, lease: LeaseId, batch: Batch) -> Start:
+def _start_of_batch(start: WorkerStart, lease: LeaseId, batch: Batch) -> WorkerStart:
     return dataclasses.replace(
         start,
         lease=lease,
@@ -249,8 +249,7 @@ def _start_of_batch(start: Start, lease: LeaseId, batch: Batch) -> Start:
     )
 
 
-async def _left(process: _Process, worker: Worker, lease: LeaseId) -> bool:
-    """End the calls of a lease; returns whether nothing is computed for it any more."""
+async def _left(process: _BatchProcess, worker: Worker, lease: LeaseId) -> bool:
     left = process.leaving[lease] = asyncio.Event()
     worker.send({"leave": lease})
     try:

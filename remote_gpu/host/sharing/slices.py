@@ -79,7 +79,7 @@ class Resume:
 Change: TypeAlias = "Begin | Until | Pause | Resume"
 
 
-class Load(NamedTuple):
+class DeviceLoad(NamedTuple):
     """The use of a device by the other leases, as a lease that chooses among its devices sees it.
 
     A token that is kept without a call counts as used: the device last served another lease.
@@ -195,14 +195,14 @@ class TimeSlices:
         self._advance(now_s)
         return self._leases[lease].used_s
 
-    def load(self, lease: LeaseId) -> Load:
+    def load(self, lease: LeaseId) -> DeviceLoad:
         """The load by leases other than this one. Raises KeyError for an unknown one."""
         own = self._leases[lease]
         others = [entry for entry in self._leases.values() if entry is not own and entry.active]
         if sum(entry.calls for entry in others) < self.width:
-            return Load(free=True, slowdown=1.0)
+            return DeviceLoad(free=True, slowdown=1.0)
         weight = sum(entry.weight for entry in others)
-        return Load(free=False, slowdown=1.0 + weight / own.weight)
+        return DeviceLoad(free=False, slowdown=1.0 + weight / own.weight)
 
     def charge(self, lease: LeaseId, used_s: float, now_s: float) -> list[Change]:
         """Charge a lease for device time that a batch process used for it.

@@ -82,7 +82,7 @@ class WarmWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Evictions:
     """The evictions that a lease needs before it is placed."""
 
     evict: tuple[str, ...]  #: to begin now
@@ -111,41 +111,52 @@ class WarmTable:
     def candidate(self, install: Install, promised: Collection[str] = ()) -> WarmWorker | None:
         """The worker that a lease gets: one that its install names, else one that suits and is not
         `promised` to another; the one that was idle for the shortest time."""
-        suited = [one for one in self._idle.values() if one.suits(install)]
-        named = [one for one in suited if one.id in install.residents]
-        free = [one for one in suited if one.id not in promised and one.id not in install.evict]
-        return max(named or free, key=lambda one: one.idle_since_s, default=None)
+        suited = [worker for worker in self._idle.values() if worker.suits(install)]
+        named = [worker for worker in suited if worker.id in install.residents]
+        free = [
+            worker
+            for worker in suited
+            if worker.id not in promised and worker.id not in install.evict
+        ]
+        return max(named or free, key=lambda worker: worker.idle_since_s, default=None)
 
     def take(self, name: str) -> WarmWorker:
         """Remove a worker that a lease uses from now on."""
         return self._idle.pop(name)
 
-    def room(self, install: Install, free_mib: Mapping[DeviceId, int], taken: str | None) -> Room:
+    def room(
+        self, install: Install, free_mib: Mapping[DeviceId, int], taken: str | None
+    ) -> Evictions:
         """The evictions for a lease: those that its install names, and the cheapest to load again
         until the others fit. `free_mib`: of its devices, beside all leases and this one; `taken`:
         the worker that it gets."""
-        others = [one for one in self._all() if one.id != taken]
-        chosen = {one.id: one for one in others if one.id in install.evict}
+        others = [worker for worker in self._all() if worker.id != taken]
+        chosen = {worker.id: worker for worker in others if worker.id in install.evict}
         for device, free in free_mib.items():
-            there = [one for one in others if device in one.memory_mib]
-            left = [one for one in there if one.id not in chosen and one.id not in self._ending]
-            excess = sum(one.memory_mib[device] for one in left) - free
-            for one in _cheapest_first(left):
+            there = [worker for worker in others if device in worker.memory_mib]
+            left = [
+                worker
+                for worker in there
+                if worker.id not in chosen and worker.id not in self._ending
+            ]
+            excess = sum(worker.memory_mib[device] for worker in left) - free
+            for worker in _cheapest_first(left):
                 if excess <= 0:
                     break
-                chosen[one.id] = one
-                excess -= one.memory_mib[device]
+                chosen[worker.id] = worker
+                excess -= worker.memory_mib[device]
         waits = any(
-            sum(one.memory_mib[device] for one in others if device in one.memory_mib) > free
+            sum(worker.memory_mib[device] for worker in others if device in worker.memory_mib)
+            > free
             for device, free in free_mib.items()
         )
         evict = tuple(name for name in chosen if name in self._idle)
-        return Room(evict=evict, ready=not chosen and not waits)
+        return Evictions(evict=evict, ready=not chosen and not waits)
 
     def evict(self, names: Iterable[str]) -> tuple[WarmWorker, ...]:
         """Mark workers as ending; returns those that were idle until now."""
         found = [self._idle.pop(name) for name in names if name in self._idle]
-        self._ending.update((one.id, one) for one in found)
+        self._ending.update((worker.id, worker) for worker in found)
         return tuple(found)
 
     def gone(self, name: str) -> bool:
@@ -166,46 +177,50 @@ class WarmTable:
         """
         limits = self.limits
         chosen = {
-            one.id: None
-            for one in self._idle.values()
-            if now_s - one.idle_since_s >= limits.idle_s_max
-            or any(device in one.memory_mib for device in limits.none_on)
+            worker.id: None
+            for worker in self._idle.values()
+            if now_s - worker.idle_since_s >= limits.idle_s_max
+            or any(device in worker.memory_mib for device in limits.none_on)
         }
-        for device in dict.fromkeys(device for one in self._all() for device in one.memory_mib):
+        for device in dict.fromkeys(
+            device for worker in self._all() for device in worker.memory_mib
+        ):
             part_mib = memory_mib.get(device, 0) * limits.memory_pct_max // 100
             there = [
-                one
-                for one in self._idle.values()
-                if one.id not in chosen and device in one.memory_mib
+                worker
+                for worker in self._idle.values()
+                if worker.id not in chosen and device in worker.memory_mib
             ]
-            count, used_mib = len(there), sum(one.memory_mib[device] for one in there)
-            for one in _cheapest_first(there):
+            count, used_mib = len(there), sum(worker.memory_mib[device] for worker in there)
+            for worker in _cheapest_first(there):
                 if count <= limits.workers_max and used_mib <= part_mib:
                     break
-                chosen[one.id] = None
-                count, used_mib = count - 1, used_mib - one.memory_mib[device]
-        left = [one for one in self._idle.values() if one.id not in chosen]
+                chosen[worker.id] = None
+                count, used_mib = count - 1, used_mib - worker.memory_mib[device]
+        left = [worker for worker in self._idle.values() if worker.id not in chosen]
         excess = max(0, len(left) - WORKERS_MAX)
-        return (*chosen, *(one.id for one in _cheapest_first(left)[:excess]))
+        return (*chosen, *(worker.id for worker in _cheapest_first(left)[:excess]))
 
     def to_free(self, memory_mib: int) -> tuple[str, ...]:
         """The idle workers to evict so that the host has so much more memory, the cheapest first;
         memory of those that end counts already."""
-        missing = memory_mib - sum(sum(one.memory_mib.values()) for one in self._ending.values())
+        missing = memory_mib - sum(
+            sum(worker.memory_mib.values()) for worker in self._ending.values()
+        )
         chosen: list[str] = []
-        for one in _cheapest_first(self._idle.values()):
+        for worker in _cheapest_first(self._idle.values()):
             if missing <= 0:
                 break
-            chosen.append(one.id)
-            missing -= sum(one.memory_mib.values())
+            chosen.append(worker.id)
+            missing -= sum(worker.memory_mib.values())
         return tuple(chosen)
 
     def memory_on(self, device: DeviceId, besides: str = "") -> list[int]:
         """Memory of a device that each warm worker but one occupies, those that end included."""
         return [
-            one.memory_mib[device]
-            for one in self._all()
-            if device in one.memory_mib and one.id != besides
+            worker.memory_mib[device]
+            for worker in self._all()
+            if device in worker.memory_mib and worker.id != besides
         ]
 
     def stuck_mib(self, device: DeviceId) -> int:
@@ -213,13 +228,15 @@ class WarmTable:
         return sum(self._ending[name].memory_mib.get(device, 0) for name in self._stuck)
 
     def devices(self) -> tuple[DeviceId, ...]:
-        return tuple(dict.fromkeys(device for one in self._all() for device in one.memory_mib))
+        return tuple(
+            dict.fromkeys(device for worker in self._all() for device in worker.memory_mib)
+        )
 
     def residents(self) -> dict[DeviceId, tuple[Resident, ...]]:
         """The idle workers as published, by device."""
         found: dict[DeviceId, tuple[Resident, ...]] = {}
-        for one in self._idle.values():
-            for device, resident in one.resident.items():
+        for worker in self._idle.values():
+            for device, resident in worker.resident.items():
                 found[device] = (*found.get(device, ()), resident)
         return found
 
@@ -233,4 +250,4 @@ class WarmTable:
 
 def _cheapest_first(workers: Iterable[WarmWorker]) -> list[WarmWorker]:
     """By the cost of loading again; of equal ones, the one that was idle for the longest time."""
-    return sorted(workers, key=lambda one: (one.loading_s, one.idle_since_s, one.id))
+    return sorted(workers, key=lambda worker: (worker.loading_s, worker.idle_since_s, worker.id))

@@ -24,7 +24,7 @@ from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import Phase, Step
+from remote_gpu.host.leases.table import LeasePhase, LeaseStep
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker, private_bytes
@@ -77,10 +77,9 @@ class WarmWorkers:
         #: Of the table's, idle or ending.
         self._processes: dict[str, tuple[WarmWorker, Worker]] = {}
         self._taken: dict[LeaseId, tuple[WarmWorker, Worker]] = {}  # before a lease's first lane
-        #: Ends of leases whose workers may become warm in a moment.
-        self._ending: dict[asyncio.Future[None], _Kind] = {}
-        #: Done when the room of such a worker is needed.
-        self._needed: dict[asyncio.Future[None], frozenset[DeviceId]] = {}
+        #: Ends of leases whose workers may become warm in a moment; the second future is done when
+        #: the room of such a worker is needed.
+        self._ending: dict[asyncio.Future[None], tuple[_Kind, asyncio.Future[None]]] = {}
         self._numbers = itertools.count(1)
 
     # --- the end of a lease
@@ -97,24 +96,25 @@ class WarmWorkers:
         if not self.may_keep(worker):
             return ""
         assert install.workload is not None, "leases without a workload keep no worker"
-        loop, kind = asyncio.get_running_loop(), _Kind.of(install)
+        loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         needed: asyncio.Future[None] = loop.create_future()
-        self._ending[done], self._needed[needed] = kind, kind.devices
-        for waiting in [one for one in self._leases.table if one.phase is Phase.QUEUED]:
-            self.room_needed(waiting.install)
+        self._ending[done] = _Kind.of(install), needed
+        for entry in self._leases.table:
+            if entry.phase is LeasePhase.QUEUED:
+                self.room_needed(entry.install)
         try:
             return await self._keep(install, install.workload, worker, needed)
         finally:
-            del self._ending[done], self._needed[needed]
+            del self._ending[done]
             done.set_result(None)
             needed.cancel()
 
     def room_needed(self, install: Install) -> None:
         """Kill ending workers whose calls still run, if they are in the way of a waiting lease."""
         wanted = {share.device for share in install.shares}
-        for needed, devices in self._needed.items():
-            if not needed.done() and wanted & devices:
+        for kind, needed in self._ending.values():
+            if not needed.done() and wanted & kind.devices:
                 needed.set_result(None)
 
     async def _keep(
@@ -127,7 +127,7 @@ class WarmWorkers:
             logger.info("a worker that computes, hangs or is tainted is not kept", extra=about)
             return ""
         await worker.clear()
-        kept = WarmWorker(
+        warm = WarmWorker(
             id=self._new_id(worker),
             tenant=install.tenant,
             workload=workload,
@@ -136,16 +136,16 @@ class WarmWorkers:
             loading_s=worker.loaded_s,
             idle_since_s=self._leases.now_s(),
         )
-        return kept.id if self._add(kept, worker) else ""
+        return warm.id if self._add(warm, worker) else ""
 
-    def _add(self, kept: WarmWorker, worker: Worker) -> bool:
+    def _add(self, warm: WarmWorker, worker: Worker) -> bool:
         if worker.gone.done():
             return False
-        self._processes[kept.id] = kept, worker
-        worker.when_gone(functools.partial(self._gone, kept, worker))
-        self._leases.log.write_warm(kept, "warm_kept", self._leases.now_s())
-        logger.info("a worker stays warm", extra={"event": "warm_kept", **_about(kept)})
-        self._leases.apply(self._leases.table.warm_kept(kept, self._leases.now_s()))
+        self._processes[warm.id] = warm, worker
+        worker.when_gone(functools.partial(self._gone, warm, worker))
+        self._leases.log.write_warm(warm, "warm_kept", self._leases.now_s())
+        logger.info("a worker stays warm", extra={"event": "warm_kept", **_about(warm)})
+        self._leases.apply(self._leases.table.warm_kept(warm, self._leases.now_s()))
         self._changed()
         return True
 
@@ -158,7 +158,7 @@ class WarmWorkers:
 
     # --- the next lease
 
-    def placed(self, step: Step) -> None:
+    def placed(self, step: LeaseStep) -> None:
         for name in step.warm:
             self.take(step.lease, name)
 
@@ -167,13 +167,13 @@ class WarmWorkers:
         self._taken[lease] = self._processes.pop(name)
         self._changed()
 
-    async def hand_over(self, lease: LeaseId, start: control.Start) -> Worker | None:
+    async def hand_over(self, lease: LeaseId, start: control.WorkerStart) -> Worker | None:
         """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
         if lease not in self._taken:
             await self._adopt(lease)
         if (found := self._taken.pop(lease, None)) is None:
             return None
-        kept, worker = found
+        warm, worker = found
         try:
             is_bound = await worker.restart(start)
         except Exception:  # its lease must not end before it does
@@ -181,12 +181,12 @@ class WarmWorkers:
             await worker.gone
             raise
         if not is_bound:
-            logger.info("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
+            logger.info("a warm worker died", extra={"event": "warm_lost", **_about(warm)})
             return None
         now_s = self._leases.now_s()
-        self._leases.log.write_warm(kept, "warm_start", now_s, lease=lease)
-        idle_s = round(now_s - kept.idle_since_s, 3)
-        about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(kept)}
+        self._leases.log.write_warm(warm, "warm_start", now_s, lease=lease)
+        idle_s = round(now_s - warm.idle_since_s, 3)
+        about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(warm)}
         logger.info("a lease starts in a warm worker", extra=about)
         return worker
 
@@ -201,7 +201,7 @@ class WarmWorkers:
         kind, now_s = _Kind.of(entry.install), asyncio.get_running_loop().time
         until_s = now_s() + _ADOPT_S
         while not (name := self._leases.table.adopt(lease)):
-            ending = [done for done, of in self._ending.items() if of == kind]
+            ending = [done for done, (of, _) in self._ending.items() if of == kind]
             left_s = until_s - now_s()
             if not ending or left_s <= 0:
                 return
@@ -211,41 +211,38 @@ class WarmWorkers:
     def unused(self, lease: LeaseId) -> None:
         """Keep the worker of a lease that ended before its first lane."""
         if (found := self._taken.pop(lease, None)) is not None:
-            kept, worker = found
-            again = replace(kept, id=self._new_id(worker), idle_since_s=self._leases.now_s())
+            warm, worker = found
+            again = replace(warm, id=self._new_id(worker), idle_since_s=self._leases.now_s())
             self._add(again, worker)
 
     # --- eviction
 
-    def evict(self, step: Step) -> None:
+    def evict(self, step: LeaseStep) -> None:
         """Kill workers that the table has marked as ending."""
         for name in step.warm:
-            kept, worker = self._processes[name]
-            about = {"event": "evicted", "why": step.detail, **_about(kept)}
+            warm, worker = self._processes[name]
+            about = {"event": "evicted", "why": step.detail, **_about(warm)}
             logger.info("a warm worker is evicted", extra=about)
             worker.kill()
-            self._nursery.start_end(functools.partial(self._end, kept, worker), "evict")
+            self._nursery.start_end(functools.partial(self._end, warm, worker), "evict")
         self._changed()
 
-    async def _end(self, kept: WarmWorker, worker: Worker) -> None:
+    async def _end(self, warm: WarmWorker, worker: Worker) -> None:
         """Await the end of a killed worker and of its memory on cards; then its room is free."""
-        ended = self._endings.of_warm(kept)
+        ended = self._endings.of_warm(warm)
         await self._endings.end(ended, worker)
         await self._endings.clean(ended)
-        self._forget(kept)
+        del self._processes[warm.id]
+        self._leases.log.write_warm(warm, "warm_gone", self._leases.now_s())
+        self._leases.apply(self._leases.table.warm_gone(warm.id))
 
-    def _gone(self, kept: WarmWorker, worker: Worker) -> None:
+    def _gone(self, warm: WarmWorker, worker: Worker) -> None:
         """Withdraw a worker that died while it was idle; `evict` awaits those that it kills."""
-        if self._table.find(kept.id) is not None:
-            logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
-            self._table.evict((kept.id,))
-            self._nursery.start_end(functools.partial(self._end, kept, worker), "warm worker")
+        if self._table.find(warm.id) is not None:
+            logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(warm)})
+            self._table.evict((warm.id,))
+            self._nursery.start_end(functools.partial(self._end, warm, worker), "warm worker")
             self._changed()
-
-    def _forget(self, kept: WarmWorker) -> None:
-        del self._processes[kept.id]
-        self._leases.log.write_warm(kept, "warm_gone", self._leases.now_s())
-        self._leases.apply(self._leases.table.warm_gone(kept.id))
 
     def limit(self, limits: WarmLimits) -> None:
         """Apply other limits."""
@@ -300,11 +297,11 @@ def _missing_mib() -> int:
     return (kib["MemTotal"] * AVAILABLE_PCT_MIN // 100 - kib["MemAvailable"]) >> 10
 
 
-def _about(kept: WarmWorker) -> dict[str, object]:
+def _about(warm: WarmWorker) -> dict[str, object]:
     return {
-        "warm": kept.id,
-        "tenant": kept.tenant,
-        "workload": kept.workload,
-        "memory_mib": dict(kept.memory_mib),
-        "loading_s": round(kept.loading_s, 3),
+        "warm": warm.id,
+        "tenant": warm.tenant,
+        "workload": warm.workload,
+        "memory_mib": dict(warm.memory_mib),
+        "loading_s": round(warm.loading_s, 3),
     }

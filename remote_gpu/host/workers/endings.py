@@ -97,7 +97,6 @@ class Endings:
     def _suspect(
         self, ended: Ended, pid: int, why: Mapping[DeviceId, str], symptom: Symptom
     ) -> None:
-        """Mark devices: no new leases; those that wait for its memory end."""
         self._faults[ended.name, pid] = {
             device: DeviceFault(health=Health.SUSPECT, symptom=symptom, detail=detail)
             for device, detail in why.items()

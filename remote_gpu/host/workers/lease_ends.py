@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import Step
+from remote_gpu.host.leases.table import LeaseStep
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings, KilledProcess
 from remote_gpu.host.workers.lease_workers import LeaseWorkers
@@ -25,7 +25,7 @@ from remote_gpu.host.workers.worker import Worker
 class _Ending:
     """The processes of a lease that ends, and what became of them so far."""
 
-    step: Step
+    step: LeaseStep
     worker: asyncio.Task[Worker | None] | None  #: the lease's, which may be starting
     worker_is_left: bool = False
     kept: str = ""  #: id of the worker, if it stays warm
@@ -53,7 +53,7 @@ class LeaseEnds:
         self._left = left
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
 
-    def begin(self, step: Step, server: KilledProcess | None) -> None:
+    def begin(self, step: LeaseStep, server: KilledProcess | None) -> None:
         """End a lease, whose `server` is killed already."""
         worker = self._workers.leave(step.lease)
         processes = [] if server is None else [server]

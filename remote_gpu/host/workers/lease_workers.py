@@ -20,7 +20,7 @@ from remote_gpu.host.devices.card_checks import CardChecks, read_fault
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import CAP_S_MAX, Entry
+from remote_gpu.host.leases.table import CAP_S_MAX, InstalledLease
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
 from remote_gpu.host.sharing.turns import Turns
@@ -29,7 +29,7 @@ from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
-from remote_gpu.worker.control import Start
+from remote_gpu.worker.control import WorkerStart
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class LeaseWorkers:
         found = ((lease, self.started(lease)) for lease in self._tasks)
         return {worker.pid: lease for lease, worker in found if worker is not None}
 
-    def _of(self, entry: Entry) -> asyncio.Task[Worker | None]:
+    def _of(self, entry: InstalledLease) -> asyncio.Task[Worker | None]:
         """The lease's worker, which begins now unless it has; None: this host cannot start one."""
         task = self._tasks.get(entry.lease)
         if task is None or (task.done() and task.result() is None):
@@ -93,7 +93,9 @@ class LeaseWorkers:
             self._tasks[entry.lease] = task
         return task
 
-    async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
+    async def hand_over(
+        self, entry: InstalledLease, device: int, stream: socket.socket, key: bytes
+    ) -> None:
         """Give an authenticated lane to the lease's worker; the first lane starts the worker.
 
         With a `key` the worker continues in TLS and sends the welcome there. A worker that dies
@@ -154,12 +156,12 @@ class LeaseWorkers:
         for figures in (self._crashes, self._ended_loading, self._loading):
             figures.pop(lease, None)
 
-    def set_time(self, entry: Entry) -> None:
+    def set_time(self, entry: InstalledLease) -> None:
         """Set the remaining time of a lease's worker."""
         if (worker := self.started(entry.lease)) is not None:
             worker.end_in(self._cap_s(entry))
 
-    def _gone(self, entry: Entry, worker: Worker) -> None:
+    def _gone(self, entry: InstalledLease, worker: Worker) -> None:
         """Forget a crashed worker: its lanes are cut, and the next lane starts a new one."""
         self.turns.leave(entry.lease, worker)
         if self.started(entry.lease) is not worker:
@@ -176,8 +178,10 @@ class LeaseWorkers:
         self.turns.leave(lease, worker)
         self._ended_loading[lease] = self._loading[lease] = self._loading_with(lease, worker)
 
-    async def _start(self, entry: Entry) -> Worker | None:
-        start = self._start_of(entry)
+    async def _start(self, entry: InstalledLease) -> Worker | None:
+        install = entry.install
+        start = self._first_message(install, own_shares(install))
+        start = replace(start, cap_s=self._cap_s(entry), joins=joins(install))
         worker = await self._warm.hand_over(entry.lease, start)
         if worker is None:
             try:
@@ -219,19 +223,15 @@ class LeaseWorkers:
         self._cards.reported(device, reason)
         self._leases.end(lease, EndReason.DEVICE_BAD, reason)
 
-    def _start_of(self, entry: Entry) -> Start:
-        start = self._first_message(entry.install, own_shares(entry.install))
-        return replace(start, cap_s=self._cap_s(entry), joins=joins(entry.install))
-
-    def _cap_s(self, entry: Entry) -> float:
+    def _cap_s(self, entry: InstalledLease) -> float:
         """Seconds until a worker ends itself, a little after gpud should have ended it."""
         left_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self._leases.now_s()
         return left_s + self._budget.worker_slack_s
 
-    def _first_message(self, install: Install, shares: tuple[Share, ...]) -> Start:
+    def _first_message(self, install: Install, shares: tuple[Share, ...]) -> WorkerStart:
         memory_mib, real = sum(share.memory_mib for share in shares), real_shares(shares)
         cards = [share for share in shares if is_card(share)]
-        return Start(
+        return WorkerStart(
             lease=install.lease,
             tenant=install.tenant,
             memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),

@@ -108,7 +108,7 @@ class WorkerPool:
             await asyncio.sleep(self._budget.spawner_restart_s)
             await self._reopen()
 
-    async def take(self, start: control.Start) -> Worker:
+    async def take(self, start: control.WorkerStart) -> Worker:
         """A worker bound to a lease. Raises AppError(UNAVAILABLE) when there is none."""
         for _ in range(IDLE_WORKERS + 1):
             worker = self._idle.popleft() if self._idle else await self._fork()

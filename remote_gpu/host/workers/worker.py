@@ -69,7 +69,7 @@ class Worker:
         self.loaded_bytes = 0  #: of models, for the present lease, as it reports
         self._loaded_before_s = 0.0  #: for earlier leases
         self.card_limits: CardLimits = ()  #: of its first lease, for the drivers of cards
-        self._on_gone: Callable[[], None] = _nothing
+        self._on_gone: Callable[[], None] = lambda: None
         self._released: asyncio.Future[int | None] | None = None
         self._busy: asyncio.Future[None] | None = None  #: until it reports a call that runs
         #: Handles its requests for time slices.
@@ -82,7 +82,7 @@ class Worker:
         self._nursery = nursery
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._on_exit)
-        asyncio.get_running_loop().add_reader(stream, self._on_packet)
+        asyncio.get_running_loop().add_reader(stream, self._read_packet)
 
     @property
     def loaded_s(self) -> float:
@@ -94,7 +94,7 @@ class Worker:
         """The number of open lanes."""
         return len(self._lanes)
 
-    def start(self, start: control.Start, sandbox: HostSandbox) -> None:
+    def start(self, start: control.WorkerStart, sandbox: HostSandbox) -> None:
         """Bind it to a lease and its sandbox, which it closes. Raises OSError when it has died."""
         if self._exited:
             raise ProcessLookupError("the worker has died")
@@ -140,7 +140,7 @@ class Worker:
         failed = self.tainted or self._protocol_broken or self._exited or bool(self._lanes)
         return None if failed else kept
 
-    async def restart(self, start: control.Start) -> bool:
+    async def restart(self, start: control.WorkerStart) -> bool:
         """Bind it, after `release`, to another lease of its tenant. False when it has died."""
         assert not self.tainted, "a tainted worker serves no second lease"
         if self._exited or self._socket_closed:
@@ -228,11 +228,8 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
-    def _on_packet(self) -> None:
-        self._read_packet()  # none where `drain` has read it since the loop saw it
-
     def _read_packet(self) -> bool:
-        """Handle one packet, or the end of the socket; False when nothing has come."""
+        """Handle one packet, or the end of the socket; False when `drain` has read what came."""
         try:
             received = control.receive(self._stream)
         except ValueError as error:
@@ -344,10 +341,6 @@ def _cut(lane: socket.socket) -> None:
     with lane, contextlib.suppress(OSError):
         lane.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         lane.shutdown(socket.SHUT_RDWR)
-
-
-def _nothing() -> None:
-    """No lease and no table waits for the end of an idle worker."""
 
 
 def _seconds(value: object) -> float:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from operations.kernels.source import GROUP_ITEMS_MAX, Source
-from operations.kernels.translator.translate import Signature
+from operations.kernels.source import GROUP_ITEMS_MAX, KernelSource
+from operations.kernels.translator.translate import KernelSignature
 from remote_gpu.wire.errors import invalid
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.backends.base import Backend, Bound, DeviceMemory, Kernel, Program
@@ -26,7 +26,9 @@ class Bounds:
         """Its 32 KiB are not counted in the lease's quota. Raises OpFailed(ENOMEM)."""
         self._memory: DeviceMemory = backend.allocate(Quota(), _REPORT_BYTES)
 
-    def kernel(self, program: Program, signature: Signature, arguments: Sequence[Bound]) -> Kernel:
+    def kernel(
+        self, program: Program, signature: KernelSignature, arguments: Sequence[Bound]
+    ) -> Kernel:
         """A kernel of a translated source with all its arguments. Raises OpFailed(EINVAL)."""
         name = signature.name
         for parameter, argument in zip(signature.parameters, arguments, strict=True):
@@ -42,7 +44,7 @@ class Bounds:
             signature.entry, [*arguments, self._memory, Scalar("ulong", 0), *sizes]
         )
 
-    def check(self, source: Source) -> None:
+    def check(self, source: KernelSource) -> None:
         """Read the report, after all work ended. Raises OpFailed(EINVAL) naming kernel and line."""
         report = bytes(self._memory.read())
         if not any(report):

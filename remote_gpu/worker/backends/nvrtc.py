@@ -136,7 +136,6 @@ def _checked(result: tuple[Any, ...]) -> Any:
 
 
 def _read(path: Path) -> bytes | None:
-    """The cached image, unless damaged."""
     try:
         data = path.read_bytes()
     except OSError:

@@ -30,7 +30,7 @@ _PAUSE_S_MAX = 1.0
 
 
 @dataclass(slots=True)
-class _Call:
+class _RunningCall:
     """A running call."""
 
     name: str
@@ -49,7 +49,7 @@ class Watchdog:
         self._limit_s = limit_s
         self._report = report
         self._pause_s = min(_PAUSE_S_MAX, limit_s / _READINGS)
-        self._calls: dict[int, _Call] = {}  # by thread
+        self._calls: dict[int, _RunningCall] = {}  # by thread
         self._lock = threading.Lock()
         self._started = False
 
@@ -62,7 +62,7 @@ class Watchdog:
         if not self._started:
             self._start()
         thread = threading.get_ident()
-        self._calls[thread] = _Call(name)
+        self._calls[thread] = _RunningCall(name)
         try:
             yield
         finally:

@@ -151,7 +151,6 @@ class PinnedPool:
             self._free.append(pages)
 
     def _kept(self, size: int) -> _Pages | None:
-        """The smallest kept block that suits."""
         most = max(_REUSED_PART * size, 16 * _PAGE_BYTES)
         fitting = [pages for pages in self._free if size <= pages.size <= most]
         if not fitting:

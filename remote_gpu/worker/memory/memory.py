@@ -102,14 +102,13 @@ class Area:
             block = None if source is None else _block_of(source, wanted, size)
             if block is not None or not is_large:
                 self._release(0)
-                self._memory = self._new(block, wanted)
+                self._memory = (
+                    Memory(self._quota, wanted) if block is None else _Borrowed(self._quota, block)
+                )
         assert self._memory is not None, "it was made"
         if isinstance(self._memory, _Borrowed):
             self._memory.settle()
         return self._memory.view[:size]
-
-    def _new(self, block: PinnedBlock | None, size: int) -> Memory | _Borrowed:
-        return Memory(self._quota, size) if block is None else _Borrowed(self._quota, block)
 
     def done(self) -> None:
         """End the use by a call."""

@@ -38,7 +38,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ListedProgram:
     """One program for callers."""
 
     command: tuple[str, ...]  #: absolute path and arguments, with placeholders as `{name}`
@@ -72,14 +72,14 @@ class CompletedProgram:
     stderr: bytes
 
 
-def parse_program(text: str) -> Program:
+def parse_program(text: str) -> ListedProgram:
     """Parse `/absolute/path argument {placeholder} …`, quoted as for a shell. Raises ValueError."""
     command = tuple(shlex.split(text))
     if not command or not Path(command[0]).is_absolute():
         raise ValueError(f"{text!r} does not begin with the absolute path of a program")
     if not os.access(command[0], os.X_OK) or not Path(command[0]).is_file():
         raise ValueError(f"{command[0]} is not an executable file")
-    return Program(command=command)
+    return ListedProgram(command=command)
 
 
 def run_program(

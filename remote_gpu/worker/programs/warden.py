@@ -41,7 +41,6 @@ def main(arguments: list[str]) -> None:
 
 
 def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int | None:
-    """The program's exit status, or None after SIGTERM."""
     pid = os.fork()
     if pid == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

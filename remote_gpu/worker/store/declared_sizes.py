@@ -53,8 +53,8 @@ def declared_sizes(model: memoryview) -> Iterator[tuple[str, int]]:
     """Names and bytes of the declared tensors, then of all weights together."""
     walk = _Walk()
     weights = 0
-    for number, value in walk.fields(model.cast("B")):
-        if number == 7 and isinstance(value, memoryview):
+    for number, value in walk.parts(model.cast("B")):
+        if number == 7:
             for kind, name, size in walk.graph(value, 0):
                 weights += size if kind == "weight" else 0
                 yield name, size
@@ -100,15 +100,19 @@ class _Walk:
             yield key >> 3, data[at : at + size]
             at += size
 
+    def parts(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """The fields that are messages, texts or packed numbers."""
+        for number, value in self.fields(data):
+            if isinstance(value, memoryview):
+                yield number, value
+
     def graph(self, data: memoryview, depth: int) -> Iterator[tuple[str, str, int]]:
         """The tensors of a GraphProto: ("weight" | "value", name, bytes)."""
         if depth > _DEPTH_MAX:
             return
         known: dict[str, list[int]] = {}
         nodes: list[memoryview] = []
-        for number, value in self.fields(data):
-            if not isinstance(value, memoryview):
-                continue
+        for number, value in self.parts(data):
             if number == 5:
                 tensor = self._tensor(value)
                 known[tensor.name] = tensor.values
@@ -127,18 +131,16 @@ class _Walk:
         inputs: list[str] = []
         outputs: list[str] = []
         operator, item = "", _Tensor()
-        for number, value in self.fields(data):
-            if not isinstance(value, memoryview):
-                continue
+        for number, value in self.parts(data):
             if number in (1, 2):
                 (inputs if number == 1 else outputs).append(_text(value))
             elif number == 4:
                 operator = _text(value)
             elif number == 5:
-                for inner, part in self.fields(value):
-                    if inner == 5 and isinstance(part, memoryview):
+                for inner, part in self.parts(value):
+                    if inner == 5:
                         item = self._tensor(part)
-                    elif inner == 6 and isinstance(part, memoryview):
+                    elif inner == 6:
                         yield from self.graph(part, depth + 1)
         name = outputs[0] if outputs else operator
         if operator == "Constant":
@@ -180,14 +182,12 @@ class _Walk:
         """Name and bytes of a ValueInfoProto; 0 bytes with a free side."""
         name, kind = "", 0
         sides: list[int] | None = None
-        for number, value in self.fields(data):
-            if not isinstance(value, memoryview):
-                continue
+        for number, value in self.parts(data):
             if number == 1:
                 name = _text(value)
             elif number == 2:
-                for inner, part in self.fields(value):
-                    if inner == 1 and isinstance(part, memoryview):
+                for inner, part in self.parts(value):
+                    if inner == 1:
                         kind, sides = self._typed(part)
         return name, 0 if sides is None else _bytes(sides, kind)
 
@@ -197,13 +197,12 @@ class _Walk:
             if number == 1 and isinstance(value, int):
                 kind = value
             elif number == 2 and isinstance(value, memoryview):
-                sides = [self._side(dim) for inner, dim in self.fields(value) if inner == 1]
+                sides = [self._side(dim) for inner, dim in self.parts(value) if inner == 1]
         return kind, sides
 
-    def _side(self, data: int | memoryview) -> int:
-        """One side of a shape; 0 for a free one."""
-        inner = () if isinstance(data, int) else self.fields(data)
-        return next((part for at, part in inner if at == 1 and isinstance(part, int)), 0)
+    def _side(self, data: memoryview) -> int:
+        fields = self.fields(data)
+        return next((part for at, part in fields if at == 1 and isinstance(part, int)), 0)
 
 
 def _bytes(sides: list[int], kind: int) -> int:

@@ -157,7 +157,6 @@ class Resources:
         return gone
 
     def _kept(self, name: str, resource: _Resource) -> bool:
-        """Keep a loaded resource that has lost its last reference, in place of an earlier one."""
         if not self.keeps_loaded or not resource.forms or name in self._unused:
             return False
         if len(self._unused) >= RESOURCES_MAX:

@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from remote_gpu.client import Session, connect
+from remote_gpu.client import connect
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from tests.forgery import Attempt, Target, attempts
-from tests.integration.gpud.conftest import Gpud, at_once, until
+from tests.integration.gpud.conftest import Gpud, until
 
 
 def said(channel: Channel) -> tuple[str, Meta]:
@@ -66,17 +66,3 @@ def test_every_kind_is_refused(shared_gpud: Gpud) -> None:
 @pytest.mark.soak
 def test_a_thousand_are_refused(shared_gpud: Gpud) -> None:
     assert sum(attack(shared_gpud, seed=2, count=1_100).values()) == 1_100
-
-
-@pytest.mark.soak
-def test_a_hundred_second_starts_at_once_and_one_holds(shared_gpud: Gpud) -> None:
-    install = shared_gpud.install()
-    opened: list[Session] = []
-
-    def start() -> None:
-        with contextlib.suppress(Exception):
-            opened.append(shared_gpud.open(install))
-
-    at_once(*[start] * 100)
-    assert len(opened) == 1
-    opened[0].close()

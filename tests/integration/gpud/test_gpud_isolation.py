@@ -263,6 +263,7 @@ def keep_something(one: Ground) -> None:
 
 
 def attack(one: Ground, what: list[tuple[str, str]], **more: Any) -> dict[str, list[str | None]]:
+    keep_something(one)
     with contextlib.ExitStack() as stack:
         _, neighbour, worker = one.lease(stack, "victim")
         _, device, _ = one.lease(stack, "attacker")
@@ -277,7 +278,6 @@ def taken(found: dict[str, list[str | None]]) -> dict[str, str]:
 
 
 def test_a_worker_reaches_nothing_outside_its_lease(strict: Ground) -> None:
-    keep_something(strict)
     found = attack(strict, [*strict.what, ("fork", ""), ("executable_memory", "")])
     assert found.pop("executable_memory ") == ["42", ""]
     assert taken(found) == {}
@@ -285,7 +285,6 @@ def test_a_worker_reaches_nothing_outside_its_lease(strict: Ground) -> None:
 
 def test_a_worker_with_programs_reaches_nothing_outside_its_lease(attacked: Ground) -> None:
     """A worker may start programs there, the shell among them: all else is held as ever."""
-    keep_something(attacked)
     what = [one for one in attacked.what if one[0] not in ("shell", "become_shell")]
     assert taken(attack(attacked, what)) == {}
 

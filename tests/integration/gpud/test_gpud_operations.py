@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from remote_gpu.client import Devices, Operations, OpFailed, Refused, Resource, Session, connect
-from tests.integration.gpud.conftest import Gpud, at_once, relu_model, running_gpud, until
+from tests.integration.gpud.conftest import Gpud, running_gpud, until
 
 OPERATIONS = ("noop", "onnx", "exec")
 WAIT_S = 60.0
@@ -29,8 +26,7 @@ MARK = str(10**8 + os.getpid())
 @pytest.fixture(scope="module")
 def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     endless = f"endless=/bin/sh -c 'setsid sleep {MARK} & wait'"
-    count = "count=/bin/sh -c 'wc -c; echo {word}'"
-    folder, options = tmp_path_factory.mktemp("gpud"), ("--program", endless, "--program", count)
+    folder, options = tmp_path_factory.mktemp("gpud"), ("--program", endless)
     with running_gpud(folder, *options, operations=OPERATIONS) as gpud:
         yield gpud
 
@@ -83,42 +79,6 @@ def is_gone(device: Devices, resource: Resource) -> bool:
     except OpFailed as error:
         return error.code == "ENOENT"
     return False
-
-
-def test_calls_of_several_lanes_are_joined_and_right(shared_gpud: Gpud) -> None:
-    """Three programs ask until one of them had company; each gets its own results."""
-    together = threading.Event()
-    with lane(shared_gpud) as (device, session), Operations(device) as operations:
-        model = operations.resource("model", relu_model()).content
-        with contextlib.ExitStack() as stack:
-            lanes = [stack.enter_context(connect(session.environment())) for _ in range(3)]
-            wrong: list[object] = []
-
-            def ask(own: Devices, number: int) -> None:
-                x = np.arange(-number, 16 - number, dtype=np.float32)
-                described = [{"name": "x", "shape": [16]}]
-                deadline_s = time.monotonic() + WAIT_S
-                while not together.is_set() and time.monotonic() < deadline_s:
-                    values, results, _ = own.op(
-                        "onnx", x, model=model, inputs=described, batch=True
-                    )
-                    if np.frombuffer(results[0], np.float32).tolist() != np.maximum(x, 0).tolist():
-                        wrong.append(number)
-                    if values["joined"] > 1:
-                        together.set()
-
-            at_once(*(functools.partial(ask, own, number) for number, own in enumerate(lanes)))
-    assert together.is_set()
-    assert wrong == []
-
-
-def test_a_program_of_the_operators(shared_gpud: Gpud) -> None:
-    with lane(shared_gpud) as (device, _):
-        result = device.op("exec", b"12345", program="count", words={"word": "done"})
-        assert b"".join(result.buffers).split() == [b"5", b"done"]
-        assert result.values == {"status": 0}
-        with pytest.raises(OpFailed, match="ENOENT"):
-            device.op("exec", program="sh")
 
 
 def marked() -> list[int]:

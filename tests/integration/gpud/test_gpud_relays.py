@@ -31,7 +31,7 @@ from remote_gpu.host.servers.visible import visible_devices
 from remote_gpu.middleware import find, names, render
 from remote_gpu.middleware.base import ServerLease
 from remote_gpu.wire.connection import Access
-from remote_gpu.wire.proof import Role
+from remote_gpu.wire.proof import ConnectionRole
 from tests.drivers import needs_cpu_driver
 from tests.integration.gpud.conftest import Gpud, running_gpud, until
 
@@ -176,7 +176,7 @@ def opened(gpud: Gpud, session: Session, name: str = "lupine", **changes: Any) -
     host = replace(view.hosts[0], **{k: v for k, v in changes.items() if k == "secret"})
     stream, _, _ = open_connection(
         host,
-        role=Role.RELAY,
+        role=ConnectionRole.RELAY,
         lease=view.lease,
         fence=view.fence,
         session=view.session,

@@ -203,18 +203,6 @@ def test_a_graph_runs_in_one_round_trip(anywhere: Device) -> None:
         assert np.frombuffer(result.outputs["d"], np.float32).tolist() == [4.0 * factor] * 4
 
 
-def test_contents_stay_for_the_tenants_next_lease(shared_gpud: Gpud) -> None:
-    graph = Graph()
-    weights = graph.constant("weights", os.urandom(1000))
-    graph.op("noop", weights, out=[graph.output("same", 1000)])
-    missing = []
-    for _ in range(2):
-        with shared_gpud.lane() as lane:
-            missing.append(lane.op("graph.put", graph=graph.spec.to_meta()).values["missing"])
-            lane.run(graph)
-    assert missing == [list(graph.spec.contents), []]
-
-
 @needs_cpu_driver
 def test_a_wild_kernel_is_a_fault_with_its_line(shared_gpud: Gpud) -> None:
     graph = Graph("\n__kernel void wild(__global char *x, ulong far) { x[far] = 1; }")

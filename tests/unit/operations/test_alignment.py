@@ -15,7 +15,7 @@ from operations.alignment import locate as placing
 from operations.alignment import scoring
 from operations.alignment.database import Database, DatabaseCache
 from operations.alignment.fasta import FastaError, Protein, parse_fasta
-from operations.alignment.locate import Placement, locate
+from operations.alignment.locate import HitPlacement, locate
 from tests.unit.operations.plain_alignment import Found, align
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/sequence-search"
@@ -36,7 +36,7 @@ def encoded(sequence: str) -> scoring.Codes:
     return scoring.encode(sequence.upper().encode())
 
 
-def as_found(placed: Placement) -> Found:
+def as_found(placed: HitPlacement) -> Found:
     return Found(
         placed.score,
         placed.query_start,

@@ -10,7 +10,7 @@ import pytest
 
 from operations.inference.model import ON_CPU, Model, check_cuda, processor_of
 from operations.matrix import cublas
-from operations.recognition.engine import Device, Recognizer, model_paths
+from operations.recognition.engine import RecognitionDevice, Recognizer, model_paths
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.cards.card import Card, visible_ordinal
 from remote_gpu.worker.memory.quota import Quota
@@ -76,7 +76,7 @@ def test_a_model_never_falls_back_to_the_cpu() -> None:
 @only_for_cpus
 def test_text_recognition_never_falls_back_to_the_cpu() -> None:
     with pytest.raises(OpFailed, match="cannot use this card"):
-        Recognizer(Device(Card(), 0, 1 << 30))
+        Recognizer(RecognitionDevice(Card(), 0, 1 << 30))
 
 
 def test_products_name_the_extra_where_the_library_is_missing(

@@ -26,7 +26,7 @@ from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import Limits
+from remote_gpu.wire.frames import FrameLimits
 from remote_gpu.worker.backends.base import Backend
 from remote_gpu.worker.backends.calls import calls_of
 from remote_gpu.worker.cards.card import Card
@@ -108,7 +108,7 @@ def _mapped(
     server = LaneServer(theirs, Runner(load_registry(["arrays"]), context), context.quota)
     thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
-    lane = Lane(ours, Channel(ours, Limits()), DeviceInfo(0, "cuda", "", 0))
+    lane = Lane(ours, Channel(ours, FrameLimits()), DeviceInfo(0, "cuda", "", 0))
     result = lane.op("map", data.tobytes(), function="square", shapes=[[len(data)]])
     pinned_bytes = context.card.pinned.used_bytes
     found = np.frombuffer(result.buffers[0], np.float32)

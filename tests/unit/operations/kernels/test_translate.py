@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from operations.kernels.source import Source, read_source
+from operations.kernels.source import KernelSource, read_source
 from remote_gpu.wire.errors import OpFailed
 
 STRUCTURES = """
@@ -182,6 +182,6 @@ def test_values_and_names_that_compilers_trust_are_refused(text: str, words: str
 
 
 def test_no_kernel_has_the_name_of_a_function_of_the_compiler() -> None:
-    source: Source = read_source("__kernel void memcpy(__global int *y) { y[0] = 1; }\n")
+    source: KernelSource = read_source("__kernel void memcpy(__global int *y) { y[0] = 1; }\n")
     assert source.kernels["memcpy"].entry == "memcpy_"
     assert "__kernel void memcpy_(" in source.text

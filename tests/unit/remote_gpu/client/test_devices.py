@@ -15,7 +15,7 @@ from remote_gpu.client.devices import REPORTED_DEVICES_MAX, HostLoads
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo, HostAccess
 from remote_gpu.wire.errors import Refused
-from remote_gpu.wire.frames import Limits
+from remote_gpu.wire.frames import FrameLimits
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
@@ -41,7 +41,7 @@ class Host:
         thread = threading.Thread(target=LaneServer(theirs, self._runner, Quota()).serve)
         thread.start()
         self._stack.callback(thread.join)
-        return Lane(ours, Channel(ours, Limits()), access.devices[index][1])
+        return Lane(ours, Channel(ours, FrameLimits()), access.devices[index][1])
 
 
 @pytest.fixture

@@ -27,11 +27,11 @@ from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.parts import Outside, Parts
-from remote_gpu.host.reports.sessions import Scheduler
+from remote_gpu.host.reports.sessions import SchedulerLink
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
 from remote_gpu.worker.settings import WorkerSettings
@@ -120,9 +120,9 @@ def host_daemon(
     """A daemon that never started a worker; its gateway does not serve yet."""
     log, listeners = LeaseLog(folder / "leases.jsonl"), Listeners("127.0.0.1", 0)
     ports = PortSettings(listen="127.0.0.1", advertise="127.0.0.1")
-    sandboxes = Sandboxes(Policy(), folder / "kept")
+    sandboxes = Sandboxes(IsolationPolicy(), folder / "kept")
     try:
-        scheduler, leases = Scheduler(), Leases(LeaseTable(memory_mib, 30.0), log)
+        scheduler, leases = SchedulerLink(), Leases(LeaseTable(memory_mib, 30.0), log)
         scheduler.link = reports = Reports()
         outside = Outside(
             pool=WorkerPool(WorkerSettings(kept=folder), budget, nursery, sandboxes),

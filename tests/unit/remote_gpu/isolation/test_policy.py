@@ -7,16 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_gpu.isolation.apply import permit
-from remote_gpu.isolation.policy import Facts, Policy, Setting, decide
+from remote_gpu.isolation.policy import IsolationPolicy, IsolationSetting, MachineFacts, decide
 from remote_gpu.isolation.seccomp import Permit
 
-ALL = Facts(users=True, mounts=True, pid_namespace=True, network=True, landlock=7, seccomp=True)
-ORDINARY = Facts(pid_namespace=True, user_namespace=True, network=True, landlock=7, seccomp=True)
+ALL = MachineFacts(
+    users=True, mounts=True, pid_namespace=True, network=True, landlock=7, seccomp=True
+)
+ORDINARY = MachineFacts(
+    pid_namespace=True, user_namespace=True, network=True, landlock=7, seccomp=True
+)
 
 
 @pytest.mark.parametrize("facts", [ALL, ORDINARY])
-def test_every_available_mechanism_is_used(facts: Facts) -> None:
-    policy = decide(facts, Setting.AUTO, programs=True, kernels=True)
+def test_every_available_mechanism_is_used(facts: MachineFacts) -> None:
+    policy = decide(facts, IsolationSetting.AUTO, programs=True, kernels=True)
     assert (policy.kernels_refused, policy.programs_refused) == ("", "")
     assert (policy.execute, policy.link, policy.seccomp, policy.landlock) == (True, True, True, 7)
     assert policy.users == facts.users
@@ -26,40 +30,40 @@ def test_every_available_mechanism_is_used(facts: Facts) -> None:
 @pytest.mark.parametrize(
     ("facts", "kernels", "programs"),
     [
-        (Facts(), False, False),
-        (Facts(landlock=7), False, False),  # no system call is refused
+        (MachineFacts(), False, False),
+        (MachineFacts(landlock=7), False, False),  # no system call is refused
         (
-            Facts(seccomp=True, pid_namespace=True, user_namespace=True),
+            MachineFacts(seccomp=True, pid_namespace=True, user_namespace=True),
             False,
             False,
         ),  # nor files kept apart
-        (Facts(seccomp=True, landlock=7), False, False),  # a process could outlive its lease
-        (Facts(seccomp=True, landlock=1, cgroup="/c"), False, False),  # or signal gpud
-        (Facts(seccomp=True, landlock=6, cgroup="/c"), True, True),
-        (Facts(seccomp=True, landlock=1, pid_namespace=True), True, True),
-        (Facts(seccomp=True, users=True), True, True),
-        (Facts(seccomp=True, users=True, unreached=("/root",)), False, False),
-        (Facts(seccomp=True, users=True, mounts=True, unreached=("/root",)), True, True),
+        (MachineFacts(seccomp=True, landlock=7), False, False),  # a process could outlive its lease
+        (MachineFacts(seccomp=True, landlock=1, cgroup="/c"), False, False),  # or signal gpud
+        (MachineFacts(seccomp=True, landlock=6, cgroup="/c"), True, True),
+        (MachineFacts(seccomp=True, landlock=1, pid_namespace=True), True, True),
+        (MachineFacts(seccomp=True, users=True), True, True),
+        (MachineFacts(seccomp=True, users=True, unreached=("/root",)), False, False),
+        (MachineFacts(seccomp=True, users=True, mounts=True, unreached=("/root",)), True, True),
     ],
 )
 def test_too_few_mechanisms_refuse_kernels_and_programs(
-    facts: Facts, kernels: bool, programs: bool
+    facts: MachineFacts, kernels: bool, programs: bool
 ) -> None:
-    policy = decide(facts, Setting.AUTO, programs=True, kernels=True)
+    policy = decide(facts, IsolationSetting.AUTO, programs=True, kernels=True)
     assert (not policy.kernels_refused, not policy.programs_refused) == (kernels, programs)
     assert (policy.link, policy.execute) == (kernels, programs)
 
 
 def test_a_host_without_a_compiler_need_not_end_child_processes() -> None:
-    facts = Facts(seccomp=True, landlock=1)
-    policy = decide(facts, Setting.AUTO, programs=False, kernels=False)
+    facts = MachineFacts(seccomp=True, landlock=1)
+    policy = decide(facts, IsolationSetting.AUTO, programs=False, kernels=False)
     assert policy.kernels_refused == ""
     assert permit(policy, ["cpu"]) == Permit()
 
 
 @given(
     st.builds(
-        Facts,
+        MachineFacts,
         users=st.booleans(),
         mounts=st.booleans(),
         pid_namespace=st.booleans(),
@@ -74,9 +78,9 @@ def test_a_host_without_a_compiler_need_not_end_child_processes() -> None:
     st.booleans(),
 )
 def test_tenants_code_needs_restricted_calls_and_files(
-    facts: Facts, programs: bool, kernels: bool
+    facts: MachineFacts, programs: bool, kernels: bool
 ) -> None:
-    policy = decide(facts, Setting.REQUIRE, programs=programs, kernels=kernels)
+    policy = decide(facts, IsolationSetting.REQUIRE, programs=programs, kernels=kernels)
     held = policy.seccomp and (policy.landlock > 0 or policy.users)
     ends = policy.pid_namespace or policy.users or bool(policy.cgroup)
     assert held or policy.kernels_refused
@@ -88,6 +92,6 @@ def test_tenants_code_needs_restricted_calls_and_files(
 
 
 def test_isolation_none_keeps_the_free_mechanisms_only() -> None:
-    policy = decide(ALL, Setting.NONE, programs=True, kernels=True)
-    assert policy == Policy(execute=True, link=True)
+    policy = decide(ALL, IsolationSetting.NONE, programs=True, kernels=True)
+    assert policy == IsolationPolicy(execute=True, link=True)
     assert policy.mechanisms == ("undumpable",)

@@ -12,14 +12,16 @@ import pytest
 from corekit.errors import AppError
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.isolation.apply import Sandbox
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.removal import remove_tree
 from remote_gpu.isolation.sandboxes import Sandboxes
 
 
-@pytest.mark.parametrize("policy", [Policy(), Policy(pid_namespace=True), Policy(users=True)])
+@pytest.mark.parametrize(
+    "policy", [IsolationPolicy(), IsolationPolicy(pid_namespace=True), IsolationPolicy(users=True)]
+)
 def test_a_cgroup_is_required_where_nothing_else_ends_processes(
-    tmp_path: Path, policy: Policy
+    tmp_path: Path, policy: IsolationPolicy
 ) -> None:
     if policy.users and os.geteuid() != 0:
         pytest.skip("NOT TESTED: users of leases; run as root")
@@ -41,7 +43,7 @@ def _use(folder: Path, kept: Path) -> None:
 @pytest.mark.asyncio
 async def test_the_folder_of_a_sandbox_is_removed_with_it(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    sandboxes = Sandboxes(Policy(), kept)
+    sandboxes = Sandboxes(IsolationPolicy(), kept)
     one = await sandboxes.make("t", 1 << 20, ("cpu",), None)
     _use(Path(one.sandbox.folder), kept)
     await one.close()
@@ -61,7 +63,7 @@ def _left(state: Path) -> tuple[set[str], list[int]]:
 async def test_kept_contents_get_the_tenants_group_without_following_links(tmp_path: Path) -> None:
     kept, elsewhere = tmp_path / "kept", tmp_path / "elsewhere"
     _before(kept, elsewhere)
-    sandboxes = Sandboxes(Policy(users=True), kept)
+    sandboxes = Sandboxes(IsolationPolicy(users=True), kept)
     try:
         made = [await sandboxes.make(tenant, 1, ("cpu",), None) for tenant in ("one", "one", "two")]
         found = [one.sandbox for one in made]
@@ -92,7 +94,7 @@ async def test_the_group_of_a_running_lease_is_not_reused(
         step.mkdir(parents=True)
         step = step / "d"
     os.link(secret, compiled / "linked")
-    sandboxes = Sandboxes(Policy(users=True), kept)
+    sandboxes = Sandboxes(IsolationPolicy(users=True), kept)
     try:
         one = await sandboxes.make("one", 1, ("cpu",), None)
         assert (secret.stat().st_uid, compiled.stat().st_uid) == (0, one.sandbox.user)

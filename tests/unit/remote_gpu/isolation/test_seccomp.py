@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from remote_gpu.isolation import seccomp
 from remote_gpu.isolation.apply import permit
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.seccomp import Permit
 
 NR = {
@@ -158,13 +158,13 @@ def test_newer_calls_and_other_architectures_are_refused(
 
 def test_a_lease_with_its_own_user_may_change_file_attributes() -> None:
     """Any other one would change those of gpud and of other leases: Landlock holds none of it."""
-    code = seccomp.build("x86_64", permit(Policy(users=True), ()), 1)
+    code = seccomp.build("x86_64", permit(IsolationPolicy(users=True), ()), 1)
     found = [
         verdict(code, ARCH["x86_64"], NR["x86_64"][name], 3, 1)
         for name in ("fchmodat", "fsetxattr", "utimensat")
     ]
     assert found == [ALLOWED, ALLOWED, ALLOWED]
-    assert not permit(Policy(user_namespace=True, landlock=7), ()).attributes
+    assert not permit(IsolationPolicy(user_namespace=True, landlock=7), ()).attributes
 
 
 def test_a_client_of_mps_has_unix_sockets_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterable
 
 import pytest
@@ -16,9 +17,10 @@ from remote_gpu.wire.frames import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    SESSION,
     VERSION,
     BufferLike,
-    Limits,
+    FrameLimits,
     Meta,
     pack,
     parse_header,
@@ -72,8 +74,8 @@ def test_a_frame_is_read_in_any_portions(
     meta: Meta, payload: list[bytes], portion: int, call: int
 ) -> None:
     pipe = Pipe(portion=portion)
-    Channel(pipe, Limits()).send(meta, payload, call=call)
-    receiver = Channel(pipe, Limits())
+    Channel(pipe, FrameLimits()).send(meta, payload, call=call)
+    receiver = Channel(pipe, FrameLimits())
     frame = receiver.receive()
     assert frame is not None
     header, received = frame
@@ -86,7 +88,7 @@ def test_a_frame_is_read_in_any_portions(
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_frame_or_a_wire_error(data: bytes) -> None:
-    channel = Channel(Pipe(data), Limits(meta_bytes_max=100, payload_bytes_max=100))
+    channel = Channel(Pipe(data), FrameLimits(meta_bytes_max=100, payload_bytes_max=100))
     try:
         while (received := channel.receive()) is not None:
             channel.discard(received[0].payload_bytes)
@@ -97,7 +99,7 @@ def test_any_bytes_are_a_frame_or_a_wire_error(data: bytes) -> None:
 @given(st.binary(min_size=0, max_size=300))
 def test_any_bytes_after_a_good_header_are_a_meta_or_a_wire_error(body: bytes) -> None:
     data = HEADER.pack(MAGIC, VERSION, 0, 1, len(body), 0) + body
-    channel = Channel(Pipe(data), Limits())
+    channel = Channel(Pipe(data), FrameLimits())
     try:
         received = channel.receive()
         assert received is not None
@@ -160,17 +162,39 @@ def test_a_meta_that_is_not_utf8() -> None:
 )
 def test_sizes_must_add_up_to_the_payload(sizes: object) -> None:
     with pytest.raises(WireError):
-        parse_sizes({"out": sizes}, "out", 4, Limits())
+        parse_sizes({"out": sizes}, "out", 4, FrameLimits())
 
 
 def test_a_connection_that_ends_inside_a_frame() -> None:
     whole = pack({"op": "noop"})
     for cut in range(1, len(whole)):
         with pytest.raises(WireError, match="ended inside"):
-            Channel(Pipe(whole[:cut]), Limits()).receive()
+            Channel(Pipe(whole[:cut]), FrameLimits()).receive()
 
 
 def test_nan_is_never_sent() -> None:
     with pytest.raises(ValueError, match="JSON"):
         pack({"x": float("nan")})
     assert json.loads(pack({"x": 1.5})[HEADER_BYTES:]) == {"x": 1.5}
+
+
+def buffered(channel: Channel) -> bool:
+    """Read anew: it changes between two lines."""
+    return channel.buffered
+
+
+def test_a_frame_read_ahead_is_reported_as_buffered() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        Channel(far, SESSION).send({"beat": {}})
+        Channel(far, SESSION).send({"give_back": {}})
+        channel = Channel(near, SESSION)
+        assert not buffered(channel)
+        first = channel.receive()
+        assert first is not None
+        assert "beat" in first[1]
+        assert buffered(channel)
+        second = channel.receive()
+        assert second is not None
+        assert "give_back" in second[1]
+        assert not buffered(channel)

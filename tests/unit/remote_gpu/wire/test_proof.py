@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.proof import (
+    ConnectionRole,
     Hello,
     Proving,
-    Role,
     client_bound,
     client_proof,
     gateway_bound,
@@ -26,7 +26,7 @@ from remote_gpu.wire.proof import (
 KEY, OTHER = b"k" * 32, b"o" * 32
 NONCE = "0" * 32
 HELLO = Hello(
-    role=Role.SESSION,
+    role=ConnectionRole.SESSION,
     lease="lease-1",
     fence=7,
     host="gpu-a",
@@ -43,7 +43,7 @@ def test_a_hello_round_trips() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"role": Role.LANE},
+        {"role": ConnectionRole.LANE},
         {"lease": "lease-2"},
         {"fence": 8},
         {"host": "gpu-b"},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remote_gpu.wire import segment as module
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import NO_REPLY, SHARED, Limits, pack
+from remote_gpu.wire.frames import NO_REPLY, SHARED, FrameLimits, pack
 from remote_gpu.wire.segment import SEGMENT_BYTES, SHARED_BYTES_MIN, SLOT_BYTES, Segment
 
 
@@ -26,7 +26,7 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
         socket.socketpair(),
     )
     with one, two, left, right:
-        channels = Channel(left, Limits()), Channel(right, Limits())
+        channels = Channel(left, FrameLimits()), Channel(right, FrameLimits())
         channels[0].segment = Segment(memory, one, first=True)
         channels[1].segment = Segment(memory, two, first=False)
         yield channels
@@ -73,7 +73,7 @@ def test_a_shared_payload_without_shared_memory_is_a_wire_error() -> None:
     with left, right:
         left.sendall(pack({"op": "x"}, flags=SHARED, payload_bytes=10))
         with pytest.raises(WireError, match="without a shared segment"):
-            Channel(right, Limits()).receive()
+            Channel(right, FrameLimits()).receive()
 
 
 def test_a_closed_end_wakes_the_other_and_false_sizes_reach_no_other_memory() -> None:

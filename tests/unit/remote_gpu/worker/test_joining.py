@@ -15,7 +15,7 @@ from operations.inference.batching import Batcher, charged
 from operations.numpy_arrays import Array
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import Limits
+from remote_gpu.wire.frames import FrameLimits
 from remote_gpu.worker.joining import BatchLanes, Caller, Callers
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
@@ -53,7 +53,7 @@ class Processes:
         LaneServer(stream, Runner(REGISTRY, Context()), Quota(), None).serve()
 
     def _die(self, stream: socket.socket) -> None:
-        Channel(stream, Limits()).receive()
+        Channel(stream, FrameLimits()).receive()
         stream.shutdown(socket.SHUT_RDWR)
 
 

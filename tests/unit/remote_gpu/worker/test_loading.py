@@ -12,6 +12,7 @@ from remote_gpu.wire.graphs import content_id
 from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.memory import Area
 from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.operation import Warm
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.store.resources import Resources
 
@@ -171,3 +172,23 @@ def test_contents_of_a_lease_are_forgotten(tmp_path: Path) -> None:
         path.unlink()
     assert contents.find(keep) is not None
     assert contents.find(content_id(memoryview(b"two"))) is None
+
+
+def test_warm_loads_once_for_concurrent_lanes() -> None:
+    warm, loads, began, go = Warm(), [], threading.Event(), threading.Event()
+
+    def load() -> str:
+        loads.append(warm.get("another", lambda: "part"))
+        began.set()
+        assert go.wait(60)
+        return "value"
+
+    threads = [threading.Thread(target=warm.get, args=("key", load)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert began.wait(60)
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    assert (loads, warm.keys()) == (["part"], ("another", "key"))
+    assert warm.find("other") is None

@@ -188,7 +188,7 @@ def test_the_kernels_limit_of_a_worker_includes_its_pinned_memory() -> None:
     before, limit, found = resource.getrlimit(resource.RLIMIT_DATA), MemoryLimit(), []
     try:
         for pinned_bytes in (0, 3 << 20):
-            start = control.Start(
+            start = control.WorkerStart(
                 lease="l",
                 tenant="t",
                 memory_bytes=8 << 30,

@@ -23,7 +23,7 @@ from remote_gpu.worker.operation import Context
 from remote_gpu.worker.programs import programs
 from remote_gpu.worker.programs.programs import (
     CompletedProgram,
-    Program,
+    ListedProgram,
     parse_program,
     run_program,
 )
@@ -152,7 +152,7 @@ def test_placeholders_take_plain_words() -> None:
 )
 def test_words_cannot_be_options_paths_or_shell_syntax(word: str) -> None:
     try:
-        filled = Program(command=("/x", "{w}")).filled({"w": word})[1]
+        filled = ListedProgram(command=("/x", "{w}")).filled({"w": word})[1]
     except OpFailed as error:
         assert error.code == "EINVAL"  # noqa: PT017 - either way is right
     else:

@@ -6,18 +6,19 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 
 from remote_gpu.wire.channel import Channel
-from remote_gpu.wire.frames import Limits
+from remote_gpu.wire.frames import FrameLimits
 from remote_gpu.worker import control
 from remote_gpu.worker.joining import Callers
-from remote_gpu.worker.lane import Activity, LaneServer, Runner
+from remote_gpu.worker.lane import LaneActivity, LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.process import _ended, _start_lane, await_lanes
+from remote_gpu.worker.process import _end_lane, _start_lane, await_lanes
 from remote_gpu.worker.registry import load_registry
 
 REGISTRY = load_registry(["noop"])
@@ -38,7 +39,8 @@ class Lane:
         for end in (self.client, lane, self.gpud, worker):
             end.settimeout(60)
             stack.enter_context(end)
-        ended = _ended(worker, 7, Callers(lambda meta: control.send(worker, meta)), None)
+        callers = Callers(lambda meta: control.send(worker, meta))
+        ended = partial(_end_lane, worker, 7, callers, None)
         self._start = (ended, lane, REGISTRY, Context())
         self._lane = lane
 
@@ -58,7 +60,7 @@ def test_a_lane_without_a_thread_ends_alone(small_stacks: None) -> None:
         lane.start()
         assert lane.ended()
         assert lane.client.recv(1) == b""
-        channel = Channel(other.client, Limits())
+        channel = Channel(other.client, FrameLimits())
         channel.send({"op": "noop"})
         assert channel.receive() is not None
         other.client.close()
@@ -85,7 +87,7 @@ class Late(threading.Thread):
     [((False, False), 0), ((True, False), 1), ((False, True), 1), ((True, True), 1)],
 )
 def test_lanes_are_awaited_however_late_they_end(calling: tuple[bool, bool], reports: int) -> None:
-    lanes = [(Late(1000), Activity()) for _ in calling]
+    lanes = [(Late(1000), LaneActivity()) for _ in calling]
     for (_, activity), runs in zip(lanes, calling, strict=True):
         activity.calling = runs
     seen: list[str] = []
@@ -95,7 +97,7 @@ def test_lanes_are_awaited_however_late_they_end(calling: tuple[bool, bool], rep
 
 
 def test_a_lane_has_a_call_until_its_answer_is_sent() -> None:
-    activity, seen = Activity(), []
+    activity, seen = LaneActivity(), []
 
     class Observed(Runner):
         def run(self, name: str, args: Any, inputs: Any) -> Any:
@@ -108,7 +110,7 @@ def test_a_lane_has_a_call_until_its_answer_is_sent() -> None:
         server = LaneServer(lane, Observed(REGISTRY, Context()), Quota(), None, activity)
         thread = threading.Thread(target=server.serve)
         thread.start()
-        channel = Channel(client, Limits())
+        channel = Channel(client, FrameLimits())
         for name in ("noop", "unknown"):
             channel.send({"op": name})
             assert channel.receive() is not None

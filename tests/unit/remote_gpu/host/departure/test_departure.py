@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,8 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.protocol.host import Draining
 from remote_gpu.host.departure.departure import Departure
-from remote_gpu.host.departure.notices import Notice, Source, strictest
+from remote_gpu.host.departure.notices import Notice, NoticeSource, strictest
 
-T = TypeVar("T")
 BUDGET = Budget()
 
 
@@ -94,112 +94,73 @@ class Host:
     def signal(self) -> None:
         self.departure.signalled("SIGTERM")
 
+    def ends(self, lease: str) -> Callable[[], None]:
+        return lambda: self.table.ends(lease)
 
-def virtual(test: Callable[[], Coroutine[object, object, T]]) -> T:
-    return run_virtual(test())
+
+NO_ANSWER = AppError(ErrorCode.UNAVAILABLE, "no connection")
+NO_DRAINS = AppError(ErrorCode.INVALID, "op 'draining' of a host is unknown")
 
 
-def test_a_host_without_leases_ends_once_the_scheduler_knows() -> None:
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A host with leases, of which some end at a time, and signals at some times."""
+
+    leases: tuple[str, ...] = ("a",)
+    drain_s: float = 120.0
+    link: Mapping[str, Any] = field(default_factory=dict)  #: what its scheduler does
+    signals_s: tuple[float, ...] = (0.0,)
+    ends_s: Mapping[str, float] = field(default_factory=dict)
+    registers_s: tuple[float, ...] = ()
+    answers_s: float | None = None  #: the scheduler answers from then on
+    over_s: float
+    reports: int = 1
+
+
+CASES = {
+    "an idle host ends once the scheduler knows": Case(
+        leases=(), link={"answer_s": 0.5}, signals_s=(1.0,), over_s=1.5
+    ),
+    "it waits for its leases and the reports of their ends": Case(
+        leases=("a", "b"), link={"settle_s": 0.25}, ends_s={"a": 10, "b": 70}, over_s=70.25
+    ),
+    "no longer than the limit": Case(over_s=120.0 + BUDGET.program_stop_s),
+    "a second signal ends it at once": Case(signals_s=(0.0, 3.0), over_s=3.0),
+    "without a drain at once": Case(drain_s=0.0, signals_s=(2.0,), over_s=2.0, reports=0),
+    "a scheduler without an answer delays an idle host a little": Case(
+        leases=(), link={"error": NO_ANSWER}, over_s=BUDGET.host_stale_s, reports=2
+    ),
+    "a host that was never registered does not wait": Case(
+        leases=(), link={"epoch_seen": 0, "answer_s": 60.0}, over_s=0.0
+    ),
+    "a scheduler without drains delays nothing": Case(
+        link={"error": NO_DRAINS}, ends_s={"a": 30}, over_s=30.0
+    ),
+    "a failed report is repeated, at 0, 5 and 10 s": Case(
+        link={"error": NO_ANSWER}, answers_s=7.0, ends_s={"a": 60}, over_s=60.0, reports=3
+    ),
+    "a scheduler that registers the host again gets the report again": Case(
+        signals_s=(1.0,), registers_s=(0.0, 5.0), ends_s={"a": 10}, over_s=10.0, reports=2
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_host_ends_after_its_drain(case: Case) -> None:
     async def world() -> tuple[float, list[Draining]]:
-        host = Host(120.0)
-        host.link.answer_s = 0.5
-        return await host.run((1.0, host.signal)), host.link.reports
+        host = Host(case.drain_s, *case.leases)
+        vars(host.link).update(case.link)
+        steps: list[tuple[float, Callable[[], object]]] = [(s, host.signal) for s in case.signals_s]
+        steps += [(at_s, host.ends(lease)) for lease, at_s in case.ends_s.items()]
+        steps += [(at_s, host.departure.registered) for at_s in case.registers_s]
+        if case.answers_s is not None:
+            steps.append((case.answers_s, lambda: vars(host.link).update(error=None)))
+        return await host.run(*steps), host.link.reports
 
-    over_s, reports = virtual(world)
-    assert over_s == pytest.approx(1.5)
-    assert reports == [Draining(draining=True, reason="SIGTERM", limit_s=120.0)]
-
-
-def test_it_waits_for_its_leases_and_for_the_reports_of_their_ends() -> None:
-    async def world() -> float:
-        host = Host(120.0, "a", "b")
-        host.link.settle_s = 0.25
-        return await host.run(
-            (0.0, host.signal),
-            (10, lambda: host.table.ends("a")),
-            (70, lambda: host.table.ends("b")),
-        )
-
-    assert virtual(world) == pytest.approx(70.25)
-
-
-def test_it_waits_no_longer_than_the_limit() -> None:
-    async def world() -> float:
-        host = Host(120.0, "a")
-        return await host.run((0.0, host.signal))
-
-    assert virtual(world) == pytest.approx(120.0 + BUDGET.program_stop_s)
-
-
-def test_a_second_signal_ends_it_at_once() -> None:
-    async def world() -> float:
-        host = Host(120.0, "a")
-        return await host.run((0.0, host.signal), (3.0, host.signal))
-
-    assert virtual(world) == pytest.approx(3.0)
-
-
-def test_without_a_drain_it_ends_at_once() -> None:
-    async def world() -> tuple[float, list[Draining]]:
-        host = Host(0.0, "a")
-        return await host.run((2.0, host.signal)), host.link.reports
-
-    over_s, reports = virtual(world)
-    assert (over_s, reports) == (2.0, [])
-
-
-def test_a_scheduler_that_does_not_answer_delays_an_idle_host_a_little() -> None:
-    async def world() -> float:
-        host = Host(120.0)
-        host.link.error = AppError(ErrorCode.UNAVAILABLE, "no connection")
-        return await host.run((0.0, host.signal))
-
-    assert virtual(world) == pytest.approx(BUDGET.host_stale_s)
-
-
-def test_a_host_that_was_never_registered_does_not_wait_for_the_scheduler() -> None:
-    async def world() -> float:
-        host = Host(120.0)
-        host.link.epoch_seen, host.link.answer_s = 0, 60.0
-        return await host.run((0.0, host.signal))
-
-    assert virtual(world) == 0.0
-
-
-def test_a_scheduler_without_drains_delays_nothing() -> None:
-    async def world() -> tuple[float, int]:
-        host = Host(120.0, "a")
-        host.link.error = AppError(ErrorCode.INVALID, "op 'draining' of a host is unknown")
-        over_s = await host.run((0.0, host.signal), (30.0, lambda: host.table.ends("a")))
-        return over_s, len(host.link.reports)
-
-    assert virtual(world) == (30.0, 1)
-
-
-def test_a_failed_report_is_repeated_with_the_same_limit() -> None:
-    async def world() -> list[Draining]:
-        host = Host(120.0, "a")
-        host.link.error = AppError(ErrorCode.UNAVAILABLE, "no connection")
-
-        def returns() -> None:
-            host.link.error = None
-
-        await host.run((0.0, host.signal), (7.0, returns), (60.0, lambda: host.table.ends("a")))
-        return host.link.reports
-
-    reports = virtual(world)
-    assert len(reports) == 3, "at 0, 5 and 10 s"
-    assert {report.limit_s for report in reports} == {120.0}
-
-
-def test_a_scheduler_that_registers_the_host_again_gets_the_report_again() -> None:
-    async def world() -> list[Draining]:
-        host = Host(120.0, "a")
-        steps = ((0.0, host.departure.registered), (1.0, host.signal))
-        await host.run(*steps, (5.0, host.departure.registered), end_s=10)
-        return host.link.reports
-
-    assert [report.draining for report in virtual(world)] == [True, True]
+    over_s, reports = run_virtual(world())
+    assert over_s == pytest.approx(case.over_s)
+    assert len(reports) == case.reports
+    assert all(one == Draining(draining=True, reason="SIGTERM", limit_s=120.0) for one in reports)
 
 
 def test_a_notice_without_an_end_drains_until_it_is_withdrawn() -> None:
@@ -208,12 +169,12 @@ def test_a_notice_without_an_end_drains_until_it_is_withdrawn() -> None:
         departure = host.departure
         warm = departure.within("warm pool", None, ends=False)
         steps = (
-            (1.0, lambda: departure.notice(Source.AUTO_SCALING, warm)),
-            (2000.0, lambda: departure.notice(Source.AUTO_SCALING, None)),
+            (1.0, lambda: departure.notice(NoticeSource.AUTO_SCALING, warm)),
+            (2000.0, lambda: departure.notice(NoticeSource.AUTO_SCALING, None)),
         )
         return await host.run(*steps, end_s=5000), host.link.reports
 
-    over_s, reports = virtual(world)
+    over_s, reports = run_virtual(world())
     assert over_s == -1
     assert reports == [Draining(draining=True, reason="warm pool"), Draining(draining=False)]
 
@@ -226,12 +187,12 @@ def test_a_stricter_notice_takes_over() -> None:
 
         def interrupt() -> None:
             spot = departure.within("spot interruption", 100.0, ends=True)
-            departure.notice(Source.SPOT, spot)
+            departure.notice(NoticeSource.SPOT, spot)
 
-        steps = ((0.0, lambda: departure.notice(Source.REBALANCE, soft)), (50.0, interrupt))
+        steps = ((0.0, lambda: departure.notice(NoticeSource.REBALANCE, soft)), (50.0, interrupt))
         return await host.run(*steps), host.link.reports
 
-    over_s, reports = virtual(world)
+    over_s, reports = run_virtual(world())
     assert over_s == pytest.approx(150.0 + BUDGET.program_stop_s)
     assert [report.reason for report in reports] == [
         "rebalance recommendation",
@@ -244,6 +205,8 @@ def test_the_strictest_notice() -> None:
     spot = Notice(reason="spot", until_s=50.0, ends=False)
     stop = Notice(reason="SIGTERM", until_s=100.0, ends=True)
     assert strictest({}) is None
-    assert strictest({Source.AUTO_SCALING: warm}) == warm
-    both = strictest({Source.AUTO_SCALING: warm, Source.SIGNAL: stop, Source.SPOT: spot})
+    assert strictest({NoticeSource.AUTO_SCALING: warm}) == warm
+    both = strictest(
+        {NoticeSource.AUTO_SCALING: warm, NoticeSource.SIGNAL: stop, NoticeSource.SPOT: spot}
+    )
     assert both == Notice(reason="spot", until_s=50.0, ends=True)

@@ -17,7 +17,14 @@ from remote_gpu.host.departure.metadata import (
     endpoint_of,
     is_on_ec2,
 )
-from remote_gpu.host.departure.notices import Moment, Notice, Source, lifecycle, rebalance, spot
+from remote_gpu.host.departure.notices import (
+    Moment,
+    Notice,
+    NoticeSource,
+    lifecycle,
+    rebalance,
+    spot,
+)
 from tests.instance_metadata import InstanceMetadataServer, serving_metadata
 
 LIFECYCLE = "autoscaling/target-lifecycle-state"
@@ -254,7 +261,7 @@ def test_sources_that_are_not_watched(service: Service) -> None:
 
     async def main() -> list[Notice | None]:
         found = []
-        for sources in ((Source.SPOT,), (Source.SPOT, Source.REBALANCE)):
+        for sources in ((NoticeSource.SPOT,), (NoticeSource.SPOT, NoticeSource.REBALANCE)):
             departure = Departure(Budget(), 120.0)
             async with InstanceMetadata(endpoint, 5.0) as metadata:
                 await MetadataWatch(metadata, departure, Budget(), sources).look()

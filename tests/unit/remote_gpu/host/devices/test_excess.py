@@ -20,7 +20,7 @@ from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.monitor.ports import DeviceProcess
 from remote_gpu.host.devices.excess import MemoryExcess, owner_of
 from remote_gpu.host.devices.excess_table import READINGS_MIN, CardUse, ExcessTable, OnExcess
-from remote_gpu.host.leases.table import LeaseTable, StepKind
+from remote_gpu.host.leases.table import LeaseStepKind, LeaseTable
 from tests.unit.remote_gpu.host.host_parts import D0, Card, install
 
 LEASE, OTHER = LeaseId("l1"), LeaseId("l2")
@@ -139,7 +139,7 @@ class World:
 def test_an_excess_ends_its_lease_with_the_reason(child: int) -> None:
     world = World(OnExcess.END)
     assert world.read(OVER) == []
-    assert world.read(OVER, child) == [StepKind.CLOSED.value, StepKind.KILL.value]
+    assert world.read(OVER, child) == [LeaseStepKind.CLOSED.value, LeaseStepKind.KILL.value]
     assert world.steps[0].reason is EndReason.REVOKED
     assert world.steps[0].detail.startswith(f"it used {OVER} MiB of d0")
     assert world.read(OVER) == [], "it ends already"

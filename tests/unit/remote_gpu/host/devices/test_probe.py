@@ -15,8 +15,8 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import Device, DeviceKind, Health, Usage
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import (
-    CpuProbe,
     CpuSettings,
+    HostCpuProbe,
     HostProbe,
     default_memory_mib,
     parse_cpus,
@@ -26,9 +26,9 @@ from remote_gpu.host.workers.pool import Ready
 CORE = min(os.sched_getaffinity(0))
 
 
-def cpu_probe(**fields: Any) -> CpuProbe:
+def cpu_probe(**fields: Any) -> HostCpuProbe:
     settings = CpuSettings(host=HostId("gpu-a"), cpus=(CORE,), memory_mib=512, **fields)
-    return CpuProbe(settings, lambda: [os.getpid()])
+    return HostCpuProbe(settings, lambda: [os.getpid()])
 
 
 class OtherProbe:
@@ -148,7 +148,7 @@ async def test_concurrent_readings_lose_no_figure(tmp_path: Path) -> None:
 def test_a_process_that_has_ended_counts_no_time() -> None:
     pids = [os.getpid()]
     settings = CpuSettings(host=HostId("gpu-a"), cpus=(CORE,), memory_mib=512)
-    probe = CpuProbe(settings, lambda: pids)
+    probe = HostCpuProbe(settings, lambda: pids)
     asyncio.run(probe.usage())
     probe._busy_s[2**22 + 1] = 1e6  # its pid is read once more after its end
     pids.append(2**22 + 1)

@@ -13,15 +13,15 @@ import pytest
 
 from corekit.ids import LeaseId
 from remote_gpu.host.leases.lease_log import LeaseLog
-from remote_gpu.host.leases.table import Step, StepKind
+from remote_gpu.host.leases.table import LeaseStep, LeaseStepKind
 from tests.installs import share_of
 from tests.lease_overlaps import read_overlaps
 
 SHARE = share_of("d", memory_mib=600)
 
 
-def write(log: LeaseLog, kind: StepKind, number: int) -> None:
-    step = Step(kind=kind, lease=LeaseId(f"l{number}"), fence=number, shares=(SHARE,))
+def write(log: LeaseLog, kind: LeaseStepKind, number: int) -> None:
+    step = LeaseStep(kind=kind, lease=LeaseId(f"l{number}"), fence=number, shares=(SHARE,))
     log.write(step, kind.value, 1.0)
 
 
@@ -44,12 +44,12 @@ def full_at(size: int) -> Iterator[None]:
 def test_a_full_disk_stops_no_step_and_loses_no_line(tmp_path: Path) -> None:
     path = tmp_path / "leases.jsonl"
     log = LeaseLog(path)
-    write(log, StepKind.PLACED, 1)
+    write(log, LeaseStepKind.PLACED, 1)
     with full_at(path.stat().st_size + 10):  # half a line fits
-        write(log, StepKind.KILL, 1)
-        write(log, StepKind.CUT, 1)
+        write(log, LeaseStepKind.KILL, 1)
+        write(log, LeaseStepKind.CUT, 1)
         assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []
-    write(log, StepKind.PLACED, 2)
+    write(log, LeaseStepKind.PLACED, 2)
     written = [("started", ""), ("placed", "l1"), ("kill", "l1"), ("cut", "l1"), ("placed", "l2")]
     assert events(path) == written
     log.close()
@@ -58,14 +58,14 @@ def test_a_full_disk_stops_no_step_and_loses_no_line(tmp_path: Path) -> None:
 def test_leases_placed_before_a_restart_ended_with_its_run(tmp_path: Path) -> None:
     path = tmp_path / "leases.jsonl"
     log = LeaseLog(path)
-    write(log, StepKind.PLACED, 1)
+    write(log, LeaseStepKind.PLACED, 1)
     log.close()
     with path.open("a") as file:
         file.write('{"event": "ki')  # the rest was not written
     log = LeaseLog(path)
-    write(log, StepKind.PLACED, 2)
+    write(log, LeaseStepKind.PLACED, 2)
     assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []
-    write(log, StepKind.PLACED, 3)
+    write(log, LeaseStepKind.PLACED, 3)
     [overlap] = read_overlaps(path.read_text().splitlines(), {"d": 1000})
     assert "d held by l2, l3: more memory than the device has" in overlap
     log.close()
@@ -75,7 +75,7 @@ def test_the_log_is_rotated(tmp_path: Path) -> None:
     path = tmp_path / "leases.jsonl"
     log = LeaseLog(path, bytes_max=1000)
     for number in range(40):
-        write(log, StepKind.PLACED, number)
+        write(log, LeaseStepKind.PLACED, number)
     log.close()
     both = [*events(tmp_path / "leases.jsonl.1"), *events(path)]
     last = [f"l{number}" for number in range(40)][-len(both) :]

@@ -17,7 +17,7 @@ from corekit.budget import Budget
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.servers import server as module
 from remote_gpu.host.servers.server import unregister
-from remote_gpu.isolation.policy import Policy
+from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import RpcProgram, VisibleDevices
 from tests.installs import install_of
@@ -108,7 +108,7 @@ def test_a_servers_registration_is_removed_before_its_start_and_after_its_end(
 
     async def lease() -> None:
         async with Nursery("host") as nursery:
-            sandboxes = Sandboxes(Policy(), tmp_path / "kept")
+            sandboxes = Sandboxes(IsolationPolicy(), tmp_path / "kept")
             servers, visible = tmp_path / "s", VisibleDevices()
             relays = Relays({"cricket": program}, servers, Budget(), nursery, visible, sandboxes)
             client, stream = socket.socketpair()

@@ -21,7 +21,7 @@ from remote_gpu.host.sharing.batches import Batches, joins, own_shares
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
-from remote_gpu.worker.control import Start
+from remote_gpu.worker.control import WorkerStart
 from tests.unit.remote_gpu.host.host_parts import install
 
 BATCH = Batch(joins=True, wait_ms=7.0, size_max=8)
@@ -36,7 +36,7 @@ def lease(number: int, tenant: str = "t", workload: str | None = "w", pct: int =
 class Process:
     """A sleeping process as a worker, whose end of the socket the test has."""
 
-    def __init__(self, start: Start | None = None) -> None:
+    def __init__(self, start: WorkerStart | None = None) -> None:
         self.start = start
         self.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -77,13 +77,15 @@ class World:
     def failed(self, lease: LeaseId, device: DeviceId, reason: str) -> None:
         self.faults.put_nowait((lease, device, reason))
 
-    async def take(self, start: Start) -> Worker:
+    async def take(self, start: WorkerStart) -> Worker:
         self.started.append(Process(start))
         return self.started[-1].worker
 
-    def start_of(self, install: Install, shares: tuple[Share, ...]) -> Start:
+    def start_of(self, install: Install, shares: tuple[Share, ...]) -> WorkerStart:
         memory_bytes = sum(share.memory_mib for share in shares) << 20
-        return Start(lease=install.lease, tenant=install.tenant, memory_bytes=memory_bytes, cap_s=1)
+        return WorkerStart(
+            lease=install.lease, tenant=install.tenant, memory_bytes=memory_bytes, cap_s=1
+        )
 
     async def connected(self, install: Install) -> Process:
         """A lease's worker with a connection; both ends are closed again."""
@@ -219,7 +221,7 @@ async def test_leases_are_charged_at_most_what_the_process_had() -> None:
     async with world() as w:
         only = lease(1, pct=50)
         batch = await w.connected(only)
-        table = w.turns._devices[0]._slices
+        table = w.turns._devices[0].slices
         control.send(batch.socket, {"ask": [0, 1]})
         await batch.next("turn")
         control.send(batch.socket, {"done": [0, 1]})

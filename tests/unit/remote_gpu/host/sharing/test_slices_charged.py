@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corekit.ids import LeaseId
-from remote_gpu.host.sharing.slices import GRACE_S, SLICE_S, Begin, Load, Pause, TimeSlices
+from remote_gpu.host.sharing.slices import GRACE_S, SLICE_S, Begin, DeviceLoad, Pause, TimeSlices
 from tests.unit.remote_gpu.host.sharing.test_slices import ONE, TWO, Caller, Play
 
 
@@ -62,17 +62,17 @@ def test_the_time_of_tokens_is_counted_without_pauses() -> None:
 @pytest.mark.parametrize(
     ("width", "asked", "load"),
     [
-        (1, {}, Load(free=True, slowdown=1.0)),
-        (1, {ONE: 3}, Load(free=True, slowdown=1.0)),
-        (1, {TWO: 1}, Load(free=False, slowdown=4.0)),
-        (2, {TWO: 1}, Load(free=True, slowdown=1.0)),
-        (2, {TWO: 2}, Load(free=False, slowdown=4.0)),
-        (2, {ONE: 1, TWO: 2}, Load(free=False, slowdown=4.0)),
+        (1, {}, DeviceLoad(free=True, slowdown=1.0)),
+        (1, {ONE: 3}, DeviceLoad(free=True, slowdown=1.0)),
+        (1, {TWO: 1}, DeviceLoad(free=False, slowdown=4.0)),
+        (2, {TWO: 1}, DeviceLoad(free=True, slowdown=1.0)),
+        (2, {TWO: 2}, DeviceLoad(free=False, slowdown=4.0)),
+        (2, {ONE: 1, TWO: 2}, DeviceLoad(free=False, slowdown=4.0)),
     ],
     ids=str,
 )
 def test_the_load_of_a_device_is_that_of_other_leases(
-    width: int, asked: dict[LeaseId, int], load: Load
+    width: int, asked: dict[LeaseId, int], load: DeviceLoad
 ) -> None:
     table = TimeSlices(width)
     table.join(ONE, 25, 100)
@@ -82,7 +82,7 @@ def test_the_load_of_a_device_is_that_of_other_leases(
             table.ask(lease, ticket, 0.0)
     assert table.load(ONE) == load
     table.leave(TWO, 0.1)
-    assert table.load(ONE) == Load(free=True, slowdown=1.0)
+    assert table.load(ONE) == DeviceLoad(free=True, slowdown=1.0)
     with pytest.raises(KeyError):
         table.load(TWO)
 

@@ -15,7 +15,7 @@ from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
-from remote_gpu.host.leases.table import LeaseTable, Phase, Step, StepKind
+from remote_gpu.host.leases.table import LeasePhase, LeaseStep, LeaseStepKind, LeaseTable
 from remote_gpu.host.warm.table import WORKERS_MAX, WarmTable, WarmWorker, card_limits
 from tests.installs import install_of, share_of
 from tests.lease_overlaps import read_overlaps
@@ -53,7 +53,7 @@ def table(*workers: WarmWorker) -> LeaseTable:
     return leases
 
 
-def seen(steps: list[Step]) -> list[tuple[str, str, tuple[str, ...]]]:
+def seen(steps: list[LeaseStep]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(step.kind.value, step.lease, step.warm) for step in steps]
 
 
@@ -228,7 +228,7 @@ def test_a_worker_may_stay_after_an_orderly_end(
     leases = table()
     leases.install(install(1, workload=workload), 0)
     kill = leases.end(LeaseId("l1"), reason)[-1]
-    assert kill.kind is StepKind.KILL
+    assert kill.kind is LeaseStepKind.KILL
     assert (kill.keeps is not None) is keeps
 
 
@@ -262,7 +262,7 @@ class Table(RuleBasedStateMachine):
         line = {"event": event, "at_s": 0.0, "lease": "", "shares": []} | fields
         self.lines.append(json.dumps(line))
 
-    def take(self, steps: list[Step]) -> None:
+    def take(self, steps: list[LeaseStep]) -> None:
         for step in steps:
             shares = [
                 {
@@ -274,9 +274,9 @@ class Table(RuleBasedStateMachine):
                 for one in step.shares
             ]
             self.log(step.kind.value, lease=step.lease, shares=shares, warm=list(step.warm))
-            if step.kind is StepKind.KILL:
+            if step.kind is LeaseStepKind.KILL:
                 self.dying.append((step.lease, step.keeps))
-            elif step.kind is StepKind.EVICT:
+            elif step.kind is LeaseStepKind.EVICT:
                 self.evicted += step.warm
 
     @rule(
@@ -343,7 +343,7 @@ class Table(RuleBasedStateMachine):
                 break
             self.an_evicted_one_is_gone()
             self.a_process_ends_or_stays(keeps=False, loading_s=0, part=0)
-        waiting = [entry for entry in self.leases if entry.phase is Phase.QUEUED]
+        waiting = [entry for entry in self.leases if entry.phase is LeasePhase.QUEUED]
         if waiting:  # only leases are in their way
             assert any(entry.occupying for entry in self.leases)
 

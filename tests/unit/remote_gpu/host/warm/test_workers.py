@@ -18,7 +18,7 @@ from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import LeaseTable, StepKind
+from remote_gpu.host.leases.table import LeaseStepKind, LeaseTable
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker
@@ -87,7 +87,7 @@ class Parts:
         """The first lane of the next lease: its worker, None if it is a new one."""
         placed = leased(lease, device)
         self.table.install(placed, 0.0)
-        start = control.Start(lease=lease, tenant="t", memory_bytes=1 << 20, cap_s=LIMIT_S)
+        start = control.WorkerStart(lease=lease, tenant="t", memory_bytes=1 << 20, cap_s=LIMIT_S)
         found = self.nursery.start(self.warm.hand_over(LeaseId(lease), start), "hand over")
         await asyncio.sleep(0)
         return found
@@ -137,7 +137,9 @@ async def test_a_worker_whose_call_runs_is_in_the_way_of_a_waiting_lease(
 
         def waits() -> None:
             steps = host.table.install(whole[1], 0.0)
-            assert StepKind.PLACED not in [step.kind for step in steps], "there is no room for it"
+            assert LeaseStepKind.PLACED not in [step.kind for step in steps], (
+                "there is no room for it"
+            )
             host.warm.room_needed(whole[1])
 
         if waits_before:
