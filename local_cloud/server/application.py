@@ -30,8 +30,7 @@ from local_cloud.server.context import Context
 from local_cloud.server.http import Router
 from local_cloud.server.polling import Pollers
 from local_cloud.server.restore import restore
-from local_cloud.server.signatures.keys import KeyPair
-from local_cloud.server.signatures.verifier import Verifier
+from local_cloud.server.signatures import KeyPair, Verifier
 from local_cloud.server.state_log import StateLog
 
 #: An idle connection is kept this long; a frozen function's connections live as long as it does.

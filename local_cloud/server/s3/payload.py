@@ -21,7 +21,7 @@ from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.body import Content
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.s3.xml import BODY_BYTES_MAX
-from local_cloud.server.signatures.verifier import ChunkSigner
+from local_cloud.server.signatures import ChunkSigner
 
 _CHECKSUM = "x-amz-checksum-"
 _NOT_ALGORITHMS = frozenset({"mode", "type", "algorithm"})

@@ -68,7 +68,7 @@ async def handle(
     answer: web.StreamResponse
     try:
         target = target_of(request, host_bucket)
-        signer = context.verifier.check(request, ("s3",), host_bucket=host_bucket)
+        signer = context.verifier.check(request, ("s3",))
         target = replace(target, always=always, chunks=signer)
         _check_headers(context, request.headers)
         if target.bucket:

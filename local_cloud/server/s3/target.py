@@ -9,7 +9,7 @@ from aiohttp import web
 
 from corekit.values import Value, field
 from local_cloud.model.errors import refused
-from local_cloud.server.signatures.verifier import ChunkSigner
+from local_cloud.server.signatures import ChunkSigner
 
 
 class Target(Value):
