@@ -24,7 +24,8 @@ from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.model.json_text import read_json
 from local_cloud.model.s3.notifications import Rule, iso_time, quoted_key
 from local_cloud.process import CloudClock
-from local_cloud.sandbox.runner import Code, CodeStore, Runner
+from local_cloud.sandbox.code import Code, CodeStore
+from local_cloud.sandbox.runner import Runner
 from local_cloud.sandbox.sandbox import Sandbox
 
 logger = logging.getLogger(__name__)

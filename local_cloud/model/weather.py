@@ -92,41 +92,16 @@ class Weather(Value):
 NO_WEATHER = Weather()
 #: Sources: docs/local-cloud.md, "Weather". A rate that AWS does not publish is a guess, on the high
 #: side: a run of a minute shall meet each rule.
-AWS = Weather(
-    name="aws",
-    role_s=(3.0, 20.0),
-    role_policy_s=(3.0, 20.0),
-    pending_s=(1.0, 10.0),
-    vpc_pending_s=(30.0, 90.0),
-    update_s=(1.0, 10.0),
-    inactive_after_s=14 * 86400.0,
-    permission_s=(0.0, 20.0),
-    throttle_pause_s=(300.0, 1800.0),
-    throttle_s=(30.0, 180.0),
-    throttle_back_off=True,
-    control_throttle_rate=0.01,
-    network_throttle_rate=0.1,
-    queue_deleted_s=60.0,
-    queue_attributes_s=(1.0, 60.0),
-    message_repeat_rate=0.02,
-    message_repeat_s=(0.5, 60.0),
-    unordered=True,
-    notification_s=(60.0, 300.0),
-    event_s=(0.2, 5.0),
-    event_late_rate=0.02,
-    event_late_s=(30.0, 90.0),
-    event_repeat_rate=0.02,
-    versioning_s=900.0,
-    versioning_rate=0.2,
-    slow_down_rate=0.01,
-    lost_answer_rate=0.005,
-    write_conflict_rate=0.02,
-    bucket_busy_s=(0.5, 5.0),
-    bucket_busy_rate=0.2,
-    bucket_gone_s=(5.0, 60.0),
-    regions=True,
+_AWS = (
+    "role_s=3-20,role_policy_s=3-20,pending_s=1-10,vpc_pending_s=30-90,update_s=1-10,"
+    "inactive_after_s=1209600,permission_s=0-20,throttle_pause_s=300-1800,throttle_s=30-180,"
+    "throttle_back_off=on,control_throttle_rate=0.01,network_throttle_rate=0.1,"
+    "queue_deleted_s=60,queue_attributes_s=1-60,message_repeat_rate=0.02,message_repeat_s=0.5-60,"
+    "unordered=on,notification_s=60-300,event_s=0.2-5,event_late_rate=0.02,event_late_s=30-90,"
+    "event_repeat_rate=0.02,versioning_s=900,versioning_rate=0.2,slow_down_rate=0.01,"
+    "lost_answer_rate=0.005,write_conflict_rate=0.02,bucket_busy_s=0.5-5,bucket_busy_rate=0.2,"
+    "bucket_gone_s=5-60,regions=on"
 )
-PRESETS = {weather.name: weather for weather in (NO_WEATHER, AWS)}
 
 
 def parse_weather(text: str) -> Weather:
@@ -135,19 +110,22 @@ def parse_weather(text: str) -> Weather:
     preset = PRESETS.get(name)
     if preset is None:
         raise invalid(f"weather {name!r} is unknown; there are {' and '.join(sorted(PRESETS))}")
-    fields = {field.name: field for field in msgspec.structs.fields(Weather)}
-    changed: dict[str, object] = {field: getattr(preset, field) for field in fields}
+    return _changed(preset, changes)
+
+
+def _changed(weather: Weather, changes: str) -> Weather:
+    fields = set(Weather.__struct_fields__) - {"name"}
+    values: dict[str, object] = {"name": weather.name}
     for change in filter(None, changes.split(",")):
         key, equals, value = change.partition("=")
-        if key not in fields or key == "name" or not equals:
-            known = ", ".join(sorted(fields.keys() - {"name"}))
-            raise invalid(f"weather: {change!r} is not FIELD=VALUE with a field of {known}")
-        changed[key] = _value(key, getattr(preset, key), value)
-    return msgspec.convert(changed, Weather)
+        if key not in fields or not equals:
+            names = ", ".join(sorted(fields))
+            raise invalid(f"weather: {change!r} is not FIELD=VALUE with a field of {names}")
+        values[key] = _value(key, getattr(weather, key), value)
+    return msgspec.structs.replace(weather, **values)
 
 
 def _value(key: str, before: object, text: str) -> object:
-    """The value of a field in the type that it has."""
     try:
         if isinstance(before, bool):
             return _ON[text.lower()]
@@ -158,6 +136,10 @@ def _value(key: str, before: object, text: str) -> object:
     except (ValueError, KeyError):
         forms = {bool: "on or off", tuple: "LEAST-MOST in seconds", float: "a number"}
         raise invalid(f"weather: {key}={text} is not {forms[type(before)]}") from None
+
+
+AWS = _changed(Weather(name="aws"), _AWS)
+PRESETS = {weather.name: weather for weather in (NO_WEATHER, AWS)}
 
 
 # ---------------------------------------------------------------------- the rules

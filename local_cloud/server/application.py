@@ -21,8 +21,9 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.model.weather import NO_WEATHER, Weather
 from local_cloud.process import CloudClock
+from local_cloud.sandbox.code import CodeStore
 from local_cloud.sandbox.log_store import LogStore
-from local_cloud.sandbox.runner import CodeStore, Runner
+from local_cloud.sandbox.runner import Runner
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.bodies import FileBodies

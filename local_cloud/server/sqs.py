@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.sqs.queue import BATCH_MAX, MessageAttributes, Queue, Received
+from local_cloud.model.sqs.queue import BATCH_MAX, Message, MessageAttributes, Queue
 from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES
 from local_cloud.server.context import Context
 from local_cloud.server.services import Answer, Body, JsonService
@@ -177,7 +177,7 @@ async def _receive_message(context: Context, body: Body) -> Answer:
     return {"Messages": [_received(m, body) for m in found]} if found else {}
 
 
-def _received(message: Received, body: Body) -> dict[str, object]:
+def _received(message: Message, body: Body) -> dict[str, object]:
     answer: dict[str, object] = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
@@ -197,7 +197,7 @@ def _received(message: Received, body: Body) -> dict[str, object]:
     return answer
 
 
-def _system_attributes(message: Received) -> dict[str, str]:
+def _system_attributes(message: Message) -> dict[str, str]:
     found = {
         "SenderId": "AIDAEMBEDDEDCLOUD",
         "SentTimestamp": str(int(message.sent_at_s * 1000)),

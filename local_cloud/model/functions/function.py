@@ -61,7 +61,7 @@ class Invocation:
 
 
 _INVOCATION_FIELDS = frozenset(field.name for field in fields(Invocation))
-
+_RECORDED = ("payload", "accepted_at_s", "runs", "throttles", "due_at_s")
 
 #: An event and its condition: Throttled (noted once), EventAgeExceeded, RetriesExhausted.
 Note = Callable[[Invocation, str], None]
@@ -113,8 +113,8 @@ class InvocationQueue:
 
     def restore(self, now_s: float, request_id: str, value: Recorded) -> None:
         """Restore a recorded event; one that was running runs again, as after a crash."""
-        known = only_known(_INVOCATION_FIELDS, value, "invocation")
-        invocation = Invocation(request_id=request_id, **known)
+        recorded = only_known(_INVOCATION_FIELDS, value, "invocation")
+        invocation = Invocation(request_id=request_id, **recorded)
         self._invocations[request_id] = invocation
         self._wait(invocation, max(now_s, invocation.due_at_s))
 
@@ -200,13 +200,7 @@ class InvocationQueue:
         heapq.heappush(self._waiting, (invocation.due_at_s, self._accepted, invocation.request_id))
         self.recorder.put(
             self._path(invocation.request_id),
-            {
-                "payload": invocation.payload,
-                "accepted_at_s": invocation.accepted_at_s,
-                "runs": invocation.runs,
-                "throttles": invocation.throttles,
-                "due_at_s": invocation.due_at_s,
-            },
+            {name: getattr(invocation, name) for name in _RECORDED},
         )
 
     def _forget(self, request_id: str) -> None:

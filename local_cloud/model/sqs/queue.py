@@ -13,8 +13,8 @@ import binascii
 import heapq
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias
 
 from corekit.decode import only_known
@@ -36,7 +36,7 @@ BATCH_MAX = 10  #: messages of one receive, send or delete
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """One message and its state. Only its queue changes it."""
+    """One message and its state; of a receive, a copy of what it was then."""
 
     id: str
     body: str
@@ -51,19 +51,9 @@ class Message:
 
 
 _MESSAGE_FIELDS = frozenset(field.name for field in fields(Message))
-
-
-class Received(Value):
-    """One message of one receive."""
-
-    id: str
-    handle: str
-    body: str
-    attributes: MessageAttributes
-    sent_at_s: float
-    first_received_at_s: float
-    receives: int
-    source_arn: str
+#: Recorded once with the message; the other fields again with every receipt.
+_SENT = ("id", "body", "attributes", "sent_at_s", "source_arn")
+_RECEIPT = ("visible_at_s", "receives", "received_at_s", "first_received_at_s", "handle")
 
 
 class Counts(Value):
@@ -142,23 +132,14 @@ class Queue:
 
     def take_over(self, now_s: float, message: Message, source_arn: str) -> None:
         """Accept another queue's message: same id, body and time sent; receipts start again."""
-        self._add(
-            now_s,
-            Message(
-                id=message.id,
-                body=message.body,
-                attributes=message.attributes,
-                sent_at_s=message.sent_at_s,
-                visible_at_s=now_s,
-                source_arn=source_arn,
-            ),
-        )
+        fixed = {name: getattr(message, name) for name in _SENT}
+        self._add(now_s, Message(**{**fixed, "visible_at_s": now_s, "source_arn": source_arn}))
 
     # --- receiving
 
     def receive(
         self, now_s: float, *, count_max: int = 1, visibility_s: float | None = None
-    ) -> list[Received]:
+    ) -> list[Message]:
         """Up to `count_max` (1…10) visible messages, hidden from now on.
 
         Raises InvalidParameterValue and, with 120,000 messages in flight, OverLimit.
@@ -172,14 +153,15 @@ class Queue:
         self._reveal(now_s)
         if len(self._hidden) >= IN_FLIGHT_MAX and self.counts(now_s).in_flight >= IN_FLIGHT_MAX:
             raise refused("OverLimit", f"The queue has {IN_FLIGHT_MAX} messages in flight.", 403)
-        found: list[Received] = []
-        while self._ready and len(found) < count_max:
+        received: list[Message] = []
+        while self._ready and len(received) < count_max:
             self._shuffle()
             message = self._messages.get(self._ready.popleft())
             if message is None or message.visible_at_s > now_s or self._is_dead(now_s, message):
                 continue
-            found.append(self._hand_out(now_s, message, hide_s))
-        return found
+            self._hand_out(now_s, message, hide_s)
+            received.append(replace(message))
+        return received
 
     def _is_dead(self, now_s: float, message: Message) -> bool:
         """Drop an expired message, or move one with too many receives to the dead-letter queue."""
@@ -194,23 +176,13 @@ class Queue:
         self._forget(message.id)
         return True
 
-    def _hand_out(self, now_s: float, message: Message, hide_s: float) -> Received:
+    def _hand_out(self, now_s: float, message: Message, hide_s: float) -> None:
         message.receives += 1
         message.received_at_s = now_s
         message.first_received_at_s = message.first_received_at_s or now_s
         message.handle = _handle(message.id, message.receives, self.ids)
         repeat_s = self._repeat_s()
         self._hide(message, now_s + (hide_s if repeat_s is None else min(hide_s, repeat_s)))
-        return Received(
-            id=message.id,
-            handle=message.handle,
-            body=message.body,
-            attributes=message.attributes,
-            sent_at_s=message.sent_at_s,
-            first_received_at_s=message.first_received_at_s,
-            receives=message.receives,
-            source_arn=message.source_arn,
-        )
 
     def _shuffle(self) -> None:
         """In weather any of the next ten (developer guide, "Standard queues")."""
@@ -326,8 +298,8 @@ class Queue:
 
     def restore(self, now_s: float, fixed: Recorded, moving: Recorded) -> None:
         """Restore a recorded message; call in the order in which they were sent."""
-        known = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
-        self._add(now_s, Message(**known), record=False)
+        recorded = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
+        self._add(now_s, Message(**recorded), record=False)
 
     # --- inside
 
@@ -338,16 +310,7 @@ class Queue:
     def _add(self, now_s: float, message: Message, *, record: bool = True) -> None:
         self._messages[message.id] = message
         if record:
-            self.recorder.put(
-                self._key("message", message.id),
-                {
-                    "id": message.id,
-                    "body": message.body,
-                    "attributes": message.attributes,
-                    "sent_at_s": message.sent_at_s,
-                    "source_arn": message.source_arn,
-                },
-            )
+            self._record("message", message, _SENT)
         if message.visible_at_s > now_s:
             self._hide(message, message.visible_at_s, record=record)
         else:
@@ -357,16 +320,11 @@ class Queue:
         message.visible_at_s = until_s
         heapq.heappush(self._hidden, (until_s, message.id))
         if record:
-            self.recorder.put(
-                self._key("receipt", message.id),
-                {
-                    "visible_at_s": until_s,
-                    "receives": message.receives,
-                    "received_at_s": message.received_at_s,
-                    "first_received_at_s": message.first_received_at_s,
-                    "handle": message.handle,
-                },
-            )
+            self._record("receipt", message, _RECEIPT)
+
+    def _record(self, kind: str, message: Message, names: Sequence[str]) -> None:
+        values = {name: getattr(message, name) for name in names}
+        self.recorder.put(self._key(kind, message.id), values)
 
     def _reveal(self, now_s: float) -> None:
         while self._hidden and self._hidden[0][0] <= now_s:
@@ -391,7 +349,6 @@ class Queue:
 
 
 def _handle(message: str, receives: int, ids: IdSource) -> str:
-    """A unique receipt handle, opaque to clients: names the message and the receipt."""
     text = f"{message}/{receives}/{ids.stream('handle').getrandbits(64):016x}"
     return base64.b64encode(text.encode()).decode()
 

@@ -12,8 +12,8 @@ from typing import Any
 from corekit.errors import AppError
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.functions import FunctionSettings, LambdaFunction
+from local_cloud.sandbox.code import Code
 from local_cloud.sandbox.image_package import package_location
-from local_cloud.sandbox.runner import Code
 from local_cloud.sandbox.runtime import log_group
 from local_cloud.server.context import Context
 from local_cloud.server.services import Body
