@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 import urllib.parse
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
 from corekit.values import replace
-from local_cloud.bridge.moto import Delivery, Mirror, Moto, RemoteFunction
+from local_cloud.bridge.moto import Delivery, Moto, RemoteFunction
 from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import DestinationRecord
@@ -103,9 +103,10 @@ class Bridge:
         seen = await asyncio.to_thread(self._moto.observe, self._queue_arn)
         known, self._rules = self._rules, {found.bucket: found.rules for found in seen}
         for found in seen:
-            mirror = mirror_of(found.rules)
-            if found.mirrors != ({mirror.id} if mirror is not None else set()):
-                await asyncio.to_thread(self._moto.mirror, found.bucket, mirror, self._queue_arn)
+            wanted = bool(found.rules)
+            if found.mirrors != wanted:
+                mirror = partial(self._moto.mirror, found.bucket, self._queue_arn, wanted=wanted)
+                await asyncio.to_thread(mirror)
             for rule in found.rules:
                 if rule not in known.get(found.bucket, ()):
                     await self._catch_up(found.bucket, rule, self._looked_at - _CATCH_UP)
@@ -214,19 +215,6 @@ class Bridge:
             await asyncio.to_thread(self._moto.send, arn_name(record.arn), body)
         else:
             await self._accept(record.arn, body)
-
-
-def mirror_of(rules: Sequence[Rule]) -> Mirror | None:
-    """One rule for all events that any of the rules names; None without rules."""
-    if not rules:
-        return None
-    events = sorted({event for rule in rules for event in rule.events})
-    only = rules[0] if len(rules) == 1 else None
-    return Mirror(
-        events=tuple(events),
-        prefix=only.prefix if only is not None else "",
-        suffix=only.suffix if only is not None else "",
-    )
 
 
 def records_of(body: str) -> list[dict[str, Any]]:

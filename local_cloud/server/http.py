@@ -18,7 +18,7 @@ from local_cloud.server.functions.service import LAMBDA
 from local_cloud.server.iam import IAM_AND_STS
 from local_cloud.server.logs import LOGS
 from local_cloud.server.s3 import service as s3
-from local_cloud.server.s3.target import bucket_of_host
+from local_cloud.server.s3.call import bucket_of_host
 from local_cloud.server.secrets import PARAMETERS, SECRETS
 from local_cloud.server.services import JsonService
 from local_cloud.server.sqs import SQS

@@ -12,8 +12,9 @@ not, so that events wait for minutes while slots are free; a machine of one user
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from corekit.decode import only_known
 from corekit.values import Value
@@ -36,6 +37,20 @@ class InvokeConfig(Value):
     event_age_s_max: float = 21600.0  #: MaximumEventAgeInSeconds, 60…21600
     on_failure: str = ""  #: ARN of a queue or function
     on_success: str = ""
+
+    def changed(self, given: Mapping[str, Any]) -> InvokeConfig:
+        """This one with the fields that a call of Lambda's API gives, by AWS's names."""
+        destinations = given.get("DestinationConfig")
+        arns = {
+            name: (destinations or {}).get(name, {}).get("Destination", "")
+            for name in ("OnFailure", "OnSuccess")
+        }
+        return InvokeConfig(
+            retries_max=given.get("MaximumRetryAttempts", self.retries_max),
+            event_age_s_max=float(given.get("MaximumEventAgeInSeconds", self.event_age_s_max)),
+            on_failure=self.on_failure if destinations is None else arns["OnFailure"],
+            on_success=self.on_success if destinations is None else arns["OnSuccess"],
+        )
 
 
 class Outcome(Value):

@@ -159,19 +159,10 @@ def _update_invoke_config(context: Context, body: Body) -> Answer:
 
 
 def _set_invoke_config(context: Context, body: Body, base: InvokeConfig) -> Answer:
-    function, given = _function(context, body), body.get("DestinationConfig")
-    arns = {
-        name: (given or {}).get(name, {}).get("Destination", "")
-        for name in ("OnFailure", "OnSuccess")
-    }
-    for arn in filter(None, arns.values()):
-        _check_destination(context, arn)
-    config = InvokeConfig(
-        retries_max=body.get("MaximumRetryAttempts", base.retries_max),
-        event_age_s_max=float(body.get("MaximumEventAgeInSeconds", base.event_age_s_max)),
-        on_failure=base.on_failure if given is None else arns["OnFailure"],
-        on_success=base.on_success if given is None else arns["OnSuccess"],
-    )
+    function, config = _function(context, body), base.changed(body)
+    if body.get("DestinationConfig"):  # one that was set before may be gone meanwhile
+        for arn in filter(None, (config.on_failure, config.on_success)):
+            _check_destination(context, arn)
     context.cloud.functions.configure_events(context.now_s(), function, config)
     return _invoke_config(function)
 
