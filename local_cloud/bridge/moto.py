@@ -96,13 +96,11 @@ class Moto:
         foreign = [q for q in queues if q["QueueArn"] != queue_arn]
         events = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
         mirror = {"Id": "local-cloud-bridge", "Events": events, "QueueArn": queue_arn}
+        queues = [*foreign, mirror] if wanted else foreign
         _translated(
             self._s3.put_bucket_notification_configuration,
             Bucket=bucket,
-            NotificationConfiguration={
-                **current,
-                "QueueConfigurations": [*foreign, *([mirror] if wanted else [])],
-            },
+            NotificationConfiguration={**current, "QueueConfigurations": queues},
         )
 
     def created_since(

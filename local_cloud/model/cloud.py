@@ -15,7 +15,7 @@ from corekit.bucket_names import broken_rule
 from corekit.decode import encode
 from corekit.ids import IdSource
 from local_cloud.model.arns import Account, arn_name, arn_service
-from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.errors import refused
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
 from local_cloud.model.policies import Access, allows
@@ -102,21 +102,14 @@ class Cloud:
         if rule := broken_rule(name):
             raise refused("InvalidBucketName", f"The specified bucket is not valid: {rule}.")
         if location and (location == FIRST_REGION or not _LOCATION.fullmatch(location)):
-            raise refused(
-                "InvalidLocationConstraint", "The specified location-constraint is not valid"
-            )
+            raise refused("InvalidLocationConstraint", "The location constraint is not valid")
         if self.weather.regions:
             check_location(location, request_region)
         found = self._buckets.get(name)
         if found is not None:
             if self.account.region == FIRST_REGION and not location and not found.location:
                 return found
-            raise CloudError(
-                "BucketAlreadyOwnedByYou",
-                409,
-                "Your previous request to create the named bucket succeeded and you already own"
-                " it.",
-            )
+            raise refused("BucketAlreadyOwnedByYou", "The bucket exists and is yours.")
         self.storage.check_name(now_s, name)
         self.storage.check_settings(now_s, name)
         bucket = self.adopt_bucket(name, now_s)
@@ -140,7 +133,7 @@ class Cloud:
         """Raises NoSuchBucket."""
         found = self._buckets.get(name)
         if found is None:
-            raise CloudError("NoSuchBucket", 404, "The specified bucket does not exist")
+            raise refused("NoSuchBucket", "The specified bucket does not exist")
         return found
 
     def check_region(self, name: str, request_region: str) -> None:
@@ -165,12 +158,7 @@ class Cloud:
         """Raises NoSuchBucket, BucketNotEmpty (versions and markers count), OperationAborted."""
         bucket = self.bucket(name)
         if not bucket.empty:
-            raise CloudError(
-                "BucketNotEmpty",
-                409,
-                "The bucket you tried to delete is not empty. You must delete all versions in the"
-                " bucket.",
-            )
+            raise refused("BucketNotEmpty", "The bucket still has objects, versions or markers.")
         self.storage.check_settings(now_s, name)
         for upload in bucket.uploads.all():
             bucket.uploads.end(upload)

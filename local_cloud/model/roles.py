@@ -60,9 +60,7 @@ class Roles:
     def create(self, now_s: float, role: Role) -> Role:
         """Raises EntityAlreadyExists and MalformedPolicyDocument."""
         if role.name in self._roles:
-            raise CloudError(
-                "EntityAlreadyExists", 409, f"Role with name {role.name} already exists."
-            )
+            raise refused("EntityAlreadyExists", f"Role with name {role.name} already exists.")
         _check_document(role.trust)
         role = self.save(replace(role, created_at=iso_time(now_s)))
         for service in _SERVICES:
@@ -73,16 +71,14 @@ class Roles:
         """Raises NoSuchEntity."""
         role = self._roles.get(name)
         if role is None:
-            raise CloudError("NoSuchEntity", 404, f"The role with name {name} cannot be found.")
+            raise refused("NoSuchEntity", f"The role with name {name} cannot be found.")
         return role
 
     def delete(self, name: str) -> None:
         """Raises NoSuchEntity, and DeleteConflict while it has policies."""
         role = self.get(name)
         if role.policies:
-            raise CloudError(
-                "DeleteConflict", 409, "Cannot delete entity, must delete policies first."
-            )
+            raise refused("DeleteConflict", "Cannot delete entity, must delete policies first.")
         del self._roles[name]
         for service in _SERVICES:
             self._fresh.forget(f"{service} {self.arn(role)}")
@@ -99,7 +95,7 @@ class Roles:
         """An inline policy. Raises NoSuchEntity."""
         document = self.get(name).policies.get(policy)
         if document is None:
-            raise CloudError("NoSuchEntity", 404, "The role policy cannot be found.")
+            raise refused("NoSuchEntity", "The role policy cannot be found.")
         return document
 
     def delete_policy(self, now_s: float, name: str, policy: str) -> None:
@@ -189,4 +185,4 @@ def _check_document(text: str) -> None:
     except ValueError:
         document = None
     if not isinstance(document, Mapping):
-        raise CloudError("MalformedPolicyDocument", 400, "The policy is not JSON.")
+        raise refused("MalformedPolicyDocument", "The policy is not JSON.")

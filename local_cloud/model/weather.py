@@ -15,7 +15,7 @@ import msgspec
 from corekit.errors import invalid
 from corekit.ids import IdSource
 from corekit.values import Value, replace
-from local_cloud.model.errors import CloudError
+from local_cloud.model.errors import CloudError, refused
 
 #: The least and the greatest of a delay in seconds; each one is drawn between them.
 Span: TypeAlias = tuple[float, float]
@@ -151,62 +151,44 @@ class Rule(NamedTuple):
     rate: str = ""
     span: str = ""
     code: str = ""
-    status: int = 400
     message: str = ""
 
 
-_BUSY = (
-    "A conflicting conditional operation is currently in progress against this resource. Please"
-    " try again."
-)
-_ABORTED = ("OperationAborted", 409, _BUSY)
+# Each text is AWS's own: deployments decide by them whether to repeat a call.
 _CANNOT = "The operation cannot be performed at this time. "
+_PENDING = _CANNOT + "The function is currently in the following state: Pending"
+_UPDATING = _CANNOT + "An update is in progress for resource: {}"
+_INACTIVE = (
+    "The function is inactive and its VPC connection is no longer available. Wait for the VPC"
+    " connection to reestablish and try again."
+)
+_EC2 = (
+    "Your request has been throttled by EC2, please make sure you have enough API rate limit. EC2"
+    " Error Code: RequestLimitExceeded. EC2 Error Message: Request limit exceeded."
+)
+_DELETED = (
+    "You must wait 60 seconds after deleting a queue before you can create another with the same"
+    " name."
+)
+_LOST = "We encountered an internal error. Please try again."
+_CONFLICT = "The conditional request cannot succeed due to a conflicting operation."
+_BUSY = "A conflicting conditional operation is currently in progress. Please try again."
 RULES = {
     # --- IAM: each service has its own words for a role that it does not know
     "role unknown": Rule(span="role_s"),
     "role's policy unknown": Rule(span="role_policy_s"),
     # --- Lambda
-    "function pending": Rule(
-        span="pending_s",
-        code="ResourceConflictException",
-        status=409,
-        message=_CANNOT + "The function is currently in the following state: Pending",
-    ),
-    "update in progress": Rule(
-        span="update_s",
-        code="ResourceConflictException",
-        status=409,
-        message=_CANNOT + "An update is in progress for resource: {}",
-    ),
-    "function inactive": Rule(
-        code="ResourceNotReadyException",
-        status=502,
-        message="The function is inactive and its VPC connection is no longer available. Wait for"
-        " the VPC connection to reestablish and try again.",
-    ),
+    "function pending": Rule("", "pending_s", "ResourceConflictException", _PENDING),
+    "update in progress": Rule("", "update_s", "ResourceConflictException", _UPDATING),
+    "function inactive": Rule("", "", "ResourceNotReadyException", _INACTIVE),
     "permission unknown": Rule(span="permission_s"),
-    "throttled": Rule(
-        span="throttle_s", code="TooManyRequestsException", status=429, message="Rate Exceeded."
-    ),
+    "throttled": Rule("", "throttle_s", "TooManyRequestsException", "Rate Exceeded."),
     "change throttled": Rule(
-        rate="control_throttle_rate",
-        code="TooManyRequestsException",
-        status=429,
-        message="Rate exceeded",
+        "control_throttle_rate", "", "TooManyRequestsException", "Rate exceeded"
     ),
-    "network throttled": Rule(
-        rate="network_throttle_rate",
-        code="InvalidParameterValueException",
-        message="Your request has been throttled by EC2, please make sure you have enough API rate"
-        " limit. EC2 Error Code: RequestLimitExceeded. EC2 Error Message: Request limit exceeded.",
-    ),
+    "network throttled": Rule("network_throttle_rate", "", "InvalidParameterValueException", _EC2),
     # --- SQS
-    "queue deleted recently": Rule(
-        span="queue_deleted_s",
-        code="QueueDeletedRecently",
-        message="You must wait 60 seconds after deleting a queue before you can create another"
-        " with the same name.",
-    ),
+    "queue deleted recently": Rule("", "queue_deleted_s", "QueueDeletedRecently", _DELETED),
     "queue attributes late": Rule(span="queue_attributes_s"),
     "message": Rule(span="message_repeat_s"),
     "message repeated": Rule(rate="message_repeat_rate"),
@@ -217,27 +199,11 @@ RULES = {
     "event late": Rule(rate="event_late_rate"),
     "event repeated": Rule(rate="event_repeat_rate"),
     "false 404": Rule(rate="versioning_rate"),
-    "slow down": Rule(
-        rate="slow_down_rate",
-        code="SlowDown",
-        status=503,
-        message="Please reduce your request rate.",
-    ),
-    "answer lost": Rule(
-        rate="lost_answer_rate",
-        code="InternalError",
-        status=500,
-        message="We encountered an internal error. Please try again.",
-    ),
-    "write conflict": Rule(
-        rate="write_conflict_rate",
-        code="ConditionalRequestConflict",
-        status=409,
-        message="The conditional request cannot succeed due to a conflicting operation against"
-        " this resource.",
-    ),
-    "bucket busy": Rule("bucket_busy_rate", "bucket_busy_s", *_ABORTED),
-    "bucket name in use": Rule("", "bucket_gone_s", *_ABORTED),
+    "slow down": Rule("slow_down_rate", "", "SlowDown", "Please reduce your request rate."),
+    "answer lost": Rule("lost_answer_rate", "", "InternalError", _LOST),
+    "write conflict": Rule("write_conflict_rate", "", "ConditionalRequestConflict", _CONFLICT),
+    "bucket busy": Rule("bucket_busy_rate", "bucket_busy_s", "OperationAborted", _BUSY),
+    "bucket name in use": Rule("", "bucket_gone_s", "OperationAborted", _BUSY),
 }
 
 
@@ -247,9 +213,10 @@ class LostAnswerError(CloudError):
 
 def refusal(rule: str, *arguments: str) -> CloudError:
     """The answer of the service by a rule."""
-    _, _, code, status, message = RULES[rule]
-    kind = LostAnswerError if rule == "answer lost" else CloudError
-    return kind(code, status, message.format(*arguments))
+    error = refused(RULES[rule].code, RULES[rule].message.format(*arguments))
+    if rule == "answer lost":
+        return LostAnswerError(error.code, error.status, error.message)
+    return error
 
 
 # ---------------------------------------------------------------------- drawing

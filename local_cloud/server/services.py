@@ -116,7 +116,7 @@ async def _read_signed(
         size += len(piece)
         if size > bytes_max:
             message = f"Request must be smaller than {bytes_max} bytes."
-            raise refused("RequestEntityTooLargeException", message, 413)
+            raise refused("RequestEntityTooLargeException", message)
         pieces.append(piece)
     data = b"".join(pieces)
     context.verifier.check(request, services, data)

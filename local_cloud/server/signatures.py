@@ -269,20 +269,15 @@ def _check_time(claim: Claim, now: datetime) -> None:
 def _check_scope(request: web.BaseRequest, claim: Claim, services: tuple[str, ...]) -> None:
     """Raises AuthorizationHeaderMalformed (another service), AccessDenied (unsigned headers)."""
     if claim.service not in services:
-        raise refused(
-            "AuthorizationHeaderMalformed",
-            f'The credential scope names the service "{claim.service}"; expecting "{services[0]}".',
-        )
+        text = f'The credential scope names "{claim.service}"; expecting "{services[0]}".'
+        raise refused("AuthorizationHeaderMalformed", text)
     needed = {n.lower() for n in request.headers if n.lower().startswith("x-amz-")} | {"host"}
     if claim.expires_s is not None:
         needed.discard(_HASH_HEADER)  # S3 does not check the payload of a presigned URL
     missing = sorted(needed.difference(claim.signed_headers))
     if missing:
-        raise _denied(
-            "AccessDenied",
-            "There were headers present in the request which were not signed",
-            HeadersNotSigned=", ".join(missing),
-        )
+        text = "There were headers present in the request which were not signed"
+        raise _denied("AccessDenied", text, HeadersNotSigned=", ".join(missing))
 
 
 def _payload_hash(request: web.BaseRequest, claim: Claim, body: bytes | None) -> str:
@@ -300,8 +295,7 @@ def _compare(claim: Claim, signature: str, string_to_sign: str, canonical: str) 
         return
     raise _denied(
         "SignatureDoesNotMatch",
-        "The request signature we calculated does not match the signature you provided. Check your"
-        " key and signing method.",
+        "The signature that we calculated does not match yours. Check your key and signing method.",
         AWSAccessKeyId=claim.access_key,
         StringToSign=string_to_sign,
         SignatureProvided=claim.signature,

@@ -132,9 +132,7 @@ def _digests(body: Body) -> dict[str, str]:
         if body.get("MessageAttributes"):
             answer["MD5OfMessageAttributes"] = _md5_of_attributes(body["MessageAttributes"])
     except (UnicodeEncodeError, binascii.Error):
-        raise refused(
-            "InvalidMessageContents", "A body is not Unicode text, or a BinaryValue not base64."
-        ) from None
+        raise refused("InvalidMessageContents", "No Unicode text, or no base64.") from None
     return answer
 
 
@@ -154,11 +152,7 @@ async def _receive_message(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     wait_s = body.get("WaitTimeSeconds", queue.settings.receive_wait_s)
     if not 0 <= wait_s <= 20:
-        raise refused(
-            "InvalidParameterValue",
-            f"Value {body['WaitTimeSeconds']} for parameter WaitTimeSeconds is invalid. Reason:"
-            " Must be >= 0 and <= 20, if provided.",
-        )
+        raise refused("InvalidParameterValue", "WaitTimeSeconds must be >= 0 and <= 20.")
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
     while True:
@@ -225,10 +219,7 @@ def _batch(single: Single) -> Single:
         if not entries:
             raise refused("EmptyBatchRequest", "There should be at least one entry.")
         if len(entries) > BATCH_MAX:
-            raise refused(
-                "TooManyEntriesInBatchRequest",
-                f"Maximum number of entries per request are 10. You have sent {len(entries)}.",
-            )
+            raise refused("TooManyEntriesInBatchRequest", "At most 10 entries per request.")
         if len(set(ids)) < len(ids):
             raise refused("BatchEntryIdsNotDistinct", "Two or more entries have the same Id.")
         _queue(context, body)

@@ -118,7 +118,7 @@ class InvocationQueue:
         Raises RequestEntityTooLargeException. Events delivered twice are two invocations.
         """
         if len(payload.encode()) > PAYLOAD_BYTES_MAX:
-            raise refused("RequestEntityTooLargeException", "The event is larger than 1 MiB.", 413)
+            raise refused("RequestEntityTooLargeException", "The event is larger than 1 MiB.")
         invocation = Invocation(
             request_id=request_id, payload=payload, accepted_at_s=now_s + arrives_in_s
         )

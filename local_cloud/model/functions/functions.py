@@ -151,9 +151,7 @@ class Functions:
     ) -> LambdaFunction:
         """Make a function. Raises ResourceConflictException for a name that exists."""
         if settings.name in self._functions:
-            raise CloudError(
-                "ResourceConflictException", 409, f"Function already exist: {settings.name}"
-            )
+            raise refused("ResourceConflictException", f"Function already exist: {settings.name}")
         _check(settings)
         _check_tags(tags or {})
         self.draws.check("change throttled")
@@ -364,11 +362,7 @@ def _check(settings: FunctionSettings) -> None:
     if function_name(settings.name) != settings.name:
         raise refused("ValidationException", f"{settings.name!r} is not a function's name")
     if not 1 <= settings.timeout_s <= 900:
-        raise refused(
-            "ValidationException",
-            f"Value '{settings.timeout_s}' at 'timeout' failed to satisfy constraint: it must lie"
-            " between 1 and 900",
-        )
+        raise refused("ValidationException", "The timeout must lie between 1 and 900 s")
 
 
 def _check_tags(tags: Mapping[str, str]) -> None:

@@ -54,11 +54,7 @@ def check_rules(rules: Sequence[Rule]) -> None:
         raise refused("InvalidArgument", "Same ID used for multiple configurations.")
     for rule, other in itertools.combinations(rules, 2):
         if _overlap(rule, other):
-            raise refused(
-                "InvalidArgument",
-                "Configurations overlap. Configurations on the same bucket cannot share a common"
-                " event type.",
-            )
+            raise refused("InvalidArgument", "Configurations overlap by a common event type.")
 
 
 def _overlap(rule: Rule, other: Rule) -> bool:

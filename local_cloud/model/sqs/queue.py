@@ -20,7 +20,7 @@ from typing import TypeAlias
 from corekit.decode import only_known
 from corekit.ids import IdSource
 from corekit.values import Value
-from local_cloud.model.errors import refused
+from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings
 from local_cloud.model.weather import Draws
@@ -105,21 +105,13 @@ class Queue:
         if not body:
             raise refused("MissingParameter", "The request must contain the parameter MessageBody.")
         if not 0 <= delay <= 900:
-            raise _bad_value(str(delay), "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
+            raise _bad_value(delay, "DelaySeconds", "Must be between 0 and 900.")
         texts = [body, *(str(a.get("StringValue", "")) for a in (attributes or {}).values())]
         if any(_NOT_XML.search(text) for text in texts):
-            raise refused(
-                "InvalidMessageContents",
-                "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to"
-                " #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.",
-            )
-        size = len(body.encode())
-        if size > self.settings.message_bytes_max:
-            raise refused(
-                "InvalidParameterValue",
-                f"One or more parameters are invalid. Reason: Message must be shorter than"
-                f" {self.settings.message_bytes_max} bytes.",
-            )
+            raise refused("InvalidMessageContents", "XML has no such characters.")
+        most = self.settings.message_bytes_max
+        if len(body.encode()) > most:
+            raise refused("InvalidParameterValue", f"Message must be shorter than {most} bytes.")
         message = Message(
             id=self._new_id(),
             body=body,
@@ -145,14 +137,12 @@ class Queue:
         Raises InvalidParameterValue and, with 120,000 messages in flight, OverLimit.
         """
         if not 1 <= count_max <= BATCH_MAX:
-            raise _bad_value(
-                str(count_max), "MaxNumberOfMessages", "Must be between 1 and 10, if provided."
-            )
+            raise _bad_value(count_max, "MaxNumberOfMessages", "Must be between 1 and 10.")
         hide_s = self.settings.visibility_s if visibility_s is None else visibility_s
         _check_visibility(hide_s)
         self._reveal(now_s)
         if len(self._hidden) >= IN_FLIGHT_MAX and self.counts(now_s).in_flight >= IN_FLIGHT_MAX:
-            raise refused("OverLimit", f"The queue has {IN_FLIGHT_MAX} messages in flight.", 403)
+            raise refused("OverLimit", f"The queue has {IN_FLIGHT_MAX} messages in flight.")
         received: list[Message] = []
         while self._ready and len(received) < count_max:
             self._shuffle()
@@ -222,21 +212,11 @@ class Queue:
         _check_visibility(visibility_s)
         message = self._messages.get(_message_id(handle))
         if message is None or message.handle != handle:
-            raise _bad_value(
-                handle,
-                "ReceiptHandle",
-                "Message does not exist or is not available for visibility timeout change.",
-            )
+            raise _bad_value(handle, "ReceiptHandle", "Message does not exist.")
         if message.visible_at_s <= now_s:
-            raise refused(
-                "MessageNotInflight", f"The message referred to by {message.id} isn't in flight."
-            )
+            raise refused("MessageNotInflight", f"The message {message.id} isn't in flight.")
         if now_s + visibility_s > message.received_at_s + VISIBILITY_TOTAL_S_MAX:
-            raise _bad_value(
-                str(visibility_s),
-                "VisibilityTimeout",
-                "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].",
-            )
+            raise _bad_value(visibility_s, "VisibilityTimeout", "Beyond 12 h since receipt.")
         self._hide(message, now_s + visibility_s)
         self._reveal(now_s)
 
@@ -360,20 +340,15 @@ def _message_id(handle: str) -> str:
         name = receives = salt = ""
     if not receives.isdigit() or len(salt) != 16:
         shown = handle if len(handle) <= 80 else handle[:80] + "…"
-        raise refused(
-            "ReceiptHandleIsInvalid", f'The input receipt handle "{shown}" is not a valid one.'
-        )
+        raise refused("ReceiptHandleIsInvalid", f'The receipt handle "{shown}" is not valid.')
     return name
 
 
 def _check_visibility(visibility_s: float) -> None:
     if not 0 <= visibility_s <= VISIBILITY_TOTAL_S_MAX:
-        raise _bad_value(
-            str(visibility_s), "VisibilityTimeout", "Must be between 0 and 43200, if provided."
-        )
+        raise _bad_value(visibility_s, "VisibilityTimeout", "Must be between 0 and 43200.")
 
 
-def _bad_value(value: str, name: str, reason: str) -> Exception:
-    return refused(
-        "InvalidParameterValue", f"Value {value} for parameter {name} is invalid. Reason: {reason}"
-    )
+def _bad_value(value: object, name: str, reason: str) -> CloudError:
+    text = f"Value {value} for parameter {name} is invalid. Reason: {reason}"
+    return refused("InvalidParameterValue", text)

@@ -48,19 +48,12 @@ class Queues:
         if name.endswith(".fifo"):
             raise not_implemented("a FIFO queue")
         if not is_queue_name(name):
-            raise refused(
-                "InvalidParameterValue",
-                "Can only include alphanumeric characters, hyphens, or underscores."
-                " 1 to 80 in length",
-            )
+            raise refused("InvalidParameterValue", "A name has 1 to 80 of A-Z, a-z, 0-9, - and _.")
         settings = QueueSettings().changed(attributes or {})
         existing = self._queues.get(name)
         if existing is not None:
             if existing.settings.changed(attributes or {}) != existing.settings:
-                raise refused(
-                    "QueueAlreadyExists",
-                    f"A queue already exists with the name {name} and other attributes.",
-                )
+                raise refused("QueueAlreadyExists", f"{name} exists with other attributes.")
             return existing
         self._deleted.check(now_s, name)
         self.check_policy(now_s, settings.policy)

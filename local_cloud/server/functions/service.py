@@ -104,17 +104,13 @@ def _delete(context: Context, body: Body) -> None:
 
 
 def _add_permission(context: Context, body: Body) -> Answer:
-    function = _function(context, body)
-    if any(s["Sid"] == body["StatementId"] for s in function.statements):
-        raise CloudError(
-            "ResourceConflictException",
-            409,
-            f"The statement id ({body['StatementId']}) provided already exists.",
-        )
+    function, statement_id = _function(context, body), body["StatementId"]
+    if any(s["Sid"] == statement_id for s in function.statements):
+        raise refused("ResourceConflictException", f"The statement id {statement_id} exists.")
     principal = body["Principal"]
     is_service = principal.endswith(".amazonaws.com")
     statement: dict[str, object] = {
-        "Sid": body["StatementId"],
+        "Sid": statement_id,
         "Effect": "Allow",
         "Principal": {"Service": principal} if is_service else {"AWS": principal},
         "Action": body["Action"],
@@ -279,19 +275,17 @@ async def _invoke(context: Context, body: Body) -> web.Response:
         payload = data.decode("utf-8", "strict") if data else "{}"
         read_json(payload)
     except ValueError:
-        raise refused(
-            "InvalidRequestContentException", "Could not parse request body into json"
-        ) from None
+        raise refused("InvalidRequestContentException", "The payload is not JSON.") from None
     kind = body.get("InvocationType", "RequestResponse")
     if kind == "DryRun":
         return web.Response(status=204)
     if kind == "Event":
         if len(data) > PAYLOAD_BYTES_MAX:
-            raise refused("RequestTooLargeException", "The event is larger than 1 MiB.", 413)
+            raise refused("RequestTooLargeException", "The event is larger than 1 MiB.")
         request_id = context.cloud.invoke_later(context.now_s(), function.arn, payload)
         return web.Response(status=202, headers={"x-amzn-RequestId": request_id})
     if len(data) > _PAYLOAD_BYTES_MAX:
-        raise refused("RequestTooLargeException", "The payload is larger than 6 MiB.", 413)
+        raise refused("RequestTooLargeException", "The payload is larger than 6 MiB.")
     return await _invoke_now(context, function, payload, tailed=body.get("LogType") == "Tail")
 
 
@@ -306,7 +300,7 @@ async def _invoke_now(
     )
     ran = await asyncio.shield(run)
     if ran is None:
-        raise refused("ServiceException", "The run failed; see the log of the cloud.", 500)
+        raise refused("ServiceException", "The run failed; see the log of the cloud.")
     outcome, tail = ran
     if outcome.throttled:
         raise refusal("throttled")

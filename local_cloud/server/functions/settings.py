@@ -44,11 +44,7 @@ def given_in(body: Body) -> dict[str, Any]:
     variables = body.get("Environment", {}).get("Variables", {})
     reserved = sorted(name for name in variables if _RESERVED.fullmatch(name))
     if reserved:
-        raise bad(
-            "Lambda was unable to configure your environment variables because the environment"
-            " variables you have provided contains reserved keys that are currently not supported"
-            f" for modification. Reserved keys used in this request: {', '.join(reserved)}"
-        )
+        raise bad(f"These variables are reserved by Lambda: {', '.join(reserved)}")
     if sum(len(name) + len(text) for name, text in variables.items()) > 4096:
         raise bad("The environment variables are larger than 4 KB.")
     if body.get("Layers"):
@@ -85,10 +81,7 @@ def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
     try:
         found = context.cloud.read_object(context.now_s(), bucket, key, version)
     except CloudError as error:
-        raise bad(
-            f"Error occurred while GetObject. S3 Error Code: {error.code}. S3 Error Message:"
-            f" {error.message}"
-        ) from error
+        raise bad(f"GetObject of the code: {error.code}: {error.message}") from error
     if found.size > CODE_BYTES_MAX:
         raise bad(f"s3://{bucket}/{key} is larger than {CODE_BYTES_MAX} bytes")
     return context.bodies.read(found.segments)

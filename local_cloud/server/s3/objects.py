@@ -68,12 +68,7 @@ async def _copy(call: Call) -> web.Response:
     """The new version shares the old one's bytes."""
     source, location = source_of(call)
     if location == (call.bucket_name, call.key, "") and not _changes(call):
-        raise refused(
-            "InvalidRequest",
-            "This copy request is illegal because it is trying to copy an object to itself without"
-            " changing the object's metadata, storage class, website redirect location or"
-            " encryption attributes.",
-        )
+        raise refused("InvalidRequest", "A copy of an object to itself must change something.")
     call.bodies.retain(source.segments)  # a delete meanwhile must not take them away
     try:
         content, attributes = await _copied_content(call, source)
@@ -259,14 +254,14 @@ def _range(version: ObjectVersion, call: Call) -> tuple[int, int]:
     except ValueError:
         return 0, version.size
     if start >= stop:
-        raise CloudError("InvalidRange", 416, "The requested range is not satisfiable")
+        raise refused("InvalidRange", "The requested range is not satisfiable")
     return start, stop
 
 
 def _part_range(version: ObjectVersion, part: int) -> tuple[int, int]:
     sizes = version.part_sizes or (version.size,)
     if not 1 <= part <= len(sizes):
-        raise CloudError("InvalidPartNumber", 416, "The requested partnumber is not satisfiable")
+        raise refused("InvalidPartNumber", "The requested partnumber is not satisfiable")
     start = sum(sizes[: part - 1])
     return start, start + sizes[part - 1]
 

@@ -52,7 +52,7 @@ async def receive_body(
     """
     if not {"Content-Length", "Transfer-Encoding"} & request.headers.keys():
         message = "You must provide the Content-Length HTTP header."
-        raise CloudError("MissingContentLength", 411, message)
+        raise refused("MissingContentLength", message)
     given = _given_checksum(request.headers)
     also = algorithm or ("" if given[0] else checksums.DEFAULT)
     with bodies.new() as writer:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from local_cloud.model.errors import CloudError, not_implemented
+from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import buckets, listing, objects, uploads, xml
 from local_cloud.server.s3.call import Call, call_of, region_of
@@ -115,14 +115,14 @@ def _operation(call: Call) -> _Operation:
     if (method, name, what) == ("POST", "", "a bucket"):
         raise not_implemented("S3 PostObject (an upload by form)")
     message = "The specified method is not allowed against this resource."
-    raise CloudError("MethodNotAllowed", 405, message)
+    raise refused("MethodNotAllowed", message)
 
 
 def _check_headers(call: Call) -> None:
     """Raises AccessDenied for another owner, and NotImplemented for what would have no effect."""
     account, headers = call.cloud.account.id, call.headers
     if headers.get("x-amz-expected-bucket-owner", account) != account:
-        raise CloudError("AccessDenied", 403, "Access Denied")
+        raise refused("AccessDenied", "Access Denied")
     for name in map(str.lower, headers):
         if name.startswith("x-amz-grant-") or (
             name == "x-amz-acl" and headers[name] not in _OWN_LISTS

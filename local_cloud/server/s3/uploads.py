@@ -50,11 +50,7 @@ async def put_part(call: Call) -> web.Response:
     try:
         upload = uploads.get(upload.id, upload.key)  # it may have ended while we received
         if upload.algorithm_given and got.given not in ("", upload.algorithm):
-            raise refused(
-                "InvalidRequest",
-                "Checksum Type mismatch occurred, expected checksum Type:"
-                f" {upload.algorithm}, actual checksum Type: {got.given}",
-            )
+            raise refused("InvalidRequest", f"The upload's checksums are of {upload.algorithm}.")
         checksum = got.checksums[upload.algorithm]
         uploads.put_part(call.now_s, upload, part_number, content, checksum)
     except CloudError:

@@ -58,10 +58,7 @@ def error_body(error: CloudError, resource: str, request_id: str, host_id: str) 
 
 
 def malformed() -> CloudError:
-    return refused(
-        "MalformedXML",
-        "The XML you provided was not well-formed or did not validate against our published schema",
-    )
+    return refused("MalformedXML", "The XML is not well-formed, or not of S3's schema")
 
 
 def parse(body: bytes, root: str) -> Element:
