@@ -154,7 +154,6 @@ class Bridge:
         await asyncio.to_thread(self._moto.delete, self._url, found)
 
     async def _route(self, record: dict[str, Any]) -> None:
-        """Deliver one event to the functions whose rule matches it."""
         about = record["s3"]
         key = urllib.parse.unquote_plus(about["object"]["key"])
         event = record["eventName"]

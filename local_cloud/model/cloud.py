@@ -27,7 +27,6 @@ from local_cloud.model.s3.bucket import Bucket, Deleted
 from local_cloud.model.s3.multipart import Upload, WantedPart
 from local_cloud.model.s3.notifications import (
     Rule,
-    S3Event,
     bad_destination,
     check_rules,
     matching,
@@ -105,10 +104,10 @@ class Cloud:
             raise refused("InvalidLocationConstraint", "The location constraint is not valid")
         if self.weather.regions:
             check_location(location, request_region)
-        found = self._buckets.get(name)
-        if found is not None:
-            if self.account.region == FIRST_REGION and not location and not found.location:
-                return found
+        existing = self._buckets.get(name)
+        if existing is not None:
+            if self.account.region == FIRST_REGION and not location and not existing.location:
+                return existing
             raise refused("BucketAlreadyOwnedByYou", "The bucket exists and is yours.")
         self.storage.check_name(now_s, name)
         self.storage.check_settings(now_s, name)
@@ -131,10 +130,9 @@ class Cloud:
 
     def bucket(self, name: str) -> Bucket:
         """Raises NoSuchBucket."""
-        found = self._buckets.get(name)
-        if found is None:
+        if name not in self._buckets:
             raise refused("NoSuchBucket", "The specified bucket does not exist")
-        return found
+        return self._buckets[name]
 
     def check_region(self, name: str, request_region: str) -> None:
         """Raises, in weather, what S3 answers to a request for a bucket of another region."""
@@ -207,10 +205,10 @@ class Cloud:
     ) -> ObjectVersion:
         """Bucket.get; in weather also SlowDown, and NoSuchKey for what is there."""
         self.storage.check_load()
-        found = self.bucket(bucket).get(key, version_id)
-        if self.storage.hides(now_s, bucket, found.modified_at_s):
+        version = self.bucket(bucket).get(key, version_id)
+        if self.storage.hides(now_s, bucket, version.modified_at_s):
             raise no_such_key()
-        return found
+        return version
 
     def _check_write(self, condition: Condition | None) -> None:
         self.storage.check_load()
@@ -332,20 +330,13 @@ class Cloud:
     def _notify(self, now_s: float, bucket: str, event: str, version: ObjectVersion) -> None:
         newest = self._rules.get(bucket, ())
         rules = self.late_rules.in_force(now_s, bucket, newest)
-        found = matching(rules, event, version.key)
-        if found != matching(newest, event, version.key):
+        delivering = matching(rules, event, version.key)
+        if delivering != matching(newest, event, version.key):
             self.draws.count("notification rules late")
-        for rule in found:
-            s3_event = S3Event(
-                event=event,
-                at_s=now_s,
-                bucket=bucket,
-                region=self.account.region,
-                account=self.account.id,
-                version=version,
-                request_id=self._request_id(),
-            )
-            body = json.dumps({"Records": [record_of(s3_event, rule)]})
+        for rule in delivering:
+            request_id = self._request_id()
+            record = record_of(rule, event, now_s, bucket, version, self.account, request_id)
+            body = json.dumps({"Records": [record]})
             for delay_s in self._event_delays_s():
                 if arn_service(rule.arn) == "sqs":
                     self._send(now_s, rule.arn, body, arrives_in_s=delay_s)

@@ -92,7 +92,6 @@ class Router:
         return web.FileResponse(path) if path.is_file() else web.Response(status=404)
 
     def _weather(self) -> dict[str, object]:
-        """The weather, and how often each of its rules took effect since the start."""
         cloud, now_s = self._context.cloud, self._context.now_s()
         return {
             "weather": encode(cloud.weather),

@@ -254,8 +254,8 @@ def _of_form(form: Mapping[str, str], shape: Any, path: str = "") -> object:
             name: _of_form(form, member, f"{path}.{name}".lstrip("."))
             for name, member in shape.members.items()
         }
-        found = {name: value for name, value in members.items() if value is not None}
-        return found if found or not path else None
+        fields = {name: value for name, value in members.items() if value is not None}
+        return fields if fields or not path else None
     if shape.type_name == "list":
         values: list[object] = []
         while (
@@ -319,15 +319,15 @@ def fitted(value: Any, shape: Any, path: str = "", *, limits: bool = True) -> ob
         }
     if kind != "structure":
         return value
-    found = {
+    fields = {
         name: fitted(value[name], member, f"{path}.{name}".lstrip("."), limits=limits)
         for name, member in shape.members.items()
         if value.get(name) is not None
     }
-    missing = next((name for name in shape.required_members if name not in found), None)
+    missing = next((name for name in shape.required_members if name not in fields), None)
     if missing is not None:
         raise KeyError(f"{path}.{missing}".lstrip("."))
-    return found
+    return fields
 
 
 def _check_limits(value: Any, shape: Any, path: str) -> None:

@@ -179,7 +179,6 @@ class Verifier:
 
 
 def _url_claim(request: web.BaseRequest, now: datetime) -> Claim | None:
-    """The claim of a presigned URL; None for every other request."""
     given = request.query
     if "AWSAccessKeyId" in given:
         _check_older_url(given.get("Expires", ""), now)
@@ -206,7 +205,6 @@ def _check_older_url(expires: str, now: datetime) -> None:
 
 
 def _header_claim(request: web.BaseRequest, services: tuple[str, ...]) -> Claim:
-    """The claim of the Authorization header. Raises AccessDenied without one, …"""
     authorization = request.headers.get("Authorization")
     if authorization is None and "AWSAccessKeyId" in request.query:
         authorization = "a URL of version 2"
@@ -254,7 +252,6 @@ def _claim(text: str, date: str, expires_s: int | None = None) -> Claim:
 
 
 def _check_time(claim: Claim, now: datetime) -> None:
-    """Raises AccessDenied for a presigned URL outside of its time, else RequestTimeTooSkewed."""
     server = f"{now:{_SHOWN}}"
     ends = claim.signed_at + timedelta(seconds=claim.expires_s or 0)
     if claim.expires_s is not None and now >= ends:
@@ -290,7 +287,6 @@ def _payload_hash(request: web.BaseRequest, claim: Claim, body: bytes | None) ->
 
 
 def _compare(claim: Claim, signature: str, string_to_sign: str, canonical: str) -> None:
-    """Raises SignatureDoesNotMatch with what should have been signed."""
     if hmac.compare_digest(claim.signature.encode(), signature.encode()):
         return
     raise _denied(
@@ -342,7 +338,6 @@ def _signer(
 
 
 def _headers(request: web.BaseRequest, names: Iterable[str]) -> Any:
-    """These headers of a request, as botocore has them."""
     headers = HTTPHeaders()
     for name in dict.fromkeys(name.lower() for name in names):
         for value in request.headers.getall(name, ()):

@@ -69,7 +69,7 @@ def _get_queue_attributes(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     counts = queue.counts(context.now_s())
     settings = context.cloud.queues.settings_in_force(context.now_s(), queue)
-    found = {
+    attributes = {
         **settings.as_attributes(),
         "QueueArn": queue.arn,
         "ApproximateNumberOfMessages": str(counts.visible),
@@ -81,10 +81,10 @@ def _get_queue_attributes(context: Context, body: Body) -> Answer:
     wanted = body.get("AttributeNames", [])
     if "All" not in wanted:
         for name in wanted:
-            if name not in found and name not in KNOWN_ATTRIBUTES:
+            if name not in attributes and name not in KNOWN_ATTRIBUTES:
                 raise refused("InvalidAttributeName", f"Unknown Attribute {name}.")
-        found = {name: text for name, text in found.items() if name in wanted}
-    return {"Attributes": found} if found else {}
+        attributes = {name: text for name, text in attributes.items() if name in wanted}
+    return {"Attributes": attributes} if attributes else {}
 
 
 def _set_queue_attributes(context: Context, body: Body) -> None:
@@ -156,19 +156,19 @@ async def _receive_message(context: Context, body: Body) -> Answer:
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
     while True:
-        found = queue.receive(
+        messages = queue.receive(
             context.now_s(),
             count_max=body.get("MaxNumberOfMessages", 1),
             visibility_s=body.get("VisibilityTimeout"),
         )
         left_s = deadline_s - loop.time()
-        if found or left_s <= 0:
+        if messages or left_s <= 0:
             break
         await context.pollers.wait(queue, left_s)
         queue = _queue(context, body)  # it may have been deleted meanwhile
     if queue.has_visible(context.now_s()):
         context.pollers.wake(queue)
-    return {"Messages": [_received(m, body) for m in found]} if found else {}
+    return {"Messages": [_received(m, body) for m in messages]} if messages else {}
 
 
 def _received(message: Message, body: Body) -> dict[str, object]:
@@ -192,15 +192,15 @@ def _received(message: Message, body: Body) -> dict[str, object]:
 
 
 def _system_attributes(message: Message) -> dict[str, str]:
-    found = {
+    attributes = {
         "SenderId": "AIDAEMBEDDEDCLOUD",
         "SentTimestamp": str(int(message.sent_at_s * 1000)),
         "ApproximateReceiveCount": str(message.receives),
         "ApproximateFirstReceiveTimestamp": str(int(message.first_received_at_s * 1000)),
     }
     if message.source_arn:
-        found["DeadLetterQueueSourceArn"] = message.source_arn
-    return found
+        attributes["DeadLetterQueueSourceArn"] = message.source_arn
+    return attributes
 
 
 def _chosen(attributes: MessageAttributes, wanted: Collection[str]) -> MessageAttributes:

@@ -280,7 +280,6 @@ class Bucket:
 
 
 def _marker_headers(versions: Sequence[ObjectVersion]) -> dict[str, str]:
-    """The headers of an answer about a delete marker that is the newest version."""
     if not versions or not versions[-1].marker:
         return {}
     return {"x-amz-delete-marker": "true", "x-amz-version-id": versions[-1].version_id}

@@ -26,7 +26,6 @@ _REQUEST_BYTES_MAX = 70 * 2**20  #: a zip of 50 MB in base64
 
 
 def _function(context: Context, body: Body) -> LambdaFunction:
-    """The function that a call names. Raises ResourceNotFoundException."""
     return context.cloud.functions.get(body.get("FunctionName") or body["Resource"])
 
 

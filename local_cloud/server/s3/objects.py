@@ -97,13 +97,11 @@ async def _copy(call: Call) -> web.Response:
 
 
 def _changes(call: Call) -> bool:
-    """Whether a copy asks for anything but the same object again."""
     encrypts = any(n.lower().startswith("x-amz-server-side-encryption") for n in call.headers)
     return _replaces_metadata(call) or encrypts or any(name in call.headers for name in _CHANGING)
 
 
 def _replaces_metadata(call: Call) -> bool:
-    """Whether a copy takes its metadata from the request, not from the source."""
     return call.headers.get("x-amz-metadata-directive", "COPY").upper() == "REPLACE"
 
 
@@ -228,7 +226,6 @@ def _headers(version: ObjectVersion, query: Mapping[str, str]) -> dict[str, str]
 
 
 def _check_read(version: ObjectVersion, call: Call) -> None:
-    """Raises PreconditionFailed, or HTTPNotModified."""
     wanted, unwanted = call.headers.get("If-Match"), call.headers.get("If-None-Match")
     modified_at_s = int(version.modified_at_s)
     if wanted is not None and not etag_matches(wanted, version.etag):

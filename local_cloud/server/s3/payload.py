@@ -85,7 +85,6 @@ async def _receive(
     also: str = "",
     signer: ChunkSigner | None = None,
 ) -> Received:
-    """Pass the decoded body to `write`, and compare it with its headers and trailers."""
     headers = request.headers
     wanted_md5, wanted_sha256 = headers.get("Content-MD5"), headers.get(_SHA256, "")
     is_hashed = len(wanted_sha256) == 64  # else it is unsigned, or signed in chunks
@@ -191,7 +190,6 @@ async def _without_chunks(
 
 
 def _chunk_head(line: bytes) -> tuple[int, bytes]:
-    """Size and signature of the chunk that follows."""
     size, _, extension = line.partition(b";")
     if not re.fullmatch(rb"[0-9a-fA-F]{1,15}", size):
         raise _broken()

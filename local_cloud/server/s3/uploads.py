@@ -85,7 +85,6 @@ async def _copy_part(
 
 
 def _copied_range(call: Call) -> tuple[tuple[Segment, ...], int]:
-    """The segments of the source that become a part, and their size in bytes."""
     source, _ = source_of(call)
     first, stop = 0, source.size
     wanted = call.headers.get("x-amz-copy-source-range")
@@ -136,7 +135,6 @@ def _wanted(root: xml.Element, algorithm: str) -> list[WantedPart]:
 
 
 def _check_whole(made: Assembled, call: Call) -> None:
-    """Compare with the request's headers about the whole object. Raises BadDigest, …"""
     headers = call.headers
     for algorithm, value in made.attributes.checksums.items():
         given = headers.get(f"x-amz-checksum-{algorithm}", value)
