@@ -16,7 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
 from corekit.values import replace
-from local_cloud.bridge.moto import Delivery, Moto, RemoteFunction
+from local_cloud.bridge.moto import Moto, RemoteFunction
 from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import DestinationRecord
@@ -101,21 +101,21 @@ class Bridge:
     async def _discover(self) -> None:
         looked_at = datetime.datetime.now(tz=datetime.UTC)
         seen = await asyncio.to_thread(self._moto.observe, self._queue_arn)
-        known, self._rules = self._rules, {found.bucket: found.rules for found in seen}
-        for found in seen:
-            wanted = bool(found.rules)
-            if found.mirrors != wanted:
-                mirror = partial(self._moto.mirror, found.bucket, self._queue_arn, wanted=wanted)
+        before, self._rules = self._rules, {each.bucket: each.rules for each in seen}
+        for each in seen:
+            wanted = bool(each.rules)
+            if each.mirrors != wanted:
+                mirror = partial(self._moto.mirror, each.bucket, self._queue_arn, wanted=wanted)
                 await asyncio.to_thread(mirror)
-            for rule in found.rules:
-                if rule not in known.get(found.bucket, ()):
-                    await self._catch_up(found.bucket, rule, self._looked_at - _CATCH_UP)
+            for rule in each.rules:
+                if rule not in before.get(each.bucket, ()):
+                    await self._catch_up(each.bucket, rule, self._looked_at - _CATCH_UP)
         self._looked_at = looked_at
 
     async def _catch_up(self, bucket: str, rule: Rule, since: datetime.datetime) -> None:
         """Deliver events between the rule and its mirror; a function may get one of them twice."""
-        found = await asyncio.to_thread(self._moto.created_since, bucket, rule.prefix, since)
-        for key, size, etag in found:
+        created = await asyncio.to_thread(self._moto.created_since, bucket, rule.prefix, since)
+        for key, size, etag in created:
             record = {
                 "eventVersion": "2.1",
                 "eventSource": "aws:s3",
@@ -137,9 +137,9 @@ class Bridge:
     async def _keep_receiving(self) -> None:
         while True:
             try:
-                found = await asyncio.to_thread(self._moto.receive, self._url, _RECEIVE_S)
-                if found:
-                    await self._take(found)
+                messages = await asyncio.to_thread(self._moto.receive, self._url, _RECEIVE_S)
+                if messages:
+                    await self._take(messages)
             except AppError as error:
                 logger.warning(error.message, extra={"event": "moto_unavailable"})
                 await asyncio.sleep(_BACK_OFF_S)
@@ -147,11 +147,11 @@ class Bridge:
                 logger.exception("events were not taken", extra={"event": "moto_fault"})
                 await asyncio.sleep(_BACK_OFF_S)
 
-    async def _take(self, found: list[Delivery]) -> None:
-        for delivery in found:
-            for record in records_of(delivery.body):
+    async def _take(self, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            for record in records_of(message["Body"]):
                 await self._route(record)
-        await asyncio.to_thread(self._moto.delete, self._url, found)
+        await asyncio.to_thread(self._moto.delete, self._url, messages)
 
     async def _route(self, record: dict[str, Any]) -> None:
         about = record["s3"]
@@ -200,9 +200,9 @@ class Bridge:
 
     async def _code_of(self, arn: str, remote: RemoteFunction) -> Code:
         named = (remote.code_sha256, remote.settings.image_uri, remote.tags)
-        known = self._packages.get(arn)
-        if known is not None and known[0] == named:
-            return known[1]
+        package = self._packages.get(arn)
+        if package is not None and package[0] == named:
+            return package[1]
         data = await asyncio.to_thread(self._moto.code, remote)
         code = await asyncio.to_thread(self._runner.code.add, data)
         self._packages[arn] = named, code

@@ -38,13 +38,6 @@ class RemoteFunction(Value):
     config: InvokeConfig
 
 
-class Delivery(Value):
-    """A message of the bridge's queue."""
-
-    handle: str
-    body: str
-
-
 class Moto:
     """Clients of one moto server."""
 
@@ -125,7 +118,7 @@ class Moto:
         )
         return str(url), str(attributes["Attributes"]["QueueArn"])
 
-    def receive(self, url: str, wait_s: int) -> list[Delivery]:
+    def receive(self, url: str, wait_s: int) -> list[dict[str, Any]]:
         """Long poll; a message not deleted within ten seconds comes again."""
         answer = _translated(
             self._sqs.receive_message,
@@ -134,15 +127,13 @@ class Moto:
             WaitTimeSeconds=wait_s,
             VisibilityTimeout=10,
         )
-        return [
-            Delivery(handle=m["ReceiptHandle"], body=m["Body"]) for m in answer.get("Messages", ())
-        ]
+        return list(answer.get("Messages", ()))
 
-    def delete(self, url: str, deliveries: Sequence[Delivery]) -> None:
+    def delete(self, url: str, messages: Sequence[Mapping[str, Any]]) -> None:
         """Acknowledge messages."""
         entries = [
-            {"Id": str(at), "ReceiptHandle": delivery.handle}
-            for at, delivery in enumerate(deliveries)
+            {"Id": str(at), "ReceiptHandle": message["ReceiptHandle"]}
+            for at, message in enumerate(messages)
         ]
         _translated(self._sqs.delete_message_batch, QueueUrl=url, Entries=entries)
 

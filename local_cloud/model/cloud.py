@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from corekit.bucket_names import broken_rule
 from corekit.decode import encode
 from corekit.ids import IdSource
-from local_cloud.model.arns import Account, arn_name, arn_service
+from local_cloud.model.arns import Account, arn_name, arn_service, new_uuid
 from local_cloud.model.errors import refused
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
@@ -197,7 +197,7 @@ class Cloud:
             condition or Condition(),
         )
         self._notify(now_s, bucket, event, made)
-        self.draws.check("answer lost")
+        self.draws.check("answer lost")  # last: the version is there, and its events are sent
         return made
 
     def read_object(
@@ -264,6 +264,7 @@ class Cloud:
 
     def next_sequencer(self, now_s: float) -> str:
         """Rises with every change of any object; hexadecimal like AWS's."""
+        # the time alone would stand still within one microsecond, and on virtual time
         self._sequence = max(self._sequence + 1, int(now_s * 1e6))
         return f"{self._sequence:018X}"
 
@@ -382,6 +383,4 @@ class Cloud:
         return f"{self.ids.stream('request').getrandbits(64):016X}"
 
     def new_request_id(self) -> str:
-        """An id in UUID form, as Lambda and SQS use them."""
-        bits = f"{self.ids.stream('request').getrandbits(128):032x}"
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
+        return new_uuid(self.ids, "request")

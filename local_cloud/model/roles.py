@@ -18,7 +18,7 @@ from local_cloud.model.arns import Account, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.json_text import read_json
 from local_cloud.model.policies import Access, allows, many, statements
-from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
+from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3.notifications import iso_time
 from local_cloud.model.weather import Draws, Propagation
 
@@ -44,15 +44,8 @@ class Role(Value):
 class Roles:
     """Roles by name, and what other services know of them."""
 
-    def __init__(
-        self,
-        account: Account | None = None,
-        recorder: Recorder | None = None,
-        draws: Draws | None = None,
-    ) -> None:
-        self._account = account or Account()
-        self._recorder = recorder or NullRecorder()
-        self._draws = draws or Draws()
+    def __init__(self, account: Account, recorder: Recorder, draws: Draws) -> None:
+        self._account, self._recorder, self._draws = account, recorder, draws
         self._roles: dict[str, Role] = {}
         self._fresh = Propagation[None](self._draws, "role unknown")
         self._policies = Propagation[tuple[str, ...]](self._draws, "role's policy unknown")
@@ -63,7 +56,7 @@ class Roles:
             raise refused("EntityAlreadyExists", f"Role with name {role.name} already exists.")
         _check_document(role.trust)
         role = self.save(replace(role, created_at=iso_time(now_s)))
-        for service in _SERVICES:
+        for service in _SERVICES:  # a draw for each: one may know the role while another does not
             self._fresh.changed(now_s, f"{service} {self.arn(role)}", None)
         return role
 

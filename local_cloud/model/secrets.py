@@ -17,7 +17,7 @@ from corekit.ids import IdSource
 from corekit.values import Value, replace
 from local_cloud.model.arns import Account
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
+from local_cloud.model.recorder import Recorded, Recorder, part
 
 SECURE = "SecureString"
 TYPES = ("String", "StringList", SECURE)
@@ -61,9 +61,8 @@ class Parameter(Value):
 class Parameters:
     """Parameters by name."""
 
-    def __init__(self, account: Account | None = None, recorder: Recorder | None = None) -> None:
-        self._account = account or Account()
-        self._recorder = recorder or NullRecorder()
+    def __init__(self, account: Account, recorder: Recorder) -> None:
+        self._account, self._recorder = account, recorder
         self._parameters: dict[str, Parameter] = {}
 
     def put(
@@ -183,15 +182,8 @@ class Secret(Value):
 class Secrets:
     """Secrets by name."""
 
-    def __init__(
-        self,
-        account: Account | None = None,
-        ids: IdSource | None = None,
-        recorder: Recorder | None = None,
-    ) -> None:
-        self._account = account or Account()
-        self._ids = ids or IdSource("secrets")
-        self._recorder = recorder or NullRecorder()
+    def __init__(self, account: Account, ids: IdSource, recorder: Recorder) -> None:
+        self._account, self._ids, self._recorder = account, ids, recorder
         self._secrets: dict[str, Secret] = {}
 
     def create(self, now_s: float, name: str, value: SecretValue | None, key: str = "") -> Secret:

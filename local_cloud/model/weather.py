@@ -272,6 +272,7 @@ class Propagation(Generic[T]):
 
     def changed(self, now_s: float, key: str, before: T, span: str = "") -> None:
         """A change is made now: draw the time from which it is in force."""
+        # of two changes within one delay neither is in force yet: what was before both still is
         before, delay_s = self.in_force(now_s, key, before), self._draws.delay_s(self._rule, span)
         self._changes.pop(key, None)
         if delay_s > 0:

@@ -48,12 +48,8 @@ class Options(Value):
     account: str = "000000000000"
     concurrency_max: int = 64  #: running environments of all functions, at most
     weather: Weather = NO_WEATHER
-    allowed_hosts: tuple[
-        str, ...
-    ] = ()  #: additional host names under which clients reach the server
-    keys: KeyPair | None = (
-        None  #: requests must be signed by it; None = signatures are not verified
-    )
+    allowed_hosts: tuple[str, ...] = ()  #: more names under which clients reach the server
+    keys: KeyPair | None = None  #: must have signed each request; None = nothing is verified
 
 
 @asynccontextmanager

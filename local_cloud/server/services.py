@@ -48,9 +48,7 @@ class Service:
     operations: Mapping[str, Operation]
     invalid: str  #: code of a field that the model does not allow
     missing: str
-    limits: bool = (
-        True  #: sizes, patterns and closed sets of the model are checked, not types alone
-    )
+    limits: bool = True  #: sizes, patterns and closed sets are checked, not types alone
     bytes_max: int = JSON_BYTES_MAX
 
     async def answer(self, context: Context, request: web.BaseRequest) -> web.Response:

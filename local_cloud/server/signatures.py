@@ -195,7 +195,7 @@ def _url_claim(request: web.BaseRequest, now: datetime) -> Claim | None:
 
 
 def _check_older_url(expires: str, now: datetime) -> None:
-    # boto3 still makes URLs of version 2 in the oldest regions unless it is told otherwise: their
+    # boto3 still makes URLs of version 2 in the oldest regions unless it is configured: their
     # time is checked like that of others, their signature never.
     if not re.fullmatch(r"\d{1,11}", expires, re.ASCII):
         message = "Query-string authentication requires Signature, Expires and AWSAccessKeyId"

@@ -37,9 +37,7 @@ class EnvironmentPool:
     """Every environment of an account. `concurrency_max` is the account's limit."""
 
     concurrency_max: int = CONCURRENCY_QUOTA
-    idle_s_max: float = (
-        600.0  #: an idle environment is ended after this (AWS: minutes, undocumented)
-    )
+    idle_s_max: float = 600.0  #: an idle one is ended after this (AWS: minutes, undocumented)
     idle_max: int = 32  #: idle environments; each holds the memory of this one machine
     reserved: dict[str, int] = field(default_factory=dict)  #: by function
     _environments: dict[int, Environment] = field(default_factory=dict)

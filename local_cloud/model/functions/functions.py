@@ -11,7 +11,7 @@ from typing import Any
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
 from corekit.values import Value, replace
-from local_cloud.model.arns import Account, function_name
+from local_cloud.model.arns import Account, function_name, new_uuid
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.environments import CONCURRENCY_QUOTA, unreserved_min
 from local_cloud.model.functions.function import Invocation, InvocationQueue, InvokeConfig
@@ -158,7 +158,7 @@ class Functions:
         made = LambdaFunction(
             settings=settings,
             arn=arn,
-            revision=self._new_revision(),
+            revision=new_uuid(self.ids, "revision"),
             modified_at_s=now_s,
             invocations=self._queue(settings.name, InvokeConfig()),
             tags=dict(tags or {}),
@@ -189,7 +189,7 @@ class Functions:
         before = Running(settings=function.settings, revision=function.revision)
         self.states.updated(now_s, function.name, before, in_vpc=settings.in_vpc)
         function.settings = settings
-        function.revision = self._new_revision()
+        function.revision = new_uuid(self.ids, "revision")
         function.modified_at_s = now_s
         self.save(function)
         return function
@@ -353,10 +353,6 @@ class Functions:
         )
         self._functions[settings.name] = made
         return made
-
-    def _new_revision(self) -> str:
-        bits = f"{self.ids.stream('revision').getrandbits(128):032x}"
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
 
 
 def _check(settings: FunctionSettings) -> None:

@@ -103,7 +103,7 @@ class Bucket:
 
     def _add(self, version: ObjectVersion, *, record: bool = True) -> None:
         self.bodies.retain(version.segments)
-        if version.version_id == NULL_VERSION:
+        if version.version_id == NULL_VERSION:  # there is one, wherever it stands among the others
             self._remove(version.key, NULL_VERSION)
         versions = self._versions.get(version.key)
         if versions is None:

@@ -20,6 +20,7 @@ from typing import TypeAlias
 from corekit.decode import only_known
 from corekit.ids import IdSource
 from corekit.values import Value
+from local_cloud.model.arns import new_uuid
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings
@@ -113,7 +114,7 @@ class Queue:
         if len(body.encode()) > most:
             raise refused("InvalidParameterValue", f"Message must be shorter than {most} bytes.")
         message = Message(
-            id=self._new_id(),
+            id=new_uuid(self.ids, "message"),
             body=body,
             attributes=attributes or {},
             sent_at_s=now_s,
@@ -147,6 +148,7 @@ class Queue:
         while self._ready and len(received) < count_max:
             self._shuffle()
             message = self._messages.get(self._ready.popleft())
+            # an id may be of a message that was deleted, or hidden again, since it was queued
             if message is None or message.visible_at_s > now_s or self._is_dead(now_s, message):
                 continue
             self._hand_out(now_s, message, hide_s)
@@ -283,10 +285,6 @@ class Queue:
 
     # --- inside
 
-    def _new_id(self) -> str:
-        bits = f"{self.ids.stream('message').getrandbits(128):032x}"
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
-
     def _add(self, now_s: float, message: Message, *, record: bool = True) -> None:
         self._messages[message.id] = message
         if record:
@@ -321,6 +319,7 @@ class Queue:
     def _forget(self, name: str) -> None:
         message = self._messages.pop(name)
         self.recorder.drop(self._key("message", name))
+        # most are sent without a delay and have no second record until they are received
         if message.handle or message.visible_at_s > message.sent_at_s:
             self.recorder.drop(self._key("receipt", name))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from corekit.decode import only_known
 from corekit.ids import IdSource
-from local_cloud.model.arns import Account, arn_name, is_queue_name
+from local_cloud.model.arns import Account, arn_name
 from local_cloud.model.errors import not_implemented, refused
 from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.sqs.queue import Message, Queue
@@ -47,7 +48,7 @@ class Queues:
         """
         if name.endswith(".fifo"):
             raise not_implemented("a FIFO queue")
-        if not is_queue_name(name):
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
             raise refused("InvalidParameterValue", "A name has 1 to 80 of A-Z, a-z, 0-9, - and _.")
         settings = QueueSettings().changed(attributes or {})
         existing = self._queues.get(name)

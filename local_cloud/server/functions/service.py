@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -51,10 +52,10 @@ def _list(context: Context, _: Body) -> Answer:
 
 def _get(context: Context, body: Body) -> Answer:
     function = _function(context, body)
-    found = function.settings
-    code: dict[str, str] = {"RepositoryType": "ECR", "ImageUri": found.image_uri}
-    if not found.image_uri:
-        name = base64.b64decode(found.code_sha256).hex()
+    image, digest = function.settings.image_uri, function.settings.code_sha256
+    code: dict[str, str] = {"RepositoryType": "ECR", "ImageUri": image}
+    if not image:
+        name = base64.b64decode(digest).hex()
         location = f"{context.endpoint}/_local_cloud/code/{name}.zip"
         code = {"RepositoryType": "S3", "Location": location}
     answer: dict[str, object] = {"Configuration": configuration(context, function), "Code": code}
@@ -145,16 +146,9 @@ def _remove_permission(context: Context, body: Body) -> None:
 # --- asynchronous invocation
 
 
-def _put_invoke_config(context: Context, body: Body) -> Answer:
-    return _set_invoke_config(context, body, InvokeConfig())
-
-
-def _update_invoke_config(context: Context, body: Body) -> Answer:
-    return _set_invoke_config(context, body, _function(context, body).invocations.config)
-
-
-def _set_invoke_config(context: Context, body: Body, base: InvokeConfig) -> Answer:
-    function, config = _function(context, body), base.changed(body)
+def _set_invoke_config(context: Context, body: Body, *, updates: bool) -> Answer:
+    function = _function(context, body)
+    config = (function.invocations.config if updates else InvokeConfig()).changed(body)
     if body.get("DestinationConfig"):  # one that was set before may be gone meanwhile
         for arn in filter(None, (config.on_failure, config.on_success)):
             _check_destination(context, arn)
@@ -338,12 +332,12 @@ LAMBDA = RestService(
         "ListFunctions": _list,
         "ListTags": _tags,
         "PutFunctionConcurrency": _put_concurrency,
-        "PutFunctionEventInvokeConfig": _put_invoke_config,
+        "PutFunctionEventInvokeConfig": partial(_set_invoke_config, updates=False),
         "RemovePermission": _remove_permission,
         "TagResource": _tag,
         "UntagResource": _untag,
         "UpdateFunctionCode": _update_code,
         "UpdateFunctionConfiguration": _update_configuration,
-        "UpdateFunctionEventInvokeConfig": _update_invoke_config,
+        "UpdateFunctionEventInvokeConfig": partial(_set_invoke_config, updates=True),
     },
 )
