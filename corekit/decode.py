@@ -153,7 +153,6 @@ def is_deeper(value: object, levels: int) -> bool:
 
 
 def _refuse_not_finite(value: object, path: str) -> None:
-    """Refuse the numbers that Python has and JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         raise invalid(f"{path}: expected a number, got {value}")
     if isinstance(value, Mapping):
@@ -194,7 +193,6 @@ def only_known(known: Container[str], value: Mapping[str, Any], path: str) -> di
 
 
 def _without_unknown(hint: Any, value: Any, path: str, passed: list[str]) -> Any:
-    """The value without the keys that its classes do not have."""
     parts = _parts(hint, value)
     if parts is None:
         return value
@@ -212,8 +210,6 @@ def _without_unknown(hint: Any, value: Any, path: str, passed: list[str]) -> Any
 
 
 class _Part(NamedTuple):
-    """A part of plain data that has a type of its own."""
-
     key: Any
     place: str  #: after the path of the whole
     hint: Any
@@ -283,7 +279,6 @@ _UNIONS = (typing.Union, types.UnionType)
 
 
 def _bare(hint: Any) -> Any:
-    """The type without the wrappers `Annotated`, `NewType` and `| None`."""
     while True:
         if typing.get_origin(hint) is typing.Annotated:
             hint = hint.__origin__
@@ -300,7 +295,6 @@ def _bare(hint: Any) -> Any:
 
 @functools.cache
 def _fields(kind: Any) -> Mapping[str, Any] | None:
-    """The types of the fields of a `Value` by name; None for any other type."""
     if not isinstance(kind, msgspec.StructMeta):
         return None
     hints = typing.get_type_hints(kind, include_extras=True)

@@ -20,8 +20,8 @@ def find_plugins(group: str, package: str, attribute: str) -> Mapping[str, Entry
     """
     spec = find_spec(package)
     folders = [] if spec is None else spec.submodule_search_locations
-    found = [one for one in pkgutil.iter_modules(folders) if one.ispkg or attribute]
-    names = [one.name for one in found if one.name[0] != "_"]
+    modules = [each for each in pkgutil.iter_modules(folders) if each.ispkg or attribute]
+    names = [each.name for each in modules if each.name[0] != "_"]
     values = {name: f"{package}.{name}:{attribute}".rstrip(":") for name in names}
     own = {name: EntryPoint(name, value, group) for name, value in values.items()}
     return {point.name: point for point in entry_points(group=group)} | own

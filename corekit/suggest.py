@@ -16,7 +16,7 @@ def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str
     words = list(known)
     close = difflib.get_close_matches(word[:_LENGTH_MAX], words, n=1)
     if len(word) >= _BEGINNING_MIN:
-        close += [one for one in words if one.startswith(word)]
+        close += [candidate for candidate in words if candidate.startswith(word)]
     return f"; did you mean {close[0]!r}?" if close else otherwise
 
 

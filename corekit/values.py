@@ -103,19 +103,18 @@ def check_of(hint: Any) -> _Check | None:
         own = [_limits(meta) for meta in hint.__metadata__ if isinstance(meta, Meta)]
         return _first([check_of(inner[0]), *own])
     if origin in (typing.Union, types.UnionType):
-        return _first([check_of(one) for one in inner])
+        return _first([check_of(part) for part in inner])
     item = check_of(inner[0]) if origin is tuple else None
     if item is None:
         return None
-    return lambda found: next((p for one in found if (p := item(one)) is not None), None)
+    return lambda value: next((p for part in value if (p := item(part)) is not None), None)
 
 
 def _first(checks: list[_Check | None]) -> _Check | None:
-    """The checks as one."""
     real = [check for check in checks if check is not None]
     if len(real) < 2:
         return real[0] if real else None
-    return lambda found: next((p for check in real if (p := check(found)) is not None), None)
+    return lambda value: next((p for check in real if (p := check(value)) is not None), None)
 
 
 def _limits(meta: Meta) -> _Check | None:

@@ -18,7 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from local_cloud.server.application import Options, running
-from local_cloud.server.signatures.keys import KeyPair
+from local_cloud.server.signatures import KeyPair
 
 PAIR = KeyPair(access_key="LKIAEXAMPLE", secret_key="secret/+example")
 #: Credentials for a cloud that verifies no signatures.

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError
-from local_cloud.server.signatures.verifier import Verifier
+from local_cloud.server.signatures import Verifier
 
 ACCOUNT = "123456789012"
 ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/gpu-host"

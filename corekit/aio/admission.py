@@ -136,14 +136,14 @@ class Admission(Generic[T]):
             self.authenticated_bytes += more
             if more <= 0 or self.authenticated_bytes <= self._limits.authenticated_bytes_max:
                 return None
-            return self._largest(one for one, known in self._entries.items() if known.authenticated)
+            return self._largest(t for t, other in self._entries.items() if other.authenticated)
         source = self._sources[entry.source]
         source.held += more
         self.unauthenticated_bytes += more
         if more > 0 and source.held > self._limits.unauthenticated_bytes_per_source_max:
             return self._largest(source.unauthenticated)
         if more > 0 and self.unauthenticated_bytes > self._limits.unauthenticated_bytes_max:
-            most = max(self._sources.values(), key=lambda one: one.held)
+            most = max(self._sources.values(), key=lambda each: each.held)
             return self._largest(most.unauthenticated)
         return None
 

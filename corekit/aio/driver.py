@@ -108,7 +108,6 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         await self._idle.wait()
 
     def _schedule(self) -> None:
-        """Decide at the next iteration of the loop, if events wait."""
         if self._queue and not self._due and self._loop is not None:
             self._due = True
             self._loop.call_soon(self._run_group)
@@ -133,7 +132,6 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
             self._decided.append(self._machine.handle(self._queue.popleft()))
 
     def _commit(self) -> None:
-        """Append the decided changes as one group; act as soon as they are durable."""
         group, self._decided = self._decided, []
         changes = [change for decision in group for change in decision.changes]
         durable = self._journal.append(changes) if changes else DURABLE

@@ -115,9 +115,8 @@ class Nursery:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         if work is not None:
-            task.add_done_callback(
-                lambda _: work.close()
-            )  # it may have ended before its first step
+            # it may have ended before its first step
+            task.add_done_callback(lambda _: work.close())
         return task
 
     async def _contained(self, work: Work[T], name: str) -> T | None:
@@ -160,9 +159,8 @@ class Nursery:
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, AppError) and error.code is not ErrorCode.INTERNAL:
-            logger.error(
-                "%s failed: %s", task.get_name(), error.message
-            )  # it ends the daemon, which names it
+            # it ends the daemon, which names it
+            logger.error("%s failed: %s", task.get_name(), error.message)
         else:
             logger.error("%s failed", task.get_name(), exc_info=error)
         if self._failure is not None and not self._failure.done():

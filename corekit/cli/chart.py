@@ -67,7 +67,6 @@ def axis_line(segments: Sequence[Segment], width: int, glyphs: Glyphs = BLOCKS) 
 
 
 def _marks(segment: Segment, width: int, glyphs: Glyphs) -> list[tuple[int, float, str]]:
-    """Each cell of one segment: its index, its share, its mark."""
     start = min(max(segment.start, 0.0), 1.0) * width
     end = max(start, min(max(segment.end, 0.0), 1.0) * width)
     first = min(width - 1, math.floor(start))

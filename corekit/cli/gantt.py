@@ -48,7 +48,6 @@ def gantt_lines(rows: Sequence[Row], width: int, glyphs: Glyphs = BLOCKS) -> lis
 
 
 def _names(rows: Sequence[Row], at: int) -> str:
-    """The name of a row; the lane is written at its first row."""
     lane = max(cells(row.lane) for row in rows)
     first = at == 0 or rows[at - 1].lane != rows[at].lane
     return f"{padded(rows[at].lane if first else '', lane)}  {rows[at].name}"

@@ -92,7 +92,7 @@ class Setting:
     @property
     def _type(self) -> click.ParamType[Any] | None:
         if self._is_enum:
-            return Choice([one.value for one in self.type])
+            return Choice([member.value for member in self.type])
         if self.about.choices:
             return Choice(self.about.choices)
         if Path in (self.type, *typing.get_args(self.type)):
@@ -108,15 +108,15 @@ class Setting:
 def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
     """The settings of a dataclass, in its order."""
     types = typing.get_type_hints(cls, include_extras=True)
-    found = []
+    settings = []
     for field in dataclasses.fields(cls):
         kind, about = typing.get_args(types[field.name])
         required = field.default is dataclasses.MISSING
         default = None if required else field.default
-        found.append(
+        settings.append(
             Setting(name=field.name, type=kind, about=about, default=default, required=required)
         )
-    return tuple(found)
+    return tuple(settings)
 
 
 def options_from(cls: type[T]) -> Callable[[Function], Function]:
@@ -126,11 +126,11 @@ def options_from(cls: type[T]) -> Callable[[Function], Function]:
     def decorate(command: Function) -> Function:
         @functools.wraps(command)
         def call(**given: object) -> object:
-            values = {one.name: one.value(given.pop(one.name)) for one in settings}
+            values = {each.name: each.value(given.pop(each.name)) for each in settings}
             return command(options=cls(**values), **given)
 
         declared: list[click.Parameter] = vars(call).setdefault("__click_params__", [])
-        declared += [one.option() for one in reversed(settings)]
+        declared += [each.option() for each in reversed(settings)]
         return call
 
     return decorate

@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 import urllib.parse
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
 from corekit.values import replace
-from local_cloud.bridge.moto import Delivery, Mirror, Moto, RemoteFunction
+from local_cloud.bridge.moto import Moto, RemoteFunction
 from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import DestinationRecord
@@ -24,7 +24,8 @@ from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.model.json_text import read_json
 from local_cloud.model.s3.notifications import Rule, iso_time, quoted_key
 from local_cloud.process import CloudClock
-from local_cloud.sandbox.runner import Code, CodeStore, Runner
+from local_cloud.sandbox.code import Code, CodeStore
+from local_cloud.sandbox.runner import Runner
 from local_cloud.sandbox.sandbox import Sandbox
 
 logger = logging.getLogger(__name__)
@@ -100,20 +101,21 @@ class Bridge:
     async def _discover(self) -> None:
         looked_at = datetime.datetime.now(tz=datetime.UTC)
         seen = await asyncio.to_thread(self._moto.observe, self._queue_arn)
-        known, self._rules = self._rules, {found.bucket: found.rules for found in seen}
-        for found in seen:
-            mirror = mirror_of(found.rules)
-            if found.mirrors != ({mirror.id} if mirror is not None else set()):
-                await asyncio.to_thread(self._moto.mirror, found.bucket, mirror, self._queue_arn)
-            for rule in found.rules:
-                if rule not in known.get(found.bucket, ()):
-                    await self._catch_up(found.bucket, rule, self._looked_at - _CATCH_UP)
+        before, self._rules = self._rules, {each.bucket: each.rules for each in seen}
+        for each in seen:
+            wanted = bool(each.rules)
+            if each.mirrors != wanted:
+                mirror = partial(self._moto.mirror, each.bucket, self._queue_arn, wanted=wanted)
+                await asyncio.to_thread(mirror)
+            for rule in each.rules:
+                if rule not in before.get(each.bucket, ()):
+                    await self._catch_up(each.bucket, rule, self._looked_at - _CATCH_UP)
         self._looked_at = looked_at
 
     async def _catch_up(self, bucket: str, rule: Rule, since: datetime.datetime) -> None:
         """Deliver events between the rule and its mirror; a function may get one of them twice."""
-        found = await asyncio.to_thread(self._moto.created_since, bucket, rule.prefix, since)
-        for key, size, etag in found:
+        created = await asyncio.to_thread(self._moto.created_since, bucket, rule.prefix, since)
+        for key, size, etag in created:
             record = {
                 "eventVersion": "2.1",
                 "eventSource": "aws:s3",
@@ -135,9 +137,9 @@ class Bridge:
     async def _keep_receiving(self) -> None:
         while True:
             try:
-                found = await asyncio.to_thread(self._moto.receive, self._url, _RECEIVE_S)
-                if found:
-                    await self._take(found)
+                messages = await asyncio.to_thread(self._moto.receive, self._url, _RECEIVE_S)
+                if messages:
+                    await self._take(messages)
             except AppError as error:
                 logger.warning(error.message, extra={"event": "moto_unavailable"})
                 await asyncio.sleep(_BACK_OFF_S)
@@ -145,14 +147,13 @@ class Bridge:
                 logger.exception("events were not taken", extra={"event": "moto_fault"})
                 await asyncio.sleep(_BACK_OFF_S)
 
-    async def _take(self, found: list[Delivery]) -> None:
-        for delivery in found:
-            for record in records_of(delivery.body):
+    async def _take(self, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            for record in records_of(message["Body"]):
                 await self._route(record)
-        await asyncio.to_thread(self._moto.delete, self._url, found)
+        await asyncio.to_thread(self._moto.delete, self._url, messages)
 
     async def _route(self, record: dict[str, Any]) -> None:
-        """Deliver one event to the functions whose rule matches it."""
         about = record["s3"]
         key = urllib.parse.unquote_plus(about["object"]["key"])
         event = record["eventName"]
@@ -199,9 +200,9 @@ class Bridge:
 
     async def _code_of(self, arn: str, remote: RemoteFunction) -> Code:
         named = (remote.code_sha256, remote.settings.image_uri, remote.tags)
-        known = self._packages.get(arn)
-        if known is not None and known[0] == named:
-            return known[1]
+        package = self._packages.get(arn)
+        if package is not None and package[0] == named:
+            return package[1]
         data = await asyncio.to_thread(self._moto.code, remote)
         code = await asyncio.to_thread(self._runner.code.add, data)
         self._packages[arn] = named, code
@@ -213,19 +214,6 @@ class Bridge:
             await asyncio.to_thread(self._moto.send, arn_name(record.arn), body)
         else:
             await self._accept(record.arn, body)
-
-
-def mirror_of(rules: Sequence[Rule]) -> Mirror | None:
-    """One rule for all events that any of the rules names; None without rules."""
-    if not rules:
-        return None
-    events = sorted({event for rule in rules for event in rule.events})
-    only = rules[0] if len(rules) == 1 else None
-    return Mirror(
-        events=tuple(events),
-        prefix=only.prefix if only is not None else "",
-        suffix=only.suffix if only is not None else "",
-    )
 
 
 def records_of(body: str) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -26,28 +25,7 @@ class BucketRules(Value):
 
     bucket: str
     rules: tuple[Rule, ...]  #: those whose destination is a function
-    mirrors: frozenset[str]  #: ids of the rules that go to the bridge's queue
-
-
-class Mirror(Value):
-    """The rule by which the bridge gets the events of one bucket."""
-
-    events: tuple[str, ...]
-    prefix: str  #: of the bucket's only rule for a function; empty when there are several
-    suffix: str
-
-    @property
-    def id(self) -> str:
-        """An id that changes with the rule."""
-        text = repr((self.events, self.prefix, self.suffix))
-        return "local-cloud-bridge-" + hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def as_entry(self) -> dict[str, object]:
-        """The rule without its destination."""
-        filters = (("prefix", self.prefix), ("suffix", self.suffix))
-        given = [{"Name": name, "Value": value} for name, value in filters if value]
-        entry: dict[str, object] = {"Id": self.id, "Events": list(self.events)}
-        return {**entry, "Filter": {"Key": {"FilterRules": given}}} if given else entry
+    mirrors: int  #: the number of rules that go to the bridge's queue
 
 
 class RemoteFunction(Value):
@@ -58,13 +36,6 @@ class RemoteFunction(Value):
     code_sha256: str  #: base64
     tags: Mapping[str, str]
     config: InvokeConfig
-
-
-class Delivery(Value):
-    """A message of the bridge's queue."""
-
-    handle: str
-    body: str
 
 
 class Moto:
@@ -111,16 +82,18 @@ class Moto:
         found.pop("ResponseMetadata", None)
         return dict(found)
 
-    def mirror(self, bucket: str, mirror: Mirror | None, queue_arn: str) -> None:
-        """Make `mirror` the bucket's only rule for `queue_arn`; None = none."""
+    def mirror(self, bucket: str, queue_arn: str, *, wanted: bool) -> None:
+        """Give the bucket its one rule for `queue_arn`, or none. The bridge picks the events."""
         current = self._configuration(bucket)
         queues = current.get("QueueConfigurations", [])
         foreign = [q for q in queues if q["QueueArn"] != queue_arn]
-        mirrors = [] if mirror is None else [{**mirror.as_entry(), "QueueArn": queue_arn}]
+        events = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
+        mirror = {"Id": "local-cloud-bridge", "Events": events, "QueueArn": queue_arn}
+        queues = [*foreign, mirror] if wanted else foreign
         _translated(
             self._s3.put_bucket_notification_configuration,
             Bucket=bucket,
-            NotificationConfiguration={**current, "QueueConfigurations": [*foreign, *mirrors]},
+            NotificationConfiguration={**current, "QueueConfigurations": queues},
         )
 
     def created_since(
@@ -145,7 +118,7 @@ class Moto:
         )
         return str(url), str(attributes["Attributes"]["QueueArn"])
 
-    def receive(self, url: str, wait_s: int) -> list[Delivery]:
+    def receive(self, url: str, wait_s: int) -> list[dict[str, Any]]:
         """Long poll; a message not deleted within ten seconds comes again."""
         answer = _translated(
             self._sqs.receive_message,
@@ -154,15 +127,13 @@ class Moto:
             WaitTimeSeconds=wait_s,
             VisibilityTimeout=10,
         )
-        return [
-            Delivery(handle=m["ReceiptHandle"], body=m["Body"]) for m in answer.get("Messages", ())
-        ]
+        return list(answer.get("Messages", ()))
 
-    def delete(self, url: str, deliveries: Sequence[Delivery]) -> None:
+    def delete(self, url: str, messages: Sequence[Mapping[str, Any]]) -> None:
         """Acknowledge messages."""
         entries = [
-            {"Id": str(at), "ReceiptHandle": delivery.handle}
-            for at, delivery in enumerate(deliveries)
+            {"Id": str(at), "ReceiptHandle": message["ReceiptHandle"]}
+            for at, message in enumerate(messages)
         ]
         _translated(self._sqs.delete_message_batch, QueueUrl=url, Entries=entries)
 
@@ -199,14 +170,7 @@ class Moto:
             if error.code is ErrorCode.NOT_FOUND:
                 return InvokeConfig()
             raise
-        targets = found.get("DestinationConfig", {})
-        default = InvokeConfig()
-        return InvokeConfig(
-            retries_max=found.get("MaximumRetryAttempts", default.retries_max),
-            event_age_s_max=found.get("MaximumEventAgeInSeconds", default.event_age_s_max),
-            on_failure=targets.get("OnFailure", {}).get("Destination", ""),
-            on_success=targets.get("OnSuccess", {}).get("Destination", ""),
-        )
+        return InvokeConfig().changed(found)
 
     def code(self, function: RemoteFunction) -> bytes:
         """The zip at the address in the function's tag. Raises NOT_FOUND, IMPOSSIBLE without a tag.
@@ -216,10 +180,7 @@ class Moto:
         place = package_location(
             function.tags, function.settings.image_uri or "a zip that moto keeps"
         )
-        return self._object(place.bucket, place.key)
-
-    def _object(self, bucket: str, key: str) -> bytes:
-        answer = _translated(self._s3.get_object, Bucket=bucket, Key=key)
+        answer = _translated(self._s3.get_object, Bucket=place.bucket, Key=place.key)
         with answer["Body"] as body:
             return bytes(body.read())
 
@@ -229,7 +190,7 @@ def _bucket_rules(bucket: str, found: Mapping[str, Any], queue_arn: str) -> Buck
     return BucketRules(
         bucket=bucket,
         rules=tuple(_rule(entry) for entry in found.get("LambdaFunctionConfigurations", ())),
-        mirrors=frozenset(q["Id"] for q in queues if q["QueueArn"] == queue_arn),
+        mirrors=sum(1 for q in queues if q["QueueArn"] == queue_arn),
     )
 
 
@@ -246,7 +207,6 @@ def _rule(entry: Mapping[str, Any]) -> Rule:
 
 
 def _translated(call: Callable[..., T], **arguments: Any) -> T:
-    """Call, with botocore's exceptions turned into AppError."""
     try:
         return call(**arguments)
     except ClientError as error:

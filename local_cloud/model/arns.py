@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from corekit.ids import IdSource
 from corekit.values import Value
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FUNCTION = re.compile(
     r"(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:|\d{12}:function:|\d{12}:)?"
     r"(?P<name>[A-Za-z0-9_-]{1,64})(?::(?P<qualifier>\$LATEST|[A-Za-z0-9_-]+))?"
@@ -33,9 +33,10 @@ class Account(Value):
         return f"arn:aws:s3:::{name}"
 
 
-def is_queue_name(name: str) -> bool:
-    """SQS: 1 to 80 of letters, digits, `-` and `_`."""
-    return _QUEUE_NAME.fullmatch(name) is not None
+def new_uuid(ids: IdSource, kind: str) -> str:
+    """An id in the form of a UUID, as SQS and Lambda use them."""
+    bits = f"{ids.stream(kind).getrandbits(128):032x}"
+    return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
 
 
 def function_name(reference: str) -> str | None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from corekit.bucket_names import broken_rule
 from corekit.decode import encode
 from corekit.ids import IdSource
-from local_cloud.model.arns import Account, arn_name, arn_service
-from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.arns import Account, arn_name, arn_service, new_uuid
+from local_cloud.model.errors import refused
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
 from local_cloud.model.policies import Access, allows
@@ -27,7 +27,6 @@ from local_cloud.model.s3.bucket import Bucket, Deleted
 from local_cloud.model.s3.multipart import Upload, WantedPart
 from local_cloud.model.s3.notifications import (
     Rule,
-    S3Event,
     bad_destination,
     check_rules,
     matching,
@@ -102,21 +101,14 @@ class Cloud:
         if rule := broken_rule(name):
             raise refused("InvalidBucketName", f"The specified bucket is not valid: {rule}.")
         if location and (location == FIRST_REGION or not _LOCATION.fullmatch(location)):
-            raise refused(
-                "InvalidLocationConstraint", "The specified location-constraint is not valid"
-            )
+            raise refused("InvalidLocationConstraint", "The location constraint is not valid")
         if self.weather.regions:
             check_location(location, request_region)
-        found = self._buckets.get(name)
-        if found is not None:
-            if self.account.region == FIRST_REGION and not location and not found.location:
-                return found
-            raise CloudError(
-                "BucketAlreadyOwnedByYou",
-                409,
-                "Your previous request to create the named bucket succeeded and you already own"
-                " it.",
-            )
+        existing = self._buckets.get(name)
+        if existing is not None:
+            if self.account.region == FIRST_REGION and not location and not existing.location:
+                return existing
+            raise refused("BucketAlreadyOwnedByYou", "The bucket exists and is yours.")
         self.storage.check_name(now_s, name)
         self.storage.check_settings(now_s, name)
         bucket = self.adopt_bucket(name, now_s)
@@ -138,10 +130,9 @@ class Cloud:
 
     def bucket(self, name: str) -> Bucket:
         """Raises NoSuchBucket."""
-        found = self._buckets.get(name)
-        if found is None:
-            raise CloudError("NoSuchBucket", 404, "The specified bucket does not exist")
-        return found
+        if name not in self._buckets:
+            raise refused("NoSuchBucket", "The specified bucket does not exist")
+        return self._buckets[name]
 
     def check_region(self, name: str, request_region: str) -> None:
         """Raises, in weather, what S3 answers to a request for a bucket of another region."""
@@ -165,12 +156,7 @@ class Cloud:
         """Raises NoSuchBucket, BucketNotEmpty (versions and markers count), OperationAborted."""
         bucket = self.bucket(name)
         if not bucket.empty:
-            raise CloudError(
-                "BucketNotEmpty",
-                409,
-                "The bucket you tried to delete is not empty. You must delete all versions in the"
-                " bucket.",
-            )
+            raise refused("BucketNotEmpty", "The bucket still has objects, versions or markers.")
         self.storage.check_settings(now_s, name)
         for upload in bucket.uploads.all():
             bucket.uploads.end(upload)
@@ -211,7 +197,7 @@ class Cloud:
             condition or Condition(),
         )
         self._notify(now_s, bucket, event, made)
-        self.draws.check("answer lost")
+        self.draws.check("answer lost")  # last: the version is there, and its events are sent
         return made
 
     def read_object(
@@ -219,10 +205,10 @@ class Cloud:
     ) -> ObjectVersion:
         """Bucket.get; in weather also SlowDown, and NoSuchKey for what is there."""
         self.storage.check_load()
-        found = self.bucket(bucket).get(key, version_id)
-        if self.storage.hides(now_s, bucket, found.modified_at_s):
+        version = self.bucket(bucket).get(key, version_id)
+        if self.storage.hides(now_s, bucket, version.modified_at_s):
             raise no_such_key()
-        return found
+        return version
 
     def _check_write(self, condition: Condition | None) -> None:
         self.storage.check_load()
@@ -278,6 +264,7 @@ class Cloud:
 
     def next_sequencer(self, now_s: float) -> str:
         """Rises with every change of any object; hexadecimal like AWS's."""
+        # the time alone would stand still within one microsecond, and on virtual time
         self._sequence = max(self._sequence + 1, int(now_s * 1e6))
         return f"{self._sequence:018X}"
 
@@ -344,20 +331,13 @@ class Cloud:
     def _notify(self, now_s: float, bucket: str, event: str, version: ObjectVersion) -> None:
         newest = self._rules.get(bucket, ())
         rules = self.late_rules.in_force(now_s, bucket, newest)
-        found = matching(rules, event, version.key)
-        if found != matching(newest, event, version.key):
+        delivering = matching(rules, event, version.key)
+        if delivering != matching(newest, event, version.key):
             self.draws.count("notification rules late")
-        for rule in found:
-            s3_event = S3Event(
-                event=event,
-                at_s=now_s,
-                bucket=bucket,
-                region=self.account.region,
-                account=self.account.id,
-                version=version,
-                request_id=self._request_id(),
-            )
-            body = json.dumps({"Records": [record_of(s3_event, rule)]})
+        for rule in delivering:
+            request_id = self._request_id()
+            record = record_of(rule, event, now_s, bucket, version, self.account, request_id)
+            body = json.dumps({"Records": [record]})
             for delay_s in self._event_delays_s():
                 if arn_service(rule.arn) == "sqs":
                     self._send(now_s, rule.arn, body, arrives_in_s=delay_s)
@@ -403,6 +383,4 @@ class Cloud:
         return f"{self.ids.stream('request').getrandbits(64):016X}"
 
     def new_request_id(self) -> str:
-        """An id in UUID form, as Lambda and SQS use them."""
-        bits = f"{self.ids.stream('request').getrandbits(128):032x}"
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
+        return new_uuid(self.ids, "request")

@@ -37,11 +37,40 @@ def _again(
     return CloudError(code, status, message, headers=headers, details=details)
 
 
-def refused(code: str, message: str, status: int = 400) -> CloudError:
-    """Shorthand for the usual refusal, which is a 400."""
-    return CloudError(code, status, message)
+#: Codes with another status than 400.
+_STATUS = {
+    code: status
+    for status, codes in {
+        403: "AccessDenied OverLimit",
+        404: "NoSuchBucket NoSuchEntity NoSuchKey NoSuchUpload NoSuchVersion",
+        405: "MethodNotAllowed",
+        409: "BucketAlreadyOwnedByYou BucketNotEmpty ConditionalRequestConflict DeleteConflict"
+        " EntityAlreadyExists OperationAborted ResourceConflictException",
+        411: "MissingContentLength",
+        412: "PreconditionFailed",
+        413: "RequestEntityTooLargeException RequestTooLargeException",
+        416: "InvalidPartNumber InvalidRange",
+        429: "TooManyRequestsException",
+        500: "InternalError ServiceException",
+        501: "NotImplemented",
+        502: "ResourceNotReadyException",
+        503: "SlowDown",
+    }.items()
+    for code in codes.split()
+}
+
+
+def refused(
+    code: str,
+    message: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    details: Mapping[str, str] | None = None,
+) -> CloudError:
+    """A refusal with the status that AWS documents for the code."""
+    return CloudError(code, _STATUS.get(code, 400), message, headers=headers, details=details)
 
 
 def not_implemented(what: str) -> CloudError:
     """A real AWS call that this cloud does not have."""
-    return CloudError("NotImplemented", 501, f"{what} is not part of the embedded cloud")
+    return refused("NotImplemented", f"{what} is not part of the embedded cloud")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from local_cloud.model.errors import CloudError
+from local_cloud.model.errors import CloudError, refused
 
 #: Regions launched before March 2019 redirect; later ones refuse the signature.
 _REDIRECTING = re.compile(
@@ -31,16 +31,13 @@ def check_region(bucket: str, bucket_region: str, request_region: str) -> None:
         raise CloudError(
             "PermanentRedirect",
             301,
-            "The bucket you are attempting to access must be addressed using the specified"
-            " endpoint. Please send all future requests to this endpoint.",
+            "The bucket must be addressed at the specified endpoint.",
             headers=headers,
             details={"Endpoint": f"{bucket}.s3.{bucket_region}.amazonaws.com", "Bucket": bucket},
         )
-    raise CloudError(
+    raise refused(
         "AuthorizationHeaderMalformed",
-        400,
-        f"The authorization header is malformed; the region '{request_region}' is wrong; expecting"
-        f" '{bucket_region}'",
+        f"The region '{request_region}' is wrong; expecting '{bucket_region}'",
         headers=headers,
         details={"Region": bucket_region},
     )
@@ -51,10 +48,5 @@ def check_location(location: str, request_region: str) -> None:
     wanted = {"": "us-east-1", "EU": "eu-west-1"}.get(location, location)
     if request_region in ("", wanted, location):
         return
-    which = f"The {location}" if location else "The unspecified"
-    raise CloudError(
-        "IllegalLocationConstraintException",
-        400,
-        f"{which} location constraint is incompatible for the region specific endpoint this request"
-        " was sent to.",
-    )
+    text = f"The location constraint {location or '(none)'} is not of the endpoint's region."
+    raise refused("IllegalLocationConstraintException", text)

@@ -18,7 +18,7 @@ from local_cloud.model.arns import Account, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.json_text import read_json
 from local_cloud.model.policies import Access, allows, many, statements
-from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
+from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3.notifications import iso_time
 from local_cloud.model.weather import Draws, Propagation
 
@@ -44,15 +44,8 @@ class Role(Value):
 class Roles:
     """Roles by name, and what other services know of them."""
 
-    def __init__(
-        self,
-        account: Account | None = None,
-        recorder: Recorder | None = None,
-        draws: Draws | None = None,
-    ) -> None:
-        self._account = account or Account()
-        self._recorder = recorder or NullRecorder()
-        self._draws = draws or Draws()
+    def __init__(self, account: Account, recorder: Recorder, draws: Draws) -> None:
+        self._account, self._recorder, self._draws = account, recorder, draws
         self._roles: dict[str, Role] = {}
         self._fresh = Propagation[None](self._draws, "role unknown")
         self._policies = Propagation[tuple[str, ...]](self._draws, "role's policy unknown")
@@ -60,12 +53,10 @@ class Roles:
     def create(self, now_s: float, role: Role) -> Role:
         """Raises EntityAlreadyExists and MalformedPolicyDocument."""
         if role.name in self._roles:
-            raise CloudError(
-                "EntityAlreadyExists", 409, f"Role with name {role.name} already exists."
-            )
+            raise refused("EntityAlreadyExists", f"Role with name {role.name} already exists.")
         _check_document(role.trust)
         role = self.save(replace(role, created_at=iso_time(now_s)))
-        for service in _SERVICES:
+        for service in _SERVICES:  # a draw for each: one may know the role while another does not
             self._fresh.changed(now_s, f"{service} {self.arn(role)}", None)
         return role
 
@@ -73,16 +64,14 @@ class Roles:
         """Raises NoSuchEntity."""
         role = self._roles.get(name)
         if role is None:
-            raise CloudError("NoSuchEntity", 404, f"The role with name {name} cannot be found.")
+            raise refused("NoSuchEntity", f"The role with name {name} cannot be found.")
         return role
 
     def delete(self, name: str) -> None:
         """Raises NoSuchEntity, and DeleteConflict while it has policies."""
         role = self.get(name)
         if role.policies:
-            raise CloudError(
-                "DeleteConflict", 409, "Cannot delete entity, must delete policies first."
-            )
+            raise refused("DeleteConflict", "Cannot delete entity, must delete policies first.")
         del self._roles[name]
         for service in _SERVICES:
             self._fresh.forget(f"{service} {self.arn(role)}")
@@ -99,7 +88,7 @@ class Roles:
         """An inline policy. Raises NoSuchEntity."""
         document = self.get(name).policies.get(policy)
         if document is None:
-            raise CloudError("NoSuchEntity", 404, "The role policy cannot be found.")
+            raise refused("NoSuchEntity", "The role policy cannot be found.")
         return document
 
     def delete_policy(self, now_s: float, name: str, policy: str) -> None:
@@ -189,4 +178,4 @@ def _check_document(text: str) -> None:
     except ValueError:
         document = None
     if not isinstance(document, Mapping):
-        raise CloudError("MalformedPolicyDocument", 400, "The policy is not JSON.")
+        raise refused("MalformedPolicyDocument", "The policy is not JSON.")

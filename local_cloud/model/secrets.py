@@ -17,7 +17,7 @@ from corekit.ids import IdSource
 from corekit.values import Value, replace
 from local_cloud.model.arns import Account
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
+from local_cloud.model.recorder import Recorded, Recorder, part
 
 SECURE = "SecureString"
 TYPES = ("String", "StringList", SECURE)
@@ -61,9 +61,8 @@ class Parameter(Value):
 class Parameters:
     """Parameters by name."""
 
-    def __init__(self, account: Account | None = None, recorder: Recorder | None = None) -> None:
-        self._account = account or Account()
-        self._recorder = recorder or NullRecorder()
+    def __init__(self, account: Account, recorder: Recorder) -> None:
+        self._account, self._recorder = account, recorder
         self._parameters: dict[str, Parameter] = {}
 
     def put(
@@ -82,17 +81,9 @@ class Parameters:
             key = (wanted.key or AWS_KEY) if wanted.type == SECURE else ""
             old = replace(wanted, key=key)
         elif not overwrite:
-            raise refused(
-                "ParameterAlreadyExists",
-                "The parameter already exists. To overwrite this value, set the overwrite option"
-                " in the request to true.",
-            )
+            raise refused("ParameterAlreadyExists", "The parameter exists; set Overwrite.")
         elif wanted.type not in ("", old.type):
-            raise refused(
-                "HierarchyTypeMismatchException",
-                "Parameter Store does not support changing a parameter type. Create a new, unique"
-                " parameter.",
-            )
+            raise refused("HierarchyTypeMismatchException", "A parameter keeps its type.")
         number = old.versions[-1].number + 1 if old.versions else 1
         version = ParameterVersion(number=number, value=value, modified_at_s=now_s)
         made = replace(
@@ -114,11 +105,7 @@ class Parameters:
         for version in reversed(parameter.versions):
             if selector in ("", str(version.number)):
                 return parameter, version
-        raise refused(
-            "ParameterVersionNotFound",
-            f"Systems Manager could not find version {selector} of {name}. Verify the version and"
-            " try again.",
-        )
+        raise refused("ParameterVersionNotFound", f"{name} has no version {selector}.")
 
     def _split(self, reference: str) -> tuple[str, str]:
         """The name in a name or ARN of this account, and the version."""
@@ -195,33 +182,18 @@ class Secret(Value):
 class Secrets:
     """Secrets by name."""
 
-    def __init__(
-        self,
-        account: Account | None = None,
-        ids: IdSource | None = None,
-        recorder: Recorder | None = None,
-    ) -> None:
-        self._account = account or Account()
-        self._ids = ids or IdSource("secrets")
-        self._recorder = recorder or NullRecorder()
+    def __init__(self, account: Account, ids: IdSource, recorder: Recorder) -> None:
+        self._account, self._ids, self._recorder = account, ids, recorder
         self._secrets: dict[str, Secret] = {}
 
     def create(self, now_s: float, name: str, value: SecretValue | None, key: str = "") -> Secret:
         """Raises ValidationException, ResourceExistsException, InvalidRequestException."""
         if not _SECRET.fullmatch(name):
-            raise refused(
-                "ValidationException",
-                "Invalid name. Must be a valid name containing alphanumeric characters, or any of"
-                " the following: -/_+=.@!",
-            )
+            raise refused("ValidationException", "A name has letters, digits and -/_+=.@! alone.")
         self._forget_gone(now_s)
         old = self._secrets.get(name)
         if old is not None and old.deleted_at_s is not None:
-            raise refused(
-                "InvalidRequestException",
-                "You can't create this secret because a secret with this name is already scheduled"
-                " for deletion.",
-            )
+            raise refused("InvalidRequestException", f"{name} is scheduled for deletion.")
         if old is not None:
             text = f"The operation failed because the secret {name} already exists."
             raise refused("ResourceExistsException", text)
@@ -240,11 +212,7 @@ class Secrets:
         if old is None or old.id != value.id:
             return self._save(replace(secret, value=value, changed_at_s=now_s))
         if (old.text, old.binary) != (value.text, value.binary):
-            raise refused(
-                "ResourceExistsException",
-                f"You can't use ClientRequestToken {value.id} because that value is already in use"
-                f" for a version of secret {secret.arn}",
-            )
+            raise refused("ResourceExistsException", f"{value.id} is of another value already.")
         return secret
 
     def get(self, now_s: float, reference: str) -> Secret:
@@ -254,11 +222,7 @@ class Secrets:
         """
         secret = self.described(now_s, reference)
         if secret.deleted_at_s is not None:
-            raise refused(
-                "InvalidRequestException",
-                "You can't perform this operation on the secret because it was marked for"
-                " deletion.",
-            )
+            raise refused("InvalidRequestException", "The secret was marked for deletion.")
         return secret
 
     def described(self, now_s: float, reference: str) -> Secret:

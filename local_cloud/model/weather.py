@@ -16,7 +16,7 @@ import msgspec
 from corekit.errors import invalid
 from corekit.ids import IdSource
 from corekit.values import Value, replace
-from local_cloud.model.errors import CloudError
+from local_cloud.model.errors import CloudError, refused
 
 #: The least and the greatest of a delay in seconds; each one is drawn between them.
 Span: TypeAlias = tuple[float, float]
@@ -93,41 +93,16 @@ class Weather(Value):
 NO_WEATHER = Weather()
 #: Sources: docs/reference/local-cloud.md, "Weather". A rate that AWS does not publish is a guess,
 #: on the high side: a run of a minute shall meet each rule.
-AWS = Weather(
-    name="aws",
-    role_s=(3.0, 20.0),
-    role_policy_s=(3.0, 20.0),
-    pending_s=(1.0, 10.0),
-    vpc_pending_s=(30.0, 90.0),
-    update_s=(1.0, 10.0),
-    inactive_after_s=14 * 86400.0,
-    permission_s=(0.0, 20.0),
-    throttle_pause_s=(300.0, 1800.0),
-    throttle_s=(30.0, 180.0),
-    throttle_back_off=True,
-    control_throttle_rate=0.01,
-    network_throttle_rate=0.1,
-    queue_deleted_s=60.0,
-    queue_attributes_s=(1.0, 60.0),
-    message_repeat_rate=0.02,
-    message_repeat_s=(0.5, 60.0),
-    unordered=True,
-    notification_s=(60.0, 300.0),
-    event_s=(0.2, 5.0),
-    event_late_rate=0.02,
-    event_late_s=(30.0, 90.0),
-    event_repeat_rate=0.02,
-    versioning_s=900.0,
-    versioning_rate=0.2,
-    slow_down_rate=0.01,
-    lost_answer_rate=0.005,
-    write_conflict_rate=0.02,
-    bucket_busy_s=(0.5, 5.0),
-    bucket_busy_rate=0.2,
-    bucket_gone_s=(5.0, 60.0),
-    regions=True,
+_AWS = (
+    "role_s=3-20,role_policy_s=3-20,pending_s=1-10,vpc_pending_s=30-90,update_s=1-10,"
+    "inactive_after_s=1209600,permission_s=0-20,throttle_pause_s=300-1800,throttle_s=30-180,"
+    "throttle_back_off=on,control_throttle_rate=0.01,network_throttle_rate=0.1,"
+    "queue_deleted_s=60,queue_attributes_s=1-60,message_repeat_rate=0.02,message_repeat_s=0.5-60,"
+    "unordered=on,notification_s=60-300,event_s=0.2-5,event_late_rate=0.02,event_late_s=30-90,"
+    "event_repeat_rate=0.02,versioning_s=900,versioning_rate=0.2,slow_down_rate=0.01,"
+    "lost_answer_rate=0.005,write_conflict_rate=0.02,bucket_busy_s=0.5-5,bucket_busy_rate=0.2,"
+    "bucket_gone_s=5-60,regions=on"
 )
-PRESETS = {weather.name: weather for weather in (NO_WEATHER, AWS)}
 
 
 def parse_weather(text: str) -> Weather:
@@ -136,19 +111,22 @@ def parse_weather(text: str) -> Weather:
     preset = PRESETS.get(name)
     if preset is None:
         raise invalid(f"weather {name!r} is unknown; there are {' and '.join(sorted(PRESETS))}")
-    fields = {field.name: field for field in msgspec.structs.fields(Weather)}
-    changed: dict[str, object] = {field: getattr(preset, field) for field in fields}
+    return _changed(preset, changes)
+
+
+def _changed(weather: Weather, changes: str) -> Weather:
+    fields = set(Weather.__struct_fields__) - {"name"}
+    values: dict[str, object] = {"name": weather.name}
     for change in filter(None, changes.split(",")):
         key, equals, value = change.partition("=")
-        if key not in fields or key == "name" or not equals:
-            known = ", ".join(sorted(fields.keys() - {"name"}))
-            raise invalid(f"weather: {change!r} is not FIELD=VALUE with a field of {known}")
-        changed[key] = _value(key, getattr(preset, key), value)
-    return msgspec.convert(changed, Weather)
+        if key not in fields or not equals:
+            names = ", ".join(sorted(fields))
+            raise invalid(f"weather: {change!r} is not FIELD=VALUE with a field of {names}")
+        values[key] = _value(key, getattr(weather, key), value)
+    return msgspec.structs.replace(weather, **values)
 
 
 def _value(key: str, before: object, text: str) -> object:
-    """The value of a field in the type that it has."""
     try:
         if isinstance(before, bool):
             return _ON[text.lower()]
@@ -161,6 +139,10 @@ def _value(key: str, before: object, text: str) -> object:
         raise invalid(f"weather: {key}={text} is not {forms[type(before)]}") from None
 
 
+AWS = _changed(Weather(name="aws"), _AWS)
+PRESETS = {weather.name: weather for weather in (NO_WEATHER, AWS)}
+
+
 # ---------------------------------------------------------------------- the rules
 
 
@@ -170,62 +152,44 @@ class Rule(NamedTuple):
     rate: str = ""
     span: str = ""
     code: str = ""
-    status: int = 400
     message: str = ""
 
 
-_BUSY = (
-    "A conflicting conditional operation is currently in progress against this resource. Please"
-    " try again."
-)
-_ABORTED = ("OperationAborted", 409, _BUSY)
+# Each text is AWS's own: deployments decide by them whether to repeat a call.
 _CANNOT = "The operation cannot be performed at this time. "
+_PENDING = _CANNOT + "The function is currently in the following state: Pending"
+_UPDATING = _CANNOT + "An update is in progress for resource: {}"
+_INACTIVE = (
+    "The function is inactive and its VPC connection is no longer available. Wait for the VPC"
+    " connection to reestablish and try again."
+)
+_EC2 = (
+    "Your request has been throttled by EC2, please make sure you have enough API rate limit. EC2"
+    " Error Code: RequestLimitExceeded. EC2 Error Message: Request limit exceeded."
+)
+_DELETED = (
+    "You must wait 60 seconds after deleting a queue before you can create another with the same"
+    " name."
+)
+_LOST = "We encountered an internal error. Please try again."
+_CONFLICT = "The conditional request cannot succeed due to a conflicting operation."
+_BUSY = "A conflicting conditional operation is currently in progress. Please try again."
 RULES = {
     # --- IAM: each service has its own words for a role that it does not know
     "role unknown": Rule(span="role_s"),
     "role's policy unknown": Rule(span="role_policy_s"),
     # --- Lambda
-    "function pending": Rule(
-        span="pending_s",
-        code="ResourceConflictException",
-        status=409,
-        message=_CANNOT + "The function is currently in the following state: Pending",
-    ),
-    "update in progress": Rule(
-        span="update_s",
-        code="ResourceConflictException",
-        status=409,
-        message=_CANNOT + "An update is in progress for resource: {}",
-    ),
-    "function inactive": Rule(
-        code="ResourceNotReadyException",
-        status=502,
-        message="The function is inactive and its VPC connection is no longer available. Wait for"
-        " the VPC connection to reestablish and try again.",
-    ),
+    "function pending": Rule("", "pending_s", "ResourceConflictException", _PENDING),
+    "update in progress": Rule("", "update_s", "ResourceConflictException", _UPDATING),
+    "function inactive": Rule("", "", "ResourceNotReadyException", _INACTIVE),
     "permission unknown": Rule(span="permission_s"),
-    "throttled": Rule(
-        span="throttle_s", code="TooManyRequestsException", status=429, message="Rate Exceeded."
-    ),
+    "throttled": Rule("", "throttle_s", "TooManyRequestsException", "Rate Exceeded."),
     "change throttled": Rule(
-        rate="control_throttle_rate",
-        code="TooManyRequestsException",
-        status=429,
-        message="Rate exceeded",
+        "control_throttle_rate", "", "TooManyRequestsException", "Rate exceeded"
     ),
-    "network throttled": Rule(
-        rate="network_throttle_rate",
-        code="InvalidParameterValueException",
-        message="Your request has been throttled by EC2, please make sure you have enough API rate"
-        " limit. EC2 Error Code: RequestLimitExceeded. EC2 Error Message: Request limit exceeded.",
-    ),
+    "network throttled": Rule("network_throttle_rate", "", "InvalidParameterValueException", _EC2),
     # --- SQS
-    "queue deleted recently": Rule(
-        span="queue_deleted_s",
-        code="QueueDeletedRecently",
-        message="You must wait 60 seconds after deleting a queue before you can create another"
-        " with the same name.",
-    ),
+    "queue deleted recently": Rule("", "queue_deleted_s", "QueueDeletedRecently", _DELETED),
     "queue attributes late": Rule(span="queue_attributes_s"),
     "message": Rule(span="message_repeat_s"),
     "message repeated": Rule(rate="message_repeat_rate"),
@@ -236,27 +200,11 @@ RULES = {
     "event late": Rule(rate="event_late_rate"),
     "event repeated": Rule(rate="event_repeat_rate"),
     "false 404": Rule(rate="versioning_rate"),
-    "slow down": Rule(
-        rate="slow_down_rate",
-        code="SlowDown",
-        status=503,
-        message="Please reduce your request rate.",
-    ),
-    "answer lost": Rule(
-        rate="lost_answer_rate",
-        code="InternalError",
-        status=500,
-        message="We encountered an internal error. Please try again.",
-    ),
-    "write conflict": Rule(
-        rate="write_conflict_rate",
-        code="ConditionalRequestConflict",
-        status=409,
-        message="The conditional request cannot succeed due to a conflicting operation against"
-        " this resource.",
-    ),
-    "bucket busy": Rule("bucket_busy_rate", "bucket_busy_s", *_ABORTED),
-    "bucket name in use": Rule("", "bucket_gone_s", *_ABORTED),
+    "slow down": Rule("slow_down_rate", "", "SlowDown", "Please reduce your request rate."),
+    "answer lost": Rule("lost_answer_rate", "", "InternalError", _LOST),
+    "write conflict": Rule("write_conflict_rate", "", "ConditionalRequestConflict", _CONFLICT),
+    "bucket busy": Rule("bucket_busy_rate", "bucket_busy_s", "OperationAborted", _BUSY),
+    "bucket name in use": Rule("", "bucket_gone_s", "OperationAborted", _BUSY),
 }
 
 
@@ -266,9 +214,10 @@ class LostAnswerError(CloudError):
 
 def refusal(rule: str, *arguments: str) -> CloudError:
     """The answer of the service by a rule."""
-    _, _, code, status, message = RULES[rule]
-    kind = LostAnswerError if rule == "answer lost" else CloudError
-    return kind(code, status, message.format(*arguments))
+    error = refused(RULES[rule].code, RULES[rule].message.format(*arguments))
+    if rule == "answer lost":
+        return LostAnswerError(error.code, error.status, error.message)
+    return error
 
 
 # ---------------------------------------------------------------------- drawing
@@ -324,6 +273,7 @@ class Propagation(Generic[T]):
 
     def changed(self, now_s: float, key: str, before: T, span: str = "") -> None:
         """A change is made now: draw the time from which it is in force."""
+        # of two changes within one delay neither is in force yet: what was before both still is
         before, delay_s = self.in_force(now_s, key, before), self._draws.delay_s(self._rule, span)
         self._changes.pop(key, None)
         if delay_s > 0:

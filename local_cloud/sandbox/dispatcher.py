@@ -5,30 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from corekit.aio.supervise import Nursery
-from local_cloud.model.functions.function import (
-    DestinationRecord,
-    Invocation,
-    InvocationQueue,
-    Outcome,
-)
+from local_cloud.model.functions.function import DestinationRecord, Invocation, Outcome
+from local_cloud.model.functions.functions import LambdaFunction
 
 logger = logging.getLogger(__name__)
 
 
-class Target(Protocol):
-    """A function with events to run."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def invocations(self) -> InvocationQueue: ...
-
-
-Run = Callable[[Target, Invocation], Awaitable[Outcome]]
+Run = Callable[[LambdaFunction, Invocation], Awaitable[Outcome]]
 Deliver = Callable[[DestinationRecord], Awaitable[None]]
 
 
@@ -43,36 +28,36 @@ class Dispatcher:
         self._run = run
         self._deliver = deliver
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._throttled: dict[str, Target] = {}  #: functions with events that found no slot
+        self._throttled: dict[str, LambdaFunction] = {}  #: functions with events that found no slot
 
-    def pump(self, target: Target) -> None:
+    def pump(self, function: LambdaFunction) -> None:
         """Start the due invocations, and again when the next one is due."""
-        timer = self._timers.pop(target.name, None)
+        timer = self._timers.pop(function.name, None)
         if timer is not None:
             timer.cancel()
-        starting, records = target.invocations.start_due(self._now_s())
+        starting, records = function.invocations.start_due(self._now_s())
         for invocation in starting:
-            self._nursery.start(self._run_one(target, invocation), f"invoke/{target.name}")
+            self._nursery.start(self._run_one(function, invocation), f"invoke/{function.name}")
         self._give(records)
-        due_at_s = target.invocations.next_due_at_s()
+        due_at_s = function.invocations.next_due_at_s()
         if due_at_s is not None:
             delay_s = max(due_at_s - self._now_s(), 0.0) + 0.001
             loop = asyncio.get_running_loop()
-            self._timers[target.name] = loop.call_later(delay_s, self.pump, target)
+            self._timers[function.name] = loop.call_later(delay_s, self.pump, function)
 
     def slot_free(self) -> None:
         """An environment is free: the oldest throttled event of each function is tried."""
-        for name, target in list(self._throttled.items()):
-            if target.invocations.slot_free(self._now_s()):
-                self.pump(target)
+        for name, function in list(self._throttled.items()):
+            if function.invocations.slot_free(self._now_s()):
+                self.pump(function)
             else:
                 del self._throttled[name]
 
-    def limit_changed(self, target: Target) -> None:
+    def limit_changed(self, function: LambdaFunction) -> None:
         """The function's concurrency is another one: each of its throttled events is tried."""
-        while target.invocations.slot_free(self._now_s()):
+        while function.invocations.slot_free(self._now_s()):
             pass
-        self.pump(target)
+        self.pump(function)
 
     def close(self) -> None:
         """Start nothing more."""
@@ -80,16 +65,16 @@ class Dispatcher:
             timer.cancel()
         self._timers.clear()
 
-    async def _run_one(self, target: Target, invocation: Invocation) -> None:
+    async def _run_one(self, function: LambdaFunction, invocation: Invocation) -> None:
         try:
-            outcome = await self._run(target, invocation)
+            outcome = await self._run(function, invocation)
         except Exception:  # one invocation fails, and its place is free again
             logger.exception("an invocation failed", extra={"event": "sandbox_failed"})
             outcome = Outcome(payload="", error="Unhandled")
         if outcome.throttled:
-            self._throttled[target.name] = target
-        self._give(target.invocations.ended(self._now_s(), invocation.request_id, outcome))
-        self.pump(target)
+            self._throttled[function.name] = function
+        self._give(function.invocations.ended(self._now_s(), invocation.request_id, outcome))
+        self.pump(function)
 
     def _give(self, records: list[DestinationRecord]) -> None:
         for record in records:

@@ -18,15 +18,15 @@ _SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 def descendants(pid: int) -> list[int]:
     """Children, their children and so on; without `pid` itself."""
-    found: list[int] = []
+    pids: list[int] = []
     todo = [pid]
     while todo:
         for task in _tasks(todo.pop()):
             with contextlib.suppress(OSError):
                 children = [int(text) for text in (task / "children").read_text().split()]
-                found += children
+                pids += children
                 todo += children
-    return found
+    return pids
 
 
 def _tasks(pid: int) -> list[Path]:
@@ -37,28 +37,28 @@ def _tasks(pid: int) -> list[Path]:
 
 def session_members(session: int) -> list[int]:
     """Every process of a session, orphans included; reads the whole process table."""
-    found = []
+    pids = []
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[3]) == session:
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def processes_in(folder: Path) -> list[int]:
     """Every process that works in `folder` or has it in its environment, with any parent."""
     name = os.fsencode(folder)
     values = (name + b"/", name + b"\0")  # `…/1` is not in `…/10`
-    found = []
+    pids = []
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 inside = (entry / "cwd").readlink().is_relative_to(folder)
                 if inside or _has_any((entry / "environ").read_bytes(), values):
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def _has_any(data: bytes, values: tuple[bytes, ...]) -> bool:

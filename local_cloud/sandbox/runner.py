@@ -2,66 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import os
-from pathlib import Path
-from typing import cast
-
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
-from corekit.values import Value
 from local_cloud.model.cloud import Cloud
-from local_cloud.model.errors import refused
 from local_cloud.model.functions.function import DestinationRecord, Invocation, Outcome
 from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.process import CloudClock
-from local_cloud.sandbox.dispatcher import Deliver, Dispatcher, Target
+from local_cloud.sandbox.code import CodeStore
+from local_cloud.sandbox.dispatcher import Deliver, Dispatcher
 from local_cloud.sandbox.image_package import RUNNER_HANDLER
 from local_cloud.sandbox.runtime import RunSpec, log_group
 from local_cloud.sandbox.runtime_api import error_payload
 from local_cloud.sandbox.sandbox import Sandbox
-from local_cloud.sandbox.unpack import unpack
-
-
-class Code(Value):
-    """A stored zip."""
-
-    sha256: str  #: base64, as Lambda shows it
-    size: int  #: bytes of the zip
-
-
-class CodeStore:
-    """Zips by content, unpacked on arrival; never deleted, a few per function."""
-
-    def __init__(self, folder: Path) -> None:
-        self._zips = folder / "zips"
-        self._unpacked = folder / "unpacked"
-        self._zips.mkdir(parents=True, exist_ok=True)
-
-    def add(self, data: bytes) -> Code:
-        """Store and unpack. Raises InvalidParameterValueException for anything but a good zip."""
-        try:
-            unpack(data, self._unpacked)
-        except AppError as error:
-            raise refused("InvalidParameterValueException", error.message) from error
-        digest = hashlib.sha256(data).digest()
-        path = self.zip_path(digest.hex())
-        if not path.exists():
-            fresh = path.with_suffix(f".{os.getpid()}.tmp")
-            fresh.write_bytes(data)
-            fresh.replace(path)
-        return Code(sha256=base64.b64encode(digest).decode(), size=len(data))
-
-    def folder(self, sha256: str) -> Path:
-        """The unpacked files of a stored zip; unpacked again when they were removed."""
-        name = base64.b64decode(sha256).hex()
-        folder = self._unpacked / name
-        return folder if folder.is_dir() else unpack(self.zip_path(name), self._unpacked)
-
-    def zip_path(self, name: str) -> Path:
-        """The zip with this sha256 in hexadecimal, which may not exist."""
-        return self._zips / f"{name}.zip"
 
 
 class Runner:
@@ -130,8 +82,7 @@ class Runner:
         """Start nothing more."""
         self._dispatcher.close()
 
-    async def _run_event(self, target: Target, invocation: Invocation) -> Outcome:
-        function = cast("LambdaFunction", target)
+    async def _run_event(self, function: LambdaFunction, invocation: Invocation) -> Outcome:
         outcome, _ = await self.invoke(function, invocation.request_id, invocation.payload)
         return outcome
 

@@ -120,7 +120,6 @@ def log_group(function: str) -> str:
 
 
 def _top_level(names: tuple[str, ...]) -> list[Path]:
-    """Files and folders that the distributions and their dependencies put into site-packages."""
     found: dict[str, Path] = {}
     for name in _with_dependencies(names):
         distribution = metadata.distribution(name)
@@ -132,7 +131,7 @@ def _top_level(names: tuple[str, ...]) -> list[Path]:
 
 
 def _with_dependencies(names: tuple[str, ...]) -> list[str]:
-    todo, known = list(names), dict.fromkeys(names)
+    todo, names_seen = list(names), dict.fromkeys(names)
     while todo:
         name = todo.pop()
         try:
@@ -143,7 +142,7 @@ def _with_dependencies(names: tuple[str, ...]) -> list[str]:
             ) from None
         for text in requires:
             match = _REQUIREMENT.match(text)
-            if match is not None and "extra ==" not in text and match[0] not in known:
-                known[match[0]] = None
+            if match is not None and "extra ==" not in text and match[0] not in names_seen:
+                names_seen[match[0]] = None
                 todo.append(match[0])
-    return list(known)
+    return list(names_seen)

@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 RESPONSE_BYTES_MAX = 6 * 2**20 + 512  #: of a synchronous answer (AWS: 6 MB)
 _PREFIX = "/2018-06-01/runtime/"
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Work(Value):
@@ -83,8 +86,13 @@ class RuntimeApi:
     def __init__(self) -> None:
         self._channels: dict[int, Channel] = {}
         self._sites: dict[int, web.TCPSite] = {}
-        self._runner = web.ServerRunner(
-            web.Server(self._handle, handler_cancellation=True, access_log=None, logger=SILENT)
+        application = web.Application(middlewares=[self._guarded])
+        application.router.add_get(_PREFIX + "invocation/next", self._next)
+        application.router.add_post(_PREFIX + "invocation/{id}/response", self._response)
+        application.router.add_post(_PREFIX + "invocation/{id}/error", self._error)
+        application.router.add_post(_PREFIX + "init/error", self._init_error)
+        self._runner = web.AppRunner(
+            application, handler_cancellation=True, access_log=None, logger=SILENT
         )
 
     async def start(self) -> None:
@@ -115,95 +123,80 @@ class RuntimeApi:
         if site is not None:
             await site.stop()
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        headers = request.headers  # a web page could take an invocation, or answer it
+        sent_by_a_page = "Origin" in headers or "Sec-Fetch-Site" in headers
+        if sent_by_a_page or foreign_part(request.method, headers, "") is not None:
+            return web.json_response({"errorType": "Forbidden"}, status=403)
         try:
-            return await self._answer(request)
-        except (ConnectionError, web.RequestPayloadError):
-            raise  # not logged: the peer closed the connection
+            return await handler(request)
+        except (ConnectionError, web.RequestPayloadError, web.HTTPException):
+            raise  # not logged: the peer closed the connection, or asked for what is not here
         except Exception as error:
             logger.error("a runtime got no answer", exc_info=error, extra={"event": "api_fault"})
             return web.Response(status=500)
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _channel(self, request: web.Request) -> Channel:
         transport = request.transport
         port = transport.get_extra_info("sockname")[1] if transport is not None else 0
-        channel = self._channels.get(port)
-        path = request.path
-        if channel is None or not path.startswith(_PREFIX):
-            return web.Response(status=404)
-        if _is_browser(request):
-            return web.json_response({"errorType": "Forbidden"}, status=403)
-        what = path.removeprefix(_PREFIX)
-        parts = what.split("/")
-        if what == "invocation/next" and request.method == "GET":
-            return await _next(channel)
-        answer = _ANSWERS.get(parts[-1])
-        about_run = len(parts) == 3 and parts[0] == "invocation"
-        known = about_run or what == "init/error"
-        if request.method != "POST" or answer is None or not known:
-            return web.Response(status=404)
-        return await answer(channel, what, request)
+        if port not in self._channels:
+            raise web.HTTPNotFound
+        return self._channels[port]
+
+    async def _next(self, request: web.Request) -> web.Response:
+        work = await self._channel(request).next()
+        deadline_ms = int((time.time() + work.timeout_s) * 1000)  # wall time is the API's contract
+        return web.Response(
+            body=work.payload.encode(),
+            content_type="application/json",
+            headers={
+                "Lambda-Runtime-Aws-Request-Id": work.request_id,
+                "Lambda-Runtime-Deadline-Ms": str(deadline_ms),
+                "Lambda-Runtime-Invoked-Function-Arn": work.function_arn,
+                "Lambda-Runtime-Trace-Id": "Root=1-00000000-000000000000000000000000;Sampled=0",
+            },
+        )
+
+    async def _response(self, request: web.Request) -> web.Response:
+        channel, text = self._channel(request), await _body(request)
+        if text is None:
+            message = "Response payload size exceeded maximum allowed payload size (6291556 bytes)."
+            payload = error_payload("Function.ResponseSizeTooLarge", message)
+            channel.settle(request.match_info["id"], Outcome(payload=payload, error="Unhandled"))
+            return web.json_response({"errorType": "RequestEntityTooLarge"}, status=413)
+        channel.settle(request.match_info["id"], Outcome(payload=text))
+        return _taken()
+
+    async def _error(self, request: web.Request) -> web.Response:
+        channel, text = self._channel(request), await _body(request) or _TOO_LARGE
+        channel.settle(request.match_info["id"], Outcome(payload=text, error="Unhandled"))
+        return _taken()
+
+    async def _init_error(self, request: web.Request) -> web.Response:
+        channel, text = self._channel(request), await _body(request) or _TOO_LARGE
+        if not channel.init_error.done():
+            channel.init_error.set_result(text)
+        return _taken()
 
 
-def _is_browser(request: web.BaseRequest) -> bool:
-    """Whether a browser sent it: a web page could take an invocation, or answer it."""
-    headers = request.headers
-    sent_by_a_page = "Origin" in headers or "Sec-Fetch-Site" in headers
-    return sent_by_a_page or foreign_part(request.method, headers, "") is not None
+def _taken() -> web.Response:
+    return web.json_response({"status": "OK"}, status=202)
 
 
-async def _next(channel: Channel) -> web.Response:
-    work = await channel.next()
-    deadline_ms = int((time.time() + work.timeout_s) * 1000)  # wall time is this API's contract
-    return web.Response(
-        body=work.payload.encode(),
-        content_type="application/json",
-        headers={
-            "Lambda-Runtime-Aws-Request-Id": work.request_id,
-            "Lambda-Runtime-Deadline-Ms": str(deadline_ms),
-            "Lambda-Runtime-Invoked-Function-Arn": work.function_arn,
-            "Lambda-Runtime-Trace-Id": "Root=1-00000000-000000000000000000000000;Sampled=0",
-        },
-    )
-
-
-async def _body(request: web.BaseRequest) -> str | None:
-    """The posted text, or None when it is too large."""
+async def _body(request: web.Request) -> str | None:
     pieces: list[bytes] = []
     size = 0
-    async for piece in request.content.iter_any():
+    async for piece in request.content.iter_any():  # to its end, so that the client reads the 413
         size += len(piece)
         if size <= RESPONSE_BYTES_MAX:
             pieces.append(piece)
     return b"".join(pieces).decode("utf-8", "replace") if size <= RESPONSE_BYTES_MAX else None
 
 
-async def _response(channel: Channel, what: str, request: web.BaseRequest) -> web.Response:
-    text = await _body(request)
-    request_id = what.split("/")[1]
-    if text is None:
-        message = "Response payload size exceeded maximum allowed payload size (6291556 bytes)."
-        payload = error_payload("Function.ResponseSizeTooLarge", message)
-        channel.settle(request_id, Outcome(payload=payload, error="Unhandled"))
-        return web.json_response({"errorType": "RequestEntityTooLarge"}, status=413)
-    channel.settle(request_id, Outcome(payload=text))
-    return web.json_response({"status": "OK"}, status=202)
-
-
-async def _error(channel: Channel, what: str, request: web.BaseRequest) -> web.Response:
-    text = await _body(request) or error_payload("Runtime.Unknown", "the error was too large")
-    if what == "init/error":
-        if not channel.init_error.done():
-            channel.init_error.set_result(text)
-    else:
-        channel.settle(what.split("/")[1], Outcome(payload=text, error="Unhandled"))
-    return web.json_response({"status": "OK"}, status=202)
-
-
-_Answer = Callable[[Channel, str, web.BaseRequest], Awaitable[web.Response]]
-_ANSWERS: dict[str, _Answer] = {"response": _response, "error": _error}
-
-
 def error_payload(kind: str, message: str) -> str:
     """The answer to an invoker for a failure that the function did not report itself."""
     return json.dumps({"errorType": kind, "errorMessage": message})
+
+
+_TOO_LARGE = error_payload("Runtime.Unknown", "the error was too large")

@@ -38,8 +38,6 @@ class _Gone(Exception):
 
 @dataclass(slots=True)
 class _Live:
-    """An environment of the pool with its process and its log."""
-
     slot: Environment
     process: ExecutionEnvironment
     stream: str
@@ -249,7 +247,6 @@ class Sandbox:
         self.on_free()
 
     async def _sweep(self) -> None:
-        """End environments that are idle for long, or of outdated code."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             await self.sweep()

@@ -18,8 +18,6 @@ from local_cloud.model.functions.environments import Environment
 
 @dataclass(slots=True)
 class _Waiting:
-    """An invocation whose environment is not started yet."""
-
     fresh: Environment
     answer: asyncio.Future[Environment | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()

@@ -21,8 +21,9 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.model.weather import NO_WEATHER, Weather
 from local_cloud.process import CloudClock
+from local_cloud.sandbox.code import CodeStore
 from local_cloud.sandbox.log_store import LogStore
-from local_cloud.sandbox.runner import CodeStore, Runner
+from local_cloud.sandbox.runner import Runner
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.bodies import FileBodies
@@ -30,8 +31,7 @@ from local_cloud.server.context import Context
 from local_cloud.server.http import Router
 from local_cloud.server.polling import Pollers
 from local_cloud.server.restore import restore
-from local_cloud.server.signatures.keys import KeyPair
-from local_cloud.server.signatures.verifier import Verifier
+from local_cloud.server.signatures import KeyPair, Verifier
 from local_cloud.server.state_log import StateLog
 
 #: An idle connection is kept this long; a frozen function's connections live as long as it does.
@@ -48,12 +48,8 @@ class Options(Value):
     account: str = "000000000000"
     concurrency_max: int = 64  #: running environments of all functions, at most
     weather: Weather = NO_WEATHER
-    allowed_hosts: tuple[
-        str, ...
-    ] = ()  #: additional host names under which clients reach the server
-    keys: KeyPair | None = (
-        None  #: requests must be signed by it; None = signatures are not verified
-    )
+    allowed_hosts: tuple[str, ...] = ()  #: more names under which clients reach the server
+    keys: KeyPair | None = None  #: must have signed each request; None = nothing is verified
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from corekit.net.addresses import parse_address
 from local_cloud.model.weather import parse_weather
 from local_cloud.process import ProgramOptions, until_failed
 from local_cloud.server.application import Options, running
-from local_cloud.server.signatures.keys import (
+from local_cloud.server.signatures import (
     ACCESS_KEY_VARIABLE,
     FILE_NAME,
     SECRET_KEY_VARIABLE,

@@ -11,7 +11,7 @@ from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runner import Runner
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.polling import Pollers
-from local_cloud.server.signatures.verifier import Verifier
+from local_cloud.server.signatures import Verifier
 from local_cloud.server.state_log import StateLog
 
 

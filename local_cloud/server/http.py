@@ -18,7 +18,7 @@ from local_cloud.server.functions.service import LAMBDA
 from local_cloud.server.iam import IAM_AND_STS
 from local_cloud.server.logs import LOGS
 from local_cloud.server.s3 import service as s3
-from local_cloud.server.s3.target import bucket_of_host
+from local_cloud.server.s3.call import bucket_of_host
 from local_cloud.server.secrets import PARAMETERS, SECRETS
 from local_cloud.server.services import JsonService
 from local_cloud.server.sqs import SQS
@@ -92,7 +92,6 @@ class Router:
         return web.FileResponse(path) if path.is_file() else web.Response(status=404)
 
     def _weather(self) -> dict[str, object]:
-        """The weather, and how often each of its rules took effect since the start."""
         cloud, now_s = self._context.cloud, self._context.now_s()
         return {
             "weather": encode(cloud.weather),

@@ -48,9 +48,7 @@ class Service:
     operations: Mapping[str, Operation]
     invalid: str  #: code of a field that the model does not allow
     missing: str
-    limits: bool = (
-        True  #: sizes, patterns and closed sets of the model are checked, not types alone
-    )
+    limits: bool = True  #: sizes, patterns and closed sets are checked, not types alone
     bytes_max: int = JSON_BYTES_MAX
 
     async def answer(self, context: Context, request: web.BaseRequest) -> web.Response:
@@ -116,7 +114,7 @@ async def _read_signed(
         size += len(piece)
         if size > bytes_max:
             message = f"Request must be smaller than {bytes_max} bytes."
-            raise refused("RequestEntityTooLargeException", message, 413)
+            raise refused("RequestEntityTooLargeException", message)
         pieces.append(piece)
     data = b"".join(pieces)
     context.verifier.check(request, services, data)
@@ -254,8 +252,8 @@ def _of_form(form: Mapping[str, str], shape: Any, path: str = "") -> object:
             name: _of_form(form, member, f"{path}.{name}".lstrip("."))
             for name, member in shape.members.items()
         }
-        found = {name: value for name, value in members.items() if value is not None}
-        return found if found or not path else None
+        fields = {name: value for name, value in members.items() if value is not None}
+        return fields if fields or not path else None
     if shape.type_name == "list":
         values: list[object] = []
         while (
@@ -319,15 +317,15 @@ def fitted(value: Any, shape: Any, path: str = "", *, limits: bool = True) -> ob
         }
     if kind != "structure":
         return value
-    found = {
+    fields = {
         name: fitted(value[name], member, f"{path}.{name}".lstrip("."), limits=limits)
         for name, member in shape.members.items()
         if value.get(name) is not None
     }
-    missing = next((name for name in shape.required_members if name not in found), None)
+    missing = next((name for name in shape.required_members if name not in fields), None)
     if missing is not None:
         raise KeyError(f"{path}.{missing}".lstrip("."))
-    return found
+    return fields
 
 
 def _check_limits(value: Any, shape: Any, path: str) -> None:

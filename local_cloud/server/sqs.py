@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.sqs.queue import BATCH_MAX, MessageAttributes, Queue, Received
+from local_cloud.model.sqs.queue import BATCH_MAX, Message, MessageAttributes, Queue
 from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES
 from local_cloud.server.context import Context
 from local_cloud.server.services import Answer, Body, JsonService
@@ -69,7 +69,7 @@ def _get_queue_attributes(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     counts = queue.counts(context.now_s())
     settings = context.cloud.queues.settings_in_force(context.now_s(), queue)
-    found = {
+    attributes = {
         **settings.as_attributes(),
         "QueueArn": queue.arn,
         "ApproximateNumberOfMessages": str(counts.visible),
@@ -81,10 +81,10 @@ def _get_queue_attributes(context: Context, body: Body) -> Answer:
     wanted = body.get("AttributeNames", [])
     if "All" not in wanted:
         for name in wanted:
-            if name not in found and name not in KNOWN_ATTRIBUTES:
+            if name not in attributes and name not in KNOWN_ATTRIBUTES:
                 raise refused("InvalidAttributeName", f"Unknown Attribute {name}.")
-        found = {name: text for name, text in found.items() if name in wanted}
-    return {"Attributes": found} if found else {}
+        attributes = {name: text for name, text in attributes.items() if name in wanted}
+    return {"Attributes": attributes} if attributes else {}
 
 
 def _set_queue_attributes(context: Context, body: Body) -> None:
@@ -132,9 +132,7 @@ def _digests(body: Body) -> dict[str, str]:
         if body.get("MessageAttributes"):
             answer["MD5OfMessageAttributes"] = _md5_of_attributes(body["MessageAttributes"])
     except (UnicodeEncodeError, binascii.Error):
-        raise refused(
-            "InvalidMessageContents", "A body is not Unicode text, or a BinaryValue not base64."
-        ) from None
+        raise refused("InvalidMessageContents", "No Unicode text, or no base64.") from None
     return answer
 
 
@@ -154,30 +152,26 @@ async def _receive_message(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     wait_s = body.get("WaitTimeSeconds", queue.settings.receive_wait_s)
     if not 0 <= wait_s <= 20:
-        raise refused(
-            "InvalidParameterValue",
-            f"Value {body['WaitTimeSeconds']} for parameter WaitTimeSeconds is invalid. Reason:"
-            " Must be >= 0 and <= 20, if provided.",
-        )
+        raise refused("InvalidParameterValue", "WaitTimeSeconds must be >= 0 and <= 20.")
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
     while True:
-        found = queue.receive(
+        messages = queue.receive(
             context.now_s(),
             count_max=body.get("MaxNumberOfMessages", 1),
             visibility_s=body.get("VisibilityTimeout"),
         )
         left_s = deadline_s - loop.time()
-        if found or left_s <= 0:
+        if messages or left_s <= 0:
             break
         await context.pollers.wait(queue, left_s)
         queue = _queue(context, body)  # it may have been deleted meanwhile
     if queue.has_visible(context.now_s()):
         context.pollers.wake(queue)
-    return {"Messages": [_received(m, body) for m in found]} if found else {}
+    return {"Messages": [_received(m, body) for m in messages]} if messages else {}
 
 
-def _received(message: Received, body: Body) -> dict[str, object]:
+def _received(message: Message, body: Body) -> dict[str, object]:
     answer: dict[str, object] = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
@@ -197,16 +191,16 @@ def _received(message: Received, body: Body) -> dict[str, object]:
     return answer
 
 
-def _system_attributes(message: Received) -> dict[str, str]:
-    found = {
+def _system_attributes(message: Message) -> dict[str, str]:
+    attributes = {
         "SenderId": "AIDAEMBEDDEDCLOUD",
         "SentTimestamp": str(int(message.sent_at_s * 1000)),
         "ApproximateReceiveCount": str(message.receives),
         "ApproximateFirstReceiveTimestamp": str(int(message.first_received_at_s * 1000)),
     }
     if message.source_arn:
-        found["DeadLetterQueueSourceArn"] = message.source_arn
-    return found
+        attributes["DeadLetterQueueSourceArn"] = message.source_arn
+    return attributes
 
 
 def _chosen(attributes: MessageAttributes, wanted: Collection[str]) -> MessageAttributes:
@@ -225,10 +219,7 @@ def _batch(single: Single) -> Single:
         if not entries:
             raise refused("EmptyBatchRequest", "There should be at least one entry.")
         if len(entries) > BATCH_MAX:
-            raise refused(
-                "TooManyEntriesInBatchRequest",
-                f"Maximum number of entries per request are 10. You have sent {len(entries)}.",
-            )
+            raise refused("TooManyEntriesInBatchRequest", "At most 10 entries per request.")
         if len(set(ids)) < len(ids):
             raise refused("BatchEntryIdsNotDistinct", "Two or more entries have the same Id.")
         _queue(context, body)

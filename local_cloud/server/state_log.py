@@ -118,9 +118,9 @@ def _locked(path: Path) -> int:
 
 def _read(path: Path) -> dict[str, bytes]:
     """Last line of every key, in the order in which the keys first appeared."""
-    found: dict[str, bytes] = {}
+    lines: dict[str, bytes] = {}
     if not path.exists():
-        return found
+        return lines
     with path.open("rb") as file:
         for line in file:
             if line == b"\n":
@@ -131,10 +131,10 @@ def _read(path: Path) -> dict[str, bytes]:
                 logger.warning("a torn line was skipped", extra={"event": "state_torn"})
                 continue
             if value:
-                found[key] = line if line.endswith(b"\n") else line + b"\n"
+                lines[key] = line if line.endswith(b"\n") else line + b"\n"
             else:
-                found.pop(key, None)
-    return found
+                lines.pop(key, None)
+    return lines
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -19,7 +19,8 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
 from local_cloud.model.s3.body import MemoryBodies
 from local_cloud.model.s3.object_version import Condition, etag_matches
-from local_cloud.model.sqs.queue import Queue, Received
+from local_cloud.model.sqs.queue import Message as Received
+from local_cloud.model.sqs.queue import Queue
 from orchgpu.core.reconcile import Cursor, ObjectVersion, VersionPage
 from orchgpu.ports import TRACEPARENT, Message, StoredObject
 

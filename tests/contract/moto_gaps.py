@@ -9,11 +9,7 @@ from __future__ import annotations
 MOTO_GAPS = {
     # S3
     "test_a_record_carries_version_and_sequencer": "records have neither versionId nor sequencer",
-    "test_keys_are_quoted_as_aws_does": "`/` is quoted too; unquote_plus reads both",
     "test_multipart_sends_one_event": "sends Put and CompleteMultipartUpload",
-    "test_unknown_destinations_are_refused": "a rule for an unknown queue is accepted",
-    "test_overlapping_rules_are_refused": "overlapping rules are accepted",
-    "test_a_queue_without_policy_is_refused": "queue policies are not evaluated",
     "test_an_aborted_upload_leaves_nothing": "a part for an aborted upload is a 500",
     "test_a_bucket_that_is_not_empty_stays": "delete markers do not keep a bucket",
     # SQS

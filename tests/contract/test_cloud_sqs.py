@@ -98,12 +98,6 @@ def test_visibility_beyond_twelve_hours_from_the_receipt_is_refused(cloud: Cloud
     sqs.change_message_visibility(**change, VisibilityTimeout=43100)
 
 
-def test_bad_handles_are_refused(cloud: Cloud, refused: Refused) -> None:
-    sqs, (url, _) = cloud.client("sqs"), cloud.queue()
-    code = refused(lambda: sqs.delete_message(QueueUrl=url, ReceiptHandle="nonsense"))
-    assert code == "ReceiptHandleIsInvalid"
-
-
 def test_batches_name_the_failed_entries(cloud: Cloud) -> None:
     sqs, (url, _) = cloud.client("sqs"), cloud.queue()
     entries = [{"Id": str(n), "MessageBody": f"m{n}"} for n in range(10)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from urllib.parse import quote
@@ -211,37 +210,6 @@ def test_other_posts_are_refused(address: str, body: bytes) -> None:
     assert 400 <= answer(address, "POST", "/", body, {}) <= 501
     for target in ("Logs_20140328.GetLogEvents", "AmazonSQS.SendMessage", "DynamoDB.PutItem"):
         assert 400 <= answer(address, "POST", "/", body, {"X-Amz-Target": target}) <= 501
-
-
-@pytest.mark.parametrize(("checksum", "status"), [("NSRBwg==", 200), ("AAAAAA==", 400)])
-def test_a_chunked_body_arrives_whole_and_checked(address: str, checksum: str, status: int) -> None:
-    body = b"3;chunk-signature=0\r\nabc\r\n0\r\nx-amz-checksum-crc32:" + checksum.encode()
-    headers = {
-        "Content-Encoding": "aws-chunked",
-        "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
-        "x-amz-decoded-content-length": "3",
-        "x-amz-trailer": "x-amz-checksum-crc32",
-    }
-    key = f"/bucket/chunked-{status}"
-    assert answer(address, "PUT", key, body + b"\r\n\r\n", headers) == status
-    with closing(http.client.HTTPConnection(address)) as connection:
-        connection.request("GET", key, headers={"x-amz-checksum-mode": "ENABLED"})
-        response = connection.getresponse()
-        if status == 200:
-            assert response.read() == b"abc"
-            assert response.headers["x-amz-checksum-crc32"] == checksum
-            assert "Content-Encoding" not in response.headers
-        else:
-            assert response.status == 404
-
-
-def test_a_body_that_breaks_off_leaves_nothing(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port))) as client:
-        client.sendall(
-            b"PUT /bucket/broken HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf of it"
-        )
-    assert answer(address, "HEAD", "/bucket/broken", b"", {}) == 404
 
 
 @pytest.mark.parametrize(

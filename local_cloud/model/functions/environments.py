@@ -37,9 +37,7 @@ class EnvironmentPool:
     """Every environment of an account. `concurrency_max` is the account's limit."""
 
     concurrency_max: int = CONCURRENCY_QUOTA
-    idle_s_max: float = (
-        600.0  #: an idle environment is ended after this (AWS: minutes, undocumented)
-    )
+    idle_s_max: float = 600.0  #: an idle one is ended after this (AWS: minutes, undocumented)
     idle_max: int = 32  #: idle environments; each holds the memory of this one machine
     reserved: dict[str, int] = field(default_factory=dict)  #: by function
     _environments: dict[int, Environment] = field(default_factory=dict)
@@ -64,16 +62,16 @@ class EnvironmentPool:
 
     def release(self, now_s: float, environment: int) -> None:
         """Return an environment after its invocation; it may be reused."""
-        found = self._environments[environment]
-        found.busy = False
-        found.idle_since_s = now_s
-        self._idle.setdefault(found.function, []).append(environment)
+        released = self._environments[environment]
+        released.busy = False
+        released.idle_since_s = now_s
+        self._idle.setdefault(released.function, []).append(environment)
 
     def discard(self, environment: int) -> None:
         """Remove an environment that ended; an unknown one was discarded before."""
-        found = self._environments.pop(environment, None)
-        if found is not None and not found.busy:
-            self._idle[found.function].remove(environment)
+        ended = self._environments.pop(environment, None)
+        if ended is not None and not ended.busy:
+            self._idle[ended.function].remove(environment)
 
     def outdated(self, now_s: float, revisions: Mapping[str, str]) -> list[int]:
         """Idle environments to end: idle for too long, too many, of old code, of a deleted

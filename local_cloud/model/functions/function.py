@@ -12,8 +12,9 @@ not, so that events wait for minutes while slots are free; a machine of one user
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from corekit.decode import only_known
 from corekit.values import Value
@@ -36,6 +37,20 @@ class InvokeConfig(Value):
     event_age_s_max: float = 21600.0  #: MaximumEventAgeInSeconds, 60…21600
     on_failure: str = ""  #: ARN of a queue or function
     on_success: str = ""
+
+    def changed(self, given: Mapping[str, Any]) -> InvokeConfig:
+        """This one with the fields that a call of Lambda's API gives, by AWS's names."""
+        destinations = given.get("DestinationConfig")
+        arns = {
+            name: (destinations or {}).get(name, {}).get("Destination", "")
+            for name in ("OnFailure", "OnSuccess")
+        }
+        return InvokeConfig(
+            retries_max=given.get("MaximumRetryAttempts", self.retries_max),
+            event_age_s_max=float(given.get("MaximumEventAgeInSeconds", self.event_age_s_max)),
+            on_failure=self.on_failure if destinations is None else arns["OnFailure"],
+            on_success=self.on_success if destinations is None else arns["OnSuccess"],
+        )
 
 
 class Outcome(Value):
@@ -61,7 +76,7 @@ class Invocation:
 
 
 _INVOCATION_FIELDS = frozenset(field.name for field in fields(Invocation))
-
+_RECORDED = ("payload", "accepted_at_s", "runs", "throttles", "due_at_s")
 
 #: An event and its condition: Throttled (noted once), EventAgeExceeded, RetriesExhausted.
 Note = Callable[[Invocation, str], None]
@@ -103,7 +118,7 @@ class InvocationQueue:
         Raises RequestEntityTooLargeException. Events delivered twice are two invocations.
         """
         if len(payload.encode()) > PAYLOAD_BYTES_MAX:
-            raise refused("RequestEntityTooLargeException", "The event is larger than 1 MiB.", 413)
+            raise refused("RequestEntityTooLargeException", "The event is larger than 1 MiB.")
         invocation = Invocation(
             request_id=request_id, payload=payload, accepted_at_s=now_s + arrives_in_s
         )
@@ -113,8 +128,8 @@ class InvocationQueue:
 
     def restore(self, now_s: float, request_id: str, value: Recorded) -> None:
         """Restore a recorded event; one that was running runs again, as after a crash."""
-        known = only_known(_INVOCATION_FIELDS, value, "invocation")
-        invocation = Invocation(request_id=request_id, **known)
+        recorded = only_known(_INVOCATION_FIELDS, value, "invocation")
+        invocation = Invocation(request_id=request_id, **recorded)
         self._invocations[request_id] = invocation
         self._wait(invocation, max(now_s, invocation.due_at_s))
 
@@ -200,13 +215,7 @@ class InvocationQueue:
         heapq.heappush(self._waiting, (invocation.due_at_s, self._accepted, invocation.request_id))
         self.recorder.put(
             self._path(invocation.request_id),
-            {
-                "payload": invocation.payload,
-                "accepted_at_s": invocation.accepted_at_s,
-                "runs": invocation.runs,
-                "throttles": invocation.throttles,
-                "due_at_s": invocation.due_at_s,
-            },
+            {name: getattr(invocation, name) for name in _RECORDED},
         )
 
     def _forget(self, request_id: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
 from corekit.values import Value, replace
-from local_cloud.model.arns import Account, function_name
+from local_cloud.model.arns import Account, function_name, new_uuid
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.environments import CONCURRENCY_QUOTA, unreserved_min
 from local_cloud.model.functions.function import Invocation, InvocationQueue, InvokeConfig
@@ -97,8 +97,6 @@ class LambdaFunction:
 
 
 class _Recorded(Value):
-    """A function in the state log."""
-
     settings: FunctionSettings
     revision: str
     modified_at_s: float
@@ -151,9 +149,7 @@ class Functions:
     ) -> LambdaFunction:
         """Make a function. Raises ResourceConflictException for a name that exists."""
         if settings.name in self._functions:
-            raise CloudError(
-                "ResourceConflictException", 409, f"Function already exist: {settings.name}"
-            )
+            raise refused("ResourceConflictException", f"Function already exist: {settings.name}")
         _check(settings)
         _check_tags(tags or {})
         self.draws.check("change throttled")
@@ -162,7 +158,7 @@ class Functions:
         made = LambdaFunction(
             settings=settings,
             arn=arn,
-            revision=self._new_revision(),
+            revision=new_uuid(self.ids, "revision"),
             modified_at_s=now_s,
             invocations=self._queue(settings.name, InvokeConfig()),
             tags=dict(tags or {}),
@@ -179,20 +175,24 @@ class Functions:
 
         Raises ResourceNotFoundException.
         """
-        found = self.get(name)
-        settings = replace(found.settings, given={**found.settings.given, **(given or {})}, **code)
+        function = self.get(name)
+        settings = replace(
+            function.settings, given={**function.settings.given, **(given or {})}, **code
+        )
         _check(settings)
         self.draws.check("change throttled")
-        self.states.check_change(now_s, found.name, found.arn)
-        if any(settings.given.get(key) != found.settings.given.get(key) for key in _USED_BY_ROLE):
+        self.states.check_change(now_s, function.name, function.arn)
+        if any(
+            settings.given.get(key) != function.settings.given.get(key) for key in _USED_BY_ROLE
+        ):
             self._check_role(now_s, settings)
-        before = Running(settings=found.settings, revision=found.revision)
-        self.states.updated(now_s, found.name, before, in_vpc=settings.in_vpc)
-        found.settings = settings
-        found.revision = self._new_revision()
-        found.modified_at_s = now_s
-        self.save(found)
-        return found
+        before = Running(settings=function.settings, revision=function.revision)
+        self.states.updated(now_s, function.name, before, in_vpc=settings.in_vpc)
+        function.settings = settings
+        function.revision = new_uuid(self.ids, "revision")
+        function.modified_at_s = now_s
+        self.save(function)
+        return function
 
     def _check_role(self, now_s: float, settings: FunctionSettings) -> None:
         in_vpc, role = settings.in_vpc, settings.role
@@ -255,16 +255,16 @@ class Functions:
         )
 
     def _noted(self, name: str, invocation: Invocation, condition: str) -> None:
-        found = self._functions.get(name)
-        if found is not None:
-            self.note(found, invocation, condition)
+        function = self._functions.get(name)
+        if function is not None:
+            self.note(function, invocation, condition)
 
     def _held(self, now_s: float, name: str) -> bool:
-        found = self._functions.get(name)
-        if found is None:
+        function = self._functions.get(name)
+        if function is None:
             return False
         try:
-            self.check_invoke(now_s, found)
+            self.check_invoke(now_s, function)
         except CloudError:
             return True
         return False
@@ -272,31 +272,31 @@ class Functions:
     def get(self, reference: str) -> LambdaFunction:
         """By name, partial ARN or ARN. Raises ResourceNotFoundException."""
         name = function_name(reference)
-        found = self._functions.get(name) if name is not None else None
-        if found is None:
+        function = self._functions.get(name) if name is not None else None
+        if function is None:
             arn = (
                 reference if reference.startswith("arn:") else self.account.function_arn(reference)
             )
             raise CloudError("ResourceNotFoundException", 404, f"Function not found: {arn}")
-        return found
+        return function
 
     def by_arn(self, arn: str) -> LambdaFunction | None:
         """The function of that ARN (with or without a qualifier), or None."""
         try:
-            found = self.get(arn)
+            function = self.get(arn)
         except CloudError:
             return None
-        return found if arn == found.arn or arn.startswith(found.arn + ":") else None
+        return function if arn == function.arn or arn.startswith(function.arn + ":") else None
 
     def delete(self, name: str) -> LambdaFunction:
         """Delete a function and its accepted events. Raises ResourceNotFoundException."""
-        found = self.get(name)
-        del self._functions[found.name]
-        self.states.deleted(found.name)
-        self.permissions.forget(found.name)
-        found.invocations.forget()
-        self.recorder.drop(f"function/{part(found.name)}")
-        return found
+        function = self.get(name)
+        del self._functions[function.name]
+        self.states.deleted(function.name)
+        self.permissions.forget(function.name)
+        function.invocations.forget()
+        self.recorder.drop(f"function/{part(function.name)}")
+        return function
 
     def all(self) -> list[LambdaFunction]:
         """Every function, by name."""
@@ -354,21 +354,13 @@ class Functions:
         self._functions[settings.name] = made
         return made
 
-    def _new_revision(self) -> str:
-        bits = f"{self.ids.stream('revision').getrandbits(128):032x}"
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
-
 
 def _check(settings: FunctionSettings) -> None:
     """The limits that are missing in AWS's model of the calls."""
     if function_name(settings.name) != settings.name:
         raise refused("ValidationException", f"{settings.name!r} is not a function's name")
     if not 1 <= settings.timeout_s <= 900:
-        raise refused(
-            "ValidationException",
-            f"Value '{settings.timeout_s}' at 'timeout' failed to satisfy constraint: it must lie"
-            " between 1 and 900",
-        )
+        raise refused("ValidationException", "The timeout must lie between 1 and 900 s")
 
 
 def _check_tags(tags: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
 from corekit.values import Value
-from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.errors import refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content
 from local_cloud.model.s3.multipart import Uploads
@@ -103,7 +103,7 @@ class Bucket:
 
     def _add(self, version: ObjectVersion, *, record: bool = True) -> None:
         self.bodies.retain(version.segments)
-        if version.version_id == NULL_VERSION:
+        if version.version_id == NULL_VERSION:  # there is one, wherever it stands among the others
             self._remove(version.key, NULL_VERSION)
         versions = self._versions.get(version.key)
         if versions is None:
@@ -183,14 +183,13 @@ class Bucket:
         for version in self._versions.get(key, ()):
             if version.version_id == version_id:
                 if version.marker:
-                    raise CloudError(
+                    raise refused(
                         "MethodNotAllowed",
-                        405,
-                        "The specified method is not allowed against this resource.",
+                        "The version is a delete marker.",
                         headers={**_marker_headers((version,)), "Allow": "DELETE"},
                     )
                 return version
-        raise CloudError("NoSuchVersion", 404, "The specified version does not exist.")
+        raise refused("NoSuchVersion", "The specified version does not exist.")
 
     def page(
         self, *, prefix: str = "", delimiter: str = "", after: str = "", limit: int = PAGE_MAX
@@ -281,7 +280,6 @@ class Bucket:
 
 
 def _marker_headers(versions: Sequence[ObjectVersion]) -> dict[str, str]:
-    """The headers of an answer about a delete marker that is the newest version."""
     if not versions or not versions[-1].marker:
         return {}
     return {"x-amz-delete-marker": "true", "x-amz-version-id": versions[-1].version_id}

@@ -85,10 +85,8 @@ def type_of_upload(algorithm: str, wanted: str) -> str:
     if (kind == FULL_OBJECT and algorithm not in _CRCS) or (
         kind == COMPOSITE and algorithm == DEFAULT
     ):
-        raise refused(
-            "InvalidRequest",
-            f"The {kind} checksum type cannot be used with the {algorithm} checksum algorithm.",
-        )
+        text = f"The {kind} checksum type cannot be used with the {algorithm} checksum algorithm."
+        raise refused("InvalidRequest", text)
     return kind
 
 

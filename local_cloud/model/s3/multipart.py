@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
 from corekit.values import Value, replace
-from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.errors import refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.body import BodyStore, Content
@@ -100,12 +100,7 @@ class Uploads:
         """The upload of that id and key. Raises NoSuchUpload."""
         upload = self._uploads.get(name)
         if upload is None or upload.key != key:
-            raise CloudError(
-                "NoSuchUpload",
-                404,
-                "The specified upload does not exist. The upload ID may be invalid, or the upload"
-                " may have been aborted or completed.",
-            )
+            raise refused("NoSuchUpload", "The specified upload does not exist, or has ended.")
         return upload
 
     def put_part(
@@ -138,9 +133,7 @@ class Uploads:
             raise refused("InvalidPartOrder", "The list of parts was not in ascending order.")
         chosen = [_chosen(self.parts(upload), part) for part in wanted]
         if any(p.content.size < PART_BYTES_MIN for p in chosen[:-1]):
-            raise refused(
-                "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size"
-            )
+            raise refused("EntityTooSmall", "Every part but the last has at least 5 MiB.")
         digests = b"".join(bytes.fromhex(p.content.md5) for p in chosen)
         digest = hashlib.md5(digests, usedforsecurity=False).hexdigest()
         sizes = tuple(p.content.size for p in chosen)
@@ -191,9 +184,5 @@ def _chosen(parts: Mapping[int, Part], wanted: WantedPart) -> Part:
         or wanted.etag.strip('"') not in ("", made.content.md5)
         or wanted.checksum not in ("", made.checksum)
     ):
-        raise refused(
-            "InvalidPart",
-            f"Part {wanted.number} could not be found, or its entity tag or checksum does not"
-            " match.",
-        )
+        raise refused("InvalidPart", f"Part {wanted.number} is not there, or another one.")
     return made

@@ -14,6 +14,7 @@ import urllib.parse
 from collections.abc import Iterable, Sequence
 
 from corekit.values import Value
+from local_cloud.model.arns import Account
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.object_version import ObjectVersion
 
@@ -54,11 +55,7 @@ def check_rules(rules: Sequence[Rule]) -> None:
         raise refused("InvalidArgument", "Same ID used for multiple configurations.")
     for rule, other in itertools.combinations(rules, 2):
         if _overlap(rule, other):
-            raise refused(
-                "InvalidArgument",
-                "Configurations overlap. Configurations on the same bucket cannot share a common"
-                " event type.",
-            )
+            raise refused("InvalidArgument", "Configurations overlap by a common event type.")
 
 
 def _overlap(rule: Rule, other: Rule) -> bool:
@@ -81,46 +78,41 @@ def bad_destination() -> CloudError:
     return refused("InvalidArgument", "Unable to validate the following destination configurations")
 
 
-class S3Event(Value):
-    """One event of an object, before it is matched with a rule."""
-
-    event: str  #: `ObjectCreated:Put`, without `s3:`
-    at_s: float
-    bucket: str
-    region: str
-    account: str
-    version: ObjectVersion
-    request_id: str
-
-
-def record_of(event: S3Event, rule: Rule) -> dict[str, object]:
+def record_of(
+    rule: Rule,
+    event: str,
+    at_s: float,
+    bucket: str,
+    version: ObjectVersion,
+    account: Account,
+    request_id: str,
+) -> dict[str, object]:
     """One entry of `Records`. Fields of a removal are those that AWS leaves: key and sequencer."""
-    version = event.version
     entity: dict[str, object] = {"key": quoted_key(version.key)}
-    if event.event.startswith("ObjectCreated"):
+    if event.startswith("ObjectCreated"):
         entity |= {"size": version.size, "eTag": version.etag}
     elif version.marker:
         entity |= {"eTag": "d41d8cd98f00b204e9800998ecf8427e"}
     if version.version_id != "null":
         entity["versionId"] = version.version_id
     entity["sequencer"] = version.sequencer
-    owner = {"principalId": f"AWS:{event.account}"}
+    owner = {"principalId": f"AWS:{account.id}"}
     return {
         "eventVersion": "2.1",
         "eventSource": "aws:s3",
-        "awsRegion": event.region,
-        "eventTime": iso_time(event.at_s),
-        "eventName": event.event,
+        "awsRegion": account.region,
+        "eventTime": iso_time(at_s),
+        "eventName": event,
         "userIdentity": owner,
         "requestParameters": {"sourceIPAddress": "127.0.0.1"},
-        "responseElements": {"x-amz-request-id": event.request_id, "x-amz-id-2": event.request_id},
+        "responseElements": {"x-amz-request-id": request_id, "x-amz-id-2": request_id},
         "s3": {
             "s3SchemaVersion": "1.0",
             "configurationId": rule.id,
             "bucket": {
-                "name": event.bucket,
-                "ownerIdentity": {"principalId": event.account},
-                "arn": f"arn:aws:s3:::{event.bucket}",
+                "name": bucket,
+                "ownerIdentity": {"principalId": account.id},
+                "arn": f"arn:aws:s3:::{bucket}",
             },
             "object": entity,
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from corekit.values import Value, field
-from local_cloud.model.errors import CloudError
+from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.body import Segment
 
 NULL_VERSION = "null"  #: the version id of everything written without versioning
@@ -60,12 +60,8 @@ def etag_matches(wanted: str, etag: str) -> bool:
 
 
 def precondition_failed(which: str) -> CloudError:
-    return CloudError(
-        "PreconditionFailed",
-        412,
-        f"At least one of the pre-conditions you specified did not hold ({which})",
-    )
+    return refused("PreconditionFailed", f"A condition of the request does not hold ({which})")
 
 
 def no_such_key(headers: Mapping[str, str] | None = None) -> CloudError:
-    return CloudError("NoSuchKey", 404, "The specified key does not exist.", headers=headers)
+    return refused("NoSuchKey", "The specified key does not exist.", headers=headers)

@@ -13,14 +13,15 @@ import binascii
 import heapq
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias
 
 from corekit.decode import only_known
 from corekit.ids import IdSource
 from corekit.values import Value
-from local_cloud.model.errors import refused
+from local_cloud.model.arns import new_uuid
+from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings
 from local_cloud.model.weather import Draws
@@ -36,7 +37,7 @@ BATCH_MAX = 10  #: messages of one receive, send or delete
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """One message and its state. Only its queue changes it."""
+    """One message and its state; of a receive, a copy of what it was then."""
 
     id: str
     body: str
@@ -51,19 +52,9 @@ class Message:
 
 
 _MESSAGE_FIELDS = frozenset(field.name for field in fields(Message))
-
-
-class Received(Value):
-    """One message of one receive."""
-
-    id: str
-    handle: str
-    body: str
-    attributes: MessageAttributes
-    sent_at_s: float
-    first_received_at_s: float
-    receives: int
-    source_arn: str
+#: Recorded once with the message; the other fields again with every receipt.
+_SENT = ("id", "body", "attributes", "sent_at_s", "source_arn")
+_RECEIPT = ("visible_at_s", "receives", "received_at_s", "first_received_at_s", "handle")
 
 
 class Counts(Value):
@@ -115,23 +106,15 @@ class Queue:
         if not body:
             raise refused("MissingParameter", "The request must contain the parameter MessageBody.")
         if not 0 <= delay <= 900:
-            raise _bad_value(str(delay), "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
+            raise _bad_value(delay, "DelaySeconds", "Must be between 0 and 900.")
         texts = [body, *(str(a.get("StringValue", "")) for a in (attributes or {}).values())]
         if any(_NOT_XML.search(text) for text in texts):
-            raise refused(
-                "InvalidMessageContents",
-                "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to"
-                " #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.",
-            )
-        size = len(body.encode())
-        if size > self.settings.message_bytes_max:
-            raise refused(
-                "InvalidParameterValue",
-                f"One or more parameters are invalid. Reason: Message must be shorter than"
-                f" {self.settings.message_bytes_max} bytes.",
-            )
+            raise refused("InvalidMessageContents", "XML has no such characters.")
+        most = self.settings.message_bytes_max
+        if len(body.encode()) > most:
+            raise refused("InvalidParameterValue", f"Message must be shorter than {most} bytes.")
         message = Message(
-            id=self._new_id(),
+            id=new_uuid(self.ids, "message"),
             body=body,
             attributes=attributes or {},
             sent_at_s=now_s,
@@ -142,44 +125,35 @@ class Queue:
 
     def take_over(self, now_s: float, message: Message, source_arn: str) -> None:
         """Accept another queue's message: same id, body and time sent; receipts start again."""
-        self._add(
-            now_s,
-            Message(
-                id=message.id,
-                body=message.body,
-                attributes=message.attributes,
-                sent_at_s=message.sent_at_s,
-                visible_at_s=now_s,
-                source_arn=source_arn,
-            ),
-        )
+        fixed = {name: getattr(message, name) for name in _SENT}
+        self._add(now_s, Message(**{**fixed, "visible_at_s": now_s, "source_arn": source_arn}))
 
     # --- receiving
 
     def receive(
         self, now_s: float, *, count_max: int = 1, visibility_s: float | None = None
-    ) -> list[Received]:
+    ) -> list[Message]:
         """Up to `count_max` (1…10) visible messages, hidden from now on.
 
         Raises InvalidParameterValue and, with 120,000 messages in flight, OverLimit.
         """
         if not 1 <= count_max <= BATCH_MAX:
-            raise _bad_value(
-                str(count_max), "MaxNumberOfMessages", "Must be between 1 and 10, if provided."
-            )
+            raise _bad_value(count_max, "MaxNumberOfMessages", "Must be between 1 and 10.")
         hide_s = self.settings.visibility_s if visibility_s is None else visibility_s
         _check_visibility(hide_s)
         self._reveal(now_s)
         if len(self._hidden) >= IN_FLIGHT_MAX and self.counts(now_s).in_flight >= IN_FLIGHT_MAX:
-            raise refused("OverLimit", f"The queue has {IN_FLIGHT_MAX} messages in flight.", 403)
-        found: list[Received] = []
-        while self._ready and len(found) < count_max:
+            raise refused("OverLimit", f"The queue has {IN_FLIGHT_MAX} messages in flight.")
+        received: list[Message] = []
+        while self._ready and len(received) < count_max:
             self._shuffle()
             message = self._messages.get(self._ready.popleft())
+            # an id may be of a message that was deleted, or hidden again, since it was queued
             if message is None or message.visible_at_s > now_s or self._is_dead(now_s, message):
                 continue
-            found.append(self._hand_out(now_s, message, hide_s))
-        return found
+            self._hand_out(now_s, message, hide_s)
+            received.append(replace(message))
+        return received
 
     def _is_dead(self, now_s: float, message: Message) -> bool:
         """Drop an expired message, or move one with too many receives to the dead-letter queue."""
@@ -194,23 +168,13 @@ class Queue:
         self._forget(message.id)
         return True
 
-    def _hand_out(self, now_s: float, message: Message, hide_s: float) -> Received:
+    def _hand_out(self, now_s: float, message: Message, hide_s: float) -> None:
         message.receives += 1
         message.received_at_s = now_s
         message.first_received_at_s = message.first_received_at_s or now_s
         message.handle = _handle(message.id, message.receives, self.ids)
         repeat_s = self._repeat_s()
         self._hide(message, now_s + (hide_s if repeat_s is None else min(hide_s, repeat_s)))
-        return Received(
-            id=message.id,
-            handle=message.handle,
-            body=message.body,
-            attributes=message.attributes,
-            sent_at_s=message.sent_at_s,
-            first_received_at_s=message.first_received_at_s,
-            receives=message.receives,
-            source_arn=message.source_arn,
-        )
 
     def _shuffle(self) -> None:
         """In weather any of the next ten (developer guide, "Standard queues")."""
@@ -250,21 +214,11 @@ class Queue:
         _check_visibility(visibility_s)
         message = self._messages.get(_message_id(handle))
         if message is None or message.handle != handle:
-            raise _bad_value(
-                handle,
-                "ReceiptHandle",
-                "Message does not exist or is not available for visibility timeout change.",
-            )
+            raise _bad_value(handle, "ReceiptHandle", "Message does not exist.")
         if message.visible_at_s <= now_s:
-            raise refused(
-                "MessageNotInflight", f"The message referred to by {message.id} isn't in flight."
-            )
+            raise refused("MessageNotInflight", f"The message {message.id} isn't in flight.")
         if now_s + visibility_s > message.received_at_s + VISIBILITY_TOTAL_S_MAX:
-            raise _bad_value(
-                str(visibility_s),
-                "VisibilityTimeout",
-                "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].",
-            )
+            raise _bad_value(visibility_s, "VisibilityTimeout", "Beyond 12 h since receipt.")
         self._hide(message, now_s + visibility_s)
         self._reveal(now_s)
 
@@ -326,28 +280,15 @@ class Queue:
 
     def restore(self, now_s: float, fixed: Recorded, moving: Recorded) -> None:
         """Restore a recorded message; call in the order in which they were sent."""
-        known = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
-        self._add(now_s, Message(**known), record=False)
+        recorded = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
+        self._add(now_s, Message(**recorded), record=False)
 
     # --- inside
-
-    def _new_id(self) -> str:
-        bits = f"{self.ids.stream('message').getrandbits(128):032x}"
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
 
     def _add(self, now_s: float, message: Message, *, record: bool = True) -> None:
         self._messages[message.id] = message
         if record:
-            self.recorder.put(
-                self._key("message", message.id),
-                {
-                    "id": message.id,
-                    "body": message.body,
-                    "attributes": message.attributes,
-                    "sent_at_s": message.sent_at_s,
-                    "source_arn": message.source_arn,
-                },
-            )
+            self._record("message", message, _SENT)
         if message.visible_at_s > now_s:
             self._hide(message, message.visible_at_s, record=record)
         else:
@@ -357,16 +298,11 @@ class Queue:
         message.visible_at_s = until_s
         heapq.heappush(self._hidden, (until_s, message.id))
         if record:
-            self.recorder.put(
-                self._key("receipt", message.id),
-                {
-                    "visible_at_s": until_s,
-                    "receives": message.receives,
-                    "received_at_s": message.received_at_s,
-                    "first_received_at_s": message.first_received_at_s,
-                    "handle": message.handle,
-                },
-            )
+            self._record("receipt", message, _RECEIPT)
+
+    def _record(self, kind: str, message: Message, names: Sequence[str]) -> None:
+        values = {name: getattr(message, name) for name in names}
+        self.recorder.put(self._key(kind, message.id), values)
 
     def _reveal(self, now_s: float) -> None:
         while self._hidden and self._hidden[0][0] <= now_s:
@@ -383,6 +319,7 @@ class Queue:
     def _forget(self, name: str) -> None:
         message = self._messages.pop(name)
         self.recorder.drop(self._key("message", name))
+        # most are sent without a delay and have no second record until they are received
         if message.handle or message.visible_at_s > message.sent_at_s:
             self.recorder.drop(self._key("receipt", name))
 
@@ -391,7 +328,6 @@ class Queue:
 
 
 def _handle(message: str, receives: int, ids: IdSource) -> str:
-    """A unique receipt handle, opaque to clients: names the message and the receipt."""
     text = f"{message}/{receives}/{ids.stream('handle').getrandbits(64):016x}"
     return base64.b64encode(text.encode()).decode()
 
@@ -403,20 +339,15 @@ def _message_id(handle: str) -> str:
         name = receives = salt = ""
     if not receives.isdigit() or len(salt) != 16:
         shown = handle if len(handle) <= 80 else handle[:80] + "…"
-        raise refused(
-            "ReceiptHandleIsInvalid", f'The input receipt handle "{shown}" is not a valid one.'
-        )
+        raise refused("ReceiptHandleIsInvalid", f'The receipt handle "{shown}" is not valid.')
     return name
 
 
 def _check_visibility(visibility_s: float) -> None:
     if not 0 <= visibility_s <= VISIBILITY_TOTAL_S_MAX:
-        raise _bad_value(
-            str(visibility_s), "VisibilityTimeout", "Must be between 0 and 43200, if provided."
-        )
+        raise _bad_value(visibility_s, "VisibilityTimeout", "Must be between 0 and 43200.")
 
 
-def _bad_value(value: str, name: str, reason: str) -> Exception:
-    return refused(
-        "InvalidParameterValue", f"Value {value} for parameter {name} is invalid. Reason: {reason}"
-    )
+def _bad_value(value: object, name: str, reason: str) -> CloudError:
+    text = f"Value {value} for parameter {name} is invalid. Reason: {reason}"
+    return refused("InvalidParameterValue", text)

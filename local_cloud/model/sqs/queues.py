@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from corekit.decode import only_known
 from corekit.ids import IdSource
-from local_cloud.model.arns import Account, arn_name, is_queue_name
-from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.arns import Account, arn_name
+from local_cloud.model.errors import not_implemented, refused
 from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.sqs.queue import Message, Queue
 from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES, QueueSettings
@@ -47,21 +48,14 @@ class Queues:
         """
         if name.endswith(".fifo"):
             raise not_implemented("a FIFO queue")
-        if not is_queue_name(name):
-            raise refused(
-                "InvalidParameterValue",
-                "Can only include alphanumeric characters, hyphens, or underscores."
-                " 1 to 80 in length",
-            )
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
+            raise refused("InvalidParameterValue", "A name has 1 to 80 of A-Z, a-z, 0-9, - and _.")
         settings = QueueSettings().changed(attributes or {})
-        known = self._queues.get(name)
-        if known is not None:
-            if known.settings.changed(attributes or {}) != known.settings:
-                raise refused(
-                    "QueueAlreadyExists",
-                    f"A queue already exists with the name {name} and other attributes.",
-                )
-            return known
+        existing = self._queues.get(name)
+        if existing is not None:
+            if existing.settings.changed(attributes or {}) != existing.settings:
+                raise refused("QueueAlreadyExists", f"{name} exists with other attributes.")
+            return existing
         self._deleted.check(now_s, name)
         self.check_policy(now_s, settings.policy)
         queue = self._new(now_s, name, settings, tags or {})
@@ -91,8 +85,8 @@ class Queues:
         self, name: str, created_at_s: float, attributes: Mapping[str, str], tags: dict[str, str]
     ) -> Queue:
         """Take back a recorded queue, without its messages."""
-        known = only_known(KNOWN_ATTRIBUTES, attributes, f"queue {name}")
-        settings = QueueSettings().changed(known)
+        recorded = only_known(KNOWN_ATTRIBUTES, attributes, f"queue {name}")
+        settings = QueueSettings().changed(recorded)
         return self._new(created_at_s, name, settings, tags)
 
     def _dead_letter(self, source: Queue, now_s: float, message: Message) -> bool:
@@ -108,7 +102,7 @@ class Queues:
         """The queue of that name. Raises QueueDoesNotExist."""
         queue = self._queues.get(name)
         if queue is None:
-            raise no_such_queue()
+            raise refused("QueueDoesNotExist", "The specified queue does not exist.")
         return queue
 
     def by_arn(self, arn: str) -> Queue | None:
@@ -143,8 +137,3 @@ class Queues:
     def names(self, prefix: str = "") -> list[str]:
         """Names with the prefix, sorted."""
         return sorted(name for name in self._queues if name.startswith(prefix))
-
-
-def no_such_queue() -> CloudError:
-    """SQS's answer for an unknown queue."""
-    return refused("QueueDoesNotExist", "The specified queue does not exist.")

@@ -21,12 +21,12 @@ _NUMBERS = {
     "MaximumMessageSize": ("message_bytes_max", 1024, 1048576),
 }
 #: stored and returned, without effect here
-_KEPT = frozenset(
+_STORED = frozenset(
     {"Policy", "RedriveAllowPolicy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"}
     | {"SqsManagedSseEnabled"}
 )
 #: Attributes that `QueueSettings.changed` accepts.
-KNOWN_ATTRIBUTES = frozenset({*_NUMBERS, *_KEPT, "RedrivePolicy"})
+KNOWN_ATTRIBUTES = frozenset({*_NUMBERS, *_STORED, "RedrivePolicy"})
 _FIFO = frozenset({"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope"})
 
 
@@ -66,7 +66,7 @@ class QueueSettings(Value):
                 changes[key] = _number(name, text, least, most)
             elif name == "RedrivePolicy":
                 changes["redrive"] = _redrive(text)
-            elif name in _KEPT:
+            elif name in _STORED:
                 kept[name] = text
             elif name in _FIFO:
                 raise not_implemented("a FIFO queue")
@@ -77,16 +77,16 @@ class QueueSettings(Value):
 
     def as_attributes(self) -> dict[str, str]:
         """AWS's text form, as GetQueueAttributes gives it."""
-        found = {name: str(int(getattr(self, key))) for name, (key, _, _) in _NUMBERS.items()}
+        attributes = {name: str(int(getattr(self, key))) for name, (key, _, _) in _NUMBERS.items()}
         if self.redrive is not None:
-            found["RedrivePolicy"] = json.dumps(
+            attributes["RedrivePolicy"] = json.dumps(
                 {
                     "deadLetterTargetArn": self.redrive.dead_letter_arn,
                     "maxReceiveCount": self.redrive.receives_max,
                 },
                 separators=(",", ":"),
             )
-        return {**found, **self.kept}
+        return {**attributes, **self.kept}
 
 
 def _bad(name: str, reason: str) -> CloudError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -26,7 +27,6 @@ _REQUEST_BYTES_MAX = 70 * 2**20  #: a zip of 50 MB in base64
 
 
 def _function(context: Context, body: Body) -> LambdaFunction:
-    """The function that a call names. Raises ResourceNotFoundException."""
     return context.cloud.functions.get(body.get("FunctionName") or body["Resource"])
 
 
@@ -52,10 +52,10 @@ def _list(context: Context, _: Body) -> Answer:
 
 def _get(context: Context, body: Body) -> Answer:
     function = _function(context, body)
-    found = function.settings
-    code: dict[str, str] = {"RepositoryType": "ECR", "ImageUri": found.image_uri}
-    if not found.image_uri:
-        name = base64.b64decode(found.code_sha256).hex()
+    image, digest = function.settings.image_uri, function.settings.code_sha256
+    code: dict[str, str] = {"RepositoryType": "ECR", "ImageUri": image}
+    if not image:
+        name = base64.b64decode(digest).hex()
         location = f"{context.endpoint}/_local_cloud/code/{name}.zip"
         code = {"RepositoryType": "S3", "Location": location}
     answer: dict[str, object] = {"Configuration": configuration(context, function), "Code": code}
@@ -104,17 +104,13 @@ def _delete(context: Context, body: Body) -> None:
 
 
 def _add_permission(context: Context, body: Body) -> Answer:
-    function = _function(context, body)
-    if any(s["Sid"] == body["StatementId"] for s in function.statements):
-        raise CloudError(
-            "ResourceConflictException",
-            409,
-            f"The statement id ({body['StatementId']}) provided already exists.",
-        )
+    function, statement_id = _function(context, body), body["StatementId"]
+    if any(s["Sid"] == statement_id for s in function.statements):
+        raise refused("ResourceConflictException", f"The statement id {statement_id} exists.")
     principal = body["Principal"]
     is_service = principal.endswith(".amazonaws.com")
     statement: dict[str, object] = {
-        "Sid": body["StatementId"],
+        "Sid": statement_id,
         "Effect": "Allow",
         "Principal": {"Service": principal} if is_service else {"AWS": principal},
         "Action": body["Action"],
@@ -150,28 +146,12 @@ def _remove_permission(context: Context, body: Body) -> None:
 # --- asynchronous invocation
 
 
-def _put_invoke_config(context: Context, body: Body) -> Answer:
-    return _set_invoke_config(context, body, InvokeConfig())
-
-
-def _update_invoke_config(context: Context, body: Body) -> Answer:
-    return _set_invoke_config(context, body, _function(context, body).invocations.config)
-
-
-def _set_invoke_config(context: Context, body: Body, base: InvokeConfig) -> Answer:
-    function, given = _function(context, body), body.get("DestinationConfig")
-    arns = {
-        name: (given or {}).get(name, {}).get("Destination", "")
-        for name in ("OnFailure", "OnSuccess")
-    }
-    for arn in filter(None, arns.values()):
-        _check_destination(context, arn)
-    config = InvokeConfig(
-        retries_max=body.get("MaximumRetryAttempts", base.retries_max),
-        event_age_s_max=float(body.get("MaximumEventAgeInSeconds", base.event_age_s_max)),
-        on_failure=base.on_failure if given is None else arns["OnFailure"],
-        on_success=base.on_success if given is None else arns["OnSuccess"],
-    )
+def _set_invoke_config(context: Context, body: Body, *, updates: bool) -> Answer:
+    function = _function(context, body)
+    config = (function.invocations.config if updates else InvokeConfig()).changed(body)
+    if body.get("DestinationConfig"):  # one that was set before may be gone meanwhile
+        for arn in filter(None, (config.on_failure, config.on_success)):
+            _check_destination(context, arn)
     context.cloud.functions.configure_events(context.now_s(), function, config)
     return _invoke_config(function)
 
@@ -288,19 +268,17 @@ async def _invoke(context: Context, body: Body) -> web.Response:
         payload = data.decode("utf-8", "strict") if data else "{}"
         read_json(payload)
     except ValueError:
-        raise refused(
-            "InvalidRequestContentException", "Could not parse request body into json"
-        ) from None
+        raise refused("InvalidRequestContentException", "The payload is not JSON.") from None
     kind = body.get("InvocationType", "RequestResponse")
     if kind == "DryRun":
         return web.Response(status=204)
     if kind == "Event":
         if len(data) > PAYLOAD_BYTES_MAX:
-            raise refused("RequestTooLargeException", "The event is larger than 1 MiB.", 413)
+            raise refused("RequestTooLargeException", "The event is larger than 1 MiB.")
         request_id = context.cloud.invoke_later(context.now_s(), function.arn, payload)
         return web.Response(status=202, headers={"x-amzn-RequestId": request_id})
     if len(data) > _PAYLOAD_BYTES_MAX:
-        raise refused("RequestTooLargeException", "The payload is larger than 6 MiB.", 413)
+        raise refused("RequestTooLargeException", "The payload is larger than 6 MiB.")
     return await _invoke_now(context, function, payload, tailed=body.get("LogType") == "Tail")
 
 
@@ -315,7 +293,7 @@ async def _invoke_now(
     )
     ran = await asyncio.shield(run)
     if ran is None:
-        raise refused("ServiceException", "The run failed; see the log of the cloud.", 500)
+        raise refused("ServiceException", "The run failed; see the log of the cloud.")
     outcome, tail = ran
     if outcome.throttled:
         raise refusal("throttled")
@@ -354,12 +332,12 @@ LAMBDA = RestService(
         "ListFunctions": _list,
         "ListTags": _tags,
         "PutFunctionConcurrency": _put_concurrency,
-        "PutFunctionEventInvokeConfig": _put_invoke_config,
+        "PutFunctionEventInvokeConfig": partial(_set_invoke_config, updates=False),
         "RemovePermission": _remove_permission,
         "TagResource": _tag,
         "UntagResource": _untag,
         "UpdateFunctionCode": _update_code,
         "UpdateFunctionConfiguration": _update_configuration,
-        "UpdateFunctionEventInvokeConfig": _update_invoke_config,
+        "UpdateFunctionEventInvokeConfig": partial(_set_invoke_config, updates=True),
     },
 )

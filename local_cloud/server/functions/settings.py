@@ -12,8 +12,8 @@ from typing import Any
 from corekit.errors import AppError
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.functions import FunctionSettings, LambdaFunction
+from local_cloud.sandbox.code import Code
 from local_cloud.sandbox.image_package import package_location
-from local_cloud.sandbox.runner import Code
 from local_cloud.sandbox.runtime import log_group
 from local_cloud.server.context import Context
 from local_cloud.server.services import Body
@@ -44,11 +44,7 @@ def given_in(body: Body) -> dict[str, Any]:
     variables = body.get("Environment", {}).get("Variables", {})
     reserved = sorted(name for name in variables if _RESERVED.fullmatch(name))
     if reserved:
-        raise bad(
-            "Lambda was unable to configure your environment variables because the environment"
-            " variables you have provided contains reserved keys that are currently not supported"
-            f" for modification. Reserved keys used in this request: {', '.join(reserved)}"
-        )
+        raise bad(f"These variables are reserved by Lambda: {', '.join(reserved)}")
     if sum(len(name) + len(text) for name, text in variables.items()) > 4096:
         raise bad("The environment variables are larger than 4 KB.")
     if body.get("Layers"):
@@ -83,15 +79,12 @@ def package_of_image(context: Context, image: str, tags: Mapping[str, str]) -> C
 
 def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
     try:
-        found = context.cloud.read_object(context.now_s(), bucket, key, version)
+        stored = context.cloud.read_object(context.now_s(), bucket, key, version)
     except CloudError as error:
-        raise bad(
-            f"Error occurred while GetObject. S3 Error Code: {error.code}. S3 Error Message:"
-            f" {error.message}"
-        ) from error
-    if found.size > CODE_BYTES_MAX:
+        raise bad(f"GetObject of the code: {error.code}: {error.message}") from error
+    if stored.size > CODE_BYTES_MAX:
         raise bad(f"s3://{bucket}/{key} is larger than {CODE_BYTES_MAX} bytes")
-    return context.bodies.read(found.segments)
+    return context.bodies.read(stored.segments)
 
 
 def configuration(context: Context, function: LambdaFunction) -> dict[str, object]:
@@ -99,7 +92,7 @@ def configuration(context: Context, function: LambdaFunction) -> dict[str, objec
     settings, states, now_s = function.settings, context.cloud.functions.states, context.now_s()
     given, updating = settings.given, states.updating(now_s, function.name)
     modified = datetime.datetime.fromtimestamp(function.modified_at_s, tz=datetime.UTC)
-    found: dict[str, object] = {
+    shown: dict[str, object] = {
         **_DEFAULTS,
         **given,
         "FunctionName": function.name,
@@ -114,15 +107,15 @@ def configuration(context: Context, function: LambdaFunction) -> dict[str, objec
         "LoggingConfig": _logging(given.get("LoggingConfig", {}), function.name),
     }
     if function.in_vpc:
-        found["VpcConfig"] = {**given["VpcConfig"], "VpcId": "vpc-0"}
-    if image_config := found.pop("ImageConfig", None):
-        found["ImageConfigResponse"] = {"ImageConfig": image_config}
+        shown["VpcConfig"] = {**given["VpcConfig"], "VpcId": "vpc-0"}
+    if image_config := shown.pop("ImageConfig", None):
+        shown["ImageConfigResponse"] = {"ImageConfig": image_config}
     unset = {
         "Environment": not settings.variables,
         "KMSKeyArn": not given.get("KMSKeyArn"),
         "VpcConfig": not function.in_vpc,
     }
-    return {name: value for name, value in found.items() if not unset.get(name)}
+    return {name: value for name, value in shown.items() if not unset.get(name)}
 
 
 def _logging(given: Mapping[str, str], function: str) -> dict[str, str]:

@@ -15,60 +15,56 @@ from local_cloud.model.arns import arn_service
 from local_cloud.model.cloud import FIRST_REGION
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.s3.notifications import Rule
-from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
+from local_cloud.server.s3.call import Call, region_of
 from local_cloud.server.s3.payload import read_document
-from local_cloud.server.s3.target import Target, region_of
 
 #: element of a notification rule → element of its destination
 _DESTINATIONS = {"QueueConfiguration": "Queue", "CloudFunctionConfiguration": "CloudFunction"}
 _NO_DESTINATIONS = ("TopicConfiguration", "EventBridgeConfiguration")
 
 
-async def create(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
+async def create(call: Call) -> web.Response:
     """CreateBucket."""
-    body = await read_document(request)
+    body = await read_document(call.request)
     location = ""
     if body:
         location = xml.value(xml.parse(body, "CreateBucketConfiguration"), "LocationConstraint")
-    region = region_of(request)
-    context.cloud.create_bucket(context.now_s(), target.bucket, location, request_region=region)
-    return web.Response(headers={"Location": f"/{target.bucket}"})
+    region = region_of(call.request)
+    call.cloud.create_bucket(call.now_s, call.bucket_name, location, request_region=region)
+    return web.Response(headers={"Location": f"/{call.bucket_name}"})
 
 
-async def head(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
+async def head(call: Call) -> web.Response:
     """HeadBucket."""
-    region = context.cloud.region_of(context.cloud.bucket(target.bucket))
+    region = call.cloud.region_of(call.bucket)
     return web.Response(headers={"x-amz-bucket-region": region})
 
 
-async def delete(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
+async def delete(call: Call) -> web.Response:
     """DeleteBucket."""
-    context.cloud.delete_bucket(context.now_s(), target.bucket)
+    call.cloud.delete_bucket(call.now_s, call.bucket_name)
     return web.Response(status=204)
 
 
-async def location(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
+async def location(call: Call) -> web.Response:
     """GetBucketLocation."""
-    region = context.cloud.bucket(target.bucket).location or context.cloud.account.region
+    region = call.bucket.location or call.cloud.account.region
     inner = "" if region == FIRST_REGION else region
     body = f'<LocationConstraint xmlns="{xml.NAMESPACE}">{inner}</LocationConstraint>'
     return web.Response(body=body.encode(), content_type="application/xml")
 
 
-async def get_versioning(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
+async def get_versioning(call: Call) -> web.Response:
     """GetBucketVersioning."""
-    status = context.cloud.bucket(target.bucket).versioning
+    status = call.bucket.versioning
     return xml.document("VersioningConfiguration", {"Status": status or None})
 
 
-async def put_versioning(
-    context: Context, target: Target, request: web.BaseRequest
-) -> web.Response:
+async def put_versioning(call: Call) -> web.Response:
     """PutBucketVersioning."""
-    context.cloud.bucket(target.bucket)
-    root = xml.parse(await read_document(request), "VersioningConfiguration")
-    context.cloud.set_versioning(context.now_s(), target.bucket, xml.value(root, "Status"))
+    root = xml.parse(await read_document(call.request), "VersioningConfiguration")
+    call.cloud.set_versioning(call.now_s, call.bucket_name, xml.value(root, "Status"))
     return web.Response(status=200)
 
 
@@ -94,39 +90,39 @@ DOCUMENTS = {
 }
 
 
-async def document(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
+async def document(call: Call) -> web.Response:
     """GET, PUT or DELETE of one configuration document."""
-    bucket = context.cloud.bucket(target.bucket)
-    kind = next(name for name in DOCUMENTS if name in target.query)
+    bucket = call.bucket
+    kind = next(name for name in DOCUMENTS if name in call.query)
     root, missing = DOCUMENTS[kind].root, DOCUMENTS[kind].missing
-    if request.method == "GET":
+    if call.request.method == "GET":
         text = bucket.documents.get(kind)
         if text is None:
             raise CloudError(missing, 404, f"The bucket has no {kind} configuration")
         content_type = "application/xml" if root else "application/json"
         return web.Response(body=text.encode(), content_type=content_type)
-    context.cloud.storage.check_settings(context.now_s(), target.bucket)
-    if request.method == "DELETE":
+    call.cloud.storage.check_settings(call.now_s, call.bucket_name)
+    if call.request.method == "DELETE":
         bucket.set_document(kind, None)
         return web.Response(status=204)
-    body = await read_document(request)
+    body = await read_document(call.request)
     if root:
         xml.parse(body, root)
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise xml.malformed() from None
-    context.cloud.bucket(target.bucket).set_document(kind, text)
+    call.bucket.set_document(kind, text)
     return web.Response(status=200 if root else 204)
 
 
 # --- notifications
 
 
-async def get_notification(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
+async def get_notification(call: Call) -> web.Response:
     """GetBucketNotificationConfiguration."""
     shown: dict[str, list[object]] = {kind: [] for kind in _DESTINATIONS}
-    for rule in context.cloud.rules(target.bucket):
+    for rule in call.cloud.rules(call.bucket_name):
         is_queue = arn_service(rule.arn) == "sqs"
         kind = "QueueConfiguration" if is_queue else "CloudFunctionConfiguration"
         filters = {"Prefix": rule.prefix, "Suffix": rule.suffix}
@@ -142,22 +138,19 @@ async def get_notification(context: Context, target: Target, _: web.BaseRequest)
     return xml.document("NotificationConfiguration", shown)
 
 
-async def put_notification(
-    context: Context, target: Target, request: web.BaseRequest
-) -> web.Response:
+async def put_notification(call: Call) -> web.Response:
     """PutBucketNotificationConfiguration replaces the whole configuration, as on AWS."""
-    context.cloud.bucket(target.bucket)
-    root = xml.parse(await read_document(request), "NotificationConfiguration")
+    root = xml.parse(await read_document(call.request), "NotificationConfiguration")
     for name in _NO_DESTINATIONS:
         if root.find(name) is not None:
             raise not_implemented(f"an S3 notification by {name}")
-    skip = request.headers.get("x-amz-skip-destination-validation", "").lower() == "true"
-    rules = list(_rules(context, root))
-    context.cloud.configure_notifications(context.now_s(), target.bucket, rules, check=not skip)
+    skip = call.headers.get("x-amz-skip-destination-validation", "").lower() == "true"
+    rules = list(_rules(call, root))
+    call.cloud.configure_notifications(call.now_s, call.bucket_name, rules, check=not skip)
     return web.Response(status=200)
 
 
-def _rules(context: Context, root: xml.Element) -> Iterable[Rule]:
+def _rules(call: Call, root: xml.Element) -> Iterable[Rule]:
     for kind, destination in _DESTINATIONS.items():
         for node in root.findall(kind):
             filters = {
@@ -167,7 +160,7 @@ def _rules(context: Context, root: xml.Element) -> Iterable[Rule]:
             if not filters.keys() <= {"prefix", "suffix"}:
                 raise xml.malformed()
             yield Rule(
-                id=xml.value(node, "Id") or context.cloud.new_request_id(),
+                id=xml.value(node, "Id") or call.cloud.new_request_id(),
                 arn=xml.value(node, destination),
                 events=tuple(event.text or "" for event in node.findall("Event")),
                 prefix=filters.get("prefix", ""),

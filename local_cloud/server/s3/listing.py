@@ -13,31 +13,30 @@ from local_cloud.model.errors import refused
 from local_cloud.model.s3.bucket import PAGE_MAX
 from local_cloud.model.s3.notifications import iso_time
 from local_cloud.model.s3.object_version import ObjectVersion
-from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
-from local_cloud.server.s3.target import Target, number
+from local_cloud.server.s3.call import Call, number
 
 _OWNER = {"ID": "0" * 64, "DisplayName": "embedded-cloud"}
 
 
-async def buckets(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
+async def buckets(call: Call) -> web.Response:
     """ListBuckets, in one page."""
     shown = [
         {
             "Name": bucket.name,
             "CreationDate": iso_time(bucket.created_at_s),
-            "BucketRegion": bucket.location or context.cloud.account.region,
+            "BucketRegion": bucket.location or call.cloud.account.region,
         }
-        for bucket in context.cloud.buckets()
-        if bucket.name.startswith(target.query.get("prefix", ""))
+        for bucket in call.cloud.buckets()
+        if bucket.name.startswith(call.query.get("prefix", ""))
     ]
     return xml.document("ListAllMyBucketsResult", {"Owner": _OWNER, "Buckets": {"Bucket": shown}})
 
 
-async def objects(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
+async def objects(call: Call) -> web.Response:
     """ListObjectsV2, or the older form (of boto3's resources) without `list-type=2`."""
-    bucket, query = context.cloud.bucket(target.bucket), target.query
-    context.cloud.storage.check_load()
+    bucket, query = call.bucket, call.query
+    call.cloud.storage.check_load()
     newer = query.get("list-type") == "2"
     encode, limit = _encoder(query), min(number(query, "max-keys", PAGE_MAX), PAGE_MAX)
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -64,10 +63,10 @@ async def objects(context: Context, target: Target, _: web.BaseRequest) -> web.R
     return xml.document("ListBucketResult", shown)
 
 
-async def versions(context: Context, target: Target, _: web.BaseRequest) -> web.Response:
+async def versions(call: Call) -> web.Response:
     """ListObjectVersions."""
-    bucket, query = context.cloud.bucket(target.bucket), target.query
-    context.cloud.storage.check_load()
+    bucket, query = call.bucket, call.query
+    call.cloud.storage.check_load()
     encode, limit = _encoder(query), min(number(query, "max-keys", PAGE_MAX), PAGE_MAX)
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after = (query.get("key-marker", ""), query.get("version-id-marker", ""))

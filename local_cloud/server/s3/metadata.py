@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from local_cloud.model.errors import CloudError
+from local_cloud.model.errors import refused
 from local_cloud.model.s3.checksums import FULL_OBJECT
 from local_cloud.model.s3.object_version import NULL_VERSION, Attributes, ObjectVersion
 
@@ -50,11 +50,9 @@ def _metadata(given: Mapping[str, str]) -> dict[str, str]:
             )
     size = sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
     if size > _METADATA_BYTES_MAX:
-        raise CloudError(
+        raise refused(
             "MetadataTooLarge",
-            400,
-            "Your metadata headers exceed the maximum allowed metadata size",
-            details={"Size": str(size), "MaxSizeAllowed": str(_METADATA_BYTES_MAX)},
+            f"Your metadata has {size} bytes; at most {_METADATA_BYTES_MAX} are allowed",
         )
     return metadata
 

@@ -21,7 +21,7 @@ from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.body import Content
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.s3.xml import BODY_BYTES_MAX
-from local_cloud.server.signatures.verifier import ChunkSigner
+from local_cloud.server.signatures import ChunkSigner
 
 _CHECKSUM = "x-amz-checksum-"
 _NOT_ALGORITHMS = frozenset({"mode", "type", "algorithm"})
@@ -52,7 +52,7 @@ async def receive_body(
     """
     if not {"Content-Length", "Transfer-Encoding"} & request.headers.keys():
         message = "You must provide the Content-Length HTTP header."
-        raise CloudError("MissingContentLength", 411, message)
+        raise refused("MissingContentLength", message)
     given = _given_checksum(request.headers)
     also = algorithm or ("" if given[0] else checksums.DEFAULT)
     with bodies.new() as writer:
@@ -85,7 +85,6 @@ async def _receive(
     also: str = "",
     signer: ChunkSigner | None = None,
 ) -> Received:
-    """Pass the decoded body to `write`, and compare it with its headers and trailers."""
     headers = request.headers
     wanted_md5, wanted_sha256 = headers.get("Content-MD5"), headers.get(_SHA256, "")
     is_hashed = len(wanted_sha256) == 64  # else it is unsigned, or signed in chunks
@@ -191,7 +190,6 @@ async def _without_chunks(
 
 
 def _chunk_head(line: bytes) -> tuple[int, bytes]:
-    """Size and signature of the chunk that follows."""
     size, _, extension = line.partition(b";")
     if not re.fullmatch(rb"[0-9a-fA-F]{1,15}", size):
         raise _broken()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from corekit.values import replace
-from local_cloud.model.errors import CloudError, not_implemented
+from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import buckets, listing, objects, uploads, xml
-from local_cloud.server.s3.target import Target, region_of, target_of
+from local_cloud.server.s3.call import Call, call_of, region_of
 
-_Operation = Callable[[Context, Target, web.BaseRequest], Awaitable[web.StreamResponse]]
+_Operation = Callable[[Call], Awaitable[web.StreamResponse]]
 
 #: operations by method and the query name that chooses them, empty for none
 _OF_SERVICE: dict[tuple[str, str], _Operation] = {("GET", ""): listing.buckets}
@@ -67,13 +66,15 @@ async def handle(
     always = {"x-amz-request-id": request_id, "x-amz-id-2": host_id}
     answer: web.StreamResponse
     try:
-        target = target_of(request, host_bucket)
-        signer = context.verifier.check(request, ("s3",), host_bucket=host_bucket)
-        target = replace(target, always=always, chunks=signer)
-        _check_headers(context, request.headers)
-        if target.bucket:
-            context.cloud.check_region(target.bucket, region_of(request))
-        answer = await _operation(target, request.method)(context, target, request)
+        call = call_of(context, request, host_bucket)
+        call.chunks, call.always = context.verifier.check(request, ("s3",)), always
+        _check_headers(call)
+        if call.bucket_name:
+            context.cloud.check_region(call.bucket_name, region_of(request))
+        operation = _operation(call)
+        if call.bucket_name and operation is not buckets.create:
+            context.cloud.bucket(call.bucket_name)  # NoSuchBucket comes before any other refusal
+        answer = await operation(call)
     except web.HTTPNotModified as unchanged:
         answer = web.Response(status=304, headers=unchanged.headers)
     except CloudError as error:
@@ -99,13 +100,13 @@ def _error_response(
     return answer
 
 
-def _operation(target: Target, method: str) -> _Operation:
+def _operation(call: Call) -> _Operation:
     """Raises NotImplemented for an operation that is not here, MethodNotAllowed for none of S3."""
-    table, what = _OF_SERVICE, "the service"
-    if target.bucket:
-        table, what = (_OF_OBJECT, "an object") if target.key else (_OF_BUCKET, "a bucket")
+    table, what, method = _OF_SERVICE, "the service", call.request.method
+    if call.bucket_name:
+        table, what = (_OF_OBJECT, "an object") if call.key else (_OF_BUCKET, "a bucket")
     here = {name for _, name in table}
-    name = next((name for name in target.query if name in here or _NOT_HERE.fullmatch(name)), "")
+    name = next((name for name in call.query if name in here or _NOT_HERE.fullmatch(name)), "")
     operation = table.get((method, name))
     if operation is not None:
         return operation
@@ -114,14 +115,14 @@ def _operation(target: Target, method: str) -> _Operation:
     if (method, name, what) == ("POST", "", "a bucket"):
         raise not_implemented("S3 PostObject (an upload by form)")
     message = "The specified method is not allowed against this resource."
-    raise CloudError("MethodNotAllowed", 405, message)
+    raise refused("MethodNotAllowed", message)
 
 
-def _check_headers(context: Context, headers: Mapping[str, str]) -> None:
+def _check_headers(call: Call) -> None:
     """Raises AccessDenied for another owner, and NotImplemented for what would have no effect."""
-    account = context.cloud.account.id
+    account, headers = call.cloud.account.id, call.headers
     if headers.get("x-amz-expected-bucket-owner", account) != account:
-        raise CloudError("AccessDenied", 403, "Access Denied")
+        raise refused("AccessDenied", "Access Denied")
     for name in map(str.lower, headers):
         if name.startswith("x-amz-grant-") or (
             name == "x-amz-acl" and headers[name] not in _OWN_LISTS

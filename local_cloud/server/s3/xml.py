@@ -16,17 +16,6 @@ BODY_BYTES_MAX = 4 * 2**20  #: of a request document; 10,000 parts need about 1.
 Element = ElementTree.Element
 
 
-def element(name: str, *children: str) -> str:
-    """`<name>children</name>`; children are XML already."""
-    return f"<{name}>{''.join(children)}</{name}>"
-
-
-def text(name: str, value: object) -> str:
-    """`<name>value</name>` with the value escaped; booleans as S3 writes them."""
-    shown = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"<{name}>{escape(shown)}</{name}>"
-
-
 def elements(values: Mapping[str, object]) -> str:
     """An element for each value, with those of a mapping inside; one for each entry of a list, and
     none for None.
@@ -35,9 +24,10 @@ def elements(values: Mapping[str, object]) -> str:
     for name, value in values.items():
         for entry in value if isinstance(value, list) else [value]:
             if isinstance(entry, dict):
-                parts.append(element(name, elements(entry)))
-            elif entry is not None:
-                parts.append(text(name, entry))
+                parts.append(f"<{name}>{elements(entry)}</{name}>")
+            elif entry is not None:  # booleans as S3 writes them
+                shown = str(entry).lower() if isinstance(entry, bool) else str(entry)
+                parts.append(f"<{name}>{escape(shown)}</{name}>")
     return "".join(parts)
 
 
@@ -58,10 +48,7 @@ def error_body(error: CloudError, resource: str, request_id: str, host_id: str) 
 
 
 def malformed() -> CloudError:
-    return refused(
-        "MalformedXML",
-        "The XML you provided was not well-formed or did not validate against our published schema",
-    )
+    return refused("MalformedXML", "The XML is not well-formed, or not of S3's schema")
 
 
 def parse(body: bytes, root: str) -> Element:

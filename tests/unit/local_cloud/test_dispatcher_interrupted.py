@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
@@ -14,7 +15,7 @@ from local_cloud.model.functions.function import (
     InvokeConfig,
     Outcome,
 )
-from local_cloud.sandbox.dispatcher import Dispatcher, Target
+from local_cloud.sandbox.dispatcher import Dispatcher
 from tests.interruptions import interruptions
 
 
@@ -34,7 +35,7 @@ def test_the_next_event_is_run_whatever_await_fails() -> None:
     run: list[str] = []
     delivered: list[str] = []
 
-    async def work(_: Target, invocation: Invocation) -> Outcome:
+    async def work(_: object, invocation: Invocation) -> Outcome:
         await asyncio.sleep(1.0)
         run.append(invocation.request_id)
         return Outcome(payload="", error="Unhandled")
@@ -44,7 +45,8 @@ def test_the_next_event_is_run_whatever_await_fails() -> None:
         delivered.append(record.arn)
 
     async def main() -> None:
-        loop, target = asyncio.get_running_loop(), Named()
+        loop = asyncio.get_running_loop()
+        target: Any = Named()
         async with Nursery("cloud") as nursery:
             dispatcher = Dispatcher(nursery, loop.time, work, deliver)
 

@@ -70,15 +70,6 @@ def test_errors_are_retried_after_one_and_two_minutes_then_recorded() -> None:
     }
 
 
-def test_without_retries_the_first_error_is_the_last() -> None:
-    events = queue(retries_max=0)
-    events.accept(0.0, "1", "{}")
-    started(events, 0.0)
-    (record,) = events.ended(1.0, "1", FAILED)
-    context: Any = record.body["requestContext"]
-    assert context["approximateInvokeCount"] == 1
-
-
 def test_a_throttled_event_backs_off_until_it_is_too_old() -> None:
     events = queue(event_age_s_max=60.0)
     events.accept(0.0, "1", "{}")

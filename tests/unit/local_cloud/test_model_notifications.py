@@ -84,18 +84,6 @@ def test_a_record_is_as_aws_sends_it() -> None:
     assert record["eventTime"] == "1970-01-01T00:00:02.000Z"
 
 
-def test_sequencers_rise_even_when_time_stands_still() -> None:
-    world = World()
-    world.configure(world.to_queue())
-    for _ in range(5):
-        world.put("k")
-    sequencers = [
-        r["s3"]["object"]["sequencer"] for m in world.messages() for r in m.get("Records", ())
-    ]
-    assert len(sequencers) == 5
-    assert sequencers == sorted(set(sequencers))
-
-
 def test_copies_multipart_and_deletes_have_their_own_names() -> None:
     world = World()
     world.configure(world.to_queue(events=("s3:ObjectCreated:*", "s3:ObjectRemoved:*")))
@@ -114,26 +102,6 @@ def test_copies_multipart_and_deletes_have_their_own_names() -> None:
         ("ObjectRemoved:DeleteMarkerCreated", "copy"),
         ("ObjectRemoved:Delete", "copy"),
     ]
-
-
-def test_a_function_gets_its_events_by_its_invocation_queue() -> None:
-    world = World()
-    woken: list[str] = []
-    world.cloud.on_invocation = lambda function: woken.append(function.name)
-    world.function.statements.append(
-        {
-            "Effect": "Allow",
-            "Principal": {"Service": "s3.amazonaws.com"},
-            "Action": "lambda:InvokeFunction",
-            "Resource": world.function.arn,
-            "Condition": {"ArnLike": {"AWS:SourceArn": "arn:aws:s3:::buck*"}},
-        }
-    )
-    world.configure(Rule(id="f", arn=world.function.arn, events=CREATED))
-    world.put("k")
-    starting, _ = world.function.invocations.start_due(2.0)
-    assert [json.loads(i.payload)["Records"][0]["s3"]["object"]["key"] for i in starting] == ["k"]
-    assert woken == ["f"]
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,6 @@ def test_a_handle_that_is_none_is_refused(handle: str) -> None:
     assert refusal(error) == "ReceiptHandleIsInvalid"
 
 
-def test_visibility_is_counted_from_now_and_zero_gives_back() -> None:
-    queue = queue_with("a")
-    handle = queue.receive(0.0, visibility_s=30.0)[0].handle
-    queue.change_visibility(20.0, handle, 30.0)
-    assert queue.receive(40.0) == []
-    queue.change_visibility(45.0, handle, 0)
-    assert len(queue.receive(45.0)) == 1
-
-
 def test_changing_the_visibility_of_a_message_not_in_flight_is_refused() -> None:
     queue = queue_with("a")
     handle = queue.receive(0.0, visibility_s=1.0)[0].handle

@@ -1,28 +1,56 @@
-"""The target of an S3 request: bucket, key, and the query."""
+"""One call of S3: its request, the bucket and key that it names, and the cloud that answers."""
 
 from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from corekit.values import Value, field
+from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import refused
-from local_cloud.server.signatures.verifier import ChunkSigner
+from local_cloud.model.s3.bucket import Bucket
+from local_cloud.server.bodies import FileBodies
+from local_cloud.server.context import Context
+from local_cloud.server.signatures import ChunkSigner
 
 
-class Target(Value):
-    """The path and query of one request."""
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One request, with its path and query."""
 
-    bucket: str  #: empty for the service itself
+    context: Context
+    request: web.BaseRequest
+    bucket_name: str  #: empty for the service itself
     key: str  #: empty for the bucket itself
     query: dict[str, str]
     always: dict[str, str] = field(default_factory=dict)  #: headers that every answer has
     chunks: ChunkSigner | None = None  #: the signer of the body's chunks
 
+    @property
+    def cloud(self) -> Cloud:
+        return self.context.cloud
 
-def target_of(request: web.BaseRequest, bucket: str = "") -> Target:
+    @property
+    def bodies(self) -> FileBodies:
+        return self.context.bodies
+
+    @property
+    def now_s(self) -> float:
+        return self.context.now_s()
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.request.headers
+
+    @property
+    def bucket(self) -> Bucket:
+        """Raises NoSuchBucket."""
+        return self.cloud.bucket(self.bucket_name)
+
+
+def call_of(context: Context, request: web.BaseRequest, bucket: str = "") -> Call:
     """Take the path apart as it was sent: keys may hold `..`, `//` and any character.
 
     `bucket` is the one that the host names, empty when the path holds it. Raises InvalidURI for a
@@ -34,8 +62,10 @@ def target_of(request: web.BaseRequest, bucket: str = "") -> Target:
     else:
         bucket, _, key = path.lstrip("/").partition("/") if path.strip("/") else ("", "", "")
     try:
-        return Target(
-            bucket=urllib.parse.unquote(bucket, errors="strict"),
+        return Call(
+            context=context,
+            request=request,
+            bucket_name=urllib.parse.unquote(bucket, errors="strict"),
             key=urllib.parse.unquote(key, errors="strict"),
             query=dict(urllib.parse.parse_qsl(query, keep_blank_values=True)),
         )

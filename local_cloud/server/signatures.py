@@ -1,31 +1,39 @@
-"""Verification of requests: the expiry of presigned URLs always, signatures where keys are set.
+"""Signatures of version 4: the key pair of a cloud, and the verification of requests.
 
-Without keys (the default) every signature is accepted, and so is none. With keys a request must be
-signed by one of them, over what really arrived: botocore's own signer signs it again. Version 4 is
-verified in headers and in presigned URLs, version 2 in presigned URLs alone: boto3 still makes such
-ones in the oldest regions unless it is configured otherwise.
+The expiry of presigned URLs is checked always, signatures where keys are set. Without keys (the
+default) every signature is accepted, and so is none. With keys a request must be signed by one of
+them, over what really arrived: botocore's own signer signs it again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
+import os
 import re
+import secrets
+import string
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from botocore.auth import HmacV1Auth, S3SigV4Auth, SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials
 
+from corekit.errors import invalid
 from corekit.values import Value
 from local_cloud.model.errors import CloudError, refused
 
+ACCESS_KEY_VARIABLE = "LOCAL_CLOUD_ACCESS_KEY_ID"
+SECRET_KEY_VARIABLE = "LOCAL_CLOUD_SECRET_ACCESS_KEY"  # noqa: S105 - a name
+FILE_NAME = "credentials.json"
 #: Largest difference of clocks (S3: RequestTimeTooSkewed).
 SKEW_MAX = timedelta(minutes=15)
 _ALGORITHM = "AWS4-HMAC-SHA256"
@@ -42,16 +50,67 @@ _CLAIM = re.compile(  # a key may hold slashes
 )
 
 
+class KeyPair(Value):
+    """An access key and its secret."""
+
+    access_key: str
+    secret_key: str
+
+
+def key_pair(state: Path, environment: Mapping[str, str]) -> KeyPair:
+    """The pair of the environment, else the one in the state directory, made if it is missing.
+
+    The file is readable by its owner alone; the pair stays the same over restarts.
+
+    Raises INVALID for half a pair, and for a file that holds no pair.
+    """
+    access_key = environment.get(ACCESS_KEY_VARIABLE, "")
+    secret_key = environment.get(SECRET_KEY_VARIABLE, "")
+    if bool(access_key) != bool(secret_key):
+        raise invalid(f"set both {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}, or neither")
+    if access_key:
+        return KeyPair(access_key=access_key, secret_key=secret_key)
+    path = state / FILE_NAME
+    return _read_pair(path) if path.exists() else _new_pair(path)
+
+
+def _read_pair(path: Path) -> KeyPair:
+    try:
+        value = json.loads(path.read_text())
+        return KeyPair(access_key=str(value["access_key"]), secret_key=str(value["secret_key"]))
+    except (ValueError, KeyError, TypeError):
+        raise invalid(
+            f"{path} holds no key pair; write access_key and secret_key as JSON, or delete the file"
+        ) from None
+
+
+def _new_pair(path: Path) -> KeyPair:
+    letters = string.ascii_uppercase + string.digits
+    pair = KeyPair(
+        access_key="LKIA" + "".join(secrets.choice(letters) for _ in range(16)),
+        secret_key=secrets.token_urlsafe(30),
+    )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    text = json.dumps({"access_key": pair.access_key, "secret_key": pair.secret_key})
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "w") as stream:
+        stream.write(text + "\n")
+    return pair
+
+
+# --- what a request claims
+
+
 class Claim(Value):
     """A signature as a request carries it."""
 
     access_key: str
     signature: str
-    signed_at: datetime  #: of a presigned URL of version 2: when it expires
+    signed_at: datetime
     expires_s: int | None = None  #: of a presigned URL; None = signed in headers
-    region: str = ""  #: empty in version 2
-    service: str = ""  #: empty in version 2
-    signed_headers: tuple[str, ...] = ()
+    region: str
+    service: str
+    signed_headers: tuple[str, ...]
 
 
 class ChunkSigner:
@@ -88,7 +147,6 @@ class Verifier:
         request: web.BaseRequest,
         services: tuple[str, ...],
         body: bytes | None = None,
-        host_bucket: str = "",
     ) -> ChunkSigner | None:
         """Raises CloudError (mostly 403) for a request that may not pass.
 
@@ -97,7 +155,7 @@ class Verifier:
         of the chunks of a body that is signed in pieces; None for every other body.
         """
         now = datetime.fromtimestamp(self._now_s(), UTC)
-        claim = _url_claim(request)
+        claim = _url_claim(request, now)
         if claim is not None:
             _check_time(claim, now)
         if self._keys is None:
@@ -108,9 +166,6 @@ class Verifier:
         secret = self._keys.get(claim.access_key)
         if secret is None:
             raise _unknown_key(claim, services)
-        if not claim.service:
-            _compare(claim, *_sign_url_again(request, claim, secret, host_bucket))
-            return None
         _check_scope(request, claim, services)
         payload_hash = _payload_hash(request, claim, body)
         signer, again = _signer(request, claim, secret, payload_hash)
@@ -123,23 +178,10 @@ class Verifier:
         return ChunkSigner(lambda t: str(signer.signature(t, again)), scope, claim.signature)
 
 
-# --- what a request claims
-
-
-def _url_claim(request: web.BaseRequest) -> Claim | None:
-    """The claim of a presigned URL; None for every other request."""
+def _url_claim(request: web.BaseRequest, now: datetime) -> Claim | None:
     given = request.query
     if "AWSAccessKeyId" in given:
-        expires = given.get("Expires", "")
-        if not re.fullmatch(r"\d{1,11}", expires, re.ASCII) or "Signature" not in given:
-            message = "Query-string authentication requires Signature, Expires and AWSAccessKeyId"
-            raise _denied("AccessDenied", message)
-        return Claim(
-            access_key=given["AWSAccessKeyId"],
-            signature=given["Signature"],
-            signed_at=datetime.fromtimestamp(int(expires), UTC),
-            expires_s=0,
-        )
+        _check_older_url(given.get("Expires", ""), now)
     if "X-Amz-Algorithm" not in given:
         return None
     names = ("Credential", "SignedHeaders", "Signature")
@@ -149,25 +191,36 @@ def _url_claim(request: web.BaseRequest) -> Claim | None:
         message = "X-Amz-Expires must be a number of seconds, less than a week"
         raise refused("AuthorizationQueryParametersError", message)
     text = f"{given['X-Amz-Algorithm']} {fields}"
-    return _claim_4(text, given.get("X-Amz-Date", ""), int(expires))
+    return _claim(text, given.get("X-Amz-Date", ""), int(expires))
+
+
+def _check_older_url(expires: str, now: datetime) -> None:
+    # boto3 still makes URLs of version 2 in the oldest regions unless it is configured: their
+    # time is checked like that of others, their signature never.
+    if not re.fullmatch(r"\d{1,11}", expires, re.ASCII):
+        message = "Query-string authentication requires Signature, Expires and AWSAccessKeyId"
+        raise _denied("AccessDenied", message)
+    if now >= datetime.fromtimestamp(int(expires), UTC):
+        raise _denied("AccessDenied", "Request has expired", ServerTime=f"{now:{_SHOWN}}")
 
 
 def _header_claim(request: web.BaseRequest, services: tuple[str, ...]) -> Claim:
-    """The claim of the Authorization header. Raises AccessDenied without one, …"""
     authorization = request.headers.get("Authorization")
+    if authorization is None and "AWSAccessKeyId" in request.query:
+        authorization = "a URL of version 2"
     if authorization is None:
         if "s3" in services:
             raise _denied("AccessDenied", "Access Denied")
         raise _denied("MissingAuthenticationToken", "Request is missing Authentication Token")
     if not authorization.startswith(_ALGORITHM):
         message = "The authorization mechanism you have provided is not supported."
-        raise refused("InvalidRequest", f"{message} Please use {_ALGORITHM}.")
+        advice = f"Please use {_ALGORITHM}: in boto3 Config(signature_version='s3v4')."
+        raise refused("InvalidRequest", f"{message} {advice}")
     date = request.headers.get("x-amz-date") or request.headers.get("Date") or ""
-    return _claim_4(authorization, date)
+    return _claim(authorization, date)
 
 
-def _claim_4(text: str, date: str, expires_s: int | None = None) -> Claim:
-    """The claim of an Authorization header, or of a query in the form of one."""
+def _claim(text: str, date: str, expires_s: int | None = None) -> Claim:
     try:
         if _AMZ_DATE.fullmatch(date):
             signed_at = datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
@@ -199,14 +252,13 @@ def _claim_4(text: str, date: str, expires_s: int | None = None) -> Claim:
 
 
 def _check_time(claim: Claim, now: datetime) -> None:
-    """Raises AccessDenied for a presigned URL outside of its time, else RequestTimeTooSkewed."""
     server = f"{now:{_SHOWN}}"
     ends = claim.signed_at + timedelta(seconds=claim.expires_s or 0)
     if claim.expires_s is not None and now >= ends:
         shown = f"{ends:{_SHOWN}}"
         raise _denied("AccessDenied", "Request has expired", Expires=shown, ServerTime=server)
     skew = claim.signed_at - now if claim.expires_s is not None else abs(now - claim.signed_at)
-    if claim.service and skew > SKEW_MAX:
+    if skew > SKEW_MAX:
         message = "The difference between the request time and the current time is too large."
         raise _denied("RequestTimeTooSkewed", message, ServerTime=server)
 
@@ -214,20 +266,15 @@ def _check_time(claim: Claim, now: datetime) -> None:
 def _check_scope(request: web.BaseRequest, claim: Claim, services: tuple[str, ...]) -> None:
     """Raises AuthorizationHeaderMalformed (another service), AccessDenied (unsigned headers)."""
     if claim.service not in services:
-        raise refused(
-            "AuthorizationHeaderMalformed",
-            f'The credential scope names the service "{claim.service}"; expecting "{services[0]}".',
-        )
+        text = f'The credential scope names "{claim.service}"; expecting "{services[0]}".'
+        raise refused("AuthorizationHeaderMalformed", text)
     needed = {n.lower() for n in request.headers if n.lower().startswith("x-amz-")} | {"host"}
     if claim.expires_s is not None:
         needed.discard(_HASH_HEADER)  # S3 does not check the payload of a presigned URL
     missing = sorted(needed.difference(claim.signed_headers))
     if missing:
-        raise _denied(
-            "AccessDenied",
-            "There were headers present in the request which were not signed",
-            HeadersNotSigned=", ".join(missing),
-        )
+        text = "There were headers present in the request which were not signed"
+        raise _denied("AccessDenied", text, HeadersNotSigned=", ".join(missing))
 
 
 def _payload_hash(request: web.BaseRequest, claim: Claim, body: bytes | None) -> str:
@@ -239,19 +286,16 @@ def _payload_hash(request: web.BaseRequest, claim: Claim, body: bytes | None) ->
     return request.headers.get(_HASH_HEADER, _UNSIGNED)
 
 
-def _compare(claim: Claim, signature: str, string_to_sign: str, canonical: str = "") -> None:
-    """Raises SignatureDoesNotMatch with what should have been signed."""
+def _compare(claim: Claim, signature: str, string_to_sign: str, canonical: str) -> None:
     if hmac.compare_digest(claim.signature.encode(), signature.encode()):
         return
-    details = {"StringToSign": string_to_sign, "SignatureProvided": claim.signature}
-    if canonical:
-        details["CanonicalRequest"] = canonical
     raise _denied(
         "SignatureDoesNotMatch",
-        "The request signature we calculated does not match the signature you provided. Check your"
-        " key and signing method.",
+        "The signature that we calculated does not match yours. Check your key and signing method.",
         AWSAccessKeyId=claim.access_key,
-        **details,
+        StringToSign=string_to_sign,
+        SignatureProvided=claim.signature,
+        CanonicalRequest=canonical,
     )
 
 
@@ -293,31 +337,7 @@ def _signer(
     return signer, again
 
 
-def _sign_url_again(
-    request: web.BaseRequest, claim: Claim, secret: str, host_bucket: str
-) -> tuple[str, str]:
-    """Signature and string to sign of a presigned URL of version 2."""
-    path, _, query = request.raw_path.partition("?")
-    signer = HmacV1Auth(Credentials(claim.access_key, secret))
-    amz_names = [name for name in request.headers if name.lower().startswith("x-amz-")]
-    amz_headers = signer.canonical_custom_headers(_headers(request, amz_names))
-    lines = [
-        request.method,
-        request.headers.get("Content-MD5", ""),
-        request.headers.get("Content-Type", ""),
-        request.query["Expires"],
-        *([amz_headers] if amz_headers else []),
-        signer.canonical_resource(
-            urllib.parse.SplitResult("", "", path, query, ""),
-            auth_path=f"/{host_bucket}{path}" if host_bucket else path,
-        ),
-    ]
-    text = "\n".join(lines)
-    return signer.sign_string(text), text
-
-
 def _headers(request: web.BaseRequest, names: Iterable[str]) -> Any:
-    """These headers of a request, as botocore has them."""
     headers = HTTPHeaders()
     for name in dict.fromkeys(name.lower() for name in names):
         for value in request.headers.getall(name, ()):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from local_cloud.sandbox import unpack as module
-from local_cloud.sandbox.unpack import unpack
+from local_cloud.sandbox import code as module
+from local_cloud.sandbox.code import unpack
 
 
 def archive(*entries: tuple[str, bytes, int]) -> bytes:
