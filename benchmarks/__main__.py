@@ -149,7 +149,7 @@ def _section(name: str, when: str, answer: dict[str, Any] | str) -> str:
     if isinstance(answer, str):
         return "\n".join([*lines, f"Failed: {answer}", ""])
     lines += ["| metric | value | baseline | ratio | target | met |", "| --- " * 6 + "|"]
-    lines += ["| " + " | ".join(row(figure)) + " |" for figure in answer["results"]]
+    lines += [f"| {' | '.join(row(figure)).rstrip(' |')} |" for figure in answer["results"]]
     notes = [_wrapped(one) for one in answer.get("notes", ())]
     lines += [line for one in (*answer["skipped"], *notes) for line in ("", one)]
     return "\n".join([*lines, ""])

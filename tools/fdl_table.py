@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.keys.reference import table
 from fdl.parse import read
 from fdl.text.compose import compose
@@ -55,11 +52,11 @@ ELEMENTS = (
 
 
 def shapes() -> str:
-    """The table of older shapes, and the treatment of each key of OSCAR."""
+    """The table of older shapes."""
     rows = [*map(_file_row, FILES), *map(_element_row, ELEMENTS)]
     lines = [f"| `{written}` | `{result}` |" for written, result in rows]
     head = ["| in the file | is read as |", "| --- | --- |"]
-    return "\n".join([*head, *lines, "", *_services(), ""])
+    return "\n".join([*head, *lines, ""])
 
 
 def _file_row(text: str) -> tuple[str, str]:
@@ -91,24 +88,6 @@ def _read(text: str) -> Mapping:
 
 def _inside(flow: str) -> str:
     return flow.removeprefix("{").removesuffix("}")
-
-
-def _services() -> Iterator[str]:
-    """OSCAR's keys by their treatment."""
-    left_out: dict[str, list[str]] = {}
-    refused: dict[str, list[str]] = {}
-    for name, key in OSCAR_SERVICE.keys.items():
-        if key.refused:
-            refused.setdefault(key.refused, []).append(f"`{name}`")
-        elif key.ignored:
-            left_out.setdefault(key.about, []).append(f"`{name}`")
-    yield "Of a service of OSCAR these keys are left out, with a warning:"
-    yield ""
-    yield from (f"* {', '.join(names)}: {why}" for why, names in left_out.items())
-    yield ""
-    yield "and these are refused:"
-    yield ""
-    yield from (f"* {', '.join(names)}: {why}" for why, names in refused.items())
 
 
 def renewed(page: str) -> str:

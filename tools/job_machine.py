@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_scheduler.model import LeaseState
-from orchgpu.core.events import LeaseChanged, TimerFired
 from orchgpu.core.job import Phase
 from orchgpu.core.table import ANY, GONE, Row, rows
 from tools.page_sections import DOCS, renew, with_section
@@ -16,12 +14,10 @@ from tools.page_sections import DOCS, renew, with_section
 PAGE = DOCS / "explanation/orchestrator.md"
 
 
-def all_rows() -> list[tuple[Row, str]]:
-    """Every row, and the attempts that it is about."""
-    with_device, without = rows(with_device=True), rows(with_device=False)
-    common = [(row, "") for row in with_device if row in without]
-    own = [(row, "with a device") for row in with_device if row not in without]
-    return [*common, *own, *((row, "without") for row in without if row not in with_device)]
+def all_rows() -> list[Row]:
+    """The rows of attempts with a device, and those that only attempts without one have."""
+    with_device = list(rows(with_device=True))
+    return [*with_device, *(row for row in rows(with_device=False) if row not in with_device)]
 
 
 def diagram() -> Iterator[str]:
@@ -31,7 +27,7 @@ def diagram() -> Iterator[str]:
     yield "    [*] --> ADOPTING: Orphaned"
     moves = {
         (phase, Phase(to))
-        for row, _ in all_rows()
+        for row in all_rows()
         if row.phases != ANY
         for phase in row.phases
         for to in row.to
@@ -43,30 +39,9 @@ def diagram() -> Iterator[str]:
     yield "    DELETING --> [*]\n```"
 
 
-def listing() -> Iterator[str]:
-    """One line for each row: the event, the phases, and those that may follow."""
-    for row, attempts in all_rows():
-        then = ", ".join(to.name if isinstance(to, Phase) else to for to in row.to) or "the same"
-        note = f" ({attempts})" if attempts else ""
-        yield f"    {_event(row):24} {_phases(row)} ─▶ {then}{note}"
-
-
-def _event(row: Row) -> str:
-    if isinstance(row.trigger, type):
-        return row.trigger.__name__
-    kind = LeaseChanged if isinstance(row.trigger, LeaseState) else TimerFired
-    return f"{kind.__name__} {row.trigger.name}"
-
-
-def _phases(row: Row) -> str:
-    if row.phases == ANY:
-        return "any"
-    return ", ".join(phase.name for phase in Phase if phase in row.phases)
-
-
 def page(text: str) -> str:
     """The page with the drawing as it must be."""
-    return with_section(text, "job machine", "\n".join([*diagram(), "", *listing(), ""]))
+    return with_section(text, "job machine", "\n".join([*diagram(), ""]))
 
 
 if __name__ == "__main__":

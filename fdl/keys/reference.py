@@ -208,8 +208,12 @@ def table() -> str:
     groups: dict[str, list[KnownKey]] = {}
     for known in known_keys():
         groups.setdefault(known.path.rpartition(".")[0], []).append(known)
-    blocks = [_table(path, keys) for path, keys in groups.items() if not _is_wrapper(keys)]
-    return "\n\n".join(blocks)
+    blocks: dict[str, str] = {}  #: the rows of a block, by its place; equal ones are printed once
+    for path, keys in groups.items():
+        if not _is_wrapper(keys):
+            rows = _rows(keys)
+            blocks[rows] = f"{blocks[rows]}, `{path}`" if rows in blocks else f"`{path or 'FILE'}`"
+    return "\n\n".join(f"#### {places}\n\n{rows}" for rows, places in blocks.items())
 
 
 def _is_wrapper(keys: list[KnownKey]) -> bool:
@@ -217,13 +221,13 @@ def _is_wrapper(keys: list[KnownKey]) -> bool:
     return [known.path.rpartition(".")[2] for known in keys] == ["Variables"]
 
 
-def _table(path: str, keys: list[KnownKey]) -> str:
-    title = f"`{path}`" if path else "The file"
-    rows = ["| key | value | default | | meaning |", "| --- | --- | --- | --- | --- |"]
+def _rows(keys: list[KnownKey]) -> str:
+    rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for known in keys:
         name = known.path.rpartition(".")[2]
         value = "" if known.key.refused else known.key.reader.describe()
         default = "**required**" if known.key.required else known.default
-        cells = (f"`{name}`", value, default, known.status.value, known.meaning)
+        status = "" if known.status is KeyStatus.SUPPORTED else f"*{known.status.value}.* "
+        cells = (f"`{name}`", value, default, status + known.meaning)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return f"#### {title}\n\n" + "\n".join(rows)
+    return "\n".join(rows)

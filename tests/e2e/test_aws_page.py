@@ -51,12 +51,6 @@ def test_commands_of_other_machines_can_be_parsed() -> None:
             command.make_context(line, words).close()
 
 
-def test_the_tests_of_the_defects_exist() -> None:
-    named = set(re.findall(r"`(tests/[\w/]+\.py)`", PAGE.read_text()))
-    assert named
-    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
-
-
 def test_calls_that_only_their_models_check_are_on_the_page() -> None:
     calls = [
         parsed(shlex.split(step.command)[1:])[0]

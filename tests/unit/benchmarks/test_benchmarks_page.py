@@ -29,7 +29,7 @@ def test_a_section_is_replaced_whole_and_the_others_stay(tmp_path: Path) -> None
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["kaas", "simulator"]
     assert "Of kaas." not in text
     assert text.index("At another day.") < text.index("New.") < text.index("## simulator")
-    assert "| rate | 2 1/s |  | 0.5 |  |  |" in text
+    assert "| rate | 2 1/s |  | 0.5 |\n" in text
     assert text.endswith("\nOf simulator.\n")
 
 
