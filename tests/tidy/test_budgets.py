@@ -32,15 +32,15 @@ ROOMS = {
 
 #: Lines of Python by folder, with what they are for. `ROOM/*` are the modules beside the folders.
 PYTHON: dict[str, tuple[int, str]] = {
-    "benchmarks": (8_600, "every figure of the docs, beside its peer or limit"),
+    "benchmarks": (8_650, "every figure of the docs, beside its peer or limit"),
     "contract/*": (450, "envelope, result, keys and states between orchestrator and function"),
     "contract/aws": (
         250,
         "faults, sessions, patience and conditional writes of AWS, for all callers",
     ),
     "contract/secrets": (250, "references to secrets and their stores"),
-    "corekit/*": (1_350, "values, reading with explained errors, ids, units, metrics table"),
-    "corekit/aio": (1_300, "driver of the cores, supervision, clocks, HTTP set-up"),
+    "corekit/*": (1_400, "values, reading with explained errors, ids, units, metrics table"),
+    "corekit/aio": (1_350, "driver of the cores, supervision, clocks, HTTP set-up"),
     "corekit/cli": (1_000, "one command-line kit: tables that fit, bars, times, settings"),
     "corekit/net": (150, "addresses, browsers, sources of connections"),
     "corekit/tracing": (350, "spans with derived ids, measured by other programs"),
@@ -54,7 +54,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "fdl/schema": (750, "readers of located values, JSON Schema, documentation"),
     "fdl/text": (800, "YAML with positions, comments and round trip"),
     "gpu_scheduler/*": (1_850, "model of requests, devices and leases; their options and texts"),
-    "gpu_scheduler/client": (3_200, "library, addresses of a pair, and the commands of `ssgm`"),
+    "gpu_scheduler/client": (3_100, "library, addresses of a pair, and the commands of `ssgm`"),
     "gpu_scheduler/core": (
         9_850,
         "who gets which device: eight layers and the policies of the product",
@@ -68,10 +68,10 @@ PYTHON: dict[str, tuple[int, str]] = {
         "the runner inside Lambda: session, script, outputs, commit",
     ),
     "local_cloud/*": (50, "entry point"),
-    "local_cloud/bridge": (600, "notifications and functions beside moto"),
-    "local_cloud/model": (4_200, "S3, SQS, Lambda, secrets, roles and weather, pure"),
+    "local_cloud/bridge": (550, "notifications and functions beside moto"),
+    "local_cloud/model": (4_000, "S3, SQS, Lambda, secrets, roles and weather, pure"),
     "local_cloud/sandbox": (1_500, "execution environments under AWS's own runtime client"),
-    "local_cloud/server": (4_300, "the wire forms of what product and functions call"),
+    "local_cloud/server": (4_200, "the wire forms of what product and functions call"),
     "operations/*": (200, "registration of what devices compute"),
     "operations/alignment": (700, "Smith-Waterman"),
     "operations/array_kernels": (350, "map and reduce"),
@@ -80,14 +80,14 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/matrix": (350, "sgemm"),
     "operations/plugins": (1_150, "one module for each named operation"),
     "operations/recognition": (400, "reading text in pictures"),
-    "orchgpu/*": (850, "declaration, map, settings and ports"),
-    "orchgpu/adapters": (3_650, "AWS behind the ports: queue, store, commands, deploy"),
+    "orchgpu/*": (900, "declaration, map, settings and ports"),
+    "orchgpu/adapters": (3_350, "AWS behind the ports: queue, store, commands, deploy"),
     "orchgpu/cli": (7_400, "commands, `top`, live tables"),
     "orchgpu/core": (3_050, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_150, "packages, files, revisions, waiting for AWS"),
     "orchgpu/history": (1_250, "bounded history of jobs, leases, devices"),
     "orchgpu/inspection": (1_000, "what a first deploy meets in an account"),
-    "orchgpu/jobs": (3_650, "use cases about jobs and their live read model, without a terminal"),
+    "orchgpu/jobs": (3_700, "use cases about jobs and their live read model, without a terminal"),
     "orchgpu/local": (1_450, "the local system: up, down, supervision"),
     "orchgpu/permissions": (650, "policies of every role"),
     "orchgpu/replica": (2_400, "loops, actions and observers of an orchestrator"),
@@ -102,7 +102,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "remote_gpu/wire": (1_350, "frames and proof, standard library only"),
     "remote_gpu/worker": (5_950, "a lease's process: lanes, backends, memory, stores"),
     "simulator": (
-        7_150,
+        7_450,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
     "tests": (91_200, "the guarantees"),
@@ -110,10 +110,10 @@ PYTHON: dict[str, tuple[int, str]] = {
 }
 
 #: Lines of JavaScript and CSS that we wrote for the console's pages.
-ASSETS = (5_050, "pages of the console: tables, Gantt, logs, live updates without a framework")
+ASSETS = (4_400, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (104_700, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (88_400, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache
