@@ -12,6 +12,7 @@ from gpu_scheduler.protocol.answers import (
     HandlePush,
     ImpossiblePush,
     LeasePush,
+    PromisePush,
     RecordPush,
 )
 
@@ -35,6 +36,7 @@ PushWord = (
     | LeasePush
     | RecordPush
     | HandlePush
+    | PromisePush
     | DisownedPush
     | Connected
     | Disconnected
