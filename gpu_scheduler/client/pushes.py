@@ -12,7 +12,6 @@ from gpu_scheduler.protocol.answers import (
     HandlePush,
     ImpossiblePush,
     LeasePush,
-    PromisePush,
     RecordPush,
 )
 
@@ -36,7 +35,6 @@ PushWord = (
     | LeasePush
     | RecordPush
     | HandlePush
-    | PromisePush
     | DisownedPush
     | Connected
     | Disconnected

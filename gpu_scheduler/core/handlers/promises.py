@@ -28,13 +28,14 @@ def admit(tx: QueueTransaction, event: on.Asked[ops.Admit]) -> answers.AdmitAnsw
     if run is not None:
         planned = tuple(one for step in steps if (one := _planned(bookings, step)) is not None)
         end_in_s = None if run.due_s == inf else run.due_s - tx.wall_s
-        admission = Admission("promised before", planned, end_in_s=end_in_s, cost_usd=run.cost_usd)
+        cost_usd = run.cost_usd
+        admission = Admission("promised before", True, planned, True, end_in_s, cost_usd)
         return _answer(admission, answers.Outcome.GRANTED)
     taken = next((step.job for step in steps if bookings.of(step.job) is not None), None)
     if taken is not None:
         raise AppError(ErrorCode.CONFLICT, f"job {taken} is a step of another promised run")
     admission = policy.admit(view, PromiseAsked(op.run, steps, op.slo))
-    if not admission.steps:
+    if not admission.admitted:
         busy, never = answers.Outcome.BUSY, answers.Outcome.IMPOSSIBLE
         return _answer(admission, busy if admission.possible else never)
     if not tx.state.has_room:

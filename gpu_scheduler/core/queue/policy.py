@@ -63,9 +63,11 @@ class PromiseAsked(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """The answer to the request of a promise. Without `steps` it is refused."""
+    """The answer to the request of a promise."""
 
     why: str  #: one sentence
+    admitted: bool = False
+    #: The bookings; none where a policy only orders by what is due.
     steps: tuple[PlannedStep, ...] = ()
     possible: bool = True  #: False: no placement on known devices meets the objectives
     end_in_s: float | None = None  #: of the plan; of a refusal the earliest that was found

@@ -48,7 +48,13 @@ class Promising:
     """The admission of one run."""
 
     def __init__(
-        self, view: View, asked: PromiseAsked, *, quantile: float, sample: int, pick: str
+        self,
+        view: View,
+        asked: PromiseAsked,
+        *,
+        pick: str,
+        sample: int = 8,
+        quantile: float = 0.95,
     ) -> None:
         self.view, self.asked, self.pick, self.sample = view, asked, pick, sample
         self.quantile, self.bookings = quantile, Bookings(view)
@@ -157,6 +163,7 @@ class Promising:
         end_in_s = plan.end_s - now_s
         return Admission(
             f"promised: it ends in {end_in_s:.3g} s at the latest",
+            True,
             tuple(map(self._planned_step, self.asked.steps, plan.steps)),
             end_in_s=end_in_s,
             cost_usd=plan.cost_usd,
