@@ -38,12 +38,14 @@ def starts(
     world: World, plan: dict[str, tuple[str, float, float]], over: str, x_s: float
 ) -> dict[str, float]:
     """The start of every step, if `over` runs for x_s longer than stated."""
-    began_s, ends, found = world.now_s, {}, {}
-    for name in plan:
-        world.reserve(name, WHOLE)
+    began_s = world.now_s
+    ends: dict[str, float] = {}
+    found: dict[str, float] = {}
+    for step in plan:
+        world.reserve(step, WHOLE)
     while len(found) < len(plan) or ends:
         for entry in list(world.machine.state.leases.values()):
-            name = entry.lease.attempt
+            name = str(entry.lease.attempt)
             if name not in found:
                 if not entry.accepted:
                     world.renew(entry.lease)

@@ -35,6 +35,8 @@ from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 #: A pause may be as short as the steps of a simulation.
 _PAUSE_S_MIN = 0.0001
+#: A booked step that waits for its device for so long after its time may use another one.
+OVERDUE_S = 60.0
 
 
 class _Due(NamedTuple):
@@ -147,8 +149,13 @@ def _due(view: View, bookings: Bookings) -> Iterator[_Due]:
 def _lost_its_place(view: View, due: _Due, bookings: Bookings) -> bool:
     """True when the step was not there at its start, or its run or device is lost."""
     run = bookings.run(due.booking.run)
-    lost = run is None or run.cause != "-" or not view.is_known(due.device)
-    return lost or due.waiting.waiting_since_s > due.booking.start_s + SAME_S
+    if run is None or run.cause != "-" or not view.is_known(due.device):
+        return True
+    booking, now_s = due.booking, view.wall_s
+    if booking.start_s <= now_s and not view.serves(due.waiting, due.device):
+        return True
+    overdue = now_s > booking.until_s + OVERDUE_S
+    return overdue or due.waiting.waiting_since_s > booking.start_s + SAME_S
 
 
 def _may_begin(view: View, due: _Due, bookings: Bookings) -> bool:
