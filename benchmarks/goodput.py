@@ -10,7 +10,7 @@
 
 The load of `simulator/runs/promises.yaml`, ensembles and cascades in equal numbers, at parts of the
 capacity: that of a cluster which spreads each step over all its devices. All policies get the same
-runs, objectives and draws. FIFO and EDF refuse nobody.
+runs, objectives and draws. FIFO and EDF refuse no run.
 
     python -m benchmarks.goodput [--json] [--seeds N] [--loads L,…] [--duration S] [--workers N]
 """

@@ -61,7 +61,7 @@ class EarliestDeadlineFirst(Policy):
 
 
 def _requests(view: View) -> Iterator[tuple[float, float, str]]:
-    """What fits: when it is due, since when it waits, its name."""
+    """Requests that fit: when each is due, since when it waits, its name."""
     for group in view.fitting_groups():
         for key in group.keys:
             waiting: Waiting = view.state.queue.entries[key[3]]

@@ -1,7 +1,7 @@
 """Simulated runs of workflows: steps that request their devices when those before them have ended.
 
 With objectives a run asks for a promise first, if the policy gives promises; a refused run requests
-nothing. Other policies are asked for nothing and refuse nobody.
+nothing. Other policies are asked for nothing and refuse no run.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class _Due(NamedTuple):
 
 
 class BookingPolicy(Policy):
-    """Serves bookings on time; a policy says how it admits."""
+    """Serves bookings on time; a policy defines how it admits."""
 
     promises: ClassVar[bool] = True
     pause_s_min: ClassVar[float] = _PAUSE_S_MIN

@@ -10,7 +10,7 @@ from gpu_scheduler.promises import ANY_DEVICE, PromisedStep, StepTimes
 
 
 class ClassKey(NamedTuple):
-    """A class of devices, as times tell them apart."""
+    """A class of devices, as times distinguish them."""
 
     kind: str
     model: str
