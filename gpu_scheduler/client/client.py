@@ -250,7 +250,8 @@ class SchedulerClient:
         except AppError as error:
             logger.warning("push %r left out: %s", name, error.message)
             return
-        self._tell(push)
+        if not isinstance(push, answers.PromisePush):  # its readers use the event stream
+            self._tell(push)
 
     def _tell(self, word: PushWord) -> None:
         if self._on_push is not None:

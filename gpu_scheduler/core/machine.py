@@ -38,6 +38,7 @@ from gpu_scheduler.core.handlers import (
     health,
     hosts,
     parameters,
+    promises,
     records,
     recovery,
     sessions,
@@ -45,7 +46,7 @@ from gpu_scheduler.core.handlers import (
 from gpu_scheduler.core.handlers import leases as lease_handlers
 from gpu_scheduler.core.leases import leases
 from gpu_scheduler.core.policies import fifo
-from gpu_scheduler.core.queue import dispatch
+from gpu_scheduler.core.queue import dispatch, settlement
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.core.replay.apply import apply_part
@@ -93,6 +94,8 @@ class SchedulerMachine:
             wall_s=event.wall_s,
         )
         self._route(tx, event)
+        if tx.policy.promises:
+            settlement.settle(tx)
         if tx.capacity_freed:
             dispatch.serve(tx)
         self._ask_for_tick(tx)
@@ -237,6 +240,8 @@ OPS: Mapping[type[ops.Op[Value]], Handler] = {
     ops.Watch: sessions.watch,
     ops.Reserve: sessions.reserve,
     ops.Withdraw: sessions.withdraw,
+    ops.Admit: promises.admit,
+    ops.Waive: promises.waive,
     ops.SetParameter: parameters.set_parameter,
     ops.Drain: departures.drain,
     ops.Undrain: departures.drain,

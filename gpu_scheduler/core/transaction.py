@@ -36,6 +36,7 @@ class Transaction:
     parts: list[to.Part] = field(default_factory=list)
     actions: list[do.Action] = field(default_factory=list)
     capacity_freed: bool = False  #: a waiting request may fit now: serve the queue
+    released: list[LeaseEntry] = field(default_factory=list)  #: leases whose shares became free
 
     # ------------------------------------------------------------------ output
 

@@ -7,7 +7,7 @@ so that its dashboards work. Allocations have names of our own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import attrgetter
@@ -16,6 +16,7 @@ from corekit.metrics import LabelValues, counts, family, single
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.inventory.residents import Residents
+from gpu_scheduler.core.queue.bookings import promise_counts
 from gpu_scheduler.core.state.learned_times import LearnedTimes
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
@@ -49,6 +50,7 @@ class CoreCounts:
     learned_times: LearnedTimes = field(default_factory=LearnedTimes)
     residents: Residents = field(default_factory=Residents)
     inventory: Inventory = field(default_factory=Inventory)
+    promises: Mapping[str, int] = field(default_factory=dict)  #: by outcome, of the policy in force
 
     @classmethod
     def of(cls, state: State) -> CoreCounts:
@@ -58,6 +60,7 @@ class CoreCounts:
             learned_times=state.learned_times,
             residents=state.inventory.residents,
             inventory=state.inventory,
+            promises=promise_counts(state),
         )
 
 
@@ -78,6 +81,7 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
     yield from _requests(metrics)
     yield from _inventory(standing)
     yield from _usage_counts(standing.counts.usage_counts)
+    yield from counts("ssgmd_promises_total", Counter(standing.counts.promises))
     yield from _workloads(standing.counts, names=standing.names_workloads)
     yield from single("ssgmd_leader", 1)
     yield from _journal(metrics, journal)

@@ -24,6 +24,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
+from gpu_scheduler.promises import MissCause, PlannedStep, Tradeoff
 from gpu_scheduler.verdicts import ExpectedRun, Explanation
 
 
@@ -63,6 +64,18 @@ class AttemptAnswer(Value):
     granted: GrantedLease | None = None
     explanation: Explanation | None = None
     record: Record | None = None
+
+
+class AdmitAnswer(Value):
+    """The promise for a run (GRANTED), or its refusal: BUSY for now, IMPOSSIBLE for good."""
+
+    outcome: Outcome
+    why: str  #: one sentence
+    steps: tuple[PlannedStep, ...] = ()  #: their bookings; those that are over are left out
+    #: GRANTED: the end of the plan, from now. BUSY: the earliest that was found.
+    end_in_s: float | None = None
+    cost_usd: float | None = None  #: of the plan
+    frontier: tuple[Tradeoff, ...] = ()  #: by latency: what free devices could do
 
 
 class AdoptAnswer(Value):
@@ -269,13 +282,31 @@ class HandlePush(Value):
     handle: str
 
 
+class PromisePush(Value):
+    """Push `promise`: a promise was not kept. For sessions that watch all leases."""
+
+    run: str
+    cause: MissCause
+    why: str
+    late_s: float = 0.0  #: after the promised end
+
+
 class DisownedPush(Value):
     """Push `disowned`: the session no longer owns this record."""
 
     holder: JobId
 
 
-Push = GrantedPush | ImpossiblePush | BusyPush | LeasePush | RecordPush | HandlePush | DisownedPush
+Push = (
+    GrantedPush
+    | ImpossiblePush
+    | BusyPush
+    | LeasePush
+    | RecordPush
+    | HandlePush
+    | PromisePush
+    | DisownedPush
+)
 
 #: Wire name → class of every push.
 PUSHES: Mapping[str, type[Push]] = {
@@ -285,5 +316,6 @@ PUSHES: Mapping[str, type[Push]] = {
     "lease": LeasePush,
     "record": RecordPush,
     "handle": HandlePush,
+    "promise": PromisePush,
     "disowned": DisownedPush,
 }

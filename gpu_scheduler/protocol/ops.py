@@ -28,7 +28,9 @@ from gpu_scheduler.model import (
     Request,
 )
 from gpu_scheduler.names import NAME, NAME_CHARS_MAX
+from gpu_scheduler.promises import STEPS_MAX, PromisedStep, Slo
 from gpu_scheduler.protocol.answers import (
+    AdmitAnswer,
     AdoptAnswer,
     AttemptAnswer,
     Done,
@@ -278,6 +280,29 @@ class Reserve(Op[AttemptAnswer]):
             raise invalid("sources need door 'port'; the gateway checks the lease's secret instead")
 
 
+class Admit(Op[AdmitAnswer]):
+    """Promise that a run meets its objectives, and book devices for all its steps; or refuse it.
+
+    A single request is a run of one step. CONFLICT: the policy in force gives no promises.
+    """
+
+    run: Name
+    steps: Annotated[tuple[PromisedStep, ...], Meta(min_length=1, max_length=STEPS_MAX)]
+    slo: Slo
+    quote: bool = False  #: True: answer only; nothing is booked
+
+    def __post_init__(self) -> None:
+        checked(self)
+        if not self.steps:
+            raise invalid("steps: a run has at least one step")
+
+
+class Waive(Op[Done]):
+    """End the promise of a run: its bookings are free; unknown run = success."""
+
+    run: Name
+
+
 class Withdraw(Op[Done]):
     """Withdraw a reservation of this session, or end its lease; unknown attempt = success."""
 
@@ -380,6 +405,8 @@ OPS: Mapping[str, type[Op[Value]]] = {
     "finish": Finish,
     "reopen": Reopen,
     "reserve": Reserve,
+    "admit": Admit,
+    "waive": Waive,
     "withdraw": Withdraw,
     "explain": Explain,
     "inventory": Inventory,

@@ -19,7 +19,7 @@ from typing import Any
 from corekit.ids import AttemptId, DeviceId, HostId
 from corekit.values import Value
 from gpu_scheduler.model import Health, HostState, Symptom
-from gpu_scheduler.protocol.answers import LeasePush, RecordPush
+from gpu_scheduler.protocol.answers import LeasePush, PromisePush, RecordPush
 
 
 class Position(Value):
@@ -116,6 +116,7 @@ WatchEvent = (
     | Resumed
     | LeasePush
     | RecordPush
+    | PromisePush
     | QueueChanged
     | HostChanged
     | DeviceChanged
@@ -132,6 +133,7 @@ EVENTS: Mapping[type[WatchEvent], str] = {
     Resumed: "resumed",
     LeasePush: "lease",
     RecordPush: "record",
+    PromisePush: "promise",
     QueueChanged: "queue",
     HostChanged: "host",
     DeviceChanged: "device",

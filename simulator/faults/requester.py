@@ -12,7 +12,7 @@ from corekit.ids import SessionId
 from gpu_scheduler.client.pushes import Connected, PushWord
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.answers import Push
+from gpu_scheduler.protocol.answers import PromisePush, Push
 from gpu_scheduler.protocol.codec import VERSION
 from orchgpu.ports import AnswerT
 from simulator.faults.scheduler import SimScheduler
@@ -89,7 +89,7 @@ class SimRequester:
     def _receive(self, push: Push | None) -> None:
         if push is None:
             self._connected = False
-        else:
+        elif not isinstance(push, PromisePush):  # as the client: its readers use the event stream
             self._mail.put_nowait(push)
 
     async def pushes(self) -> AsyncIterator[PushWord]:

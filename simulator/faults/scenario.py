@@ -62,6 +62,7 @@ class Scenario(Value):
     preemptible: bool = False  #: its leases may end for urgent jobs
     urgent_jobs: int = 0  #: of a second function, whose requests preempt
     plain_jobs: int = 0  #: of a third function, whose jobs need no device
+    promises: int = 0  #: of uploaded jobs, with a second step that never comes
     upload_pause_s_max: float = 5.0
     duplicate_event_rate: float = 0.0
     lost_event_rate: float = 0.0  #: uploads whose event never comes
@@ -91,6 +92,10 @@ class Scenario(Value):
         )
 
 
+#: The policies of seeds with promises.
+_PROMISING = ("slo", "slo", "clockwork", "edf")
+
+
 def draw(seed: int) -> Scenario:
     """Draw the scenario of a seed. About a third of them are harsh: every fault, and often."""
     stream = random.Random(f"{seed}/scenario")
@@ -98,6 +103,8 @@ def draw(seed: int) -> Scenario:
     losses = random.Random(f"{seed}/losses")
     preemption = random.Random(f"{seed}/preemption")
     silences = random.Random(f"{seed}/silences")
+    promising = random.Random(f"{seed}/promises")
+    promises = promising.choice((0, 0, 0, 5, 20))
     harsh = sometimes() < 0.35
     fates = [
         (fate, stream.uniform(0.0, 0.18))
@@ -125,15 +132,22 @@ def draw(seed: int) -> Scenario:
             _draw_silences(silences, silences.choice((0, 0, 3, 20))),
             _draw_redeploys(random.Random(f"{seed}/redeploys")),
         ),
-        parameters=replace(
-            _draw_parameters(stream), preempt_grace_s=preemption.choice((0.0, 2.0, 10.0))
+        parameters=_promising(
+            replace(_draw_parameters(stream), preempt_grace_s=preemption.choice((0.0, 2.0, 10.0))),
+            promising if promises else None,
         ),
         urgent_jobs=preemption.choice((0, 3, 10)),
         plain_jobs=random.Random(f"{seed}/plain").choice((0, 5, 15)),
+        promises=promises,
         preemptible=preemption.random() < 0.7,
         weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,
         declares=sometimes() < 0.5,
     )
+
+
+def _promising(parameters: Parameters, stream: random.Random | None) -> Parameters:
+    """The parameters with a policy that gives promises, if there are some."""
+    return parameters if stream is None else replace(parameters, policy=stream.choice(_PROMISING))
 
 
 def _draw_parameters(stream: random.Random) -> Parameters:

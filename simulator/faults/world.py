@@ -37,6 +37,7 @@ from simulator.faults.function import SimLambda, render
 from simulator.faults.host import SimHost, sim_devices
 from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
 from simulator.faults.preemption_checker import PreemptionChecker
+from simulator.faults.promises import ask_for_promises
 from simulator.faults.requester import SimRequester
 from simulator.faults.scenario import DRAIN_S, Scenario, draw
 from simulator.faults.scheduler import SimScheduler
@@ -288,6 +289,9 @@ class World:
         for name in self._names:
             self.nursery.start(self._upload(name, self._counts[name]), f"uploads of {name}")
         self.nursery.start(self._inject_faults(deployed), "faults")
+        promises = self.stream("promises")
+        asked = ask_for_promises(self.scheduler, self.scenario, self.uploads, promises)
+        self.nursery.start(asked, "promises")
         await self._until_quiet()
         outcomes = self._check(functions)
         for _ in list(self.replicas):

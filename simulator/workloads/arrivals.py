@@ -7,7 +7,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from simulator.workloads.model import Arrival, Run, Source, Workload
+from simulator.workloads.model import Arrival, Objectives, Run, Source, Workload
+from simulator.workloads.workflows import whole_cluster_s
 
 
 def _arrival(
@@ -24,10 +25,18 @@ def _arrival(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Poisson:
+class OfWorkflow:
+    """A source of requests of a workload, or of runs of a workflow with their objectives."""
+
+    workload: str = ""
+    workflow: str | None = None
+    slo: Objectives | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poisson(OfWorkflow):
     """Independent requests at a mean rate."""
 
-    workload: str
     rate_per_s: float
     start_s: float = 0.0
     tenant: str | None = None
@@ -50,10 +59,9 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phases:
+class Phases(OfWorkflow):
     """Phases one after the other: warm-up, scaling, cool-down (HARDLESS' P0, P1, P2)."""
 
-    workload: str
     phases: tuple[Phase, ...]
     regular: bool = False  #: equal gaps within a phase; else a Poisson stream
     start_s: float = 0.0
@@ -74,10 +82,9 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bursts:
+class Bursts(OfWorkflow):
     """Several requests at one moment, again and again."""
 
-    workload: str
     every_s: float
     size: int
     start_s: float = 0.0
@@ -92,10 +99,9 @@ class Bursts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(OfWorkflow):
     """Requests at stated times."""
 
-    workload: str
     at_s: tuple[float, ...]
     tenant: str | None = None
 
@@ -110,11 +116,17 @@ def rate_factor(run: Run) -> float:
     if run.occupancy is None:
         return 1.0
     work = sum(
-        source.rate_per_s * _device_s(run.workloads[source.workload])
+        source.rate_per_s * _work_s(run, source)
         for source in run.load
         if isinstance(source, Poisson)
     )
     return run.occupancy * run.devices / work if work else 1.0
+
+
+def _work_s(run: Run, source: OfWorkflow) -> float:
+    if source.workflow is None:
+        return _device_s(run.workloads[source.workload])
+    return whole_cluster_s(run.workflows[source.workflow], run.hosts)
 
 
 def _device_s(workload: Workload) -> float:
@@ -134,11 +146,24 @@ def open_arrivals(run: Run, seed: int) -> list[Arrival]:
         if isinstance(source, Source):
             stream = random.Random(f"{seed}/{run.name}/{index}")
             scaled = _scaled(source, factor)
-            found += [replace(one, source=index) for one in scaled.arrivals(stream, run.duration_s)]
+            own = [replace(one, source=index) for one in scaled.arrivals(stream, run.duration_s)]
+            if isinstance(source, OfWorkflow) and source.workflow is not None:
+                own = list(_runs(own, source, random.Random(f"{seed}/{run.name}/{index}/slo")))
+            found += own
     found.sort(key=lambda arrival: arrival.at_s)
-    if run.steps:
-        return [replace(one, at_s=float(math.floor(one.at_s))) for one in found]
+    if run.steps_s:
+        return [replace(one, at_s=_floor(one.at_s, run.steps_s)) for one in found]
     return found
+
+
+def _runs(arrivals: list[Arrival], source: OfWorkflow, stream: random.Random) -> Iterator[Arrival]:
+    for one in arrivals:
+        run = replace(one, workflow=source.workflow)
+        yield run if source.slo is None else source.slo.draw(run, stream)
+
+
+def _floor(at_s: float, steps_s: float) -> float:
+    return float(math.floor(at_s / steps_s) * steps_s)
 
 
 def _scaled(source: Source, factor: float) -> Source:

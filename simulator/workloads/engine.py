@@ -41,6 +41,7 @@ from gpu_scheduler.warm import workload_key
 from simulator.workloads.arrivals import open_arrivals
 from simulator.workloads.devices import SimDevice, SimHost, hosts_of
 from simulator.workloads.model import Arrival, ClosedLoop, Run, Workload, timing_on
+from simulator.workloads.workflows import Workflows
 
 #: No host and no session falls silent, and no grant expires: the queue is simulated.
 PATIENT = dataclasses.replace(
@@ -125,6 +126,10 @@ class Engine:
             self.ask_op(ops.SetParameter(name=name, value=given_of(name, str(value))))
         for host in hosts_of(run.hosts):
             self.add_host(host)
+        in_force = policies[self.machine.state.parameters.policy]
+        self.workflows = Workflows(
+            run.workflows, self.ask_op, self._request_step, promises=in_force.promises
+        )
 
     def add_host(self, host: SimHost) -> None:
         """Register a host with its devices."""
@@ -169,20 +174,22 @@ class Engine:
             self.now_s = max(self.now_s, next_s)
             if self._progress is not None:
                 self._progress(self.now_s)
-            self._next()
+            self._handle_next()
         if until_s is not None:
             self.now_s = max(self.now_s, until_s)
 
     def _waits(self) -> bool:
         return bool(self.machine.state.queue.entries)
 
-    def _next(self) -> None:
+    def _handle_next(self) -> None:
         if not self._events or self._events[0][0] > self.now_s:
             self._wake_s = None
             self.decide(on.Ticked)
             return
         _, kind, _, what = heapq.heappop(self._events)
-        if kind == _ARRIVES:
+        if kind == _ARRIVES and what.workflow is not None:
+            self.workflows.submit(what, self.now_s)
+        elif kind == _ARRIVES:
             self.submit(what)
         elif kind == _ENDS:
             if what in self._running:
@@ -205,10 +212,15 @@ class Engine:
         workload, request = self._requests[name]
         return self.ask(arrival.request or request, arrival, workload)
 
-    def ask(self, request: Request, arrival: Arrival, workload: Workload) -> Job:
+    def _request_step(self, attempt: str, arrival: Arrival, workload: Workload) -> None:
+        self.ask(workload.request(arrival.tenant), arrival, workload, attempt)
+
+    def ask(
+        self, request: Request, arrival: Arrival, workload: Workload, attempt: str | None = None
+    ) -> Job:
         """Send a request; its arrival and workload have its times."""
         job = Job(
-            attempt=f"a{len(self.jobs)}",
+            attempt=f"a{len(self.jobs)}" if attempt is None else attempt,
             arrival=arrival,
             workload=workload,
             tenant=request.tenant,
@@ -302,7 +314,7 @@ class Engine:
     def _refused(self, attempt: str, outcome: str) -> None:
         job = self._by_attempt[attempt]
         job.outcome, job.ended_s = outcome, self.now_s
-        self._next_of_client(job)
+        self._next(job)
 
     # ------------------------------------------------------------------ leases on devices
 
@@ -358,7 +370,7 @@ class Engine:
             lease=running.lease, state=closed, nonce="n", loading_s=job.loading_s
         )
         self.ask_as_host(running.host, op)
-        self._next_of_client(job)
+        self._next(job)
 
     def _keep(self, device: SimDevice, running: Running) -> None:
         device.end(running.lease)
@@ -399,9 +411,15 @@ class Engine:
             running.job.ended_s, running.job.outcome = self.now_s, "ended"
             for device in running.job.devices:
                 self.devices[device].end(lease)
-            self._next_of_client(running.job)
+            self._next(running.job)
 
-    def _next_of_client(self, job: Job) -> None:
+    def _next(self, job: Job) -> None:
+        """Follow the end of a job: the next request of its client, the next steps of its run."""
+        if job.arrival.workflow is not None:
+            device = self.devices[job.devices[0]].device if job.devices else None
+            model, kind = ("", "") if device is None else (device.model, device.kind.value)
+            done = job.outcome == "done"
+            self.workflows.step_ended(job.attempt, model, kind, self.now_s, done=done)
         client = job.arrival.client
         if client is None:
             return

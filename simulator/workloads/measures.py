@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from corekit.ids import DeviceId
 from simulator.workloads.engine import Engine, Job
 from simulator.workloads.rates import count_over_time, rfast_max
+from simulator.workloads.workflows import figures as workflow_figures
 
 #: Tenants and workloads with figures of their own, at most; above it only all together.
 GROUPS_MAX = 16
@@ -65,6 +66,8 @@ def figures(engine: Engine) -> dict[str, float]:
     run = engine.run_
     jobs = [job for job in engine.jobs if job.asked_s >= run.measure_from_s]
     found = {**_counts(jobs), **_times(jobs), **_rates(engine, jobs)}
+    if run.workflows:
+        found |= workflow_figures(engine.workflows.runs, run.measure_from_s, run.duration_s)
     found["evictions"] = float(sum(device.evictions for device in engine.devices.values()))
     found["decisions"] = float(engine.decisions)
     groups: tuple[tuple[str, Callable[[Job], str]], ...] = (

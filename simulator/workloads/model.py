@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from corekit.errors import invalid
@@ -81,6 +81,48 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowStep:
+    """One step of a workflow: a job of a workload, after other steps."""
+
+    name: str
+    workload: Workload
+    after: tuple[str, ...] = ()
+    cost: Mapping[str, float] = field(default_factory=dict)  #: dollars, by kind or model
+
+    def cost_on(self, model: str, kind: str) -> float:
+        """The cost on a device: by its model, else by its kind, else that of any device."""
+        for key in (model, kind, ANY_DEVICE):
+            if key in self.cost:
+                return self.cost[key]
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """A graph of steps."""
+
+    name: str
+    steps: tuple[WorkflowStep, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objectives:
+    """The objectives of the runs of a source: constant, or drawn around a median for each run."""
+
+    latency: Timing | None = None
+    cost: Timing | None = None  #: in dollars
+
+    def draw(self, arrival: Arrival, stream: random.Random) -> Arrival:
+        """The arrival with its objectives."""
+        normals = stream.gauss(0.0, 1.0), stream.gauss(0.0, 1.0)
+        latency_s, cost_usd = (
+            None if one is None else one.duration_s(normal)
+            for one, normal in zip((self.latency, self.cost), normals, strict=True)
+        )
+        return replace(arrival, latency_s=latency_s, cost_usd=cost_usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
     """Equal devices on hosts of one form."""
 
@@ -105,6 +147,9 @@ class Arrival:
     request: Request | None = None  #: of a journal; None = that of the workload
     client: int | None = None  #: of a closed loop: it sends its next request after this one
     source: int = 0  #: index of its source
+    workflow: str | None = None  #: it is a run of this workflow, not a job of a workload
+    latency_s: float | None = None  #: objectives of the run
+    cost_usd: float | None = None
 
 
 @runtime_checkable
@@ -138,7 +183,8 @@ class Run:
     name: str = "run"
     policy: str | None = None  #: None = the scheduler's default
     parameters: Mapping[str, str] = field(default_factory=dict)  #: as `ssgm set NAME VALUE`
-    steps: bool = False  #: requests arrive at integer seconds: times are rounded down
+    workflows: Mapping[str, Workflow] = field(default_factory=dict)
+    steps_s: float = 0.0  #: requests arrive at its multiples: times are rounded down; 0 = any time
     duration_s: float = 1000.0  #: requests arrive until then
     drain: bool = True  #: continue until every request was served
     measure_from_s: float = 0.0  #: requests before then warm up the devices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +12,18 @@ from corekit.suggest import one_of_known
 from fdl.schema.schema import Faulty, Reading
 from fdl.text.compose import compose
 from fdl.text.nodes import Location
+from gpu_scheduler.model import Request
+from gpu_scheduler.promises import PromisedStep, ordered_steps
 from simulator.workloads import replay, traces
-from simulator.workloads.model import ClosedLoop, HostSpec, Run, Source, Workload, checked
+from simulator.workloads.model import (
+    ClosedLoop,
+    HostSpec,
+    Run,
+    Source,
+    Workflow,
+    Workload,
+    checked,
+)
 from simulator.workloads.run_keys import RUN, AnySource, Draft, TraceFile
 
 #: Memory of a device of Alibaba's trace, where the run names none: most of its devices have it.
@@ -51,23 +61,39 @@ class _Assembly:
 
     def run(self, draft: Draft) -> Run:
         workloads = {name: replace(one, name=name) for name, one in draft.run.workloads.items()}
+        workflows = {name: _named(name, one) for name, one in draft.run.workflows.items()}
+        for name, one in workflows.items():
+            with self._at(f"workflows.{name}"):
+                _check_graph(one)
         hosts, load = draft.run.hosts, []
         for index, source in enumerate(draft.load):
             with self._at(f"load[{index}]"):
-                found, of_journal = self._source(source, workloads)
+                found, of_journal = self._source(source, workloads, workflows)
             hosts = hosts or of_journal
             load.append(found)
         with self._at("hosts"):
-            return checked(replace(draft.run, hosts=hosts, workloads=workloads, load=tuple(load)))
+            run = replace(draft.run, hosts=hosts, workloads=workloads, load=tuple(load))
+            return checked(replace(run, workflows=workflows))
 
     def _source(
-        self, source: AnySource, workloads: dict[str, Workload]
+        self,
+        source: AnySource,
+        workloads: dict[str, Workload],
+        workflows: Mapping[str, Workflow],
     ) -> tuple[Source | ClosedLoop, tuple[HostSpec, ...]]:
         if isinstance(source, TraceFile):
             trace, hosts = _read_trace(source, self.folder)
             workloads |= trace.workloads
             return trace, hosts
-        name = getattr(source, "workload", None)
+        workflow = getattr(source, "workflow", None)
+        name = getattr(source, "workload", "")
+        if workflow is not None and not name:
+            if workflow not in workflows:
+                hint = one_of_known(str(workflow), tuple(workflows))
+                raise invalid(f"the workflow {workflow!r} is not declared{hint}")
+            return source, ()
+        if not name or workflow is not None:
+            raise invalid("a source has a workload or a workflow, and not both")
         if name not in workloads:
             hint = one_of_known(str(name), tuple(workloads))
             raise invalid(f"the workload {name!r} is not declared{hint}")
@@ -81,6 +107,25 @@ class _Assembly:
         except AppError as error:
             at = self.reading.locations.get(path, self.root)
             raise self.reading.error_at(at, path, error.message) from None
+
+
+def _named(name: str, workflow: Workflow) -> Workflow:
+    """A workflow with its name, and workloads of its own."""
+    steps = tuple(
+        replace(one, workload=replace(one.workload, name=f"{name}.{one.name}"))
+        for one in workflow.steps
+    )
+    return replace(workflow, name=name, steps=steps)
+
+
+def _check_graph(workflow: Workflow) -> None:
+    """Raises INVALID for a cycle, a step that is named twice, and an unknown one."""
+    ordered_steps(
+        tuple(
+            PromisedStep(name=one.name, job=one.name, request=Request(), after=one.after)
+            for one in workflow.steps
+        )
+    )
 
 
 def _read_trace(file: TraceFile, folder: Path) -> tuple[traces.Trace, tuple[HostSpec, ...]]:

@@ -10,16 +10,19 @@ from typing import Any, TypeAlias
 from fdl.schema.scalars import Choice, Duration, Flag, Integer, Memory, Number, Percent, Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader, Reading, Schema
 from fdl.text.nodes import Mapping as MappingNode
-from fdl.text.nodes import Node, kind_of
+from fdl.text.nodes import Node, Scalar, kind_of
 from gpu_scheduler.model import COUNT_MAX, DeviceKind
 from simulator.workloads.arrivals import Bursts, Phase, Phases, Poisson, Times
 from simulator.workloads.model import (
     ANY_DEVICE,
     ClosedLoop,
     HostSpec,
+    Objectives,
     Run,
     Source,
     Timing,
+    Workflow,
+    WorkflowStep,
     Workload,
 )
 
@@ -27,6 +30,7 @@ _NAME = Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="a name (letters, digits, ., 
 _FILE = Text(short="a file", what="a file, relative to this one")
 _LENGTH = Duration(high_s=10 * 365 * 86400.0)
 _KIND = Choice(tuple(kind.value for kind in DeviceKind))
+_DOLLARS = Number(low=0.0, high=1e9, unit="dollars")
 _RATE = Number(low=0.0, high=1e6, unit="requests/s")
 
 _TIMING = Block(
@@ -60,6 +64,40 @@ class Timings:
         return {"anyOf": [_TIMING.schema(), MapOf(item=_TIMING).schema()]}
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """A cost for all devices, or one for each kind or model of device."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> Mapping[str, float]:
+        if isinstance(node, MappingNode):
+            costs = MapOf(item=_DOLLARS, key_what="a kind or model of device")
+            return costs.read(node, path, reading)
+        return {ANY_DEVICE: _DOLLARS.read(node, path, reading)}
+
+    def describe(self) -> str:
+        return "dollars, or a mapping of kinds or models of device to dollars"
+
+    def schema(self) -> Schema:
+        return {"anyOf": [_DOLLARS.schema(), MapOf(item=_DOLLARS).schema()]}
+
+
+@dataclass(frozen=True, slots=True)
+class StepLength:
+    """A time, or true for one second."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> float:
+        if isinstance(node, Scalar) and node.plain and node.text.lower() in _TRUTHS:
+            return float(Flag().read(node, path, reading))
+        return _LENGTH.read(node, path, reading)
+
+    def describe(self) -> str:
+        return "a time, true (a second) or false"
+
+    def schema(self) -> Schema:
+        return {"anyOf": [Flag().schema(), _LENGTH.schema()]}
+
+
+_TRUTHS = ("true", "false", "yes", "no", "on", "off")
 WORKLOAD: Block[Workload] = Block(
     into=partial(Workload, name="workload"),  # its key names it
     keys={
@@ -90,6 +128,36 @@ WORKLOAD: Block[Workload] = Block(
         "max_wait": Key(reader=_LENGTH, to="max_wait_s", about="Longest wait of a request."),
     },
 )
+
+
+def _step(
+    name: str, after: tuple[str, ...] = (), cost: Mapping[str, float] | None = None, **values: Any
+) -> WorkflowStep:
+    workload = Workload(name=name, **values)
+    return WorkflowStep(name=name, workload=workload, after=after, cost=cost or {})
+
+
+#: The keys of a workload that a step has too.
+_STEP_KEYS = ("execution", "loading", "memory", "compute", "kinds", "models", "tenant")
+_STEP = Block(
+    into=_step,
+    keys={
+        "name": Key(reader=_NAME, required=True, about="Name of the step."),
+        "after": Key(reader=ListOf(item=_NAME, one=True), about="Steps that end before it."),
+        "cost": Key(reader=Costs(), about="Dollars of an execution, by kind or model of device."),
+        **{name: WORKLOAD.keys[name] for name in _STEP_KEYS},
+    },
+)
+
+
+def _workflow(steps: tuple[WorkflowStep, ...]) -> Workflow:
+    return Workflow(name="workflow", steps=steps)  # its key names it
+
+
+_WORKFLOW = Block(
+    into=_workflow,
+    keys={"steps": Key(reader=ListOf(item=_STEP, items_min=1), required=True, about="Its steps.")},
+)
 HOST = Block(
     into=HostSpec,
     keys={
@@ -101,9 +169,41 @@ HOST = Block(
         "memory": Key(reader=Memory(), to="memory_mib", about="Memory of each device."),
     },
 )
-_WORKLOAD_OF = {"workload": Key(reader=_NAME, required=True, about="A workload of this file.")}
-_OPEN = {
+
+
+def _cost(**values: Any) -> Timing:
+    return Timing(**values)
+
+
+_COST = Block(
+    into=_cost,
+    short="median",
+    keys={
+        "median": Key(
+            reader=_DOLLARS, to="median_s", required=True, about="Median of the objective."
+        ),
+        "spread": Key(
+            reader=Number(low=0.0, high=5.0),
+            about="Standard deviation of its logarithm; 0 = constant.",
+        ),
+    },
+)
+_SLO = Block(
+    into=Objectives,
+    keys={
+        "latency": Key(reader=_TIMING, about="From the request of a run to its end."),
+        "cost": Key(reader=_COST, about="Of all steps, in dollars."),
+    },
+)
+#: A source has a workload or a workflow.
+_WORKLOAD_OF = {"workload": Key(reader=_NAME, about="A workload of this file.")}
+_RUNS_OF = {
     **_WORKLOAD_OF,
+    "workflow": Key(reader=_NAME, about="A workflow of this file, instead of a workload."),
+    "slo": Key(reader=_SLO, about="Objectives of its runs."),
+}
+_OPEN = {
+    **_RUNS_OF,
     "start": Key(reader=_LENGTH, to="start_s", about="Time of the beginning."),
     "tenant": Key(reader=_NAME, about="Tenant, instead of that of the workload."),
 }
@@ -196,7 +296,7 @@ SOURCES: Mapping[str, Reader[AnySource]] = {
     "times": Block(
         into=Times,
         keys={
-            **_WORKLOAD_OF,
+            **_RUNS_OF,
             "tenant": _OPEN["tenant"],
             "at": Key(
                 reader=ListOf(item=_LENGTH, one=True, items_max=10_000),
@@ -270,7 +370,11 @@ RUN: Block[Draft] = Block(
         ),
         "duration": Key(reader=_LENGTH, to="duration_s", about="Requests arrive until then."),
         "drain": Key(reader=Flag(), about="Continue until every request was served."),
-        "steps": Key(reader=Flag(), about="Requests arrive at integer seconds."),
+        "steps": Key(
+            reader=StepLength(),
+            to="steps_s",
+            about="Requests arrive at multiples of this time; true: of a second.",
+        ),
         "measure_from": Key(
             reader=_LENGTH, to="measure_from_s", about="Earlier requests only warm up the devices."
         ),
@@ -282,6 +386,7 @@ RUN: Block[Draft] = Block(
         ),
         "hosts": Key(reader=ListOf(item=HOST), about="Hosts.", default="those of a journal"),
         "workloads": Key(reader=MapOf(item=WORKLOAD), about="Workloads by name."),
+        "workflows": Key(reader=MapOf(item=_WORKFLOW), about="Workflows by name."),
         "load": Key(
             reader=ListOf(item=OneSource(), items_min=1),
             required=True,

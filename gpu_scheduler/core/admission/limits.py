@@ -25,6 +25,7 @@ _CHARGED: frozenset[type[ops.Op[Value]]] = frozenset(
     {
         ops.Attempt,
         ops.Reserve,
+        ops.Admit,
         ops.Reopen,
         ops.Explain,
         ops.Orphans,

@@ -254,4 +254,5 @@ def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> No
     entry.taken = NO_RESIDENTS_TAKEN  # its workers may stay as residents, under the same ids
     tx.set_deadline(entry, None)
     tx.capacity_freed = True
+    tx.released.append(entry)
     notify(tx, entry, tx.owner_of(entry))

@@ -7,7 +7,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.handlers import departures, records
 from gpu_scheduler.core.handlers.departures import push_warm_limits, warm_limits
-from gpu_scheduler.core.queue import decide, dispatch
+from gpu_scheduler.core.queue import decide, dispatch, settlement
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.policy import Policy, values_of
 from gpu_scheduler.core.state.state import State
@@ -63,7 +63,9 @@ def set_parameter(
     elif op.name not in state.ignored:  # an override of a newer version can be removed
         known_name(op.name)
     if state.overrides.get(op.name, DEFAULT) != op.value:
-        before = warm_limits(state.parameters)
+        before, policy = warm_limits(state.parameters), state.parameters.policy
+        if op.name == "policy" and tx.policy.promises and op.value != policy:
+            settlement.withdraw_all(tx)
         tx.emit(to.ParameterSet(name=op.name, value=op.value))
         decide.switched(tx)
         _push_warm_limits(tx, before)

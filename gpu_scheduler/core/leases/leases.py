@@ -181,6 +181,7 @@ def end(
     )
     tx.set_deadline(entry, None)
     tx.capacity_freed = True
+    tx.released.append(entry)
     record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
         stamped = {**record.times, LEASE_ENDED: tx.wall_s}

@@ -26,8 +26,6 @@ from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.protocol import changes as to
 
-#: The shortest pause that a timer measures: a policy that names the present is asked again soon.
-PAUSE_S_MIN = 0.01
 _TIMER = "pause"
 
 
@@ -59,7 +57,7 @@ def commit(
     reservation = choice.reservation or waiting.attempt
     entry = grant(tx, waiting, choice.devices, reservation=reservation, accepted=accepted)
     if choice.remember or tx.drawn:
-        _remember(tx, choice.remember)
+        remember(tx, choice.remember)
     return entry
 
 
@@ -78,10 +76,10 @@ def next_choice(tx: QueueTransaction) -> Choice | None:
         tx.drawn = view.drawn
         return answer
     if answer.until_s is not None:
-        at_s = max(answer.until_s, tx.at_s + PAUSE_S_MIN)
+        at_s = max(answer.until_s, tx.at_s + policy.pause_s_min)
         tx.state.timers.arm(TimerKind.POLICY, _TIMER, at_s)
     tx.drawn = 0
-    _remember(tx, answer.remember)
+    remember(tx, answer.remember)
     return None
 
 
@@ -139,10 +137,12 @@ def switched(tx: QueueTransaction) -> None:
         stop(tx)
 
 
-def _remember(tx: QueueTransaction, remember: Remembered) -> None:
+def remember(tx: QueueTransaction, remembered: Remembered) -> None:
     """Change the memory of the policy, and its place in the seeded stream."""
     state, memory, drawn = tx.state, tx.state.memory, tx.drawn
-    changed = {name: value for name, value in remember.items() if memory.values.get(name) != value}
+    changed = {
+        name: value for name, value in remembered.items() if memory.values.get(name) != value
+    }
     if not changed and not drawn:
         return
     name = state.parameters.policy

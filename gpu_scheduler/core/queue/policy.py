@@ -17,6 +17,7 @@ from gpu_scheduler.core.inventory.devices import fits
 from gpu_scheduler.core.queue.view import Values, View, including
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
+from gpu_scheduler.promises import PlannedStep, PromisedStep, Slo, Tradeoff
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 #: Changed values of a policy's memory; None removes a value.
@@ -53,6 +54,28 @@ class HeldReason(NamedTuple):
     until_s: float | None = None  #: monotonic: the request waits no longer for this reason
 
 
+class PromiseAsked(NamedTuple):
+    """A run for which a promise is requested."""
+
+    run: str
+    steps: tuple[PromisedStep, ...]  #: each after those before it
+    slo: Slo
+
+
+class Admission(NamedTuple):
+    """The answer to the request of a promise."""
+
+    why: str  #: one sentence
+    admitted: bool = False
+    #: The bookings; none where a policy only orders by what is due.
+    steps: tuple[PlannedStep, ...] = ()
+    possible: bool = True  #: False: no placement on known devices meets the objectives
+    end_in_s: float | None = None  #: of the plan; of a refusal the earliest that was found
+    cost_usd: float | None = None
+    frontier: tuple[Tradeoff, ...] = ()
+    remember: Remembered = _NOTHING
+
+
 class Declaration(NamedTuple):
     """The promises of a policy about waiting."""
 
@@ -75,6 +98,10 @@ class Policy(ABC):
     #: True: it serves whatever fits, in its order, from the index of what may fit. Its head is
     #: overtaken a bounded number of times (overtaking.py).
     orders: ClassVar[bool] = False
+    #: True: it answers `admit`, and remembers what it promised.
+    promises: ClassVar[bool] = False
+    #: The shortest pause of a timer: a policy that names the present is asked again soon.
+    pause_s_min: ClassVar[float] = 0.01
 
     @abstractmethod
     def declare(self, values: Values) -> Declaration:
@@ -91,6 +118,10 @@ class Policy(ABC):
     def reserve(self, view: View, head: Waiting) -> tuple[DeviceId, ...]:  # noqa: ARG002
         """Devices to reserve for the head of the queue; only a policy that orders is asked."""
         return ()
+
+    def admit(self, view: View, asked: PromiseAsked) -> Admission:
+        """The promise for a run, or its refusal; asked before any step of it begins."""
+        raise NotImplementedError(f"{type(self).__name__} gives no promises")
 
     def newcomer(self, view: View, waiting: Waiting) -> Choice | None:
         """The grant of a request that is not in the queue, if it is chosen next."""

@@ -30,7 +30,7 @@ from gpu_scheduler.daemon.events.subscriber import Subscriber
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol import watch as words
-from gpu_scheduler.protocol.answers import LeasePush, RecordPush
+from gpu_scheduler.protocol.answers import LeasePush, PromisePush, RecordPush
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +106,8 @@ class Hub:
     def _redacted(self, caller: Caller, event: words.WatchEvent) -> words.WatchEvent:
         if isinstance(event, LeasePush):
             return replace(event, detail="")  # text of the holder
+        if isinstance(event, PromisePush):
+            return replace(event, why="")  # it names jobs
         if isinstance(event, RecordPush):
             return self._redaction.of_record_push(caller, event)
         return event
@@ -159,7 +161,7 @@ class Hub:
             logger.warning("the core is overloaded: leases are watched again at the next beat")
 
     def push(self, push: AnyPush) -> None:
-        if isinstance(push, LeasePush):
+        if isinstance(push, LeasePush | PromisePush):
             self._publish(push)
 
     def answer(self, id_: int, answer: Value) -> None:

@@ -46,7 +46,11 @@ def test_a_request_matches_its_description() -> None:
 
 
 #: What an op cannot do without, where its bounds are tried.
+STEP = {"name": "s", "job": "s", "request": {}}
 NEEDED: dict[str, Any] = {
+    "run": "r",
+    "steps": [STEP],
+    "slo": {"latency_s": 1.0},
     "holder": "h",
     "n": 1,
     "revision": 1,
@@ -81,6 +85,8 @@ def at_and_beyond(field: str, keyword: str, bound: Any) -> tuple[Any, Any]:
         case "pattern":
             return "Tesla K80 \u00e4", "a\x1b[2J"
         case "maxItems":
+            if field == "steps":
+                return [STEP] * bound, [STEP] * (bound + 1)
             item = "x" if field in ("data", "programs") else "x>=1"  # a name, and a constraint
             return [item] * bound, [item] * (bound + 1)
     raise AssertionError(keyword)

@@ -1,0 +1,154 @@
+"""The calendar of one device: the leases and the bookings that use it, and the gaps between them.
+
+Times are of the wall clock: a restart of the scheduler moves no booking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple
+
+from corekit.ids import DeviceId
+from gpu_scheduler.core.admission.slo.options import ClassKey
+
+#: Times that differ by less are equal: beyond the resolution of a wall clock as a float.
+SAME_S = 1e-5
+
+
+class Need(NamedTuple):
+    """The part of a device that a step uses."""
+
+    memory_mib: int
+    permille: int  #: of its compute
+    exclusive: bool = False
+
+
+class Use(NamedTuple):
+    """One lease or booking of a device."""
+
+    start_s: float
+    end_s: float  #: the device is free again; infinite = not known
+    need: Need
+    workload: str | None = None  #: published key of its workload
+    #: It counts on a warm worker of its workload, which no other use may evict.
+    warm: bool = False
+
+
+class Keeping(NamedTuple):
+    """The limits within which a device keeps warm workers."""
+
+    workers_max: int
+    idle_s_max: float
+    memory_mib_max: int
+
+
+@dataclass(slots=True)
+class Calendar:
+    """One device. Uses are in the order of their start."""
+
+    device: DeviceId
+    where: ClassKey
+    memory_mib: int
+    permille: int
+    keeping: Keeping
+    uses: list[Use] = field(default_factory=list)
+    #: Memory of the warm workers that it has now, by published key of the workload.
+    residents: dict[str, int] = field(default_factory=dict)
+
+    def add(self, use: Use) -> None:
+        """Add a use at its place."""
+        self.uses.append(use)
+        self.uses.sort(key=lambda one: one.start_s)
+
+    def prolong(self, workload: str | None, start_s: float, until_s: float) -> None:
+        """Move the end of the members of a batch, which begin at one moment."""
+        self.uses = [
+            use._replace(end_s=until_s)
+            if use.workload == workload and abs(use.start_s - start_s) < SAME_S
+            else use
+            for use in self.uses
+        ]
+
+    def copy(self) -> Calendar:
+        """The same uses, in a list of its own."""
+        return replace(self, uses=list(self.uses))
+
+    def conflict_s(self, need: Need, start_s: float, end_s: float) -> float | None:
+        """None when `need` fits during this time, else the next moment at which more is free."""
+        beside = [
+            use
+            for use in self.uses
+            if use.end_s > start_s + SAME_S and use.start_s < end_s - SAME_S
+        ]
+        if not beside:
+            return None if self._holds(need, ()) else inf
+        for moment in (start_s, *(use.start_s for use in beside if use.start_s > start_s)):
+            at_once = [one for one in beside if one.start_s <= moment + SAME_S < one.end_s]
+            if not self._holds(need, at_once):
+                return min((one.end_s for one in at_once), default=inf)
+        return None
+
+    def _holds(self, need: Need, uses: tuple[Use, ...] | list[Use]) -> bool:
+        if uses and (need.exclusive or any(use.need.exclusive for use in uses)):
+            return False
+        memory = need.memory_mib + sum(use.need.memory_mib for use in uses)
+        permille = need.permille + sum(use.need.permille for use in uses)
+        return memory <= self.memory_mib and permille <= self.permille
+
+    def earliest_s(self, need: Need, ready_s: float, length_s: float) -> float:
+        """The first start from `ready_s` on at which `need` fits for this long; may be infinite."""
+        start_s = ready_s
+        while (free_s := self.conflict_s(need, start_s, start_s + length_s)) is not None:
+            if free_s == inf:
+                return inf
+            start_s = free_s
+        return start_s
+
+    def gap_s(self, start_s: float, now_s: float) -> float:
+        """The idle time of the device before a start, from now on."""
+        last_s = max((use.end_s for use in self.uses if use.end_s <= start_s + SAME_S), default=0.0)
+        return max(0.0, start_s - max(last_s, now_s))
+
+    # ------------------------------------------------------------------ warm workers
+
+    def keeps(self, workload: str | None, memory_mib: int) -> bool:
+        """True when a further use evicts no worker that a booking counts on."""
+        if not any(use.warm for use in self.uses):
+            return True
+        return self._fit_together(workload, memory_mib)
+
+    def warm_at(self, workload: str | None, memory_mib: int, start_s: float, now_s: float) -> bool:
+        """True when a worker of the workload is there, and idle, at that moment.
+
+        It is when the last use of the workload ends shortly before, and everything that the device
+        will have loaded fits at once, so that nothing is evicted.
+        """
+        if workload is None or not self._fit_together(workload, memory_mib):
+            return False
+        own = [use for use in self.uses if use.workload == workload]
+        if any(use.start_s < start_s - SAME_S < use.end_s - 2 * SAME_S for use in own):
+            return False  # its worker is in use
+        ends_s = [use.end_s for use in own if use.end_s <= start_s + SAME_S]
+        if ends_s:
+            return start_s - max(ends_s) < self.keeping.idle_s_max
+        return workload in self.residents and start_s - now_s <= _RESIDENT_S
+
+    def _fit_together(self, workload: str | None, memory_mib: int) -> bool:
+        loaded = dict(self.residents)
+        for use in self.uses:
+            if use.workload is not None:
+                loaded[use.workload] = max(loaded.get(use.workload, 0), use.need.memory_mib)
+        if workload is not None:
+            loaded[workload] = max(loaded.get(workload, 0), memory_mib)
+        # those without a workload are not kept, but memory of theirs evicts others
+        total = sum(loaded.values()) + (memory_mib if workload is None else 0)
+        total += sum(use.need.memory_mib for use in self.uses if use.workload is None)
+        keeping = self.keeping
+        return len(loaded) <= keeping.workers_max and total <= min(
+            keeping.memory_mib_max, self.memory_mib
+        )
+
+
+#: A worker that is idle now may reach its idle limit soon: it is counted on for this long.
+_RESIDENT_S = 1.0

@@ -1,0 +1,84 @@
+"""Promises: admission of a run, and the end of a promise by its holder's wish."""
+
+from __future__ import annotations
+
+from math import inf
+
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.queue import settlement
+from gpu_scheduler.core.queue.bookings import Bookings
+from gpu_scheduler.core.queue.decide import QueueTransaction, remember
+from gpu_scheduler.core.queue.policy import Admission, PromiseAsked
+from gpu_scheduler.promises import PlannedStep, PromisedStep, ordered_steps
+from gpu_scheduler.protocol import answers, ops
+
+
+def admit(tx: QueueTransaction, event: on.Asked[ops.Admit]) -> answers.AdmitAnswer:
+    """Promise a run, or refuse it at once; a refusal changes nothing. Idempotent by run."""
+    op, policy = event.op, tx.policy
+    steps = ordered_steps(op.steps)
+    if not policy.promises:
+        names = ", ".join(name for name, one in tx.policies.items() if one.promises)
+        text = f"policy {tx.state.parameters.policy} gives no promises; these do: {names}"
+        raise AppError(ErrorCode.CONFLICT, text)
+    view = tx.view()
+    bookings = Bookings(view)
+    run = bookings.run(op.run)
+    if run is not None:
+        planned = tuple(one for step in steps if (one := _planned(bookings, step)) is not None)
+        end_in_s = None if run.due_s == inf else run.due_s - tx.wall_s
+        cost_usd = run.cost_usd
+        admission = Admission("promised before", True, planned, True, end_in_s, cost_usd)
+        return _answer(admission, answers.Outcome.GRANTED)
+    taken = next((step.job for step in steps if bookings.of(step.job) is not None), None)
+    if taken is not None:
+        raise AppError(ErrorCode.CONFLICT, f"job {taken} is a step of another promised run")
+    admission = policy.admit(view, PromiseAsked(op.run, steps, op.slo))
+    if not admission.admitted:
+        busy, never = answers.Outcome.BUSY, answers.Outcome.IMPOSSIBLE
+        return _answer(admission, busy if admission.possible else never)
+    if not tx.state.has_room:
+        return _answer(Admission("the scheduler's journal has no room"), answers.Outcome.BUSY)
+    if not op.quote:
+        tx.drawn = view.drawn
+        remember(tx, admission.remember)
+        tx.capacity_freed = True  # a step may wait already; and a pause may end earlier
+    return _answer(admission, answers.Outcome.GRANTED)
+
+
+def waive(tx: QueueTransaction, event: on.Asked[ops.Waive]) -> answers.Done:
+    """End a promise; unknown run = success."""
+    if tx.policy.promises:
+        settlement.waive(tx, event.op.run)
+    return answers.Done()
+
+
+def _answer(admission: Admission, outcome: answers.Outcome) -> answers.AdmitAnswer:
+    return answers.AdmitAnswer(
+        outcome=outcome,
+        why=admission.why,
+        steps=admission.steps,
+        end_in_s=admission.end_in_s,
+        cost_usd=admission.cost_usd,
+        frontier=admission.frontier,
+    )
+
+
+def _planned(bookings: Bookings, step: PromisedStep) -> PlannedStep | None:
+    """The booking of a step that is not over."""
+    booking = bookings.of(step.job)
+    if booking is None or not bookings.view.is_known(bookings.device_of(step.job)):
+        return None
+    entry = bookings.view.state.inventory.devices[bookings.device_of(step.job)]
+    return PlannedStep(
+        name=step.name,
+        job=step.job,
+        host=entry.host,
+        device=entry.device.id,
+        kind=entry.device.kind.value,
+        model=entry.device.model,
+        start_in_s=booking.start_s - bookings.now_s,
+        end_in_s=booking.end_s - bookings.now_s,
+        warm=booking.warm,
+    )

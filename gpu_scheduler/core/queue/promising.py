@@ -1,0 +1,301 @@
+"""Admission of promised runs: options, frontier, slice and plan, from what the policy sees.
+
+1. the options of each step on the classes of known devices, by stated or learned times
+2. the frontier of all placements, with and without loading, and the slice that meets the
+   objectives; an empty one is impossible: no device that becomes free could help
+3. a plan on a seeded sample of the available devices; none in time is busy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from math import inf
+
+from corekit.ids import DeviceId
+from gpu_scheduler.core.admission.slo.calendar import Calendar
+from gpu_scheduler.core.admission.slo.frontier import Feeders, Placement, frontier, within
+from gpu_scheduler.core.admission.slo.options import ClassKey, Option, options_of
+from gpu_scheduler.core.admission.slo.plan import Booked, Devices, Plan, Planner, PlanStep
+from gpu_scheduler.core.inventory.devices import is_feasible
+from gpu_scheduler.core.inventory.index import DeviceGroup
+from gpu_scheduler.core.placement.eviction import resident_key
+from gpu_scheduler.core.queue.bookings import (
+    BOOK,
+    ON,
+    RUN,
+    Booking,
+    Bookings,
+    RunPromise,
+    counted,
+    need_of,
+)
+from gpu_scheduler.core.queue.policy import MEMORY_MAX, Admission, PromiseAsked
+from gpu_scheduler.core.queue.view import View
+from gpu_scheduler.model import Request
+from gpu_scheduler.promises import PlannedStep, PromisedStep, Slo, StepTimes, Tradeoff
+from gpu_scheduler.protocol.changes import Scalar
+
+#: The executions from which times are learned for a promise, at least.
+RUNS_MIN = 5
+#: Values of the memory for one step, and for its run with the counts.
+_VALUES_OF_STEP, _VALUES_OF_RUN = 2, 8
+#: Most placements of a frontier that an answer lists.
+_LISTED_MAX = 32
+
+
+class Promising:
+    """The admission of one run."""
+
+    def __init__(
+        self,
+        view: View,
+        asked: PromiseAsked,
+        *,
+        pick: str,
+        sample: int = 8,
+        quantile: float = 0.95,
+    ) -> None:
+        self.view, self.asked, self.pick, self.sample = view, asked, pick, sample
+        self.quantile, self.bookings = quantile, Bookings(view)
+        self.options = [self._options(step) for step in asked.steps]
+        place = {step.name: index for index, step in enumerate(asked.steps)}
+        self.feeders: Feeders = tuple(
+            tuple(sorted(place[name] for name in step.after)) for step in asked.steps
+        )
+
+    def answer(self, *, whole: bool = False) -> Admission:
+        """The promise or its refusal. `whole`: all steps on one kind of device (Clockwork)."""
+        unknown = next((i for i, options in enumerate(self.options) if not options), None)
+        if unknown is not None:
+            return Admission(self._unknown(self.asked.steps[unknown]), possible=False)
+        warm, cold = self._frontier(loading=False), self._frontier(loading=True)
+        listed = tuple(
+            Tradeoff(latency_s=one.latency_s, cost_usd=one.cost_usd) for one in cold[:_LISTED_MAX]
+        )
+        slo, placements = self.asked.slo, [*self._slice(warm), *self._slice(cold)]
+        if not placements:
+            best = " or ".join(_tradeoff_text(one) for one in _ends(warm))
+            text = f"no placement meets {_slo_text(slo)}; at best, on free devices: {best}"
+            return Admission(text, possible=False, frontier=listed)
+        if whole:
+            placements = self._whole(slo)
+        placements = list({one.options: one for one in placements}.values())
+        return self._planned(placements)._replace(frontier=listed)
+
+    # ------------------------------------------------------------------ placements
+
+    def _options(self, step: PromisedStep) -> tuple[Option, ...]:
+        request, index = step.request, self.view.state.inventory.index
+        classes = [one for one in index.classes() if is_feasible(request, one)]
+        return options_of(step, classes, self._learned)
+
+    def _learned(self, step: PromisedStep, model: str) -> StepTimes | None:
+        request = step.request
+        times = self.view.state.learned_times.of(request.tenant, request.workload, model)
+        if times is None or times.runs < RUNS_MIN:
+            return None
+        execution_s = times.execution_s(self.quantile)
+        if execution_s is None:
+            return None
+        loading_s = times.loading_s(self.quantile) or 0.0
+        return StepTimes(execution_s=execution_s, loading_s=loading_s)
+
+    def _unknown(self, step: PromisedStep) -> str:
+        index = self.view.state.inventory.index
+        if not any(is_feasible(step.request, one) for one in index.classes()):
+            return f"step {step.name} fits no known device"
+        what = "no times are stated for the devices that it fits"
+        if not step.times:
+            what = f"fewer than {RUNS_MIN} runs of its workload have ended: state its times"
+        return f"step {step.name}: {what}"
+
+    def _frontier(self, *, loading: bool) -> tuple[Placement, ...]:
+        prices = tuple(
+            tuple((one.cold_s if loading else one.execution_s, one.cost_usd) for one in options)
+            for options in self.options
+        )
+        return frontier(prices, self.feeders)
+
+    def _slice(self, found: Sequence[Placement]) -> Sequence[Placement]:
+        return within(found, self.asked.slo.latency_s, self.asked.slo.cost_usd)
+
+    def _whole(self, slo: Slo) -> list[Placement]:
+        """The placements with all steps on one kind and model, without regard to loading."""
+        found: list[Placement] = []
+        for where in dict.fromkeys(one.where for options in self.options for one in options):
+            named = [[one.where for one in options] for options in self.options]
+            if not all(where in names for names in named):
+                continue
+            choice = tuple(names.index(where) for names in named)
+            single = tuple(
+                ((options[i].execution_s, options[i].cost_usd),)
+                for options, i in zip(self.options, choice, strict=True)
+            )
+            one = frontier(single, self.feeders)[0]._replace(options=choice)
+            found += within([one], slo.latency_s, slo.cost_usd)
+        return found
+
+    # ------------------------------------------------------------------ plan
+
+    def _planned(self, placements: Sequence[Placement]) -> Admission:
+        view, now_s = self.view, self.view.wall_s
+        latency_s = self.asked.slo.latency_s
+        due_s = inf if latency_s is None else now_s + latency_s
+        devices = self._devices()
+        steps = [
+            self._plan_step(step, options, devices)
+            for step, options in zip(self.asked.steps, self.options, strict=True)
+        ]
+        planner = Planner(steps, self.feeders, devices, now_s, due_s)
+        plan, earliest_s = planner.best(placements, self.pick, view.draw)
+        if plan is None:
+            text = (
+                "no available device is known"
+                if earliest_s == inf
+                else (f"devices are booked: the earliest end is in {earliest_s - now_s:.3g} s")
+            )
+            end_in_s = None if earliest_s == inf else earliest_s - now_s
+            return Admission(text, end_in_s=end_in_s)
+        values = len(view.memory) + _VALUES_OF_STEP * len(steps) + _VALUES_OF_RUN
+        if values > MEMORY_MAX:
+            return Admission(f"{len(self.bookings)} steps are booked, the most that are remembered")
+        end_in_s = plan.end_s - now_s
+        return Admission(
+            f"promised: it ends in {end_in_s:.3g} s at the latest",
+            True,
+            tuple(map(self._planned_step, self.asked.steps, plan.steps)),
+            end_in_s=end_in_s,
+            cost_usd=plan.cost_usd,
+            remember=self._remember(plan, due_s),
+        )
+
+    def _plan_step(
+        self, step: PromisedStep, options: Sequence[Option], devices: Devices
+    ) -> PlanStep:
+        inventory = self.view.state.inventory
+        unfit = frozenset(
+            one.device
+            for calendars in devices.sampled.values()
+            for one in calendars
+            if not is_feasible(step.request, inventory.state_of(one.device).device_class)
+        )
+        sizes = {
+            ClassKey(one.kind.value, one.model): one.memory_mib
+            for one in inventory.index.classes()
+            if is_feasible(step.request, one)
+        }
+        needs = {one.where: need_of(step.request, sizes[one.where]) for one in options}
+        batch_max = _batch_max(step.request)
+        return PlanStep(tuple(options), needs, resident_key(step.request), batch_max, unfit)
+
+    def _devices(self) -> Devices:
+        """A seeded sample of the available devices of each class, and those that are warm."""
+        groups: dict[ClassKey, list[DeviceGroup]] = {}
+        for group in self.view.state.inventory.index.groups.values():
+            made = group.device_class
+            if any(is_feasible(step.request, made) for step in self.asked.steps):
+                groups.setdefault(ClassKey(made.kind.value, made.model), []).append(group)
+        sampled: dict[ClassKey, list[Calendar]] = {}
+        counts: dict[ClassKey, int] = {}
+        for where in sorted(groups):
+            available = [one for group in groups[where] for one in _available(group)]
+            counts[where] = max(1, len(available))
+            some = self._sampled(available) if len(available) > self.sample else available
+            sampled[where] = [self.bookings.calendar(one) for one in some]
+        return Devices(sampled, counts, self.bookings.batches)
+
+    def _sampled(self, devices: list[DeviceId]) -> list[DeviceId]:
+        first = int(self.view.draw() * len(devices))
+        drawn = [devices[(first + i) % len(devices)] for i in range(self.sample)]
+        warm = islice((one for one in self._warm() if one in set(devices)), self.sample)
+        return list(dict.fromkeys(chain(drawn, warm)))
+
+    def _warm(self) -> Iterator[DeviceId]:
+        residents = self.view.state.inventory.residents
+        for step in self.asked.steps:
+            key = resident_key(step.request)
+            index = None if key is None else residents.with_workload(key)
+            for group in () if index is None else index.groups.values():
+                yield from _available(group)
+
+    # ------------------------------------------------------------------ answer and memory
+
+    def _planned_step(self, step: PromisedStep, place: Booked) -> PlannedStep:
+        entry = self.view.state.inventory.devices[place.device]
+        return PlannedStep(
+            name=step.name,
+            job=step.job,
+            host=entry.host,
+            device=place.device,
+            kind=place.where.kind,
+            model=place.where.model,
+            start_in_s=place.start_s - self.view.wall_s,
+            end_in_s=place.end_s - self.view.wall_s,
+            warm=place.warm,
+        )
+
+    def _remember(self, plan: Plan, due_s: float) -> Mapping[str, Scalar | None]:
+        asked = self.asked
+        found: dict[str, Scalar | None] = counted(self.view, "given")
+        run = RunPromise(self.view.wall_s, due_s, plan.cost_usd, len(plan.steps))
+        found[RUN + asked.run] = run.text()
+        for step, options, place in zip(asked.steps, self.options, plan.steps, strict=True):
+            whole_mib = self.view.state.inventory.devices[place.device].device.memory_mib
+            need = need_of(step.request, whole_mib)
+            workload = resident_key(step.request) or ""
+            joins = (
+                next(one for one in options if one.where == place.where).batch_item_s is not None
+            )
+            if place.batch is not None:
+                found |= self._prolonged(place, workload)
+            booking = Booking(
+                *place[2:5],
+                latest_s=place.latest_s,
+                memory_mib=need.memory_mib,
+                permille=need.permille,
+                exclusive=need.exclusive,
+                warm=place.warm,
+                granted=False,
+                late=False,
+                batch_max=_batch_max(step.request) if joins else 0,
+                workload=workload,
+                run=asked.run,
+            )
+            found[ON + step.job] = place.device
+            found[BOOK + step.job] = booking.text()
+        return found
+
+    def _prolonged(self, place: Booked, workload: str) -> Iterator[tuple[str, Scalar]]:
+        """The members of a batch with its new end."""
+        for job in self.bookings.members_of(place.device, place.start_s, workload):
+            booking = self.bookings.of(job)
+            if booking is not None:
+                changed = booking._replace(end_s=place.end_s, until_s=place.until_s)
+                yield BOOK + job, changed.text()
+
+
+def _available(group: DeviceGroup) -> Iterator[DeviceId]:
+    if not group.unavailable:
+        return iter(group.devices)
+    gone = {device for devices in group.unavailable.values() for device in devices}
+    return (device for device in group.devices if device not in gone)
+
+
+def _batch_max(request: Request) -> int:
+    batch = request.batch
+    return batch.size_max if batch is not None and batch.joins else 0
+
+
+def _ends(found: Sequence[Placement]) -> Sequence[Placement]:
+    return found if len(found) < 3 else (found[0], found[-1])
+
+
+def _tradeoff_text(one: Placement) -> str:
+    return f"{one.latency_s:.3g} s for ${one.cost_usd:.3g}"
+
+
+def _slo_text(slo: Slo) -> str:
+    latency = None if slo.latency_s is None else f"{slo.latency_s:.3g} s"
+    cost = None if slo.cost_usd is None else f"${slo.cost_usd:.3g}"
+    return " and ".join(one for one in (latency, cost) if one is not None)

@@ -1,0 +1,72 @@
+"""Earliest deadline first, a baseline: every run is admitted, its steps are served by what is due.
+
+The deadline of a step is that of its run: when it was admitted, and its objective of latency.
+Requests without one come last, in the order of the queue. Devices are those of the usual placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import ClassVar
+
+from gpu_scheduler.api import (
+    Admission,
+    Choice,
+    Declaration,
+    Pause,
+    Policy,
+    PromiseAsked,
+    Values,
+    View,
+    Waiting,
+    job_of,
+)
+
+_DUE = "due/"  #: of a job, wall clock
+#: Values that are remembered: later runs have no deadline.
+_REMEMBERED_MAX = 19_000
+
+
+class EarliestDeadlineFirst(Policy):
+    """Order: by deadline, then by queue key."""
+
+    summary = "the request of the run that is due first; the others by age"
+    promises: ClassVar[bool] = True
+
+    def declare(self, values: Values) -> Declaration:  # noqa: ARG002 - it has no parameters
+        return Declaration(
+            work_conserving=True,
+            wait_bound="",
+            starves="requests that are due later, while earlier ones keep coming",
+            decision_cost="a step for each waiting request of a group that fits",
+        )
+
+    def admit(self, view: View, asked: PromiseAsked) -> Admission:
+        latency_s = asked.slo.latency_s
+        if latency_s is None or len(view.memory) + len(asked.steps) > _REMEMBERED_MAX:
+            return Admission("admitted without a deadline", admitted=True)
+        due_s = view.wall_s + latency_s
+        remember = {_DUE + step.job: due_s for step in asked.steps}
+        return Admission("admitted, without a promise", admitted=True, remember=remember)
+
+    def decide(self, view: View) -> Choice | Pause:
+        first = min(_requests(view), default=None)
+        if first is None:
+            return Pause()
+        waiting = view.state.queue.entries[first[-1]]
+        devices = view.place(waiting)
+        assert devices is not None, f"{waiting.attempt} fits"
+        return Choice(waiting.attempt, devices, {_DUE + job_of(waiting): None})
+
+
+def _requests(view: View) -> Iterator[tuple[float, float, str]]:
+    """Requests that fit: when each is due, since when it waits, its name."""
+    for group in view.fitting_groups():
+        for key in group.keys:
+            waiting: Waiting = view.state.queue.entries[key[3]]
+            due_s = view.recalled_number(_DUE + job_of(waiting), inf)
+            yield due_s, waiting.waiting_since_s, waiting.attempt
+
+
+POLICY = EarliestDeadlineFirst()
