@@ -1,0 +1,68 @@
+"""Runs of workflows: their ids, and the keys of the objects that are their whole truth.
+
+Layout in the bucket of the workflow (the intermediate bucket of its first step):
+
+    runs/<run>/run.json             the frozen workflow and the input of the run
+    runs/<run>/inputs/<step>.json   the files that a step's one job takes (a gather)
+    runs/<run>/cancel.json          somebody wants it to end
+    runs/<run>/retries/<n>.json     somebody wants its failed steps to run again
+    runs/<run>/result.json          the one terminal record of a run, until a retry replaces it
+
+Each is written once (If-None-Match), so that any orchestrator continues after any death, and
+nothing is locked. The results of a step's jobs lie with those of all jobs (`contract.keys`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+RUN_ID = re.compile("r[0-9a-f]{25}")
+
+
+def run_id(bucket: str, key: str, version: str, workflow: str) -> str:
+    """The id of a run: 26 characters, equal for every event about the same object version."""
+    return "r" + _digest(bucket, key, version, workflow)[:25]
+
+
+def step_jobs(run: str, step: str) -> str:
+    """The first 13 characters of the ids of a step's jobs: one LIST finds their results."""
+    return "j" + _digest(run, step)[:12]
+
+
+def step_job_id(run: str, step: str, part: str = "") -> str:
+    """The id of a step's job: as long as any job's, equal however often the step is started.
+
+    `part` names the file of a step that has a job for each (`each: true`): bucket, key and
+    version, as `part_of` writes them; "" for the one job of a step.
+    """
+    return step_jobs(run, step) + _digest(run, step, part)[:13]
+
+
+def part_of(bucket: str, key: str, version: str) -> str:
+    """One object version as the part of a step; `version` is its etag where it has none."""
+    return "\0".join((bucket, key, version))
+
+
+def run_key(run: str) -> str:
+    return f"runs/{run}/run.json"
+
+
+def inputs_key(run: str, step: str) -> str:
+    return f"runs/{run}/inputs/{step}.json"
+
+
+def cancel_key(run: str) -> str:
+    return f"runs/{run}/cancel.json"
+
+
+def retry_key(run: str, n: int) -> str:
+    return f"runs/{run}/retries/{n}.json"
+
+
+def run_result_key(run: str) -> str:
+    return f"runs/{run}/result.json"
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
