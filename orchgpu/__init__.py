@@ -3,8 +3,9 @@
 `core` decides and is pure; `ports` declares what it needs; `adapters` implement that; `replica`
 serves the jobs; `deploy` executes FDL plans; `cli` is the `orchgpu` command.
 
-For users' programs: `orchgpu.function` declares a function beside its code, `orchgpu.workflow` runs of
-several, `orchgpu.map` runs a deployed one on files. This module and `declaration` are in every function's package.
+For users' programs: `orchgpu.function` declares a function beside its code, `orchgpu.workflow`
+several as the steps of a workflow, `orchgpu.map` runs a deployed one on files. This module and
+`declaration` are in every function's package.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import json
 import os
 import sys
@@ -103,8 +104,10 @@ def workflow(
         if known is None:
             raise TypeError(f"{step!r} is not the name of a function, nor has @orchgpu.function")
     block = {"steps": names, **({} if deadline is None else {"deadline": deadline}), **settings}
-    module = sys._getframe(1).f_globals
-    module.setdefault(_WORKFLOWS, {})[name] = block
+    frame = inspect.currentframe()
+    assert frame is not None, "CPython has frames"
+    assert frame.f_back is not None, "it is called by a module"
+    frame.f_back.f_globals.setdefault(_WORKFLOWS, {})[name] = block
 
 
 def _list(places: Places) -> list[dict[str, object]]:
