@@ -18,6 +18,7 @@ from fdl.plan.placeholders import at_place
 from fdl.plan.plan import Observed, plan, removal
 from fdl.plan.resources import (
     DeployTarget,
+    Ledger,
     Notification,
     QueueResource,
     Record,
@@ -55,7 +56,7 @@ def applied(text: str) -> Observed:
     """What exists after a deploy of a file."""
     steps = plan(wanted(text), Observed(), LOCAL).steps
     resources = {step.key: step.resource for step in steps}
-    ledgers = [one for one in resources.values() if one.kind == "ledger"]
+    ledgers = [one for one in resources.values() if isinstance(one, Ledger)]
     workflows = [one for one in resources.values() if isinstance(one, WorkflowRecord)]
     rules = [one for one in resources.values() if isinstance(one, Notification)]
     return Observed(
@@ -303,19 +304,19 @@ def test_rules_of_an_older_deploy_are_taken_away_before_the_new_one_is_made() ->
         ("delete", f"notification/photos/orchgpu-{name}-jobs")
         for name in ("prepare", "resnet", "vgg", "combine")
     }
-    back = plan(wanted(apart), Observed(**_without_workflow(applied(LABEL))), LOCAL).steps
+    back = plan(wanted(apart), _without_workflow(applied(LABEL)), LOCAL).steps
     assert ("create", "notification/photos/orchgpu-vgg-jobs") in [
         (s.action.value, s.key) for s in back
     ]
 
 
-def _without_workflow(observed: Observed) -> dict[str, object]:
+def _without_workflow(observed: Observed) -> Observed:
     """After `orchgpu rm label`."""
     removed = {step.key for step in removal(["label"], observed, LOCAL).steps}
     resources = {key: one for key, one in observed.resources.items() if key not in removed}
     rules = tuple(rule for rule in observed.rules if key_of(rule) not in removed)
     ledgers = {name: one for name, one in observed.ledgers.items() if name != "label"}
-    return {"resources": resources, "rules": rules, "ledgers": ledgers}
+    return Observed(resources=resources, rules=rules, ledgers=ledgers)
 
 
 def test_steps_of_a_deployed_workflow_cannot_leave_it_unseen() -> None:
