@@ -38,6 +38,7 @@ class Facts(Value):
     reads: Mapping[str, Read] = field(default_factory=dict)
     #: Steps with several jobs: etag of each job's result that a LIST found, by job id.
     listed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()  #: steps whose functions are not deployed any more
     hints: frozenset[str] = frozenset()  #: jobs that ended without success, as a message says
 
     @property

@@ -27,9 +27,9 @@ def next_actions(facts: Facts, run: Run, *, patrol: bool = False) -> tuple[RunAc
     `patrol`: also look for jobs whose messages were lost. Nothing comes next while jobs run, and
     once the run has ended.
     """
-    assert not run.wanted, "actions follow from complete facts"
     if facts.stands:
         return ()
+    assert not run.wanted, "actions follow from complete facts"
     if run.state.terminal:
         return (_end(facts, run),)
     if run.stop is not None:

@@ -15,12 +15,13 @@ from orchgpu.core.runs.workflow import Workflow
 
 
 class Advance(Value):
-    """Fold this run again. All but the run is a hint."""
+    """Fold this run again. `step`, `job` and `state` are hints: the job that has ended."""
 
     run: str
     step: str = ""
     job: str = ""
     state: str = ""
+    token: str = ""  #: not empty: the message stays until the run has ended
 
     @property
     def failed(self) -> bool:
@@ -54,9 +55,11 @@ def _advance(body: str) -> Advance | None:
     return Advance(**fields)
 
 
-def advance_body(run: str, step: str = "", job: str = "", state: str = "") -> str:
+def advance_body(
+    run: str, step: str = "", job: str = "", state: str = "", *, token: bool = False
+) -> str:
     """The message that makes some orchestrator fold a run. Doubled, it is harmless."""
-    hints = {"step": step, "job": job, "state": state}
+    hints = {"step": step, "job": job, "state": state, "token": "input" if token else ""}
     named = {name: value for name, value in hints.items() if value}
     return json.dumps({"orchgpu": {"advance": {"run": run, **named}}})
 

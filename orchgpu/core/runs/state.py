@@ -114,6 +114,10 @@ def _folded(facts: Facts, step: WorkflowStep, before: Mapping[str, Step]) -> Ste
     files = files_for(facts, step, before)
     if not files:
         return Step(name=step.name, state=StepState.SKIPPED)
+    if step.name in facts.gone:
+        detail = f"function {step.name} is not deployed any more"
+        reason = Reason.UNKNOWN_FUNCTION
+        return Step(name=step.name, state=StepState.FAILED, reason=reason, detail=detail)
     if len(files) > FILES_MAX:
         detail = f"step {step.name} would get {len(files):,} files; at most {FILES_MAX:,} can be"
         reason, detail = Reason.TOO_MANY_FILES, f"{detail} delivered: pack them into fewer"
