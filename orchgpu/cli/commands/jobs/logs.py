@@ -95,7 +95,7 @@ def command(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Lines of a JOB, RUN or FUNCTION in time order, from function, orchestrator, scheduler and device.
+    """Lines of a JOB, RUN or FUNCTION by time, from function, orchestrator, scheduler, device.
 
     Without an argument, or with a PROGRAM, the last lines of the local system's logs, even after
     `down`. With --follow and --json every line is an object of its own.
