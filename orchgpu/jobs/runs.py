@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+from contract.result import Result
 from contract.run import (
     RUN_ID,
     cancel_key,
@@ -23,7 +24,7 @@ from contract.run import (
     run_prefix,
     run_result_key,
 )
-from contract.states import Reason, RunState, StepState
+from contract.states import JobState, Reason, RunState, StepState
 from corekit.aio.newer import known
 from corekit.decode import decode_json_known, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
@@ -33,7 +34,7 @@ from orchgpu.core.runs.facts import Facts, Read, list_prefix
 from orchgpu.core.runs.messages import advance_body
 from orchgpu.core.runs.records import Cancel, Frozen, InputFile, Retry, RunResult
 from orchgpu.core.runs.state import Run, Step, state_of
-from orchgpu.core.runs.workflow import Workflow
+from orchgpu.core.runs.workflow import Feed, Workflow
 from orchgpu.jobs.cloud import JobCloud, input_key, versions_of
 from orchgpu.jobs.places import Input
 from orchgpu.jobs.transfers import for_each
@@ -95,7 +96,18 @@ class SeenRun(Value):
     def files(self) -> tuple[InputFile, ...]:
         """What the steps wrote that no other step takes; () before the end."""
         ended = self.facts.ended
-        return ended.files if ended is not None and self.over else ()
+        if ended is None or not self.over:
+            return ()
+        feeds = [feed for step in self.workflow.steps for feed in step.feeds]
+        left = tuple(file for file in self.state.files if not _taken(file, feeds))
+        return left or ended.files  # the results of jobs may have expired
+
+    @property
+    def failed_jobs(self) -> Iterator[Result]:
+        """The results of its jobs that did not succeed."""
+        for step in self.state.steps.values():
+            results = (job.result for job in step.jobs)
+            yield from (one for one in results if one and one.state != JobState.SUCCEEDED)
 
     @property
     def seconds(self) -> float:
@@ -103,6 +115,10 @@ class SeenRun(Value):
         ended = self.facts.ended
         until_s = ended.ended_at_s if ended is not None and self.over else self.facts.wall_s
         return max(0.0, until_s - self.facts.frozen.stored_at_s)
+
+
+def _taken(file: InputFile, feeds: Sequence[Feed]) -> bool:
+    return any(feed.step == file.step and feed.takes(file.bucket, file.key) for feed in feeds)
 
 
 # ---------------------------------------------------------------------- starting
@@ -319,6 +335,31 @@ async def follow_runs(
         message = f"not over after {within_s:g} s: {', '.join(waiting)}"
         raise AppError(ErrorCode.TIMEOUT, message, runs=waiting) from None
     return [seen[at] for at in range(len(started))]
+
+
+def ended_runs(
+    cloud: JobCloud, started: Sequence[StartedRun], *, within_s: float | None
+) -> Iterator[tuple[int, SeenRun]]:
+    """Each run as it ends, with its place in the sequence. Raises TIMEOUT as `follow_runs` does."""
+    left = dict(enumerate(started))
+    ends_s = None if within_s is None else time.monotonic() + within_s
+    while left:
+        looks = for_each(
+            lambda one: (one[0], _look(cloud, one[1], None)),
+            list(left.items()),
+            READS_AT_ONCE,
+            _nothing,
+        )
+        for at, seen in looks:
+            if seen is not None and seen.over:
+                del left[at]
+                yield at, seen
+        if left and ends_s is not None and time.monotonic() >= ends_s:
+            waiting = [one.run_ids[0] for one in left.values()]
+            message = f"not over after {within_s:g} s: {', '.join(waiting)}"
+            raise AppError(ErrorCode.TIMEOUT, message, runs=waiting)
+        if left:
+            time.sleep(LOOK_EVERY_S)
 
 
 def _over(seen: SeenRun | None) -> bool:

@@ -27,7 +27,6 @@ JOBS_SHOWN_MAX = 8
 def run_graph(seen: SeenRun) -> Graph:
     """The graph of a run, with the state of each step in the place of its device."""
     workflow = seen.workflow
-    feeding = {feed.step for step in workflow.steps for feed in step.feeds}
     entry = StorageNode(path=_path(workflow.input_bucket, workflow.input_prefix))
     folders = {
         (file.step, _path(file.bucket, file.key.rpartition("/")[0])): None for file in seen.files
@@ -43,9 +42,7 @@ def run_graph(seen: SeenRun) -> Graph:
             for feed in step.feeds
         ),
         entries=tuple((entry, step.name) for step in workflow.steps if not step.feeds),
-        exits=tuple(
-            (step, StorageNode(path=place)) for step, place in folders if step not in feeding
-        ),
+        exits=tuple((step, StorageNode(path=place)) for step, place in folders),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
+import orchgpu
 from contract.keys import result_key
 from contract.result import Result
 from contract.run import cancel_key, retry_key, run_key, run_result_key, started_key
@@ -169,11 +170,15 @@ def test_a_run_is_followed_through_its_steps(replica: Replica, tmp_path: Path) -
     replica.end("join", join["jobs"][0]["job_id"], "d/one.csv")
     steps = dict.fromkeys(("prepare", "left", "join"), StepState.DONE)
     replica.finish(run, RunState.SUCCEEDED, {**steps, "right": StepState.SKIPPED}, "d/one.csv")
-    told = done(["run", "films", str(tmp_path / "one.mp4"), "--wait", "--output", "out"])
-    assert told.exit_code == 0, told.output
+    ran = done(["run", "films", str(tmp_path / "one.mp4"), "--wait", "--output", "out"])
+    assert ran.exit_code == 0, ran.output
     assert (tmp_path / "out/one.mp4/join/one.csv").read_text() == "text"
-    assert "SKIPPED" in told.stderr
+    assert "SKIPPED" in ran.stderr
+    (ended,) = orchgpu.map("films", [tmp_path / "one.mp4"], output="mapped", timeout_s=30)
+    assert (ended.job_id, ended.succeeded, ended.objects) == (run, True, ("s3://wf-out/d/one.csv",))
+    assert ended.outputs == (Path("mapped/one.mp4/join/one.csv"),)
     assert done(["wait", run]).exit_code == 0
+    assert "job SUCCEEDED" not in done(["logs", run]).stderr
     assert "SUCCEEDED" in done(["jobs", "--workflow", "films"]).stdout
     drawn = done(["fdl", "graph", "--run", run, "--format", "mermaid"]).stdout
     assert '"join<br/>DONE  2.5 s  cpu on h"' in drawn

@@ -46,6 +46,7 @@ def test_an_example_plans_all_that_a_job_needs(path: Path) -> None:
     urls = {name: f"http://sqs/{name}" for name in function.queues}
     served = decode(Function, record.resolved(urls).body)
     assert served.name == function.name
+    assert function.gpu is not None
     assert replace(served.request, lease_s=None, workload=None) == function.gpu.request
     assert served.request.lease_s is not None
     assert served.request.lease_s > function.function.timeout_s
