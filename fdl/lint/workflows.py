@@ -1,4 +1,4 @@
-"""Errors of `workflows:`: graphs that no run could follow, and promises that nobody keeps."""
+"""Errors of `workflows:`: graphs that no run could follow, and promises that are not kept yet."""
 
 from __future__ import annotations
 
@@ -139,6 +139,6 @@ def _each(functions: Sequence[Function]) -> Iterator[Finding]:
                 yield _E, f"{path}.each", "it is for inputs: write it at the step that reads there"
             elif storage.each and not function.workflow:
                 message = (
-                    f"{function.name} is no step of a workflow: each object is a job of its own"
+                    f"{function.name} is not a step of a workflow: each object is a job of its own"
                 )
                 yield _E, f"{path}.each", message

@@ -136,7 +136,7 @@ class JobCloud:
         return [workflow for workflow in found if workflow is not None]
 
     def function_or_workflow(self, name: str) -> Function | Workflow:
-        """What is deployed under a name. Raises as `function` does."""
+        """The function or workflow of that name. Raises as `function` does."""
         if name not in self.served():
             workflow = self.workflow(name)
             if workflow is not None:

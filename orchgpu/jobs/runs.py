@@ -85,7 +85,7 @@ class SeenRun(Value):
 
     @property
     def over(self) -> bool:
-        """Whether its end is stored, and nobody has retried it since."""
+        """Whether its end is stored, and no retry is newer."""
         return self.facts.stands
 
     @property
@@ -94,7 +94,7 @@ class SeenRun(Value):
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """What the steps wrote that no other step takes; () before the end."""
+        """The files of its steps that no other step takes; () before the end."""
         ended = self.facts.ended
         if ended is None or not self.over:
             return ()
@@ -297,7 +297,7 @@ def _retry(body: bytes) -> Retry:
 
 
 def _nothing(_: object) -> None:
-    """Nobody wants to know."""
+    """Do nothing with one thing that is done."""
 
 
 # ---------------------------------------------------------------------- following
@@ -415,14 +415,14 @@ def cancel_run(cloud: JobCloud, seen: SeenRun, detail: str) -> None:
             cloud.services.write_once(bucket, key, body, replaces=stale)
         except AppError as error:
             if error.code is not ErrorCode.CONFLICT:
-                raise  # somebody else asked for it
+                raise  # another user asked for it
     _advance(cloud, seen)
 
 
 def retry_run(cloud: JobCloud, seen: SeenRun, from_step: str = "") -> None:
     """Ask for another try of what failed, or of a step and all after it.
 
-    Raises CONFLICT while the run is not over, and when somebody else asked first; INVALID for an
+    Raises CONFLICT while the run is not over, and when another user asked first; INVALID for an
     unknown step, and for a run that succeeded, without a step.
     """
     names = [step.name for step in seen.workflow.steps]

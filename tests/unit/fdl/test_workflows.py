@@ -114,7 +114,7 @@ GRAPHS = {
         "a in:x out:y, b in:y out:z, c in:z out:y",
         "functions.aws[1].lambda.output: what it writes triggers b again through c; change a prefix",
     ),
-    "a second input that nobody writes": (
+    "a second input without a writer": (
         "a in:x out:y, b in:y,other out:z",
         "functions.aws[1].lambda.input: no step of the workflow w writes to buc/other, and a step takes files of its own run alone",
     ),
@@ -173,7 +173,7 @@ def test_each_without_a_workflow_is_an_error() -> None:
     assert errors(STEPS.replace("photos/small}]}\n  - lambda: {name: combine", "photos/x")) != []
     one = "functions:\n  aws:\n  - lambda: {name: f, init_script: s, input: [{path: buc, each: true}], output: [{path: out, each: true}]}\n"
     assert errors(one) == [
-        "functions.aws[0].lambda.input[0].each: f is no step of a workflow: each object is a job of its own",
+        "functions.aws[0].lambda.input[0].each: f is not a step of a workflow: each object is a job of its own",
         "functions.aws[0].lambda.output[0].each: it is for inputs: write it at the step that reads there",
     ]
 

@@ -106,18 +106,9 @@ def command(
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function_or_workflow(function)
         if isinstance(deployed, Workflow):
-            if pattern != OWN_FOLDERS:
-                raise invalid("outputs of a workflow are at DIR/INPUT/STEP/NAME: leave --name out")
-            wanted = _Wanted(
-                given=given,
-                follows=follows,
-                output=output,
-                again=again,
-                at_once=at_once,
-                within_s=within_s,
-                as_json=as_json,
-            )
-            return _run_workflow(cloud, deployed, wanted)
+            _check_pattern(pattern)
+            shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
+            return _run_workflow(cloud, deployed, given, shown, at_once, again=again)
         # all of them before the first upload
         files = inputs_of(cloud, deployed, given, partial(echo, err=True))
         if folder is not None:
@@ -145,39 +136,49 @@ def command(
     return 0 if all(job.succeeded for job in jobs) else NOT_SUCCEEDED_STATUS
 
 
-class _Wanted(Value):
-    """The options of the command, for a workflow."""
+class _Shown(Value):
+    """The options of the command about the output, for a workflow."""
 
-    given: tuple[str, ...]
     follows: bool
     output: Path | None
-    again: bool
-    at_once: int
     within_s: float | None
     as_json: bool
 
 
-def _run_workflow(cloud: JobCloud, workflow: Workflow, wanted: _Wanted) -> int:
-    """Start a run for each file; follow them with a line for each step, and fetch what they left.
+def _check_pattern(pattern: str) -> None:
+    if pattern != OWN_FOLDERS:
+        raise invalid("outputs of a workflow are at DIR/INPUT/STEP/NAME: leave --name out")
+
+
+def _run_workflow(
+    cloud: JobCloud,
+    workflow: Workflow,
+    given: tuple[str, ...],
+    shown: _Shown,
+    at_once: int,
+    *,
+    again: bool,
+) -> int:
+    """Start a run for each file; follow them with a line for each step, and fetch their files.
 
     Ends with 1 when a run did not succeed.
     """
-    files = inputs_of(cloud, workflow, wanted.given, partial(echo, err=True))
-    shown = nothing if wanted.as_json else echo_uploaded
-    started = start_runs(cloud, workflow, files, wanted.at_once, shown, again=wanted.again)
-    if not wanted.follows:
+    files = inputs_of(cloud, workflow, given, partial(echo, err=True))
+    uploaded = nothing if shown.as_json else echo_uploaded
+    started = start_runs(cloud, workflow, files, at_once, uploaded, again=again)
+    if not shown.follows:
         runs = [{"run_id": one.run_ids[0], "input": one.input} for one in started]
-        if wanted.as_json:
+        if shown.as_json:
             echo_json({"runs": runs})
         else:
             for one in runs:
                 echo(f"{one['run_id']}  {printable(one['input'])}")
         return 0
-    changed = on_change(as_json=wanted.as_json)
-    seen = asyncio.run(follow_runs(cloud, started, changed, within_s=wanted.within_s))
-    folder, at_once = wanted.output, wanted.at_once
+    changed = on_change(as_json=shown.as_json)
+    seen = asyncio.run(follow_runs(cloud, started, changed, within_s=shown.within_s))
+    folder = shown.output
     fetched = [] if folder is None else fetch_files(cloud, seen, folder, at_once)
-    if wanted.as_json:
+    if shown.as_json:
         echo_json({"runs": [run_json(one) for one in seen], "fetched": [str(f) for f in fetched]})
     else:
         echo_runs(seen, fetched)
