@@ -43,4 +43,7 @@ class Job(Record):
     #: W3C trace context of the function's span; None = no trace is recorded.
     traceparent: str | None = None
     provenance: JsonObject | None = None  #: of the result, as far as the orchestrator knows it
+    #: Of a step of a run: {"id", "workflow", "step", "feeder", "lists_files"}. `feeder` wrote the
+    #: one input ("" = the input of the run); `lists_files`: the input is a list (`contract.run`).
+    run: JsonObject | None = None
     version: int = VERSION

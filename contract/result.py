@@ -22,6 +22,8 @@ class OutputFile:
     key: str
     size: int  #: bytes
     sha256: str
+    version: str | None = None  #: None on an unversioned bucket, or where it is not known
+    etag: str = ""  #: without quotes; "" = not known
 
 
 @dataclass(frozen=True)

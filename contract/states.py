@@ -1,4 +1,4 @@
-"""The states of a job and the closed set of reasons."""
+"""The states of a job, of a run and of its steps, and the closed set of reasons."""
 
 from __future__ import annotations
 
@@ -39,6 +39,36 @@ _TERMINAL = frozenset(
         JobState.INPUT_GONE,
     }
 )
+
+
+class RunState(StrEnum):
+    """RUNNING → one of the terminal four, until a retry begins it again."""
+
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"  #: every step is DONE or SKIPPED
+    FAILED = "FAILED"  #: a step failed
+    CANCELLED = "CANCELLED"  #: by a user: the run, or a job of it
+    DEADLINE = "DEADLINE"  #: its workflow's deadline passed
+
+    @property
+    def terminal(self) -> bool:
+        return self is not RunState.RUNNING
+
+
+class StepState(StrEnum):
+    """BLOCKED → READY → STARTED → DONE, FAILED or CANCELLED; or BLOCKED → SKIPPED."""
+
+    BLOCKED = "BLOCKED"  #: a step that feeds it has not ended
+    READY = "READY"  #: its jobs can start
+    STARTED = "STARTED"  #: its jobs were sent
+    DONE = "DONE"  #: all its jobs succeeded
+    SKIPPED = "SKIPPED"  #: every step that feeds it ended, and none gave it a file
+    FAILED = "FAILED"  #: a job of it failed, or its inputs are no valid ones
+    CANCELLED = "CANCELLED"  #: its run ends before it did
+
+    @property
+    def terminal(self) -> bool:
+        return self not in (StepState.BLOCKED, StepState.READY, StepState.STARTED)
 
 
 class Reason(StrEnum):
@@ -97,3 +127,5 @@ class Reason(StrEnum):
     INPUT_OVERWRITTEN = "INPUT_OVERWRITTEN"
     DEADLINE = "DEADLINE"  #: the job's own deadline passed
     CANCELLED_BY_USER = "CANCELLED_BY_USER"
+    RUN_ENDED = "RUN_ENDED"  #: another step of its run failed or was cancelled
+    TOO_MANY_FILES = "TOO_MANY_FILES"  #: more files for a step than one step may get

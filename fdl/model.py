@@ -80,6 +80,7 @@ class Storage:
     prefixes: tuple[str, ...] = ()  #: output only: of the path relative to TMP_OUTPUT_DIR
     owner: str | None = None  #: account of the bucket; None = the account of the deploy
     kms_key: str | None = None  #: ARN of the key of its objects; None = as the bucket shows
+    each: bool = False  #: of a workflow's step: a job for each file, instead of one for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +263,8 @@ class Function:
     secrets: Mapping[str, SecretReference] = field(default_factory=dict)
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
     steps: tuple[Function, ...] = ()  #: of a group (`fdl.plan.groups`), in order
+    workflow: str = ""  #: that has it, or its group, as a step; "" = none
+    runs_place: Path | None = None  #: of a deployed step: the bucket of its workflow's runs
     path: str = ""  #: `functions.aws[0]`
 
     @property
@@ -316,7 +319,9 @@ class Function:
         """
         if self.job is not None:
             return self.job.jobs
-        able = len(self.function.input) == 1 and bool(self.runs or self.steps)
+        inputs = len(self.function.input)
+        one_or_step = inputs == 1 or bool(inputs and self.workflow)
+        able = one_or_step and bool(self.runs or self.steps)
         return self.gpu is not None or able
 
     @property
@@ -374,6 +379,25 @@ def _short(stem: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """`slo:`, a promise that is given or refused when a run starts."""
+
+    latency_s: float | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """One element of `workflows`: functions whose jobs about one input are one run."""
+
+    name: str = ""
+    steps: tuple[str, ...]  #: names of functions or groups, as written
+    deadline_s: float | None = None  #: a run ends by then after its input was stored
+    slo: Promise | None = None
+    path: str = ""  #: `workflows.NAME`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
     """A part of the file that is read as something else."""
 
@@ -403,6 +427,7 @@ class Document:
     """A whole file."""
 
     functions: Functions
+    workflows: tuple[Workflow, ...] = ()
     scar: object = None
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)

@@ -27,6 +27,7 @@ def read(composed: Composed) -> tuple[Document, Node]:
         root, rewrites = migrate(composed.root, reading)
         document: Document = DOCUMENT.read(root, "", reading)
         reading.end(0)
+        document = _with_steps(document)
     except Faulty:
         raise reading.combined_error() from None
     document = replace(
@@ -38,3 +39,15 @@ def read(composed: Composed) -> tuple[Document, Node]:
         ignored=tuple(reading.ignored),
     )
     return document, root
+
+
+def _with_steps(document: Document) -> Document:
+    """The same with the workflow of each function."""
+    workflows = {step: workflow.name for workflow in document.workflows for step in workflow.steps}
+    if not workflows:
+        return document
+    functions = tuple(
+        replace(function, workflow=workflows.get(function.group or function.name, ""))
+        for function in document.functions.aws
+    )
+    return replace(document, functions=replace(document.functions, aws=functions))

@@ -24,7 +24,7 @@ from contract.record import JsonObject
 class Work:
     """One job's input for one call of a handler."""
 
-    input: Path  #: INPUT_FILE_PATH: a file named like the object
+    input: Path  #: INPUT_FILE_PATH: a file named like the object; of several files their folder
     input_folder: Path  #: TMP_INPUT_DIR: its folder, writable until the call ends
     output_folder: Path  #: TMP_OUTPUT_DIR: every file below it is stored after the call
     bucket: str  #: of the input
@@ -36,6 +36,16 @@ class Work:
     event: JsonObject  #: EVENT: the S3 event with this one record
     device_count: int  #: of the lease; 0 without one
     variables: Mapping[str, str] = field(repr=False)  #: the whole environment of this process
+
+    @property
+    def inputs(self) -> dict[str, list[Path]]:
+        """The input files by the step that wrote them, sorted; "" for the input of a job or run."""
+        found: dict[str, list[Path]] = {}
+        for path in sorted(self.input_folder.rglob("*")):
+            if path.is_file():
+                below = path.relative_to(self.input_folder).parts
+                found.setdefault(below[0] if len(below) > 1 else "", []).append(path)
+        return found
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Work:

@@ -3,8 +3,9 @@
 `core` decides and is pure; `ports` declares what it needs; `adapters` implement that; `replica`
 serves the jobs; `deploy` executes FDL plans; `cli` is the `orchgpu` command.
 
-For users' programs: `orchgpu.function` declares a function beside its code, `orchgpu.map` runs a
-deployed one on files. This module and `declaration` are in every function's package.
+For users' programs: `orchgpu.function` declares a function beside its code, `orchgpu.workflow`
+several as the steps of a workflow, `orchgpu.map` runs a deployed one on files. This module and
+`declaration` are in every function's package.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchgpu.declaration import function as function
+    from orchgpu.declaration import workflow as workflow
     from orchgpu.mapping import map as map  # noqa: A004 - what it is named for
 
-__all__ = ["function", "map"]
+__all__ = ["function", "map", "workflow"]
 
 
 def __getattr__(name: str) -> object:
@@ -24,6 +26,10 @@ def __getattr__(name: str) -> object:
         from orchgpu.declaration import function
 
         return function
+    if name == "workflow":
+        from orchgpu.declaration import workflow
+
+        return workflow
     if name == "map":
         from orchgpu.mapping import map  # noqa: A004
 

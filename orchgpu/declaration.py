@@ -1,5 +1,7 @@
 """`@orchgpu.function`: the definition of a function beside its code. Standard library only.
 
+`orchgpu.workflow` names several of them as the steps of one workflow.
+
     import orchgpu
 
     @orchgpu.function(gpu={"memory": "512MiB"}, input="queries/in", output="answers/hits")
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import json
 import os
 import sys
@@ -30,6 +33,8 @@ Places = Place | Sequence[Place]
 
 #: The attribute of a decorated function: its entry of the definition, without the handler.
 _ATTRIBUTE = "__orchgpu_function__"
+#: The attribute of a module: its workflows by name, as a definition has them.
+_WORKFLOWS = "__orchgpu_workflows__"
 
 
 def function(
@@ -81,6 +86,30 @@ def function(
     return declare
 
 
+def workflow(
+    name: str,
+    *,
+    steps: Sequence[Callable[..., object] | str],
+    deadline: str | float | None = None,
+    **settings: object,
+) -> None:
+    """Declare that functions of the calling module are the steps of one workflow.
+
+    `steps`: decorated functions, or names of functions or groups; `deadline`: a run that has not
+    ended this long after its input was stored is ended (`"10m"`); `settings`: further keys of
+    `workflows:`. The order of the steps follows from their places, and is checked by the deploy.
+    """
+    names = [step if isinstance(step, str) else name_of(step) for step in steps]
+    for step, known in zip(steps, names, strict=True):
+        if known is None:
+            raise TypeError(f"{step!r} is not the name of a function, nor has @orchgpu.function")
+    block = {"steps": names, **({} if deadline is None else {"deadline": deadline}), **settings}
+    frame = inspect.currentframe()
+    assert frame is not None, "CPython has frames"
+    assert frame.f_back is not None, "it is called by a module"
+    frame.f_back.f_globals.setdefault(_WORKFLOWS, {})[name] = block
+
+
 def _list(places: Places) -> list[dict[str, object]]:
     several = [places] if isinstance(places, str | Mapping) else places
     return [{"path": one} if isinstance(one, str) else dict(one) for one in several]
@@ -110,7 +139,8 @@ def definition_of(file: Path) -> dict[str, object]:
         if entry is not None and one.__module__ == stem:  # not one that it imports
             handler = f"{stem}.{one.__name__}"
             entries.append({**entry, "lambda": {**entry["lambda"], "handler": handler}})
-    return {"functions": {"aws": entries}}
+    workflows = vars(module).get(_WORKFLOWS)
+    return {"functions": {"aws": entries}, **({"workflows": workflows} if workflows else {})}
 
 
 @contextlib.contextmanager

@@ -20,9 +20,11 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.declaration import name_of
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed, Tally, follow
+from orchgpu.jobs.runs import SeenRun, ended_runs, fetch_files, start_runs
 from orchgpu.jobs.scheduler import answering_scheduler
 from orchgpu.jobs.transfers import OutputFolder, fetch_outputs, inputs_of, submit_all
 
@@ -31,10 +33,10 @@ logger = logging.getLogger("orchgpu.map")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """The end of one file's job."""
+    """The end of one file's job, or of its run of a workflow."""
 
     input: Path  #: the file, or the name of an object
-    job_id: str
+    job_id: str  #: or the id of the run
     state: str  #: SUCCEEDED, FAILED, CANCELLED, …
     reason: str  #: NONE for a success
     detail: str  #: one sentence about a failure
@@ -60,7 +62,7 @@ def map(  # noqa: A001 - what it is named for
     endpoint_url: str | None = None,
     region: str | None = None,
 ) -> Generator[JobResult, None, None]:
-    """Run a deployed function on files; yields each job's result as it ends, failures too.
+    """Run a deployed function or workflow on files; yields each result as it ends, failures too.
 
     `function`: its name, or a function with `@orchgpu.function`; `files`: as of `orchgpu run`, at
     most 1000; `output`: folder to fetch outputs into; `again`: also files that were uploaded before
@@ -77,7 +79,13 @@ def map(  # noqa: A001 - what it is named for
     folder = None if output is None else Path(output)
     given = [fspath(file) for file in files]
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
-        deployed = cloud.function(name)
+        deployed = cloud.function_or_workflow(name)
+        if isinstance(deployed, Workflow):
+            inputs = inputs_of(cloud, deployed, given, logger.warning)
+            started = start_runs(cloud, deployed, inputs, at_once, lambda _: None, again=again)
+            for at, run in ended_runs(cloud, started, within_s=timeout_s):
+                yield _result_of_run(cloud, run, inputs[at].path, folder)
+            return
         inputs = inputs_of(cloud, deployed, given, logger.warning)
         address = answering_scheduler(scheduler)
         shown = _Shown(len(inputs)) if progress and sys.stderr.isatty() else None
@@ -140,6 +148,21 @@ def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) 
         log_tail=job.result.log_tail if job.result is not None else "",
         objects=tuple(one.url for one in job.outputs),
         outputs=() if to is None else tuple(file for file, _ in to.files([job])),
+    )
+
+
+def _result_of_run(cloud: JobCloud, run: SeenRun, path: Path, folder: Path | None) -> JobResult:
+    """The result of a run that is over, with the files that it left in the folder."""
+    failed = next(run.failed_jobs, None)
+    return JobResult(
+        input=path,
+        job_id=run.id,
+        state=run.state.state.value,
+        reason=run.state.reason.value,
+        detail=run.state.detail,
+        log_tail=failed.log_tail if failed is not None else "",
+        objects=tuple(f"s3://{file.bucket}/{file.key}" for file in run.files),
+        outputs=() if folder is None else tuple(fetch_files(cloud, [run], folder, at_once=4)),
     )
 
 

@@ -16,6 +16,7 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.ops import Op
 from orchgpu.core.function import Function
 from orchgpu.core.reconcile import Cursor, VersionPage
+from orchgpu.core.runs.workflow import Workflow
 
 T = TypeVar("T")
 
@@ -202,8 +203,12 @@ class Scheduler(Protocol):
 
 
 class Registry(Protocol):
-    """The deployed functions."""
+    """The deployed functions and workflows."""
 
     async def functions(self) -> Mapping[str, Function]:
         """Read every deployed function by name; an unreadable record is skipped and logged."""
+        ...
+
+    def workflows(self) -> Mapping[str, Workflow]:
+        """The workflows whose functions the last read of `functions` has all found, by name."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import product
 
 from corekit.values import Value
@@ -71,6 +73,32 @@ def graph_of(document: Document) -> Graph:
     )
     steps = tuple(Step(name=f.name, device=_device(f), group=f.group or "") for f in functions)
     return Graph(steps=steps, edges=edges, entries=entries, exits=exits)
+
+
+def feeding(step: Function, steps: Sequence[Function]) -> tuple[tuple[Function, Storage], ...]:
+    """The steps that write to a step's inputs, each with the input."""
+    return tuple(
+        (writer, source)
+        for source in step.user_input
+        for writer in steps
+        if any(overlap(output, source) for output in writer.function.output)
+    )
+
+
+def order(steps: Sequence[Function]) -> tuple[Function, ...]:
+    """Every step after those that feed it. Total for steps that `lint` passed."""
+    named = {step.name: step for step in steps}
+    feeders = {step.name: [writer.name for writer, _ in feeding(step, steps)] for step in steps}
+    return tuple(named[name] for name in TopologicalSorter(feeders).static_order())
+
+
+def cycle(feeders: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+    """One cycle of a graph, each node after one that feeds it; () = there is none."""
+    try:
+        TopologicalSorter(feeders).prepare()
+    except CycleError as error:
+        return tuple(error.args[1][:-1])
+    return ()
 
 
 def _place(storage: Storage) -> StorageNode:

@@ -24,6 +24,7 @@ from fdl.keys.scar import (
     STORAGE_PROVIDERS,
 )
 from fdl.keys.secrets import Secrets
+from fdl.keys.workflows import Workflows
 from fdl.model import Document, Function, Functions
 from fdl.schema.scalars import Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema
@@ -117,6 +118,12 @@ DOCUMENT = Block(
                     ),
                 },
             ),
+        ),
+        "workflows": Key(
+            reader=Workflows(),
+            about="Functions whose jobs about one input are one run: it is started by an input of"
+            " the first step, and followed, cancelled and retried as a whole.",
+            default="each object starts a job of its own",
         ),
         "storage_providers": Key(
             reader=STORAGE_PROVIDERS,

@@ -15,6 +15,7 @@ from corekit.suggest import did_you_mean
 from corekit.units import format_duration
 from fdl.keys.document import DOCUMENT, ELEMENT, Element
 from fdl.keys.oscar import OSCAR_SERVICE
+from fdl.keys.workflows import WORKFLOW, Workflows
 from fdl.model import LAMBDA_TIMEOUT_S_MAX
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Reader
 
@@ -116,6 +117,8 @@ def _inside(reader: Reader[object]) -> tuple[Block[object] | None, str]:
         case Only():
             only = Key(reader=reader.reader, about="Names and values, kept as they are written.")
             return Block(into=dict, keys={reader.key: only}), ""
+        case Workflows():
+            return WORKFLOW, ".NAME"
         case MapOf():
             return None, ""
     return None, ""

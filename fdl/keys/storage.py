@@ -9,7 +9,7 @@ from corekit.bucket_names import CHARACTERS, broken_rule
 from fdl.keys.aws import ACCOUNT as ACCOUNT_ID
 from fdl.keys.aws import KMS_KEY
 from fdl.model import ACCOUNT, REGION, Path, Storage
-from fdl.schema.scalars import Text
+from fdl.schema.scalars import Flag, Text
 from fdl.schema.schema import Block, Key, KindReader, ListOf, Reading
 from fdl.text.nodes import Node
 
@@ -102,6 +102,10 @@ STORAGE_KEYS = {
         reader=KMS_KEY,
         about="KMS key of the bucket's objects, for a role of ours.",
         default="the key of the bucket's default encryption",
+    ),
+    "each": Key(
+        reader=Flag(),
+        about="Inputs of a workflow's step only: a job for each file, instead of one for all.",
     ),
 }
 STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations, product
 
 from corekit.values import replace
 from fdl.diagnostics import Finding, Severity
-from fdl.graph.graph import overlap
+from fdl.graph.graph import cycle, feeding, overlap
 from fdl.model import Function, Storage
 
 _E, _W = Severity.ERROR, Severity.WARNING
@@ -22,15 +22,32 @@ def workflow_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
             yield _E, f"{right.path}.lambda.name", f"{right.name!r} is declared twice"
         if left.group is not None and left.group == right.group:
             continue  # files go from step to step, to as many as want them
+        if left.workflow and left.workflow == right.workflow:
+            continue  # the orchestrator delivers their files, to as many as want them
         for mine, theirs in product(_triggers(right), _triggers(left)):
             if overlap(mine[1], theirs[1]):
-                message = (
-                    f"objects there start {left.name} too, and S3 notifies only one function per"
-                    " object: write another path, or a `suffix` that keeps their objects apart"
-                )
-                yield _E, mine[0], message
+                yield _shared(left, right, theirs[0], mine[0], functions)
     yield from _cycles(functions)
     yield from _nowhere(functions)
+
+
+def _shared(
+    left: Function, right: Function, of_left: str, of_right: str, functions: tuple[Function, ...]
+) -> Finding:
+    """The error of two functions that take the same objects."""
+    for step, other, path in ((left, right, of_right), (right, left, of_left)):
+        steps = [one for one in functions if one.workflow and one.workflow == step.workflow]
+        if feeding(step, steps):
+            message = (
+                f"the files there stay inside of the workflow {step.workflow}, for {step.name}:"
+                f" make {other.name} a step of it, or write another path"
+            )
+            return _E, path, message
+    message = (
+        f"objects there start {left.name} too, and S3 notifies only one function per"
+        " object: write another path, or a `suffix` that keeps their objects apart"
+    )
+    return _E, of_right, message
 
 
 def _twice(function: Function) -> Iterator[Finding]:
@@ -101,45 +118,32 @@ def _intermediate(function: Function, functions: tuple[Function, ...]) -> Iterat
 
 def _cycles(functions: tuple[Function, ...]) -> Iterator[Finding]:
     """Outputs that lead back to the function's own input, directly or through others."""
-    follows = _follows(functions)
-    for start, function in enumerate(functions):
-        reached = _reach(follows, start)
-        if start in reached:
-            through = [
-                functions[i].name for i in reached if i != start and start in _reach(follows, i)
-            ]
-            way = f" through {', '.join(through)}" if through else ""
+    feeders = _feeders(functions)
+    while ring := cycle(feeders):
+        for position, index in enumerate(ring):
+            function, others = functions[index], ring[position + 1 :] + ring[:position]
+            through = ", ".join(functions[other].name for other in others)
+            way = f" through {through}" if through else ""
             message = f"what it writes triggers {function.name} again{way}; change a prefix"
             yield _E, f"{function.path}.lambda.output", message
+        feeders = {at: [one for one in feeders[at] if one not in ring] for at in feeders}
 
 
-def _follows(functions: tuple[Function, ...]) -> dict[int, list[int]]:
-    """Function → the ones that its outputs may start."""
+def _feeders(functions: tuple[Function, ...]) -> dict[int, list[int]]:
+    """Function → the ones whose outputs may start it."""
     return {
-        i: [
-            j
-            for j, other in enumerate(functions)
-            if any(overlap(o, s) for o, s in product(function.function.output, other.user_input))
+        at: [
+            writer
+            for writer, other in enumerate(functions)
+            if any(overlap(o, s) for o, s in product(other.function.output, function.user_input))
         ]
-        for i, function in enumerate(functions)
+        for at, function in enumerate(functions)
     }
-
-
-def _reach(follows: Mapping[int, list[int]], start: int) -> list[int]:
-    """All that start after it, the nearest first."""
-    reached: list[int] = []
-    front = list(follows[start])
-    while front:
-        index = front.pop(0)
-        if index not in reached:
-            reached.append(index)
-            front += follows[index]
-    return reached
 
 
 def _nowhere(functions: tuple[Function, ...]) -> Iterator[Finding]:
     """Outputs without a reader whose path is almost the input of a function without a writer."""
-    follows = _follows(functions)
+    feeders = _feeders(functions)
     starved = [
         (i, storage)
         for i, reader in enumerate(functions)
@@ -152,7 +156,7 @@ def _nowhere(functions: tuple[Function, ...]) -> Iterator[Finding]:
                 continue
             path = f"{writer.path}.lambda.output[{index}]"
             for r, storage in starved:
-                upstream = r == w or w in _reach(follows, r)
+                upstream = cycle({**feeders, r: [*feeders[r], w]})
                 if not upstream and (why := _missed(output, storage)):
                     name = functions[r].name
                     yield _W, path, f"no function reads it, and {name} waits for {why}"

@@ -25,6 +25,7 @@ from fdl.diagnostics import (
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.settings import completion_findings, data_findings, owner_findings, settings_findings
 from fdl.lint.variables import CLEAR_REMEDY, LOADERS, OUR_NAME, risky, secret_findings
+from fdl.lint.workflows import run_findings
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION
 from fdl.plan.functions import variables_of
@@ -56,7 +57,9 @@ def lint(
     """
     of_groups = list(check(document))
     findings = [*_document(document), *workflow_findings(document.functions.aws), *of_groups]
-    findings += deployment_findings(deployed(document)) if not of_groups else ()
+    if not of_groups:
+        findings += deployment_findings(deployed(document))
+        findings += run_findings(document, deployed(document))
     findings += owner_findings(document.functions.aws)
     for function in document.functions.aws:
         findings += _one_place(function)
@@ -217,7 +220,7 @@ def _storages(function: Function) -> Iterator[Finding]:
 
 def _inputs(function: Function) -> Iterator[Finding]:
     count, path = len(function.user_input), function.path
-    if function.queued and count != 1:
+    if function.queued and (count == 0 or (count > 1 and not function.workflow)):
         message = (
             f"a function with `gpu:` or `job:` has exactly one input, this one has {count}: write"
             " `job: {input: BUCKET/PREFIX}`"
@@ -227,7 +230,7 @@ def _inputs(function: Function) -> Iterator[Finding]:
         yield _E, f"{path}.job", "none, but only a job gets the device of `gpu:`; remove one"
     if not function.queued and not count:
         yield _W, f"{path}.lambda", "no input: nothing triggers this function"
-    if count > 1 and function.job is None and function.gpu is None:
+    if count > 1 and function.job is None and function.gpu is None and not function.workflow:
         message = (
             f"{count} inputs, and jobs have one: objects start the function by themselves, as with"
             " `job: none`; write a function for each input"

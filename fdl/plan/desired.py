@@ -41,11 +41,17 @@ UPLOAD_DAYS = 7
 
 
 class DesiredFunction(Value):
-    """All resources of one function, in the order of `resources.ORDER` without ledger."""
+    """All resources of a function or workflow, in the order of `resources.ORDER` without ledger."""
 
     name: str
     resources: tuple[Resource, ...]
     notices: tuple[str, ...] = ()  #: warnings about this deployment
+
+    @property
+    def workflow(self) -> kinds.WorkflowRecord | None:
+        """The record of a workflow; None: this is a function."""
+        found = (one for one in self.resources if isinstance(one, kinds.WorkflowRecord))
+        return next(found, None)
 
 
 def desired(
@@ -141,12 +147,10 @@ def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Reso
 
 def _expiries(function: Function) -> list[Resource]:
     """The lifecycle rules that delete envelopes after their attempt, and old results."""
-    declared = function.job.intermediate if function.job is not None else None
-    days = declared or Intermediate(path=function.intermediate)
     ages = (
-        ("staging", f"staging/{function.name}/", days.expire_days),
-        ("results", "results/", days.results_days),
-        ("attempts", "attempts/", days.results_days),
+        ("staging", f"staging/{function.name}/", _between(function).expire_days),
+        ("results", "results/", results_days(function)),
+        ("attempts", "attempts/", results_days(function)),
     )
     return [
         kinds.Expiry(
@@ -157,6 +161,16 @@ def _expiries(function: Function) -> list[Resource]:
         )
         for word, prefix, age_days in ages
     ]
+
+
+def _between(function: Function) -> Intermediate:
+    declared = function.job.intermediate if function.job is not None else None
+    return declared or Intermediate(path=function.intermediate)
+
+
+def results_days(function: Function) -> int:
+    """The days for which results and reports are kept."""
+    return _between(function).results_days
 
 
 def _upload_expiries(function: Function) -> list[Resource]:
@@ -190,20 +204,27 @@ def _queues(
         visibility_s=visibility_s,
         dead_letter_arn=place.queue_arn(dead),
         receives_max=budget.max_receive_count,
-        policy=_policy(_from_s3(function, place, jobs, function.user_input[0].path.bucket)),
+        policy=_policy_of_jobs(function, place, jobs),
         tags=tags,
     )
-    allowed = [_from_s3(function, place, done, *_event_buckets(function))]
+    allowed = [from_s3(function, place, done, *_event_buckets(function))]
     if not makes_role(function, place):
         allowed.append(_from_role(place, done, role_arn(function, place, facts)))
     completion = kinds.QueueResource(
         name=done,
         retention_s=COMPLETION_RETENTION_S,
         visibility_s=visibility_s,
-        policy=_policy(*allowed),
+        policy=policy_document(*allowed),
         tags=tags,
     )
     return [dead_letter, job_queue, completion]
+
+
+def _policy_of_jobs(function: Function, place: DeployTarget, queue: str) -> dict[str, object]:
+    """Uploads become jobs; jobs of a step are sent by the orchestrator, by its own rights."""
+    if function.workflow:
+        return {}
+    return policy_document(from_s3(function, place, queue, function.user_input[0].path.bucket))
 
 
 def _dead_letters(
@@ -218,13 +239,13 @@ def _dead_letters(
         name=name,
         retention_s=round(RETENTION_S),
         visibility_s=max(1, round(budget.visibility_s)),
-        policy=_policy(*allowed) if allowed else {},
+        policy=policy_document(*allowed) if allowed else {},
         tags=tags_of(function),
     )
     return [queue]
 
 
-def _policy(*statements: Mapping[str, object]) -> dict[str, object]:
+def policy_document(*statements: Mapping[str, object]) -> dict[str, object]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
@@ -235,7 +256,7 @@ def _event_buckets(function: Function) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _from_s3(
+def from_s3(
     function: Function, place: DeployTarget, queue: str, *buckets: str
 ) -> dict[str, object]:
     arns = [place.bucket_arn(bucket) for bucket in buckets]
@@ -287,11 +308,11 @@ def _permissions(function: Function, place: DeployTarget) -> list[Resource]:
 
 
 def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Notification]:
-    """Rules with stable ids; one per suffix, because an S3 rule takes only one."""
+    """Rules with stable ids. Files reach a step of a workflow by the orchestrator instead."""
     name = function.name
     if not function.queued:
         target = place.function_arn(name)
-        return _rules(f"orchgpu-{name}-invoke", function.user_input, target)
+        return notification_rules(f"orchgpu-{name}-invoke", function.user_input, target)
     jobs, _, done = function.queues
     target, bucket = place.queue_arn(done), function.intermediate.bucket
 
@@ -306,7 +327,8 @@ def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Noti
         )
 
     form = ".tar.gz" if function.job and function.job.envelope == "tar.gz" else ".zip"
-    rules = _rules(f"orchgpu-{name}-jobs", function.user_input, place.queue_arn(jobs))
+    uploads = () if function.workflow else function.user_input
+    rules = notification_rules(f"orchgpu-{name}-jobs", uploads, place.queue_arn(jobs))
     rules += [ours("staging", f"staging/{name}/", form), ours("results", "results/")]
     if function.gpu is None and not function.foreign:
         # claims and reports of attempts without a device, which no session reports
@@ -319,7 +341,10 @@ def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Noti
     return rules
 
 
-def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[kinds.Notification]:
+def notification_rules(
+    stem: str, inputs: tuple[Storage, ...], target: str
+) -> list[kinds.Notification]:
+    """Rules about new objects of inputs, one for each suffix: an S3 rule takes only one."""
     wanted = [(s.path, suffix) for s in inputs for suffix in (s.suffixes or ("",))]
     return [
         kinds.Notification(
@@ -349,7 +374,6 @@ def _request(function: Function, budget: Budget, contents: str) -> Request:
 def _record(
     function: Function, place: DeployTarget, budget: Budget, revision: str, code: Code
 ) -> kinds.Record:
-    assert function.job is None or len(function.user_input) == 1, "lint refuses several inputs"
     source = function.user_input[0]
     jobs, dead, done = function.queues
     gpu, job = function.gpu, function.job or Job()
@@ -379,6 +403,8 @@ def _record(
         },
         "request": encode(_request(function, budget, code.contents)),
         "package_sha256": code.sha256 if has_package(function, place) else "",
+        # no search for uploads without a job: those of a step are jobs of its run alone
+        **({"deployed_at_s": 0.0} if function.workflow else {}),
     }
     body["revision"] = digest([revision, body])
     return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)
@@ -431,7 +457,8 @@ def foreign_owners(wanted: DesiredFunction) -> dict[str, str]:
 
 
 def owned_keys(wanted: DesiredFunction, place: DeployTarget) -> tuple[str, ...]:
-    """Keys a deployment may own: all but the state bucket, the record and log retention."""
+    """Keys a deployment may own: all but the state bucket, a function's record, log retention."""
     state = key_of(kinds.Bucket(name=place.state_bucket))
-    owned = [r for r in wanted.resources if not isinstance(r, kinds.Record | kinds.LogRetention)]
+    never = (kinds.Record.kind, kinds.LogRetention.kind)
+    owned = [resource for resource in wanted.resources if resource.kind not in never]
     return tuple(key for key in map(key_of, owned) if key != state)

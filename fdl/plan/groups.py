@@ -17,7 +17,7 @@ from corekit.errors import AppError
 from corekit.units import percent_of, permille_of
 from corekit.values import replace
 from fdl.diagnostics import Finding, Severity
-from fdl.graph.graph import overlap
+from fdl.graph.graph import feeding, overlap
 from fdl.model import (
     LAMBDA_MEMORY_MIB_MAX,
     LAMBDA_TIMEOUT_S_MAX,
@@ -25,6 +25,7 @@ from fdl.model import (
     Function,
     Gpu,
     Lambda,
+    Path,
     Storage,
     words_of_a_file,
 )
@@ -82,7 +83,16 @@ def deployed(document: Document) -> tuple[Function, ...]:
             made[f"function {function.name}"] = function
         elif f"group {function.group}" not in made:
             made[f"group {function.group}"] = _merged(_members(document, function.group))
-    return tuple(made.values())
+    return tuple(_with_runs(function, tuple(made.values())) for function in made.values())
+
+
+def _with_runs(function: Function, functions: tuple[Function, ...]) -> Function:
+    """The same with the place of its runs: the bucket of its workflow's first step."""
+    if not function.workflow:
+        return function
+    steps = [one for one in functions if one.workflow == function.workflow]
+    first = next((one for one in steps if not feeding(one, steps)), function)
+    return replace(function, runs_place=Path(bucket=first.intermediate.bucket))
 
 
 def listed(storage: Storage) -> dict[str, object]:

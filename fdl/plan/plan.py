@@ -27,6 +27,7 @@ from fdl.plan.resources import (
     Record,
     Resource,
     Role,
+    WorkflowRecord,
     fields_of,
     key_of,
 )
@@ -155,6 +156,7 @@ class Observed(Value):
     filled: tuple[str, ...] = ()  #: buckets that hold objects or old versions
     #: queue → about how many messages it holds, S3's test events aside; empty when not asked
     messages: Mapping[str, int] = {}
+    workflows: tuple[WorkflowRecord, ...] = ()  #: all that are deployed
 
 
 def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTarget) -> Plan:
@@ -163,6 +165,7 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
     owned = _owned(observed.ledgers.values())
     state = key_of(Bucket(name=place.state_bucket))
     _check_foreign(wanted, observed)
+    _check_steps(wanted, observed)
     _check_regions(wanted, observed, place)
     garbage = _garbage(wanted, observed, resources)
     _check_overlaps(resources, observed, garbage)
@@ -228,7 +231,8 @@ def removal(
 ) -> Plan:
     """The steps that delete everything of these functions but data and foreign resources.
 
-    Raises CONFLICT when a queue of theirs still holds messages, unless `force`.
+    Raises CONFLICT when a queue of theirs still holds messages, or a workflow that stays has one as
+    a step, unless `force`.
     """
     others = _owned(led for name, led in observed.ledgers.items() if name not in names)
     created = _owned(observed.ledgers[n] for n in names if n in observed.ledgers)
@@ -236,6 +240,7 @@ def removal(
     deleted = [key_of(record) for record in records] + [k for k in created if k not in others]
     if not force:
         _check_messages(deleted, observed)
+        _check_needed(names, observed)
     steps, kept = _deletions(deleted, observed)
     ledgers = [observed.ledgers[n] for n in names if n in observed.ledgers]
     last = [Step(action=Action.DELETE, resource=ledger) for ledger in ledgers]
@@ -326,9 +331,15 @@ def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> Non
     """Functions, queues and roles belong to one function; buckets may be shared."""
     for function in wanted:
         ledger = observed.ledgers.get(function.name)
+        other = FunctionResource.kind if function.workflow else WorkflowRecord.kind
+        if ledger is not None and f"{other}/{function.name}" in ledger.created:
+            message = f"a {other} {function.name!r} is deployed; choose another name, or remove it"
+            raise AppError(ErrorCode.CONFLICT, message, resource=f"{other}/{function.name}")
         for resource in function.resources:
             key = key_of(resource)
-            exclusive = isinstance(resource, FunctionResource | QueueResource | Role)
+            exclusive = isinstance(
+                resource, FunctionResource | QueueResource | Role | WorkflowRecord
+            )
             if not exclusive or key not in observed.resources:
                 continue
             if ledger is not None and key in ledger.created:
@@ -340,6 +351,37 @@ def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> Non
                 " choose another name, or delete it yourself"
             )
             raise AppError(ErrorCode.CONFLICT, message, resource=key)
+
+
+def _check_steps(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
+    """A function is a step of one workflow, or of none. Raises CONFLICT.
+
+    With a deployed workflow that this plan leaves as it is, a file would start two jobs.
+    """
+    names = [function.name for function in wanted]
+    steps = {name for f in wanted if f.workflow is not None for name in f.workflow.steps}
+    for workflow in observed.workflows:
+        for function in wanted if workflow.name not in names else ():
+            uploads = f"orchgpu-{function.name}-jobs"
+            rules = [r.id for r in function.resources if isinstance(r, Notification)]
+            if function.name in workflow.steps and (uploads in rules or function.name in steps):
+                message = (
+                    f"{function.name} is a step of the deployed workflow {workflow.name!r}, which"
+                    f" this file does not declare: declare it, or run `orchgpu rm {workflow.name}`"
+                )
+                raise AppError(ErrorCode.CONFLICT, message, resource=key_of(workflow))
+
+
+def _check_needed(names: Sequence[str], observed: Observed) -> None:
+    """Steps go with their workflow, or after it. Raises CONFLICT."""
+    for workflow in observed.workflows:
+        needed = [name for name in names if name in workflow.steps]
+        if needed and workflow.name not in names:
+            message = (
+                f"{', '.join(needed)}: a step of the workflow {workflow.name!r}; remove that first"
+                f" (`orchgpu rm {workflow.name}`), or use --force"
+            )
+            raise AppError(ErrorCode.CONFLICT, message, resource=key_of(workflow))
 
 
 def _check_overlaps(

@@ -10,10 +10,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias, get_args
+from typing import Any, ClassVar, Self, TypeAlias, get_args
 
 from corekit.decode import encode
-from corekit.values import Value
+from corekit.values import Value, replace
 
 #: A JSON object that is not looked into; `Any` is how `corekit.decode` knows it.
 Json: TypeAlias = Mapping[str, Any]
@@ -233,18 +233,34 @@ class Record(Value):
     """The registry record that makes orchestrators serve the function."""
 
     kind: ClassVar[str] = "record"
+    folder: ClassVar[str] = "functions"
     name: str  #: the function's
     bucket: str
     body: Json  #: of `orchgpu.core.function.Function`; urls may be {QUEUE_URL: name}
 
     @property
     def object_key(self) -> str:
-        return f"functions/{self.name}.json"
+        return f"{self.folder}/{self.name}.json"
 
-    def resolved(self, urls: Mapping[str, str]) -> Record:
+    def resolved(self, urls: Mapping[str, str]) -> Self:
         """The same with the urls of the queues that exist filled in."""
         body = {key: _url(value, urls) for key, value in self.body.items()}
-        return Record(name=self.name, bucket=self.bucket, body=body)
+        return replace(self, body=body)
+
+
+class WorkflowRecord(Record):
+    """The registry record that makes orchestrators follow runs of the workflow.
+
+    Its body is of `orchgpu.core.runs.workflow.Workflow`.
+    """
+
+    kind: ClassVar[str] = "workflow"
+    folder: ClassVar[str] = "workflows"
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names of its steps."""
+        return tuple(step["name"] for step in self.body.get("steps", ()))
 
 
 def _url(value: object, urls: Mapping[str, str]) -> object:
@@ -279,13 +295,14 @@ Resource: TypeAlias = (
     | LogRetention
     | Role
     | Record
+    | WorkflowRecord
     | Ledger
 )
 
 KINDS: Mapping[str, type] = {kind.kind: kind for kind in get_args(Resource)}
 
 #: Kinds in the order of creation; they are deleted in the opposite order. The ledger comes before
-#: the resources it will own, the record after those it names.
+#: the resources it will own, records after those they name.
 ORDER = (
     "ledger",
     "bucket",
@@ -299,6 +316,7 @@ ORDER = (
     "permission",
     "notification",
     "record",
+    "workflow",
 )
 
 

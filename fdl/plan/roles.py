@@ -117,12 +117,19 @@ def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[S
 def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
     bucket = place.bucket_arn(function.intermediate.bucket)
     results = (f"{bucket}/results/*", f"{bucket}/attempts/*")
-    staged = (f"{bucket}/staging/{function.name}/*", *results)
+    staged = (f"{bucket}/staging/{function.name}/*", *results, *_lists_of_files(function, place))
     return [
         _allow("Envelopes", ("s3:GetObject",), staged),
         _allow("Results", ("s3:PutObject",), () if function.foreign else results),
         _failures(place, function.queues[2]),
     ]
+
+
+def _lists_of_files(function: Function, place: DeployTarget) -> tuple[str, ...]:
+    """The objects that name the files of a step's one job."""
+    if function.runs_place is None:
+        return ()
+    return (f"{place.bucket_arn(function.runs_place.bucket)}/runs/*/inputs/{function.name}.json",)
 
 
 def _failures(place: DeployTarget, queue: str) -> Statement:
@@ -160,10 +167,12 @@ def _keys(function: Function, facts: Facts) -> list[Statement]:
     """KMS: reading needs Decrypt; writing needs a data key, and Decrypt for parts of an upload."""
     inputs, outputs = function.user_input, function.function.output
     between = facts.bucket_keys.get(function.intermediate.bucket, "") if function.queued else ""
+    runs = function.runs_place
+    listed = facts.bucket_keys.get(runs.bucket, "") if runs is not None else ""
     written = [_key_of(storage, facts) for storage in outputs]
     if not function.foreign:
         written.append(between)
-    read = [function.function.kms_key or "", between, *written]
+    read = [function.function.kms_key or "", between, listed, *written]
     read += [_key_of(storage, facts) for storage in inputs]
     read += [facts.secret_keys.get(str(reference), "") for reference in function.references]
     return [

@@ -17,10 +17,12 @@ PACKAGE_TAG = "orchgpu:package"
 DEPLOYED_TAG = "orchgpu:deployed"
 #: Tag with the name of the function that a resource was made for.
 FUNCTION_TAG = "orchgpu:function"
+#: Tag with the name of the workflow that a resource was made for.
+WORKFLOW_TAG = "orchgpu:workflow"
 #: Tag with the names of the tags of the definition, by spaces.
 NAMES_TAG = "orchgpu:tags"
 CREATOR: Mapping[str, str] = {"createdby": "orchgpu"}
-_OURS = (*CREATOR, PACKAGE_TAG, DEPLOYED_TAG, FUNCTION_TAG, NAMES_TAG)
+_OURS = (*CREATOR, PACKAGE_TAG, DEPLOYED_TAG, FUNCTION_TAG, WORKFLOW_TAG, NAMES_TAG)
 
 
 def tags_of(function: Function) -> dict[str, str]:
@@ -28,6 +30,12 @@ def tags_of(function: Function) -> dict[str, str]:
     declared = function.function.tags
     names = {NAMES_TAG: " ".join(declared)} if declared else {}
     return {**CREATOR, FUNCTION_TAG: function.name, **declared, **names}
+
+
+def workflow_tags(workflow: str, first: Function) -> dict[str, str]:
+    """The tags of every resource of a workflow: the declared ones are those of its first step."""
+    tags = {name: value for name, value in tags_of(first).items() if name != FUNCTION_TAG}
+    return {WORKFLOW_TAG: workflow, **tags}
 
 
 def own_tags(found: Mapping[str, str]) -> dict[str, str]:

@@ -155,6 +155,8 @@ class Number:
 
     def read(self, node: Node, path: str, reading: Reading) -> float:
         text = _number(node, path, reading, "a number")
+        if isinstance(node, Scalar) and not node.plain:
+            raise reading.error(node, path, "expected a number; remove the quotes")
         try:
             value = float(_ascii(text))
         except (AppError, ValueError):

@@ -159,7 +159,7 @@ class ListOf(Generic[T_co]):
     items_min: int = 0
 
     def read(self, node: Node, path: str, reading: Reading) -> tuple[T_co, ...]:
-        if isinstance(node, Scalar) and node.is_null:
+        if isinstance(node, Scalar) and node.is_null and not self.items_min:
             return ()
         if not isinstance(node, Sequence):
             if self.one:

@@ -34,7 +34,7 @@ from lambda_functions.gpu_runner.script import environment, steps
 from lambda_functions.gpu_runner.script.process import Ending
 from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
 from lambda_functions.gpu_runner.settings import Settings
-from lambda_functions.gpu_runner.storage import commit, outputs
+from lambda_functions.gpu_runner.storage import commit, inputs, outputs
 from lambda_functions.gpu_runner.storage.s3 import S3, download
 from remote_gpu.forwarder import client_variables
 from remote_gpu.wire.errors import WireError
@@ -253,8 +253,21 @@ def _give_back(attempt: Attempt, *, succeeded: bool) -> None:
 
 
 def _fetch_input(attempt: Attempt) -> Path:
+    """The input on the disk; of a step that gets several files the folder of all."""
+    job, run, folder = attempt.job, attempt.job.run or {}, attempt.workspace.input
+    if run.get("lists_files"):
+        listed = _fetch_object(attempt, attempt.workspace.root / ".orchgpu-inputs")
+        files = inputs.read_list(listed.read_bytes())
+        inputs.fetch_files(attempt.s3, files, folder, lambda: attempt.limits.script_left_s)
+        return folder
+    if feeder := run.get("feeder"):
+        folder = folder / input_name(str(feeder))
+        folder.mkdir()
+    return _fetch_object(attempt, folder / input_name(job.input_key))
+
+
+def _fetch_object(attempt: Attempt, target: Path) -> Path:
     job = attempt.job
-    target = attempt.workspace.input / input_name(job.input_key)
     try:
         if job.input_inline:
             attempt.envelope.save_input(target, attempt.collected.input_part)
@@ -287,6 +300,11 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
         of_session = attempt.claim.environment()
         if job.traceparent:
             of_session["TRACEPARENT"] = job.traceparent
+        if job.run:
+            of_session |= {
+                f"ORCHGPU_{name}": str(job.run.get(key, ""))
+                for name, key in (("RUN", "id"), ("WORKFLOW", "workflow"), ("STEP", "step"))
+            }
         of_session |= attempt.collected.variables
         layers = (of_session, of_client)
         signals = attempt.claim.signals
@@ -318,7 +336,10 @@ def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
     job = attempt.job
     metadata = {OUTPUT_JOB: job.job_id, "orchgpu-attempt": str(job.attempt)}
     stored: list[OutputFile] = []
-    for file in outputs.upload(attempt.s3, run.uploads, metadata):
+    for file in outputs.upload(attempt.s3, run.uploads, metadata, pinned=job.run is not None):
         stored.append(file)
         attempt.claim.check()
+    if job.run and len(commit.listed(stored)) < len(stored):
+        text = f"the result of a step cannot name {len(stored)} files; pack them into fewer"
+        raise AttemptFailed(Reason.OUTPUT_ERROR, text)
     return stored

@@ -196,11 +196,19 @@ class FinishJob(Action):
     committed_at_s: float  #: monotonic: the result was seen
 
 
+class AdvanceRun(Value):
+    """The message to the queue of a workflow whose step's job has ended."""
+
+    workflow: str
+    body: str
+
+
 class DeleteMessages(Action):
     """→ MessagesDeleted"""
 
     queue_url: str
     receipt_handles: tuple[str, ...]
+    advance: AdvanceRun | None = None  #: sent first
 
 
 class ExtendVisibility(Action):

@@ -16,6 +16,8 @@ from orchgpu.core.context import Context
 from orchgpu.core.job import UNCOUNTED, Failure, Job, Phase
 from orchgpu.core.not_on_host import Lacked, newly_lacked
 from orchgpu.core.provenance import provenance_of
+from orchgpu.core.routing import StepOf
+from orchgpu.core.runs.messages import advance_body, step_note
 
 #: End of a lease → reason of the attempt that held it.
 _REASON_OF_END = {
@@ -326,7 +328,9 @@ def finish_as(job: Job, result: Result, at_s: float) -> list[do.Action]:
     if result.state in DEAD_LETTERED:
         job.phase = Phase.DEAD_LETTERING
         event = job.input.as_s3_event()
-        body = dead_letter_body(event, job.id, result.reason, result.detail, result.ended_at_s)
+        body = dead_letter_body(
+            event, job.id, result.reason, result.detail, result.ended_at_s, step=job.input.step
+        )
         return [
             do.SendDeadLetter(
                 job=job.id,
@@ -367,21 +371,42 @@ def delete(job: Job) -> list[do.Action]:
     receipt_handles = tuple(h for h in job.receipt_handles.values() if h)
     return [
         do.DeleteMessages(
-            job=job.id, queue_url=job.function.queue_url, receipt_handles=receipt_handles
+            job=job.id,
+            queue_url=job.function.queue_url,
+            receipt_handles=receipt_handles,
+            advance=_advance(job),
         )
     ]
 
 
+def _advance(job: Job) -> do.AdvanceRun | None:
+    """The word to the run of a step's job: before the message is gone, so it is never lost."""
+    of = job.input.step
+    if of is None:
+        return None
+    state = "" if job.result is None else job.result.state
+    body = advance_body(of.run, of.step, job.id, state)
+    return do.AdvanceRun(workflow=of.workflow, body=body)
+
+
 def dead_letter_body(
-    event: Mapping[str, object] | str, job: str | None, reason: str, detail: str, dead_at_s: float
+    event: Mapping[str, object] | str,
+    job: str | None,
+    reason: str,
+    detail: str,
+    dead_at_s: float,
+    *,
+    step: StepOf | None = None,
 ) -> str:
     """An event, or the text of a message, with the reason for its end; a redrive sends it back."""
-    note = {
+    note: dict[str, object] = {
         "job_id": job,
         "reason": str(reason),
         "detail": detail[:DETAIL_CHARS_MAX],
         "dead_at": dead_at_s,
     }
+    if step is not None:
+        note["step"] = step_note(step)
     value = _read(event) if isinstance(event, str) else event
     if isinstance(value, Mapping):
         whole = json.dumps({**value, "orchgpu": note})

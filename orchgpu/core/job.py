@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from contract.result import Result
 from contract.states import JobState, Reason
-from corekit.decode import encode
+from corekit.decode import decode_known, encode
+from corekit.errors import AppError
 from corekit.tracing.job import BLOCK_KEY, JobTrace
 from corekit.values import Value, replace
 from gpu_scheduler.constraints import of_libraries
@@ -144,6 +145,11 @@ class Job:
         return Target(bucket=function.object_bucket, key=key)
 
     @property
+    def inline(self) -> bool:
+        """Whether a small input travels inside the envelope; a list of files always does."""
+        return self.function.inline or self.input.lists_files
+
+    @property
     def request(self) -> Request:
         asked = with_lacked(self.function.request, self.lacked)
         return cpu_fallback(asked) if self.fell_back else asked
@@ -175,8 +181,14 @@ class Job:
             "fell_back": self.fell_back,
             "lacked": {kind: list(names) for kind, names in self.lacked.items() if names},
             "replace_etag": self.replace_etag,
-            "input": encode(self.input),
+            "input": self._input(),
         }
+
+    def _input(self) -> dict[str, object]:
+        source: dict[str, object] = encode(self.input)
+        if self.input.step is None:  # a replica of an older version reads what it knows
+            del source["step"]
+        return source
 
 
 def input_from_payload(payload: Mapping[str, object]) -> InputEvent | None:
@@ -184,10 +196,9 @@ def input_from_payload(payload: Mapping[str, object]) -> InputEvent | None:
     value = payload.get("input")
     if not isinstance(value, Mapping):
         return None
-    known = InputEvent.__struct_fields__
     try:
-        return InputEvent(**{k: v for k, v in value.items() if k in known})
-    except TypeError:
+        return decode_known(InputEvent, value)[0]
+    except AppError:
         return None
 
 

@@ -66,7 +66,9 @@ def _of_input(
             do.HandBack(job="", queue_url=function.queue_url, receipt_handles=handles, revision=0)
         ]
     name = event.message_id  # until the version, and so the job, is known
-    if source.version_id is not None:
+    if source.step is not None:
+        name = source.step.job
+    elif source.version_id is not None:
         name = job_id(source.bucket, source.key, source.version_id, function.name)
     in_hand = context.jobs.get(name)
     if in_hand is not None:
@@ -82,13 +84,13 @@ def _of_input(
         trace=event.trace,
     )
     reads: list[do.Action] = [_input_of(job)]
-    if source.version_id is not None:
+    if not _is_token(job):
         reads.append(do.ReadResult(job=name, bucket=function.intermediate_bucket))
     return [*reads, beat_timer(context, job)]
 
 
 def _input_of(job: Job) -> do.ReadInput:
-    return do.ReadInput(job=job.id, input=job.input, inline=job.function.inline)
+    return do.ReadInput(job=job.id, input=job.input, inline=job.inline)
 
 
 def beat(context: Context, job: Job) -> list[do.Action]:
@@ -189,12 +191,15 @@ def result_read(context: Context, job: Job, event: on.ResultRead) -> list[do.Act
 
 
 def _may_be_replaced(job: Job, event: on.ResultRead) -> bool:
-    """A redriven copy may replace the failure that it was sent for, and nothing newer."""
+    """A redriven copy may replace the failure that it was sent for, and nothing newer.
+
+    The retry of a run may replace any result of a step.
+    """
     dead_at_s, result = job.input.dead_at_s, event.result
     return (
         dead_at_s is not None
         and result is not None
-        and result.state in ending.DEAD_LETTERED
+        and (job.input.step is not None or result.state in ending.DEAD_LETTERED)
         and result.ended_at_s <= dead_at_s + 1e-6  # written by the same clock, through JSON
     )
 

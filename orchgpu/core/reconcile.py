@@ -16,11 +16,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from contract.keys import job_id
+from contract.run import run_id
 from corekit.budget import Budget
 from corekit.ids import RandomStream
 from corekit.values import Value, replace
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
+from orchgpu.core.runs.workflow import Workflow
 
 
 class ObjectVersion(Value):
@@ -48,9 +50,9 @@ class VersionPage(Value):
 
 
 class Upload(Value):
-    """One upload that starts a job."""
+    """One upload that starts a job, or a run of a workflow."""
 
-    job: str
+    job: str  #: or the run
     key: str
     modified_s: float  #: wall clock of the store
     body: str  #: the message of its event
@@ -64,12 +66,12 @@ class Interval(Value):
     after: Cursor | None = None  #: where an earlier part of the pass ended
 
 
-def listed_prefix(function: Function) -> str:
+def listed_prefix(function: Function | Workflow) -> str:
     return f"{function.input_prefix}/" if function.input_prefix else ""
 
 
 def uploads(
-    function: Function, versions: Iterable[ObjectVersion], interval: Interval
+    function: Function | Workflow, versions: Iterable[ObjectVersion], interval: Interval
 ) -> list[Upload]:
     """The uploads of an interval that the function's trigger matches, oldest first."""
     found = [
@@ -82,7 +84,7 @@ def uploads(
     return sorted((one for one in found if one is not None), key=lambda one: one.modified_s)
 
 
-def _upload(function: Function, version: ObjectVersion) -> Upload | None:
+def _upload(function: Function | Workflow, version: ObjectVersion) -> Upload | None:
     """None for an object that an event would not make a job of."""
     date = datetime.fromtimestamp(int(version.modified_s), UTC).isoformat()
     event = InputEvent(
@@ -98,7 +100,8 @@ def _upload(function: Function, version: ObjectVersion) -> Upload | None:
     if not isinstance(classify(body, function), InputEvent):
         return None
     named = version.version_id or f"{version.etag}@{date}"
-    job = job_id(function.input_bucket, version.key, named, function.name)
+    name = run_id if isinstance(function, Workflow) else job_id
+    job = name(function.input_bucket, version.key, named, function.name)
     return Upload(job=job, key=version.key, modified_s=version.modified_s, body=body)
 
 
@@ -107,7 +110,7 @@ class Passes:
 
     def __init__(
         self,
-        function: Function,
+        function: Function | Workflow,
         budget: Budget,
         jitter: RandomStream,
         *,
@@ -124,7 +127,7 @@ class Passes:
         self._begun: Interval | None = None  #: an unfinished pass
         self._settled: dict[str, float] = {}  #: job → date of its upload: it needs no second look
 
-    def changed(self, function: Function, at_s: float) -> None:
+    def changed(self, function: Function | Workflow, at_s: float) -> None:
         """The function was deployed again: its trigger may take effect minutes later."""
         if (function.input_bucket, listed_prefix(function)) != (
             self._function.input_bucket,

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Protocol
 from urllib.parse import quote, unquote_plus
 
 import msgspec
 
+from contract.run import RUN_ID, inputs_key, step_job_id
 from contract.states import Reason
-from corekit.values import Value
-from orchgpu.core.function import Function
+from corekit.values import Value, replace
 
 #: SQS's own limit of a message.
 BODY_BYTES_MAX = 1024 * 1024
@@ -26,6 +27,20 @@ OBJECT_BYTES_MAX = 2**53  #: above what S3 stores (50 TiB), below what every JSO
 #: delay every other job while it is split.
 RECORDS_MAX = 100
 _WALL_S_MAX = 1e11  #: the year 5138
+
+
+class StepOf(Value):
+    """The place of a job in a run: the step of a workflow that it is, and the part of it."""
+
+    run: str
+    workflow: str
+    step: str  #: the name of its function
+    part: str = ""  #: see `contract.run.step_job_id`
+    feeder: str = ""  #: the step that wrote its one file; "" = the input of the run, or a list
+
+    @property
+    def job(self) -> str:
+        return step_job_id(self.run, self.step, self.part)
 
 
 class InputEvent(Value):
@@ -40,6 +55,12 @@ class InputEvent(Value):
     event_time: str
     sequencer: str = ""
     dead_at_s: float | None = None  #: of a redriven dead-letter copy: the time it was sent
+    step: StepOf | None = None  #: of a run of a workflow; None = a job of its own
+
+    @property
+    def lists_files(self) -> bool:
+        """Whether the object is the list of a step's files (`contract.run`), not a file."""
+        return self.step is not None and self.key == inputs_key(self.step.run, self.step.step)
 
     def as_s3_event(self) -> dict[str, object]:
         """The event with this one record, as the user's script finds it in EVENT."""
@@ -87,8 +108,18 @@ class Several(Value):
 Classified = InputEvent | Ignored | Rejected | Several
 
 
-def classify(body: str, function: Function) -> Classified:
-    """The verdict on a message of this function's job queue. Total: any string gives one.
+class Taker(Protocol):
+    """A function or a workflow, as far as its events are concerned."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def input_bucket(self) -> str: ...
+
+
+def classify(body: str, function: Taker) -> Classified:
+    """The verdict on a message of its queue. Total: any string gives one.
 
     msgspec refuses half of a surrogate pair, which the standard library reads and no encoder
     accepts: it would raise at the next hop.
@@ -134,7 +165,7 @@ def _from_event_bridge(value: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _classify_value(value: object, function: Function) -> Classified:
+def _classify_value(value: object, function: Taker) -> Classified:
     if not isinstance(value, Mapping):
         return Rejected(reason=Reason.BAD_EVENT, detail="the message is not a JSON object")
     if value.get("Event") == "s3:TestEvent":
@@ -153,18 +184,35 @@ def _classify_value(value: object, function: Function) -> Classified:
     if len(records) > 1:
         rest = {k: v for k, v in value.items() if k != "Records"}
         return Several(bodies=tuple(json.dumps({**rest, "Records": [r]}) for r in records))
-    return _classify_record(records[0], _dead_at_s(value), function)
+    note = _mapping(value.get("orchgpu"))
+    step = _step_of(note) if "step" in note else None
+    if "step" in note and (step is None or step.step != function.name):
+        detail = f"the message is of no step of a run that {function.name} has"
+        return Rejected(reason=Reason.BAD_EVENT, detail=detail)
+    return _classify_record(records[0], _dead_at_s(note), step, function)
 
 
-def _dead_at_s(value: Mapping[str, object]) -> float | None:
+def _step_of(note: Mapping[str, object]) -> StepOf | None:
+    """The place of a job in a run; None for anything that is not one."""
+    value = _mapping(note.get("step"))
+    texts = {name: text for name, text in value.items() if isinstance(text, str)}
+    known = {name: texts[name] for name in StepOf.__struct_fields__ if name in texts}
+    if not RUN_ID.fullmatch(known.get("run", "")) or not {"workflow", "step"} <= known.keys():
+        return None
+    return StepOf(**known)
+
+
+def _dead_at_s(note: Mapping[str, object]) -> float | None:
     """The time at which a dead-letter copy was sent; None for a fresh event."""
-    dead_at = _mapping(value.get("orchgpu")).get("dead_at")
+    dead_at = note.get("dead_at")
     if isinstance(dead_at, bool) or not isinstance(dead_at, (int, float)):
         return None
     return float(dead_at) if 0 <= dead_at < _WALL_S_MAX else None
 
 
-def _classify_record(record: object, dead_at_s: float | None, function: Function) -> Classified:
+def _classify_record(
+    record: object, dead_at_s: float | None, step: StepOf | None, function: Taker
+) -> Classified:
     if not isinstance(record, Mapping) or not isinstance(record.get("s3"), Mapping):
         return Rejected(reason=Reason.BAD_EVENT, detail="the record is not an S3 event record")
     name = record.get("eventName")
@@ -175,18 +223,17 @@ def _classify_record(record: object, dead_at_s: float | None, function: Function
     bucket, entry = record["s3"].get("bucket"), record["s3"].get("object")
     if not isinstance(bucket, Mapping) or not isinstance(entry, Mapping):
         return Rejected(reason=Reason.BAD_EVENT, detail="the record names no bucket or no object")
-    if bucket.get("name") != function.input_bucket:
+    if step is None and bucket.get("name") != function.input_bucket:
         detail = f"bucket {str(bucket.get('name'))[:80]!r} is not the input of {function.name}"
         return Rejected(reason=Reason.BAD_EVENT, detail=detail)
-    return _classify_object(entry, record, name, dead_at_s, function)
+    verdict = _classify_object(entry, record, str(bucket.get("name")), name)
+    if isinstance(verdict, InputEvent):
+        return replace(verdict, dead_at_s=dead_at_s, step=step)
+    return verdict
 
 
 def _classify_object(
-    entry: Mapping[str, object],
-    record: Mapping[str, object],
-    name: str,
-    dead_at_s: float | None,
-    function: Function,
+    entry: Mapping[str, object], record: Mapping[str, object], bucket: str, name: str
 ) -> Classified:
     raw = entry.get("key")
     if not isinstance(raw, str) or not raw:
@@ -202,7 +249,7 @@ def _classify_object(
     if isinstance(version, str) and len(version) > VERSION_CHARS_MAX:
         return Rejected(reason=Reason.BAD_EVENT, detail="the version id is longer than any of S3's")
     return InputEvent(
-        bucket=function.input_bucket,
+        bucket=bucket,
         key=key,
         version_id=version if isinstance(version, str) and version not in ("", "null") else None,
         etag=_text(entry.get("eTag")).strip('"'),
@@ -210,7 +257,6 @@ def _classify_object(
         event_name=name,
         event_time=_text(record.get("eventTime")),
         sequencer=_text(entry.get("sequencer")),
-        dead_at_s=dead_at_s,
     )
 
 

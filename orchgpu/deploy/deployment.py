@@ -18,6 +18,7 @@ from fdl.plan.groups import deployed
 from fdl.plan.placeholders import at_place
 from fdl.plan.plan import Action, Plan, Step
 from fdl.plan.resources import FunctionResource, Ledger
+from fdl.plan.workflows import desired_workflows
 from fdl.written import Written, written
 from orchgpu.deploy.files import (
     facts_of,
@@ -100,7 +101,8 @@ def prepare(
         desired(function, cloud.place, package.code, budget, facts)
         for function, package in zip(functions, built, strict=True)
     ]
-    names = tuple(function.name for function in functions)
+    wanted += desired_workflows(document, functions, cloud.place, budget)
+    names = tuple(one.name for one in wanted)
     observed = cloud.observe(names, [r for function in wanted for r in function.resources])
     return Prepared(
         plan=planning.plan(wanted, observed, cloud.place),
@@ -109,7 +111,7 @@ def prepare(
         notes=notes,
         rewritten=bool(document.rewrites),
         preheated=tuple(f.name for f in functions if f.function.preheat),
-        packed={name: package.files for name, package in zip(names, built, strict=True)},
+        packed={f.name: package.files for f, package in zip(functions, built, strict=True)},
         wanted=tuple(wanted),
         written={name: part for name in names if (part := written(document, name)) is not None},
     )
@@ -157,10 +159,12 @@ def prepare_removal(names: Sequence[str], cloud: Cloud, *, force: bool = False) 
 
 
 def names_of(target: str) -> tuple[str, ...]:
-    """The names of the functions that a FILE declares, or the NAME itself."""
+    """The names of the functions and workflows that a FILE declares, or the NAME itself."""
     path = Path(target)
     if path.is_file() or target.endswith((".yaml", ".yml", ".py")):
-        return tuple(function.name for function in deployed(read_document(path)))
+        document = read_document(path)
+        workflows = (workflow.name for workflow in document.workflows)
+        return (*(function.name for function in deployed(document)), *workflows)
     return (target,)
 
 

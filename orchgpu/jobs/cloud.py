@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from contract.claim import Claim
 from contract.keys import claim_key, job_id, report_key, result_key
@@ -20,9 +20,10 @@ from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import did_you_mean
 from corekit.values import Value
-from fdl.plan.resources import Ledger, Notification, QueueResource, Record
+from fdl.plan.resources import Ledger, Notification, QueueResource, Record, WorkflowRecord
 from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
 from orchgpu.core.function import Function
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.provider import provider
 
 
@@ -41,6 +42,21 @@ class DirectFunction(Value):
     def takes(self, file: Path) -> bool:
         """True when a file of that name starts the function."""
         return any(file.name.endswith(rule.suffix) for rule in self.inputs)
+
+
+class TakesInputs(Protocol):
+    """A function or a workflow: uploads to its input start a job or a run."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def input_bucket(self) -> str: ...
+    @property
+    def input_prefix(self) -> str: ...
+    @property
+    def input_suffixes(self) -> tuple[str, ...]: ...
 
 
 logger = logging.getLogger(__name__)
@@ -104,6 +120,29 @@ class JobCloud:
             raise self._not_served(name)
         return self._expecting_owners(_known(Function, body, key))
 
+    def workflow(self, name: str) -> Workflow | None:
+        """The deployed workflow; None where there is none of that name."""
+        key = f"workflows/{name}.json"
+        body = self._found(self.services.state_bucket, key)
+        if body is None:
+            return None
+        workflow = _known(Workflow, body, key)
+        self.services.expect_owners(workflow.owners)
+        return workflow
+
+    def workflows(self) -> list[Workflow]:
+        """Every deployed workflow, by name."""
+        found = (self.workflow(name) for name in self._names("workflows/"))
+        return [workflow for workflow in found if workflow is not None]
+
+    def function_or_workflow(self, name: str) -> Function | Workflow:
+        """The function or workflow of that name. Raises as `function` does."""
+        if name not in self.served():
+            workflow = self.workflow(name)
+            if workflow is not None:
+                return workflow
+        return self.function(name)
+
     def functions(self) -> list[Function]:
         """Every deployed function that the orchestrator serves, by name."""
         keys = [f"functions/{name}.json" for name in self.served()]
@@ -143,6 +182,10 @@ class JobCloud:
     def _not_served(self, name: str) -> AppError:
         """INVALID for a function without jobs, else NOT_FOUND."""
         found = self.direct(name)
+        if found is None and self.workflow(name) is not None:
+            return invalid(
+                f"{name!r} is a workflow, not a function: `orchgpu jobs --workflow {name}`"
+            )
         if found is None:
             others = [other for other in self.deployed() if other != name]
             hint = "; `orchgpu deploy FDL` deploys one"
@@ -159,8 +202,9 @@ class JobCloud:
     def direct(self, name: str) -> DirectFunction | None:
         """The deployed function of that name without jobs, if there is one."""
         ledger = None if name in self.served() else self.ledger(name)
-        if ledger is None or f"{Record.kind}/{name}" in ledger.created:
-            return None  # with a record: an interrupted deploy or removal; deploy it again
+        kinds = (Record.kind, WorkflowRecord.kind)
+        if ledger is None or any(f"{kind}/{name}" in ledger.created for kind in kinds):
+            return None  # a workflow, or an interrupted deploy or removal; deploy it again
         queues = [key for key in ledger.created if key.startswith(f"{QueueResource.kind}/")]
         return DirectFunction(
             name=name,
@@ -197,15 +241,25 @@ class JobCloud:
 
     def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
         """Upload one input; the new object starts the job. Raises INVALID for an unusable file."""
-        self.check(function, file)
-        bucket, key = function.input_bucket, input_key(function, file)
-        version = self.services.upload(file, bucket, key, _origin(function, file))
-        head = _existing(lambda: self.services.head_object(bucket, key, version))
-        return _submitted(function, file, head, now_s)
+        return _submitted(function, file, self.upload_input(function, file), now_s)
+
+    def upload_input(self, to: TakesInputs, file: Path) -> Head:
+        """Upload one input. Raises INVALID for an unusable file."""
+        self.check(to, file)
+        bucket, key = to.input_bucket, input_key(to, file)
+        version = self.services.upload(file, bucket, key, _origin(to, file))
+        return _existing(lambda: self.services.head_object(bucket, key, version))
 
     def submitted_before(self, function: Function, file: Path) -> Submitted | None:
         """The job of the same content, uploaded for the function as it is deployed now, if any."""
-        bucket, key = function.input_bucket, input_key(function, file)
+        head = self.uploaded_before(function, file)
+        if head is None:
+            return None
+        return _submitted(function, file, head, head.modified.timestamp())
+
+    def uploaded_before(self, to: TakesInputs, file: Path) -> Head | None:
+        """The same content, uploaded for the function or workflow as it is deployed now, if any."""
+        bucket, key = to.input_bucket, input_key(to, file)
         try:
             head = self.services.head_object(bucket, key)
         except AppError as error:
@@ -214,12 +268,10 @@ class JobCloud:
             if not self._listed(bucket, key):
                 return None
             head = _existing(lambda: self.services.head_object(bucket, key))
-        if head.metadata != _origin(function, file):
-            return None
-        return _submitted(function, file, head, head.modified.timestamp())
+        return head if head.metadata == _origin(to, file) else None
 
     @staticmethod
-    def check(function: Function, file: Path) -> None:
+    def check(function: TakesInputs, file: Path) -> None:
         """Raise INVALID for an unusable file, or one that the trigger would ignore."""
         check_file(file)
         suffixes = function.input_suffixes
@@ -363,7 +415,7 @@ def _unreadable(file: Path, error: OSError) -> AppError:
     return invalid(f"cannot read {str(file)!r}: {error.strerror or error}")
 
 
-def input_key(function: Function, file: Path) -> str:
+def input_key(function: TakesInputs, file: Path) -> str:
     """The key under which a file becomes an input of the function."""
     return "/".join(part for part in (function.input_prefix, file.name) if part)
 
@@ -381,7 +433,7 @@ def _ahead_s(date: str | None, asked_s: float, answered_s: float) -> float | Non
     return min(0.0, began_s + 1.0 - asked_s)
 
 
-def _origin(function: Function, file: Path) -> dict[str, str]:
+def _origin(function: TakesInputs, file: Path) -> dict[str, str]:
     """Metadata of an input, by which a repeated command recognises its own upload."""
     try:
         with file.open("rb") as content:
@@ -391,11 +443,15 @@ def _origin(function: Function, file: Path) -> dict[str, str]:
     return {"orchgpu-sha256": digest, "orchgpu-revision": function.revision}
 
 
+def versions_of(head: Head) -> tuple[str, ...]:
+    """The versions by which an event may name an object; the last one where it has none."""
+    undated = f"{head.etag}@{head.modified.isoformat()}"
+    return (*([] if head.version_id is None else [head.version_id]), undated)
+
+
 def _submitted(function: Function, file: Path, head: Head, uploaded_s: float) -> Submitted:
     key = input_key(function, file)
-    undated = f"{head.etag}@{head.modified.isoformat()}"
-    versions = (*([] if head.version_id is None else [head.version_id]), undated)
-    ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions)
+    ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions_of(head))
     return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=uploaded_s)
 
 

@@ -17,7 +17,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import one_of_known
 from corekit.values import Value
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud, Submitted, TakesInputs
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.outputs import JobOutput, download_output, is_content
 from orchgpu.jobs.places import Input, file_below, find_inputs, refuse_same_names
@@ -137,7 +137,7 @@ def for_each(
 
 
 def inputs_of(
-    cloud: JobCloud, function: Function, given: Sequence[str], note: Callable[[str], None]
+    cloud: JobCloud, function: TakesInputs, given: Sequence[str], note: Callable[[str], None]
 ) -> list[Input]:
     """The inputs. Raises INVALID for an impossible input, and for two that would be one object.
 

@@ -10,6 +10,7 @@ from fdl.model import ROLE_PATH, Function
 from fdl.plan.desired import buckets_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import BOUNDARY_NAME, boundary_of, role_of
+from fdl.plan.workflows import queues_of
 
 #: The version of IAM's policy language.
 LANGUAGE = "2012-10-17"
@@ -126,6 +127,28 @@ class Scope(Value):
             if f.queues[number] in f.queue_names
         )
         return self._arns(named, "queue")
+
+    @property
+    def workflow_queues(self) -> tuple[str, ...]:
+        """Queues of workflows: of runs, and of their dead letters.
+
+        Without functions they are among all queues with the prefix.
+        """
+        workflows = dict.fromkeys(f.workflow for f in self.functions if f.workflow)
+        named = (queue for workflow in workflows for queue in queues_of(workflow))
+        return tuple(self.place.queue_arn(name) for name in named)
+
+    def runs(self, *keys: str) -> tuple[str, ...]:
+        """The objects of runs of workflows, below `runs/`. [default: all]"""
+        named = (f.runs_place.bucket for f in self.functions if f.runs_place is not None)
+        buckets = self._arns(named, "bucket")
+        return tuple(f"{bucket}/runs/{key}" for bucket in buckets for key in keys or ("*",))
+
+    @property
+    def workflow_records(self) -> tuple[str, ...]:
+        """The objects that name the deployed workflows."""
+        some = not self.functions or any(function.workflow for function in self.functions)
+        return below((self.state,), "workflows/") if some else ()
 
     def keys(self, *, of_buckets: bool) -> tuple[str, ...]:
         """KMS keys that the definition names: of objects, or of functions' variables."""

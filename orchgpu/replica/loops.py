@@ -45,6 +45,7 @@ from orchgpu.replica.metrics import EmbeddedMetrics, OrchestratorMetrics
 from orchgpu.replica.observer import Observer, Performed, Progress, Windows
 from orchgpu.replica.own_time import OwnTimes
 from orchgpu.replica.reconciling import Reconciler, Search
+from orchgpu.replica.runs import Runs
 from orchgpu.replica.spans import JobSpans
 
 logger = logging.getLogger(__name__)
@@ -136,6 +137,16 @@ class Replica:
             budget=budget,
             jitter=jitter,
         )
+        self._runs = Runs(
+            queue=queue,
+            store=store,
+            scheduler=scheduler,
+            clock=clock,
+            budget=budget,
+            nursery=nursery,
+            functions=lambda: self._functions,
+            finished=self.metrics.run_finished,
+        )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}
         self._read_notices: dict[
@@ -224,7 +235,11 @@ class Replica:
         self._functions = found
         self._machine.set_functions(found)
         self.metrics.serves(found)
-        self._reconciler.load(found)
+        workflows = self._registry.workflows()
+        self._performer.workflow_queues = {f.name: f.queue_url for f in workflows.values()}
+        self._reconciler.load(found, workflows)
+        for task in self._runs.load(workflows):
+            self._loops.setdefault("", []).append(task)
         self._progress.set()
         for name, function in found.items():
             full = await self._window_of(function)

@@ -14,6 +14,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job
+from orchgpu.core.runs.actions import EndRun
 from orchgpu.replica.observer import Observer, Performed
 
 #: The name of a metric with its samples.
@@ -42,6 +43,7 @@ class OrchestratorMetrics(Observer):
     attempts: Counts = field(default_factory=Counter)
     dead_letters: Counts = field(default_factory=Counter)
     refused_secrets: Counts = field(default_factory=Counter)
+    runs: Counts = field(default_factory=Counter)  #: ended, by workflow and state
     own_time: dict[LabelValues, Observations] = field(default_factory=dict)
 
     def serves(self, functions: Mapping[str, Function]) -> None:
@@ -70,6 +72,9 @@ class OrchestratorMetrics(Observer):
             self.finished[(function, action.outcome, action.reason)] += 1
             if action.outcome == JobState.FAILED:  # the last attempt
                 self._failed(function, action.reason, action.detail)
+
+    def run_finished(self, action: EndRun) -> None:
+        self.runs[action.result.workflow, action.result.state.value] += 1
 
     def own_time_of(self, function: str, own_s: float) -> None:
         series = self.own_time.get((function,))
@@ -102,6 +107,7 @@ class OrchestratorMetrics(Observer):
         in_hand: Counts = Counter((j.function.name, j.state.value) for j in self.jobs.values())
         yield "orchgpu_jobs", sorted(in_hand.items())
         yield "orchgpu_jobs_finished_total", sorted(self.finished.items())
+        yield "orchgpu_runs_finished_total", sorted(self.runs.items())
         yield "orchgpu_attempts_total", sorted(self.attempts.items())
         yield "orchgpu_dead_letters_total", _with_zeros(self.dead_letters, names)
         yield "orchgpu_refused_secrets_total", _with_zeros(self.refused_secrets, names)

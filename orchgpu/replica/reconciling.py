@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from contract.keys import result_key
+from contract.run import run_key
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError
@@ -26,6 +27,7 @@ from orchgpu.core.reconcile import (
     listed_prefix,
     uploads,
 )
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.ports import JobQueue, ObjectStore, if_present
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ logger = logging.getLogger(__name__)
 PAGES_MAX = 1000
 #: The pause after each page: five pages a second, of S3's 5,500 reads a second and prefix.
 PAGE_PAUSE_S = 0.2
+NO_WORKFLOWS: Mapping[str, Workflow] = {}
 
 
 class Listed(Value):
@@ -52,7 +55,9 @@ class Search:
         self._store = store
         self._has_record = has_record
 
-    async def pages(self, function: Function, interval: Interval) -> AsyncIterator[Listed]:
+    async def pages(
+        self, function: Function | Workflow, interval: Interval
+    ) -> AsyncIterator[Listed]:
         """The uploads of an interval, page by page. Raises AppError."""
         after = interval.after
         while True:
@@ -66,8 +71,13 @@ class Search:
                 return
             await asyncio.sleep(PAGE_PAUSE_S)
 
-    async def is_lost(self, function: Function, upload: Upload) -> bool:
-        """True when the upload's job has neither a result nor a record. Raises AppError."""
+    async def is_lost(self, function: Function | Workflow, upload: Upload) -> bool:
+        """True when the upload's job has neither a result nor a record, or there is no run of it.
+
+        Raises AppError.
+        """
+        if isinstance(function, Workflow):
+            return await if_present(self._store.head(function.bucket, run_key(upload.job))) is None
         result = self._store.head(function.intermediate_bucket, result_key(upload.job))
         return await if_present(result) is None and not await self._has_record(upload.job)
 
@@ -89,12 +99,20 @@ class Reconciler:
         self._clock = clock
         self._budget = budget
         self._jitter = jitter
-        self._passes: dict[str, tuple[Function, Passes]] = {}
+        self._passes: dict[str, tuple[Function | Workflow, Passes]] = {}
 
-    def load(self, functions: Mapping[str, Function]) -> None:
+    def load(
+        self, functions: Mapping[str, Function], workflows: Mapping[str, Workflow] = NO_WORKFLOWS
+    ) -> None:
+        """Search for these from now on. No upload starts a job of a workflow's step."""
+        steps = {step.name for workflow in workflows.values() for step in workflow.steps}
+        served: dict[str, Function | Workflow] = {
+            name: function for name, function in functions.items() if name not in steps
+        }
+        served |= {f"workflow {name}": workflow for name, workflow in workflows.items()}
         at_s, wall_s = self._clock.monotonic_s(), self._clock.wall_s()
-        now: dict[str, tuple[Function, Passes]] = {}
-        for name, function in functions.items():
+        now: dict[str, tuple[Function | Workflow, Passes]] = {}
+        for name, function in served.items():
             known = self._passes.get(name)
             if known is None:
                 passes = Passes(function, self._budget, self._jitter, at_s=at_s, wall_s=wall_s)
@@ -121,7 +139,7 @@ class Reconciler:
                 )
                 passes.failed(self._clock.monotonic_s())
 
-    async def _pass(self, function: Function, passes: Passes) -> None:
+    async def _pass(self, function: Function | Workflow, passes: Passes) -> None:
         backlog = await self._queue.backlog(function.queue_url)
         at_s, wall_s = self._clock.monotonic_s(), self._clock.wall_s()
         interval = passes.interval(at_s, wall_s, backlog)
@@ -138,7 +156,7 @@ class Reconciler:
                 break
         passes.passed(interval, after, self._clock.monotonic_s())
 
-    async def _send(self, function: Function, upload: Upload) -> None:
+    async def _send(self, function: Function | Workflow, upload: Upload) -> None:
         await self._queue.send(function.queue_url, [upload.body])
         logger.warning(
             "%s: no event of s3://%s/%s arrived; it is sent again",

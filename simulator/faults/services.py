@@ -9,6 +9,7 @@ from corekit.values import replace
 from gpu_scheduler.model import Request
 from local_cloud.model.errors import CloudError
 from orchgpu.core.function import Function
+from orchgpu.core.runs.workflow import Workflow
 
 T = TypeVar("T")
 #: Errors of the cloud model that a repetition may not meet again.
@@ -23,6 +24,9 @@ class Deployed:
 
     async def functions(self) -> dict[str, Function]:
         return self._functions
+
+    def workflows(self) -> dict[str, Workflow]:
+        return {}
 
     def redeploy(self, name: str, like: str) -> None:
         """Deploy a function again: with the device of another one, or without if it has one."""

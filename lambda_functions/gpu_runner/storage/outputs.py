@@ -12,7 +12,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -94,14 +94,39 @@ def find(
     return sorted(found, key=lambda file: file.name)
 
 
-def upload(s3: S3, uploads: Iterable[Upload], metadata: Mapping[str, str]) -> Iterator[OutputFile]:
+def upload(
+    s3: S3, uploads: Iterable[Upload], metadata: Mapping[str, str], *, pinned: bool = False
+) -> Iterator[OutputFile]:
     """Store every file at each of its destinations, one by one.
 
     The caller may stop after any of them (a lost session). Raises AttemptFailed(OUTPUT_ERROR).
+    `pinned`: a file in parts is worth a call more that asks for its version, for a next step.
     """
     for file, destinations in uploads:
         for destination in destinations:
-            yield _store(s3, file, destination, metadata)
+            stored = _store(s3, file, destination, metadata)
+            yield _pinned(s3, stored, metadata) if pinned and not stored.etag else stored
+
+
+def _pinned(s3: S3, stored: OutputFile, metadata: Mapping[str, str]) -> OutputFile:
+    """The file with its version, if it is readable, and still the one that was stored."""
+    try:
+        with s3_errors(f"read s3://{stored.bucket}/{stored.key}"):
+            found = s3.head_object(Bucket=stored.bucket, Key=stored.key)
+    except StorageError:
+        return stored
+    if found.get("Metadata") != metadata:
+        return stored
+    return replace(stored, version=_version_of(found), etag=_etag_of(found))
+
+
+def _version_of(reply: Mapping[str, object]) -> str | None:
+    version = reply.get("VersionId")
+    return version if isinstance(version, str) and version not in ("", "null") else None
+
+
+def _etag_of(reply: Mapping[str, object]) -> str:
+    return str(reply.get("ETag") or "").strip('"')
 
 
 def _walk(folder: Path, folders_max: int) -> Iterator[Path]:
@@ -155,26 +180,32 @@ def _store(
         _fail(f"output {file.name!r}: its key is longer than {KEY_BYTES_MAX} bytes")
     try:
         with s3_errors(f"write s3://{bucket}/{key}"):
-            size, digest = _put(s3, file.path, bucket, key, dict(metadata))
+            return _put(s3, file.path, bucket, key, dict(metadata))
     except StorageError as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"output {file.name!r} cannot be read: {error.strerror}")
-    return OutputFile(bucket=bucket, key=key, size=size, sha256=digest)
 
 
-def _put(s3: S3, path: Path, bucket: str, key: str, metadata: dict[str, str]) -> tuple[int, str]:
-    """Store a file that no process writes to any more; returns its size and sha256."""
+def _put(s3: S3, path: Path, bucket: str, key: str, metadata: dict[str, str]) -> OutputFile:
+    """Store a file that no process writes to any more."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size <= PART_BYTES:
             data = file.read()
-            s3.put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata)
-            return len(data), hashlib.sha256(data).hexdigest()
+            reply = s3.put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata)
+            return OutputFile(
+                bucket=bucket,
+                key=key,
+                size=len(data),
+                sha256=hashlib.sha256(data).hexdigest(),
+                version=_version_of(reply),
+                etag=_etag_of(reply),
+            )
         digest = _sha256(file, size)
         file.seek(0)
         s3.upload_fileobj(file, bucket, key, ExtraArgs={"Metadata": metadata})
-        return size, digest
+        return OutputFile(bucket=bucket, key=key, size=size, sha256=digest)
 
 
 def _sha256(file: IO[bytes], size: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from corekit.cli.screen import echo
-from corekit.errors import AppError
+from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import RETRY_AT, Record, Step
 from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job
 from orchgpu.core.function import Function
@@ -22,9 +22,11 @@ from orchgpu.jobs.joblog import (
 )
 from orchgpu.jobs.known import Known, Scheduled, look_of
 from orchgpu.jobs.records import newest_records
+from orchgpu.jobs.runs import SeenRun, read_run
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_address
 from orchgpu.jobs.transfers import for_each
 from orchgpu.local.home import default_home
+from orchgpu.ports import Tolerating
 
 #: The age of a function's lines without --since.
 FUNCTION_SINCE_S = 3600.0
@@ -65,6 +67,26 @@ def sources_of_job(cloud: JobCloud, job: str, scheduler: str | None) -> LogSourc
 
     programs = Programs(default_home().logs, words)
     return LogSources([of_record, of_function, programs], lambda: known.over)
+
+
+def sources_of_run(cloud: JobCloud, seen: SeenRun, scheduler: str | None) -> LogSources:
+    """Record, function and programs of the jobs of a run's steps, also of those yet to start."""
+    jobs: dict[str, LogSources] = {}
+
+    def lines() -> Iterator[Line]:
+        nonlocal seen
+        if not seen.over:
+            seen = read_run(cloud, seen.workflow, seen.id, seen.facts) or seen
+        started = [job.id for step in seen.state.steps.values() for job in step.jobs]
+        for job in started[:JOBS_MAX]:
+            if job not in jobs:
+                with Tolerating(ErrorCode.NOT_FOUND):  # it was not received yet
+                    jobs[job] = sources_of_job(cloud, job, scheduler)
+        for log in jobs.values():
+            for source in log.sources:
+                yield from source()
+
+    return LogSources([lines], lambda: seen.over)
 
 
 @dataclass(slots=True)

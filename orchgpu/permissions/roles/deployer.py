@@ -45,7 +45,7 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     layers = [layer for f in scope.functions for layer in f.function.layers]
     yield allow("Buckets", *_BUCKETS, on=scope.all_buckets)
     yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=below(scope.packages))
-    yield allow("Queues", *_QUEUES, on=scope.queues())
+    yield allow("Queues", *_QUEUES, on=(*scope.queues(), *scope.workflow_queues))
     yield allow("Functions", *_FUNCTIONS, on=scope.lambdas)
     yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=to_lambda)
     yield from _roles(scope)

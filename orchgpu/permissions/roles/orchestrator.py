@@ -12,10 +12,14 @@ def _needs(scope: Scope) -> Iterator[Statement]:
         *below((scope.state,), "functions/", "registry/"),
         *below(scope.intermediates, "results/", "attempts/"),
         *below((*scope.inputs, *scope.watched)),
+        *scope.workflow_records,
+        *scope.runs(),
     )
-    written = below(scope.intermediates, "staging/", "results/", "attempts/")
+    ours = below(scope.intermediates, "staging/", "results/", "attempts/")
+    written = (*ours, *scope.runs())
     envelopes = below(scope.intermediates, "staging/")
     jobs, dead, done = (scope.queues(number) for number in range(3))
+    runs = scope.workflow_queues
     keys, by = scope.keys(of_buckets=True), scope.by("s3")
     yield allow("List", "s3:ListBucket", on=(scope.state, *scope.inputs, *scope.intermediates))
     yield allow("Uploads", "s3:ListBucketVersions", on=scope.inputs)
@@ -23,10 +27,10 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield allow("Versions", "s3:GetObjectVersion", on=below(scope.inputs))
     yield allow("Write", "s3:PutObject", on=written)
     yield allow("Envelopes", "s3:DeleteObject", on=envelopes)
-    yield allow("Receive", "sqs:ReceiveMessage", "DeleteMessage", on=(*jobs, *done))
-    yield allow("Keep", "sqs:ChangeMessageVisibility", on=jobs)
-    yield allow("Count", "sqs:GetQueueAttributes", on=scope.queues())
-    yield allow("Send", "sqs:SendMessage", on=(*jobs, *dead))
+    yield allow("Receive", "sqs:ReceiveMessage", "DeleteMessage", on=(*jobs, *done, *runs))
+    yield allow("Keep", "sqs:ChangeMessageVisibility", on=(*jobs, *runs))
+    yield allow("Count", "sqs:GetQueueAttributes", on=(*scope.queues(), *runs))
+    yield allow("Send", "sqs:SendMessage", on=(*jobs, *dead, *runs))
     yield allow("Start", "lambda:InvokeFunction", on=scope.lambdas)
     yield allow("Keys", "kms:Decrypt", "GenerateDataKey", on=keys, when=by)
 

@@ -175,6 +175,7 @@ async def committed_target(
     if found is None or not _is_changed(noted, found):
         return None
     file = {"bucket": action.target.bucket, "key": action.target.key, "size": found.size}
+    file |= {"version": found.version_id, "etag": found.etag}
     return Result(
         job_id=action.job,
         state=JobState.SUCCEEDED.value,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contract import envelope
 from orchgpu.core import actions as do
 from orchgpu.core.provenance import provenance_of
+from orchgpu.core.routing import InputEvent
 from orchgpu.ports import StoredObject
 
 #: A fixed time makes the envelope of an attempt byte for byte the same on every replica.
@@ -96,7 +97,21 @@ def _job(
         variables=dict(function.variables),
         traceparent=action.traceparent or None,
         provenance=provenance_of(function, action.input, action.granted, stored.etag),
+        run=_run(action.input),
     )
+
+
+def _run(source: InputEvent) -> dict[str, object] | None:
+    of = source.step
+    if of is None:
+        return None
+    return {
+        "id": of.run,
+        "workflow": of.workflow,
+        "step": of.step,
+        "feeder": of.feeder,
+        "lists_files": source.lists_files,
+    }
 
 
 def local_name(key: str) -> str:

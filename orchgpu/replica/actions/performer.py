@@ -94,6 +94,7 @@ class Performer:
         self._clock = clock
         self._budget = budget
         self._failures = FunctionFailures(store, scheduler, clock, budget)
+        self.workflow_queues: dict[str, str] = {}  #: of the workflows deployed now, by name
         self._kept: dict[str, StoredObject] = {}
         self._kept_bytes = 0
 
@@ -385,7 +386,7 @@ class Performer:
         stored = self._kept.get(action.job)
         if stored is None:
             try:
-                inline = action.function.inline
+                inline = action.function.inline or action.input.lists_files
                 stored = await self._get_input(action.input, inline=inline)
             except AppError as error:
                 return self._input_lost(action, error)
@@ -434,6 +435,9 @@ class Performer:
 
     @_begin.register
     async def _delete(self, action: do.DeleteMessages) -> on.Event:
+        advance = action.advance
+        if advance is not None and (url := self.workflow_queues.get(advance.workflow)):
+            await self._queue.send(url, [advance.body])
         if action.receipt_handles:
             await self._queue.delete(action.queue_url, action.receipt_handles)
         return on.MessagesDeleted(**self._about(action))

@@ -105,17 +105,26 @@ def test_a_cascade_passes_on_what_needs_a_device(
     assert answer.read_bytes() == (source.read_bytes() if passed_on else b"")
 
 
-def test_the_readers_of_an_ensemble(shared_gpud: Gpud, tmp_path: Path) -> None:
+def test_an_ensemble_reads_an_image_twice_and_combines_the_texts(
+    shared_gpud: Gpud, tmp_path: Path
+) -> None:
     folder = EXAMPLES / "reading-ensemble"
     source = EXAMPLES / "text-recognition/input/sign.png"
-    done = run(shared_gpud, folder / "spread.py", source, tmp_path / "mid")
+    done = run(shared_gpud, folder / "check.py", source, tmp_path / "mid")
     assert done.returncode == 0, done.stderr
-    copy = tmp_path / "mid/strict/sign.png"
-    assert (tmp_path / "mid/lenient/sign.png").read_bytes() == copy.read_bytes()
-    variables = {"READER": "strict", "MIN_CONFIDENCE": "0.9"}
-    done = run(shared_gpud, folder / "read.py", copy, tmp_path / "out", variables)
+    copy = tmp_path / "mid/sign.png"
+    assert copy.read_bytes() == source.read_bytes()
+    for reader, confidence in (("strict", "0.9"), ("lenient", "0.3")):
+        variables = {"READER": reader, "MIN_CONFIDENCE": confidence}
+        texts = tmp_path / "texts" / f"reading-ensemble-{reader}"
+        texts.mkdir(parents=True)
+        done = run(shared_gpud, folder / "read.py", copy, texts, variables)
+        assert (done.returncode, done.stderr) == (0, "")
+    done = run(shared_gpud, folder / "combine.py", tmp_path / "texts", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "PLATFORM 7" in (tmp_path / "out/sign.strict.txt").read_text()
+    lines = (tmp_path / "out/sign.txt").read_text().splitlines()
+    assert lines[0] == "PLATFORM 7"
+    assert len(set(lines)) == len(lines)
 
 
 @pytest.mark.parametrize(

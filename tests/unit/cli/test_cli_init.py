@@ -57,7 +57,7 @@ def test_the_next_commands_are_printed(tmp_path: Path, monkeypatch: pytest.Monke
     assert "orchgpu deploy greeter/fdl.yaml\n" in told
     assert "orchgpu run greeter greeter/input/hello.txt --wait\n" in told
     told = done(["init", "looker", "--kind", "reading-cascade"]).stdout
-    assert "orchgpu put looker/input/blank.png looker-look\n" in told, "it is not followed"
+    assert "orchgpu run looker looker/input/blank.png --wait\n" in told
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def _file_with(known: KnownKey) -> str:
     text = f"{words[-1]}: {value}"
     for word in reversed(words[1:-1]):
         text = f"{word}: {{{text}}}"
-    if words[0] == "storage_providers":
-        return WHOLE + f"storage_providers: {{{text}}}\n"
+    if words[0] in ("storage_providers", "workflows"):
+        return WHOLE + f"{words[0]}: {{{text}}}\n"
     if len(words) == 1:
         return WHOLE + text + "\n"
     if words[0] == "lambda":

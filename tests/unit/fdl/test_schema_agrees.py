@@ -34,7 +34,13 @@ VALUES = (
     *("{name: q}", "{bucket: a-bucket}", "{x-mine: 1}"),
 )
 #: A value of each key that its block cannot be without.
-NEEDED = {"name": "f", "path": "a-bucket", "Arn": "arn:x", "LocalMountPath": "/mnt/x"}
+NEEDED = {
+    "name": "f",
+    "path": "a-bucket",
+    "Arn": "arn:x",
+    "LocalMountPath": "/mnt/x",
+    "steps": "[f]",
+}
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
@@ -89,6 +95,8 @@ def _file(path: str, beside: list[str], value: str) -> str:
             inner = f"{{lambda: {{name: f}}, {text}}}"
         if word == "lambda" and "name:" not in text.split("{")[0]:
             inner = f"{{name: f, {text}}}"
+        if word == "NAME" and "steps:" not in inner:
+            inner = f"{{steps: [f], {text}}}"
         name = word.removesuffix("[]")
         text = f"{name}: [{inner}]" if word.endswith("[]") else f"{name}: {inner}"
     return f"{{{text}}}\n" if "functions:" in text else f"{{functions: {{aws: []}}, {text}}}\n"

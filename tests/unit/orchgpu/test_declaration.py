@@ -12,6 +12,7 @@ import pytest
 import orchgpu
 from corekit.budget import Budget
 from corekit.errors import AppError
+from fdl.diagnostics import Severity
 from fdl.model import Document
 from fdl.plan.desired import desired
 from fdl.plan.facts import Facts
@@ -202,3 +203,34 @@ def test_a_decorated_function_has_jobs_unless_it_declines_them(
     (function,) = read_document(file).functions.aws
     assert (function.queued, function.gpu) == (queued, None)
     assert [str(storage.path) for storage in function.user_input] == ["raw/in"]
+
+
+WORKFLOW = """
+import orchgpu
+
+@orchgpu.function(input="photos/in", output="photos/small")
+def prepare(work):
+    pass
+
+@orchgpu.function(input={"path": "photos/small", "each": True}, output="photos/labels")
+def label(work):
+    pass
+
+orchgpu.workflow("labels", steps=[prepare, "label"], deadline="10m")
+"""
+
+
+def test_a_workflow_of_a_module_is_that_of_a_definition(tmp_path: Path) -> None:
+    file = tmp_path / "photos.py"
+    file.write_text(WORKFLOW, encoding="utf-8")
+    document, notes = validate(file)
+    (workflow,) = document.workflows
+    assert (workflow.name, workflow.steps, workflow.deadline_s) == (
+        "labels",
+        ("prepare", "label"),
+        600.0,
+    )
+    assert [note.message for note in notes if note.severity is Severity.ERROR] == []
+    assert names_of(str(file)) == ("prepare", "label", "labels")
+    with pytest.raises(TypeError, match="not the name of a function"):
+        orchgpu.workflow("labels", steps=[print])

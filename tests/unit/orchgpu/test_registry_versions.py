@@ -15,10 +15,11 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.adapters.registry import CHANGED_KEY, LISTED_EVERY, StoreRegistry
+from orchgpu.adapters.registry import CHANGED_KEY, LISTED_EVERY, PREFIX, StoreRegistry
 from orchgpu.ports import StoredObject
 from simulator.faults.memory_cloud import MemoryStore
 from tests.unit.orchgpu.jobs import FUNCTION
+from tests.unit.orchgpu.runs.run_world import step, workflow
 
 
 def test_a_record_with_one_more_key_is_served(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,7 +56,7 @@ class CountingStore(MemoryStore):
         self.denied = False
 
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
-        self.listings += 1
+        self.listings += prefix == PREFIX
         return await super().etags(bucket, prefix)
 
     async def head(self, bucket: str, key: str) -> StoredObject:
@@ -85,6 +86,9 @@ class Deploys:
             found = asyncio.run(self._registry.functions())
         return sorted(found)
 
+    def workflows(self) -> list[str]:
+        return sorted(self._registry.workflows())
+
 
 def test_an_unchanged_registry_is_not_listed() -> None:
     """Low: a LIST every two seconds costs about 6.5 USD a month and replica."""
@@ -108,3 +112,17 @@ def test_without_the_object_or_the_right_to_read_it_every_poll_lists() -> None:
     deploys.put(CHANGED_KEY, b"1")
     deploys.store.denied = True
     assert (deploys.poll(3), deploys.store.listings) == (["a"], 6)
+
+
+def test_a_workflow_is_served_once_all_its_functions_are() -> None:
+    deploys = Deploys()
+    flow = workflow(step("a"), step("b", "a"))
+    deploys.record("a")
+    deploys.put("workflows/films.json", encode_json(flow))
+    deploys.put(CHANGED_KEY, b"1")
+    deploys.poll()
+    assert deploys.workflows() == []
+    deploys.record("b")
+    deploys.put(CHANGED_KEY, b"2")
+    deploys.poll()
+    assert deploys.workflows() == ["films"]

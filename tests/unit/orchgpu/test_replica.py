@@ -27,6 +27,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.ports import TRACEPARENT, Message
 from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker
@@ -62,9 +63,13 @@ class ChangingRegistry:
 
     def __init__(self, function: Function) -> None:
         self.deployed = {function.name: function}
+        self.flows: dict[str, Workflow] = {}
 
     async def functions(self) -> dict[str, Function]:
         return dict(self.deployed)
+
+    def workflows(self) -> dict[str, Workflow]:
+        return dict(self.flows)
 
 
 class Bench:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import assert_never
 
@@ -260,7 +260,17 @@ class _Reading:
             queue_urls=self._urls,
             filled=tuple(self._filled),
             messages=self._messages,
+            workflows=tuple(self._workflows()),
         )
+
+    def _workflows(self) -> Iterator[kinds.WorkflowRecord]:
+        """The records of all workflows that are deployed."""
+        for key in sorted(self._owned):
+            kind, name = key.split("/", 1)
+            if kind == kinds.WorkflowRecord.kind:
+                record = self._parts.state.record(kind, name)
+                if isinstance(record, kinds.WorkflowRecord):
+                    yield record
 
     def _know_owners(self, ledgers: Sequence[kinds.Ledger]) -> None:
         for ledger in ledgers:
@@ -293,8 +303,8 @@ class _Reading:
                 return parts.retentions.observe(asked or kinds.LogRetention(name=name, days=0))
             case kinds.Role.kind:
                 return parts.roles.observe(name)
-            case kinds.Record.kind:
-                return parts.state.record(name)
+            case kinds.Record.kind | kinds.WorkflowRecord.kind:
+                return parts.state.record(kind, name)
         raise AppError(ErrorCode.INVALID, f"a ledger names the unknown kind {kind!r}")
 
     def _bucket(self, name: str) -> kinds.Bucket | None:

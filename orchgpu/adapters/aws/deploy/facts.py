@@ -75,7 +75,7 @@ class FactsReader:
         names = [
             name
             for function in functions
-            for name in buckets_of(function)
+            for name in (*buckets_of(function), *_runs_bucket(function))
             if name not in owners_of(function)
         ]
         keys = {name: self._bucket_key(name) for name in dict.fromkeys(names)}
@@ -153,3 +153,8 @@ def secret_keys(
         if answer is not None and (key := key_of(reference, answer)):
             keys[str(reference)] = key
     return keys
+
+
+def _runs_bucket(function: Function) -> tuple[str, ...]:
+    """The bucket in which the files of a workflow's step are listed."""
+    return () if function.runs_place is None else (function.runs_place.bucket,)

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from corekit.decode import decode, decode_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import replace
 from fdl.plan.resources import (
     Bucket,
     DeployTarget,
@@ -20,11 +21,13 @@ from fdl.plan.resources import (
     Notification,
     Package,
     Record,
+    WorkflowRecord,
 )
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, all_keys, answer_or_none
 from orchgpu.adapters.registry import CHANGED_KEY
 from orchgpu.core.function import Function
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.ports import Tolerating
 
 #: Kinds of target in a notification configuration, with the name of their ARN.
@@ -362,13 +365,16 @@ class StateObjects:
         head = answer_or_none(self._s3.head_object, Bucket=bucket, Key=key)
         return None if head is None else package
 
-    def record(self, name: str) -> Record | None:
-        record = Record(name=name, bucket=self._place.state_bucket, body={})
-        body = self._read(record.object_key)
+    def record(self, kind: str, name: str) -> Record | None:
+        """The record of a function or a workflow; None where there is none."""
+        made = WorkflowRecord if kind == WorkflowRecord.kind else Record
+        empty = made(name=name, bucket=self._place.state_bucket, body={})
+        body = self._read(empty.object_key)
         if not isinstance(body, dict):
             return None
-        body.pop(DEPLOYED_AT, None)  # not a part of any plan
-        return Record(name=name, bucket=record.bucket, body=body)
+        if body.get(DEPLOYED_AT):  # a time is not a part of any plan
+            del body[DEPLOYED_AT]
+        return replace(empty, body=body)
 
     def ledgers(self) -> dict[str, Ledger]:
         """Every ledger; an unreadable one is INVALID, because ignoring it could delete too much."""
@@ -384,8 +390,12 @@ class StateObjects:
         self._write(package.object_key, data, "application/zip", bucket=package.bucket)
 
     def write_record(self, record: Record) -> None:
-        body = {**record.body, DEPLOYED_AT: self._deployed_at_s(record)}
-        decode(Function, body, record.object_key)  # orchestrators must be able to read it
+        if DEPLOYED_AT in record.body:
+            body = dict(record.body)
+        else:
+            body = {**record.body, DEPLOYED_AT: self._deployed_at_s(record)}
+        kind = Workflow if isinstance(record, WorkflowRecord) else Function
+        decode(kind, body, record.object_key)  # orchestrators must be able to read it
         self._write(record.object_key, _json(body), "application/json")
         self._announce()
 

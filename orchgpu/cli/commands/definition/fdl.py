@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -14,7 +15,7 @@ from corekit.decode import encode
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.diagnostics import Severity
 from fdl.graph import drawing
-from fdl.graph.graph import graph_of
+from fdl.graph.graph import Graph, graph_of
 from fdl.keys.document import json_schema
 from fdl.keys.reference import explain, known_keys
 from fdl.lint.lint import lint
@@ -24,6 +25,7 @@ from fdl.text.compose import Composed
 from fdl.text.nodes import Node
 from fdl.text.render import render
 from orchgpu.cli.definition.target import echo_notes, note_json
+from orchgpu.cli.jobs.runs import run_graph
 from orchgpu.deploy.declared import SUFFIX
 from orchgpu.deploy.deployment import validate
 from orchgpu.deploy.files import (
@@ -33,6 +35,8 @@ from orchgpu.deploy.files import (
     read_composed,
     read_document,
 )
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.runs import find_run
 from remote_gpu.middleware import names as middlewares
 
 #: `fmt --check` found a file that is formatted differently.
@@ -189,8 +193,14 @@ def explain_key(key: str | None, as_json: bool) -> None:
         echo("\n\n".join(known.text() for known in found))
 
 
+def _graph_of_run(run: str) -> Graph:
+    with closing(JobCloud()) as cloud:
+        return run_graph(find_run(cloud, run))
+
+
 @command.command("graph")
-@_file
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--run", metavar="RUN", help="Draw this run, with the state of each step, instead.")
 @click.option(
     "--format",
     "kind",
@@ -201,16 +211,18 @@ def explain_key(key: str | None, as_json: bool) -> None:
     help="Output format.",
 )
 @json_option
-def graph(file: Path, kind: str, as_json: bool) -> None:
+def graph(file: Path | None, run: str | None, kind: str, as_json: bool) -> None:
     """Draw the workflow of FILE: storage, functions with their devices, outputs, next functions.
 
     An output that another function's input takes starts that function. FILE may be `-` (standard
-    input).
+    input). With --run the steps of a run are drawn, each with its state, seconds and device.
 
     \b
     Example:  orchgpu fdl graph fdl.yaml --format mermaid > workflow.mmd
     """
-    found = graph_of(read_document(file))
+    if (file is None) == (run is None):
+        raise invalid("give a FILE, or --run RUN")
+    found = _graph_of_run(run) if run is not None else graph_of(read_document(file or Path()))
     if as_json or kind == "json":
         echo_json(encode(found))
         return

@@ -70,7 +70,10 @@ def command(name: str, kind: str, into: Path | None, as_json: bool) -> None:
     echo("next:")
     echo("  orchgpu up --detach                    # a local system, unless one runs")
     echo(f"  orchgpu deploy {definition}")
-    if first in served:
+    workflows = [workflow.name for workflow in document.workflows]
+    if workflows:
+        echo(f"  orchgpu run {workflows[0]} {given} --wait")
+    elif first in served:
         echo(f"  orchgpu run {first} {given} --wait")
     else:
         echo(f"  orchgpu put {given} {first}")

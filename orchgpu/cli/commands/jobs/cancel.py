@@ -16,6 +16,7 @@ from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cancelling import commit_cancelled, delete_message, finish_cancelled
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, look, scheduled
+from orchgpu.jobs.runs import cancel_run, find_run, is_run
 from orchgpu.jobs.scheduler import ask, scheduler_or_none
 
 
@@ -36,18 +37,21 @@ def command(
     """End the jobs ID, queued or running: they become CANCELLED and their leases are revoked.
 
     A job that has already ended keeps its result, and the command ends with 4. A cancelled job
-    leaves no dead letter. The command may be repeated.
+    leaves no dead letter. The command may be repeated. Of a run of a workflow nothing starts any
+    more, and its live steps are ended.
 
     \b
     Example:  orchgpu cancel j1f0c2a9b3d4e5f60718293a4b --reason "wrong file"
     """
+    runs = [one for one in jobs if is_run(one)]
+    jobs = tuple(one for one in jobs if one not in runs)
     for job in jobs:
         if not JOB_ID.fullmatch(job) and not is_prefix(job):
             raise invalid(
                 f"{job!r} is not an id of a job: j and 25 hexadecimal digits, or the "
                 f"first {PREFIX_MIN} characters or more of them"
             )
-    whole = resolve_ids(jobs, scheduler)
+    whole = resolve_ids(jobs, scheduler) if jobs else []
     address = scheduler_or_none(scheduler)
     detail = f"cancelled: {reason}" if reason else "cancelled by its user"
     with closing(JobCloud()) as cloud:
@@ -55,8 +59,18 @@ def command(
             cancel_job(cloud, address, job, function, detail)
             if not as_json:
                 echo(f"{job} CANCELLED")
+        asked = [_cancel_run(cloud, run, detail, as_json=as_json) for run in runs]
     if as_json:
-        echo_json({"jobs": [{"job_id": job, "state": "CANCELLED"} for job in whole]})
+        ended = {"jobs": [{"job_id": job, "state": "CANCELLED"} for job in whole]}
+        echo_json({**ended, **({"runs": [{"run_id": run} for run in asked]} if asked else {})})
+
+
+def _cancel_run(cloud: JobCloud, text: str, detail: str, *, as_json: bool) -> str:
+    seen = find_run(cloud, text)
+    cancel_run(cloud, seen, detail)
+    if not as_json:
+        echo(f"{seen.id}: its steps are ended; `orchgpu job {seen.id}` shows it")
+    return seen.id
 
 
 def cancel_job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import click
 
@@ -27,9 +28,12 @@ from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job, whole_id
 from orchgpu.cli.jobs.provenance import echo_provenance, write_ro_crate
 from orchgpu.cli.jobs.report import gantt_rows
+from orchgpu.cli.jobs.runs import echo_run, run_json
 from orchgpu.cli.options import scheduler_option
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments, wait_text
 from orchgpu.jobs.records import record_json
+from orchgpu.jobs.runs import find_run, is_run
 from orchgpu.jobs.waiting import reason_of_wait
 
 #: Last lines of a failed job's output that are shown.
@@ -66,6 +70,8 @@ def command(
 ) -> None:
     """The timeline of the job ID, the reason why it waits, its outputs or its failure.
 
+    Of a run of a workflow: its steps as a tree, with state, seconds and device, and their jobs.
+
     Below the moments its intervals are drawn over queue, scheduler, function and device; the
     drawing is as wide as the terminal, and in ASCII where the output has no block characters.
 
@@ -80,6 +86,14 @@ def command(
     \b
     Example:  orchgpu job j1f0c2a9b3d4e5f60718293a4b
     """
+    if is_run(job):
+        with closing(JobCloud()) as cloud:
+            seen = find_run(cloud, job)
+        if as_json:
+            echo_json({"run": run_json(seen)})
+        else:
+            echo_run(seen)
+        return
     known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
     if ro_crate is not None:
         write_ro_crate(known, ro_crate)

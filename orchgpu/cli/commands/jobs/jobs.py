@@ -19,6 +19,7 @@ from corekit.cli.screen import (
     counted,
     echo,
     echo_json,
+    echo_table,
     folded,
     json_option,
     table_lines,
@@ -28,7 +29,7 @@ from corekit.cli.table import Column
 from corekit.cli.text import printable
 from corekit.cli.times import shown_time, utc_option
 from corekit.decode import encode
-from corekit.errors import EXIT_STATUS, AppError
+from corekit.errors import EXIT_STATUS, AppError, invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
@@ -36,11 +37,14 @@ from gpu_scheduler.protocol.answers import LeasesAnswer
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.lookup import ended_jobs
 from orchgpu.cli.jobs.report import job_columns
+from orchgpu.cli.jobs.runs import run_json, summary_row
 from orchgpu.cli.jobs.watching import ReadJobs, display, watch_jobs
 from orchgpu.cli.options import scheduler_http_option, scheduler_option
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.live.feed import JobsFeed
 from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
+from orchgpu.jobs.runs import newest_runs
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, events_of, scheduler_address
 from orchgpu.jobs.summary import shown_reason
 from orchgpu.jobs.waiting import (
@@ -88,6 +92,9 @@ JOBS = job_columns(Column(name="SINCE", drop_order=5))
     help="Only jobs in this state (repeatable); a job not received yet has none. States:"
     f" {', '.join(JobState)}.",
 )
+@click.option(
+    "--workflow", metavar="NAME", shell_complete=function_name, help="The runs of this workflow."
+)
 @click.option("--since", metavar="DURATION", help="Only jobs changed since, as in 90s or 2h.")
 @click.option(
     "--watch",
@@ -102,6 +109,7 @@ def command(
     limit: int,
     functions: tuple[str, ...],
     states: tuple[str, ...],
+    workflow: str | None,
     since: str | None,
     watch: bool,
     scheduler: str | None,
@@ -115,12 +123,18 @@ def command(
     starting function. Messages that were not received yet are counted. While the scheduler does
     not answer, jobs that ended are listed from their results, and the command ends with 8.
 
+    With --workflow its runs are listed from their objects, newest first: the steps that ended, and
+    the one that runs.
+
     A filter searches the newest 10000 job records. With --watch and --json every changed job is an
     object on a line of its own; Ctrl-C ends the command.
 
     \b
     Example:  orchgpu jobs --watch --function text-recognition
     """
+    if workflow is not None:
+        _echo_runs(workflow, limit, as_json=as_json)
+        return 0
     age_s = None if since is None else parse_duration_s(since)
 
     def condition() -> JobFilter:  # the time of --since passes while the command watches
@@ -158,6 +172,28 @@ def command(
     only = "only jobs that ended are listed, from their results"
     echo(f"orchgpu: {scheduler_error.message}; {only}", err=True)
     return EXIT_STATUS[scheduler_error.code]
+
+
+RUNS = (
+    Column(name="RUN", ids=True, shrink_order=2),
+    Column(name="STATE"),
+    Column(name="STEPS", shrink_order=3, width_min=8),
+    Column(name="REASON", shrink_order=4, width_min=8, drop_order=2),
+    Column(name="INPUT", shrink_order=1, width_min=14, keep="end", drop_order=1),
+)
+
+
+def _echo_runs(name: str, limit: int, *, as_json: bool) -> None:
+    """The runs of a workflow. Raises NOT_FOUND, or INVALID for a function."""
+    with closing(JobCloud()) as cloud:
+        deployed = cloud.function_or_workflow(name)
+        if not isinstance(deployed, Workflow):
+            raise invalid(f"{name!r} is a function, not a workflow: write --function {name}")
+        runs = newest_runs(cloud, deployed, limit)
+    if as_json:
+        echo_json({"runs": [run_json(seen) for seen in runs]})
+        return
+    echo_table(RUNS, [summary_row(seen) for seen in runs], empty=f"{name} has no runs")
 
 
 def _ended(scheduler_error: AppError, limit: int, wanted: JobFilter) -> list[Entry]:

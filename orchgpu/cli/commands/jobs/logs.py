@@ -21,10 +21,16 @@ from corekit.units import parse_duration_s
 from corekit.values import Value
 from orchgpu.cli.completing import job_function_or_program
 from orchgpu.cli.jobs.lookup import is_prefix, whole_id
-from orchgpu.cli.jobs.sources import LogSources, sources_of_function, sources_of_job
+from orchgpu.cli.jobs.sources import (
+    LogSources,
+    sources_of_function,
+    sources_of_job,
+    sources_of_run,
+)
 from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.joblog import Line, Stream, read_line
+from orchgpu.jobs.runs import find_run, is_run
 from orchgpu.local.home import default_home
 
 #: While following, the pause between two reads of a program's file.
@@ -58,7 +64,10 @@ class LineFilter(Value):
 
 @click.command("logs")
 @click.argument(
-    "what", required=False, metavar="[JOB|FUNCTION|PROGRAM]", shell_complete=job_function_or_program
+    "what",
+    required=False,
+    metavar="[JOB|RUN|FUNCTION|PROGRAM]",
+    shell_complete=job_function_or_program,
 )
 @click.option(
     "-f", "--follow", is_flag=True, help="Continue with new lines, until the end of the job."
@@ -86,7 +95,7 @@ def command(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Lines of a JOB or FUNCTION in time order, from function, orchestrator, scheduler and device.
+    """Lines of a JOB, RUN or FUNCTION by time, from function, orchestrator, scheduler, device.
 
     Without an argument, or with a PROGRAM, the last lines of the local system's logs, even after
     `down`. With --follow and --json every line is an object of its own.
@@ -104,7 +113,9 @@ def command(
         if is_prefix(what) and not _names_function(cloud, what):
             what = whole_id(what, scheduler)
         one_job = JOB_ID.fullmatch(what) is not None
-        if one_job:
+        if is_run(what) and not _names_function(cloud, what):
+            sources = sources_of_run(cloud, find_run(cloud, what), scheduler)
+        elif one_job:
             sources = sources_of_job(cloud, what, scheduler)
         else:
             name = _known_function(cloud, what)

@@ -13,12 +13,23 @@ from corekit.cli.screen import echo, echo_json, json_option
 from corekit.cli.text import printable
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.units import parse_duration_s
+from corekit.values import Value
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import Progress, at_once_option
 from orchgpu.cli.jobs.report import NOT_SUCCEEDED_STATUS, echo_outcomes, job_json
+from orchgpu.cli.jobs.runs import (
+    echo_runs,
+    echo_uploaded,
+    nothing,
+    on_change,
+    run_json,
+    succeeded,
+)
 from orchgpu.cli.options import scheduler_option
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
+from orchgpu.jobs.runs import fetch_files, follow_runs, start_runs
 from orchgpu.jobs.scheduler import answering_scheduler
 from orchgpu.jobs.transfers import (
     FIELDS,
@@ -72,7 +83,7 @@ def command(
     scheduler: str | None,
     as_json: bool,
 ) -> int:
-    """Upload FILEs as inputs of FUNCTION; one job each.
+    """Upload FILEs as inputs of FUNCTION; one job each, or one run each of a workflow.
 
     A FILE is a file, a folder, s3://bucket/key or s3://bucket/prefix/: a folder or prefix stands
     for everything below it that the function takes, up to 1000 files.
@@ -93,7 +104,11 @@ def command(
         raise invalid("--name is the path of outputs in a folder: give --output DIR as well")
     follows = wait or folder is not None
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
-        deployed = cloud.function(function)
+        deployed = cloud.function_or_workflow(function)
+        if isinstance(deployed, Workflow):
+            _check_pattern(pattern)
+            shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
+            return _run_workflow(cloud, deployed, given, shown, at_once, again=again)
         # all of them before the first upload
         files = inputs_of(cloud, deployed, given, partial(echo, err=True))
         if folder is not None:
@@ -119,6 +134,55 @@ def command(
     if conflict is not None:
         return EXIT_STATUS[conflict.code]
     return 0 if all(job.succeeded for job in jobs) else NOT_SUCCEEDED_STATUS
+
+
+class _Shown(Value):
+    """The options of the command about the output, for a workflow."""
+
+    follows: bool
+    output: Path | None
+    within_s: float | None
+    as_json: bool
+
+
+def _check_pattern(pattern: str) -> None:
+    if pattern != OWN_FOLDERS:
+        raise invalid("outputs of a workflow are at DIR/INPUT/STEP/NAME: leave --name out")
+
+
+def _run_workflow(
+    cloud: JobCloud,
+    workflow: Workflow,
+    given: tuple[str, ...],
+    shown: _Shown,
+    at_once: int,
+    *,
+    again: bool,
+) -> int:
+    """Start a run for each file; follow them with a line for each step, and fetch their files.
+
+    Ends with 1 when a run did not succeed.
+    """
+    files = inputs_of(cloud, workflow, given, partial(echo, err=True))
+    uploaded = nothing if shown.as_json else echo_uploaded
+    started = start_runs(cloud, workflow, files, at_once, uploaded, again=again)
+    if not shown.follows:
+        runs = [{"run_id": one.run_ids[0], "input": one.input} for one in started]
+        if shown.as_json:
+            echo_json({"runs": runs})
+        else:
+            for one in runs:
+                echo(f"{one['run_id']}  {printable(one['input'])}")
+        return 0
+    changed = on_change(as_json=shown.as_json)
+    seen = asyncio.run(follow_runs(cloud, started, changed, within_s=shown.within_s))
+    folder = shown.output
+    fetched = [] if folder is None else fetch_files(cloud, seen, folder, at_once)
+    if shown.as_json:
+        echo_json({"runs": [run_json(one) for one in seen], "fetched": [str(f) for f in fetched]})
+    else:
+        echo_runs(seen, fetched)
+    return 0 if succeeded(seen) else NOT_SUCCEEDED_STATUS
 
 
 def _follow(

@@ -20,11 +20,13 @@ from orchgpu.cli.jobs.report import (
     echo_progress,
     job_json,
 )
+from orchgpu.cli.jobs.runs import echo_runs, on_change, run_json, succeeded
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import follow
 from orchgpu.jobs.known import Known, moments
+from orchgpu.jobs.runs import as_started, find_run, follow_runs, is_run
 from orchgpu.jobs.scheduler import scheduler_or_none
 
 
@@ -38,6 +40,8 @@ def command(
 ) -> int:
     """Follow the jobs ID to their end and show their outcome, as `orchgpu run --wait` does.
 
+    Or runs of workflows, with a line for each step.
+
     Ends with 1 when a job did not succeed, with 9 after the timeout; jobs that have ended already
     are shown at once.
 
@@ -45,6 +49,8 @@ def command(
     Example:  orchgpu wait j1f0c2a9b --timeout 10m
     """
     within_s = None if timeout is None else parse_duration_s(timeout)
+    if all(is_run(one) for one in jobs):
+        return _wait_for_runs(jobs, within_s, as_json=as_json)
     submitted = [submitted_as(known_job(job, scheduler)) for job in resolve_ids(jobs, scheduler)]
     on_change = echo_nothing if as_json else echo_progress
     with closing(JobCloud()) as cloud:
@@ -55,6 +61,18 @@ def command(
     else:
         echo_outcomes(followed)
     return 0 if all(job.succeeded for job in followed) else NOT_SUCCEEDED_STATUS
+
+
+def _wait_for_runs(given: tuple[str, ...], within_s: float | None, *, as_json: bool) -> int:
+    with closing(JobCloud()) as cloud:
+        started = [as_started(find_run(cloud, one)) for one in given]
+        changed = on_change(as_json=as_json)
+        seen = asyncio.run(follow_runs(cloud, started, changed, within_s=within_s))
+    if as_json:
+        echo_json({"runs": [run_json(one) for one in seen]})
+    else:
+        echo_runs(seen)
+    return 0 if succeeded(seen) else NOT_SUCCEEDED_STATUS
 
 
 def submitted_as(known: Known) -> Submitted:

@@ -41,6 +41,7 @@ from orchgpu.cli.jobs.report import echo_nothing, relative_times
 from orchgpu.cli.local.launching import START_AGAIN, has_weather
 from orchgpu.cli.options import scheduler_option
 from orchgpu.cloud_services import Address, SecretStores
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.inspection.model import Finding, Verdict
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import follow
@@ -327,7 +328,23 @@ def _standing(one: SchedulerStatus) -> str:
             return f"{one.address}: {one.problem}"
 
 
+def _workflow(cloud: JobCloud, workflow: Workflow) -> str:
+    """The state of a workflow. Raises INVALID when something of it is gone."""
+    served = cloud.served()
+    gone = [f"function/{step.name}" for step in workflow.steps if step.name not in served]
+    if missing := [*cloud.services.missing(workflow.name), *gone]:
+        names = ", ".join(missing)
+        raise invalid(f"gone since it was deployed: {names}; `orchgpu deploy` creates them again")
+    dead = cloud.messages(workflow.dead_letter_url)
+    letters = f", {counted(dead, 'dead letter')}" if dead else ""
+    live = counted(cloud.messages(workflow.queue_url), "message")
+    return f"all its resources and {counted(len(workflow.steps), 'step')} exist; {live}{letters}"
+
+
 def _deployed(cloud: JobCloud, name: str) -> str:
+    workflow = cloud.workflow(name)
+    if workflow is not None:
+        return _workflow(cloud, workflow)
     direct = cloud.direct(name)
     function = cloud.function(name) if direct is None else None
     missing = cloud.services.missing(name)

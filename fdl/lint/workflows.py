@@ -1,0 +1,144 @@
+"""Errors of `workflows:`: graphs that no run could follow, and promises that are not kept yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from corekit.suggest import one_of_known
+from fdl.diagnostics import Finding, Severity
+from fdl.graph.graph import feeding, overlap
+from fdl.model import Document, Function, Workflow
+from fdl.plan.workflows import queues_of
+
+_E = Severity.ERROR
+
+
+def run_findings(document: Document, functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """Errors of the workflows of a file, and of `each: true` outside of them.
+
+    `functions`: those that a deploy makes; a group is one.
+    """
+    yield from _each(document.functions.aws)
+    named = {function.name: function for function in functions}
+    taken: dict[str, str] = {}  # step → the workflow that has it
+    for workflow in document.workflows:
+        yield from _promises(workflow)
+        yield from _names(workflow, functions)
+        steps = []
+        for at, name in enumerate(workflow.steps):
+            path = f"{workflow.path}.steps[{at}]"
+            if name not in named:
+                yield _E, path, _unknown(name, document, named)
+            elif name in taken:
+                yield _E, path, f"{name} is a step of the workflow {taken[name]} already"
+            else:
+                taken[name] = workflow.name
+                steps.append(named[name])
+                yield from _able(named[name], path)
+        yield from _roots(workflow, steps)
+        yield from _writers(workflow, steps, functions)
+
+
+def _promises(workflow: Workflow) -> Iterator[Finding]:
+    if workflow.slo is not None:
+        message = (
+            "promises are not enforced yet, so none is accepted: leave it out; `deadline` ends a"
+            " run that takes too long"
+        )
+        yield _E, f"{workflow.path}.slo", message
+
+
+def _names(workflow: Workflow, functions: Sequence[Function]) -> Iterator[Finding]:
+    for function in functions:
+        if function.name == workflow.name:
+            yield _E, workflow.path, "a function or group has this name too; choose another one"
+        for queue in queues_of(workflow.name):
+            if queue in function.queue_names:
+                message = f"{function.name} has the queue {queue!r}, the name of the workflow's own"
+                yield _E, workflow.path, message
+
+
+def _unknown(name: str, document: Document, known: dict[str, Function]) -> str:
+    for function in document.functions.aws:
+        if function.name == name and function.group:
+            return f"{name} is in the group {function.group}: name the group"
+    return f"no function or group is named {name!r}{one_of_known(name, known)}"
+
+
+def _able(function: Function, path: str) -> Iterator[Finding]:
+    """A step must have jobs that end with a result of ours, and be declared as such."""
+    if not function.queued:
+        yield _E, path, f"{function.name} has no jobs, and a step is a job: give it an input"
+    elif function.foreign:
+        message = f"{function.name} commits no result (`completion: object`), so nothing follows it"
+        yield _E, path, message
+
+
+def _roots(workflow: Workflow, steps: list[Function]) -> Iterator[Finding]:
+    """A workflow begins with one step; every other input is written by a step."""
+    firsts = [step for step in steps if not feeding(step, steps)]
+    for step in firsts[1:]:
+        at = workflow.steps.index(step.name)
+        message = (
+            f"no step writes to the input of {step.name}, so no run reaches it: the workflow"
+            f" begins with {firsts[0].name} already"
+        )
+        yield _E, f"{workflow.path}.steps[{at}]", message
+    for step in steps:
+        yield from _inputs(workflow, step, steps)
+
+
+def _inputs(workflow: Workflow, step: Function, steps: list[Function]) -> Iterator[Finding]:
+    sources = [source for source in step.user_input if source not in _written(step, steps)]
+    if sources and feeding(step, steps):
+        message = (
+            f"no step of the workflow {workflow.name} writes to {sources[0].path}, and a step"
+            " takes files of its own run alone"
+        )
+        yield _E, f"{step.path}.lambda.input", message
+    each = {source.each for source in step.user_input}
+    if len(each) > 1:
+        message = f"`each` differs among the inputs of {step.name}: write it at all of them"
+        yield _E, f"{step.path}.lambda.input", message
+    if len(step.user_input) > 1 and not feeding(step, steps):
+        message = (
+            f"{step.name} is the first step of the workflow {workflow.name}, and a run begins with"
+            f" one input, not {len(step.user_input)}"
+        )
+        yield _E, f"{step.path}.lambda.input", message
+    if True in each and not feeding(step, steps):
+        message = f"`each` has no effect at {step.name}, the first step: its run has one input"
+        yield _E, f"{step.path}.lambda.input", message
+
+
+def _written(step: Function, steps: Sequence[Function]) -> list[object]:
+    return [source for _, source in feeding(step, steps)]
+
+
+def _writers(
+    workflow: Workflow, steps: Sequence[Function], functions: Sequence[Function]
+) -> Iterator[Finding]:
+    """Functions outside that write where a step inside reads: no run would take their files."""
+    inside = [source for step in steps if feeding(step, steps) for source in step.user_input]
+    for function in functions:
+        if function in steps:
+            continue
+        for at, output in enumerate(function.function.output):
+            if any(overlap(output, source) for source in inside):
+                message = (
+                    f"a step of the workflow {workflow.name} reads there, and takes files of its"
+                    f" own run alone: make {function.name} a step too, or write another path"
+                )
+                yield _E, f"{function.path}.lambda.output[{at}]", message
+
+
+def _each(functions: Sequence[Function]) -> Iterator[Finding]:
+    for function in functions:
+        for path, storage in function.storages:
+            if storage.each and ".output[" in path:
+                yield _E, f"{path}.each", "it is for inputs: write it at the step that reads there"
+            elif storage.each and not function.workflow:
+                message = (
+                    f"{function.name} is not a step of a workflow: each object is a job of its own"
+                )
+                yield _E, f"{path}.each", message

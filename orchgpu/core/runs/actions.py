@@ -1,0 +1,55 @@
+"""The actions of runs, as imperatives. Each may be repeated, and by several replicas at once."""
+
+from __future__ import annotations
+
+from contract.states import Reason
+from corekit.values import Value
+from orchgpu.core.runs.records import Inputs, RunResult
+
+
+class RunAction(Value):
+    run: str
+
+
+class StartStep(RunAction):
+    """Store the list of files, if it has one; send the jobs; then mark the step as started."""
+
+    step: str
+    retries: int
+    inputs: Inputs | None
+    #: The bodies of its jobs' messages, for the queue of its function. The job of a list of files
+    #: is pinned to what is stored: `machine.list_body` makes its body then.
+    bodies: tuple[str, ...]
+    stored_at_s: float  #: wall clock: the input of the run was stored
+    dead_at_s: float | None  #: of a retry: see `InputEvent.dead_at_s`
+
+
+class ClosedJob(Value):
+    """A job that ends because its run does."""
+
+    job: str
+    replace_etag: str | None  #: of the result that a retry made void
+
+
+class CloseJobs(RunAction):
+    """Commit a CANCELLED result for each job that has none; then end what it holds."""
+
+    step: str
+    jobs: tuple[ClosedJob, ...]
+    reason: Reason
+    detail: str
+
+
+class ResendLost(RunAction):
+    """Send the jobs of a started step again whose messages were lost: without result or record."""
+
+    step: str
+    jobs: tuple[str, ...]  #: without a result; those of `start.bodies`, in their order
+    start: StartStep
+
+
+class EndRun(RunAction):
+    """Store the result of the run."""
+
+    result: RunResult
+    replace_etag: str | None

@@ -1,0 +1,91 @@
+"""The messages of a workflow's queue, and those that start jobs of its steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from contract.run import RUN_ID
+from contract.states import JobState
+from corekit.values import Value
+from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, StepOf, classify
+from orchgpu.core.runs.records import InputFile
+from orchgpu.core.runs.workflow import Workflow
+
+
+class Advance(Value):
+    """Fold this run again. `step`, `job` and `state` are hints: the job that has ended."""
+
+    run: str
+    step: str = ""
+    job: str = ""
+    state: str = ""
+    token: str = ""  #: not empty: the message stays until the run has ended
+
+    @property
+    def failed(self) -> bool:
+        """Whether it tells of a job that ended without success."""
+        return bool(self.job) and self.state != JobState.SUCCEEDED
+
+
+#: What a message of a workflow's queue says; an InputEvent starts a run.
+RunMessage = Advance | InputEvent | Ignored | Rejected | Several
+
+
+def classify_run(body: str, workflow: Workflow) -> RunMessage:
+    """The verdict on a message of a workflow's queue. Total: any string gives one."""
+    advance = _advance(body)
+    if advance is not None:
+        return advance
+    return classify(body, workflow)
+
+
+def _advance(body: str) -> Advance | None:
+    if '"advance"' not in body:
+        return None
+    try:
+        value = json.loads(body)["orchgpu"]["advance"]
+        fields = {name: value[name] for name in Advance.__struct_fields__ if name in value}
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return None
+    texts = all(isinstance(one, str) for one in fields.values())
+    if not texts or not RUN_ID.fullmatch(str(fields.get("run"))):
+        return None
+    return Advance(**fields)
+
+
+def advance_body(
+    run: str, step: str = "", job: str = "", state: str = "", *, token: bool = False
+) -> str:
+    """The message that makes some orchestrator fold a run. Doubled, it is harmless."""
+    hints = {"step": step, "job": job, "state": state, "token": "input" if token else ""}
+    named = {name: value for name, value in hints.items() if value}
+    return json.dumps({"orchgpu": {"advance": {"run": run, **named}}})
+
+
+# ---------------------------------------------------------------------- jobs of steps
+
+
+def step_body(
+    of: StepOf, file: InputFile, stored_at_s: float, dead_at_s: float | None = None
+) -> str:
+    """The message of a step's job, whose record names its only file or its list of files."""
+    source = InputEvent(
+        bucket=file.bucket,
+        key=file.key,
+        version_id=file.version,
+        etag=file.etag,
+        size=file.size,
+        event_name="ObjectCreated:Put",
+        event_time=datetime.fromtimestamp(stored_at_s, UTC).isoformat(timespec="milliseconds"),
+    )
+    note: dict[str, object] = {"step": step_note(of)}
+    if dead_at_s is not None:
+        note["dead_at"] = dead_at_s
+    return json.dumps({"orchgpu": note, **source.as_s3_event()})
+
+
+def step_note(of: StepOf) -> Mapping[str, str]:
+    fields = {name: getattr(of, name) for name in StepOf.__struct_fields__}
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,166 @@
+"""The facts of a run, read through the object store; see `core/runs/facts.py` for what is read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from contract.run import cancel_key, run_key, run_prefix, run_result_key
+from corekit.aio.clock import Clock
+from corekit.decode import decode_json_known
+from corekit.errors import AppError
+from corekit.values import replace
+from orchgpu.core.function import Function
+from orchgpu.core.runs.facts import Facts, Read, list_prefix
+from orchgpu.core.runs.records import Cancel, Frozen, Retry, RunResult
+from orchgpu.core.runs.state import Run, state_of
+from orchgpu.core.runs.workflow import Workflow
+from orchgpu.ports import ObjectStore, StoredObject, if_present
+from orchgpu.replica.actions.objects import read_result
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RECORD_BYTES_MAX = 4 * 2**20  #: of an object of a run: a result names a thousand files
+#: Results that are read at once.
+READS_AT_ONCE = 16
+#: Runs whose lasting facts a replica keeps between two folds.
+KEPT_RUNS_MAX = 64
+
+_STARTED = re.compile(r"runs/[^/]+/started/(?P<n>\d+)/(?P<step>[^/]+)\.json")
+_RETRY = re.compile(r"runs/[^/]+/retries/(?P<n>\d+)\.json")
+
+
+class RunFacts:
+    """Reads the facts of runs; keeps what no later read can change, of the newest runs."""
+
+    def __init__(
+        self, store: ObjectStore, clock: Clock, functions: Callable[[], Mapping[str, Function]]
+    ) -> None:
+        """`functions`: those that are deployed now."""
+        self._store = store
+        self._clock = clock
+        self._functions = functions
+        self._kept: dict[str, Facts] = {}
+
+    async def fold(
+        self, workflow: Workflow, run: str, hints: Iterable[str]
+    ) -> tuple[Facts, Run] | None:
+        """The complete facts of a run and its state; None for a run that was never started.
+
+        `hints`: jobs that ended without success. Raises AppError.
+        """
+        facts = await self._begun(workflow, run)
+        if facts is None:
+            return None
+        facts = replace(facts, hints=frozenset(hints))
+        state = state_of(facts)
+        while state.wanted and not facts.stands:
+            facts = await self._more(facts, state)
+            state = state_of(facts)
+        self._keep(facts)
+        return facts, state
+
+    def forget(self, run: str) -> None:
+        self._kept.pop(run, None)
+
+    async def _begun(self, workflow: Workflow, run: str) -> Facts | None:
+        """What lies below the run's own prefix; one LIST, and a GET of each object that counts."""
+        bucket = workflow.bucket
+        keys = await self._store.etags(bucket, run_prefix(run))
+        if run_key(run) not in keys:
+            return None
+        known = self._kept.get(run)
+        frozen = known.frozen if known else await self._read(Frozen, bucket, run_key(run))
+        if frozen is None:
+            return None
+        cancel = ended = None
+        if cancel_key(run) in keys:
+            cancel = await self._read(Cancel, bucket, cancel_key(run))
+        if run_result_key(run) in keys:
+            ended = await self._read(RunResult, bucket, run_result_key(run))
+        return Facts(
+            frozen=frozen,
+            wall_s=self._clock.wall_s(),
+            cancel=cancel,
+            retries=await self._retries(bucket, keys),
+            ended=ended,
+            ended_etag=keys.get(run_result_key(run), ""),
+            started=frozenset(
+                (int(match["n"]), match["step"]) for match in map(_STARTED.fullmatch, keys) if match
+            ),
+            reads={} if known is None else known.reads,
+            gone=frozenset(
+                step.name for step in frozen.workflow.steps if step.name not in self._functions()
+            ),
+        )
+
+    async def _retries(self, bucket: str, keys: Iterable[str]) -> tuple[Retry, ...]:
+        found = {int(match["n"]): key for key in keys if (match := _RETRY.fullmatch(key))}
+        retries = []
+        for _, key in sorted(found.items()):
+            stored = await self._get(bucket, key)
+            try:
+                retries.append(Retry.from_json((stored and stored.body) or b""))
+            except (ValueError, RecursionError) as error:
+                logger.warning("skipping s3://%s/%s: %s", bucket, key, error)
+        return tuple(retries)
+
+    async def _get(self, bucket: str, key: str) -> StoredObject | None:
+        return await if_present(self._store.get(bucket, key, bytes_max=RECORD_BYTES_MAX))
+
+    async def _read(self, kind: type[T], bucket: str, key: str) -> T | None:
+        """An object of a run; None where it is absent, or not valid, which is logged."""
+        stored = await self._get(bucket, key)
+        if stored is None:
+            return None
+        try:
+            return decode_json_known(kind, stored.body or b"", key)[0]
+        except AppError as error:
+            logger.warning("skipping s3://%s: %s", bucket, error, extra={"event": "run_unreadable"})
+            return None
+
+    async def _more(self, facts: Facts, state: Run) -> Facts:
+        functions = self._functions()
+        at_once = asyncio.Semaphore(READS_AT_ONCE)
+
+        async def read(step: str, job: str) -> tuple[str, Read]:
+            async with at_once:
+                bucket = functions[step].intermediate_bucket
+                found, etag = await read_result(self._store, bucket, job, facts.wall_s)
+            if found is not None:  # of thousands, only this is needed
+                found = replace(found, log_tail="", times={}, provenance={}, notes=[])
+            return job, Read(result=found, etag=etag)
+
+        async def listed(step: str) -> tuple[str, dict[str, str]]:
+            bucket = functions[step].intermediate_bucket
+            keys = await self._store.etags(bucket, list_prefix(facts.run, step))
+            return step, {
+                key.removeprefix("results/").removesuffix(".json"): etag
+                for key, etag in keys.items()
+            }
+
+        reads = dict(await together(read(step, job) for step, job in state.wanted.jobs))
+        lists = dict(await together(listed(step) for step in state.wanted.lists))
+        return replace(facts, reads={**facts.reads, **reads}, listed={**facts.listed, **lists})
+
+    def _keep(self, facts: Facts) -> None:
+        self._kept.pop(facts.run, None)
+        if not facts.stands:
+            self._kept[facts.run] = replace(facts, reads=facts.lasting(), listed={})
+        while len(self._kept) > KEPT_RUNS_MAX:
+            del self._kept[next(iter(self._kept))]
+
+
+async def together(works: Iterable[Awaitable[T]]) -> list[T]:
+    """The values of calls at once, in order. All have ended when one of their errors is raised."""
+    values: list[T] = []
+    for done in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(done, BaseException):
+            raise done
+        values.append(done)
+    return values

@@ -1,0 +1,214 @@
+"""Carries out the actions of runs: one method per action. Any replica may, and repeat them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import singledispatchmethod
+
+from contract.result import Result
+from contract.run import inputs_key, run_key, run_result_key, started_key
+from contract.states import JobState
+from corekit.aio.clock import Clock
+from corekit.decode import decode_json_known, encode_json
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import JobId
+from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol import ops
+from orchgpu.core.function import Function
+from orchgpu.core.runs.actions import (
+    ClosedJob,
+    CloseJobs,
+    EndRun,
+    ResendLost,
+    RunAction,
+    StartStep,
+)
+from orchgpu.core.runs.machine import list_body
+from orchgpu.core.runs.records import Frozen, Inputs
+from orchgpu.core.runs.workflow import Workflow
+from orchgpu.ports import JobQueue, ObjectStore, Scheduler, Tolerating
+from orchgpu.replica.actions.function_failures import record_of
+from orchgpu.replica.actions.objects import close_claim, put_once, write_result
+from orchgpu.replica.actions.run_facts import RECORD_BYTES_MAX, together
+
+logger = logging.getLogger(__name__)
+
+#: Calls of one action at once: SQS and S3 take more, but other jobs come first.
+CALLS_AT_ONCE = 8
+#: Messages that one call of the port sends; an adapter sends them in batches of its own.
+MESSAGES_PER_CALL = 50
+
+
+class RunPerformer:
+    """Performs the actions of the runs of a workflow. Raises AppError: then all is repeated."""
+
+    def __init__(
+        self,
+        *,
+        queue: JobQueue,
+        store: ObjectStore,
+        scheduler: Scheduler,
+        clock: Clock,
+        functions: Callable[[], Mapping[str, Function]],
+        ended: Callable[[EndRun], None],
+    ) -> None:
+        """`ended`: called once for each end of a run that this replica has written."""
+        self._queue = queue
+        self._store = store
+        self._scheduler = scheduler
+        self._clock = clock
+        self._functions = functions
+        self._report_end = ended
+
+    async def freeze(self, workflow: Workflow, frozen: Frozen) -> bool:
+        """Begin a run; False when it has begun before."""
+        body = encode_json(frozen)
+        with Tolerating(ErrorCode.CONFLICT):
+            await self._store.put(workflow.bucket, run_key(frozen.run), body, if_absent=True)
+            return True
+        return False
+
+    async def perform(self, workflow: Workflow, action: RunAction) -> None:
+        await self._perform(action, workflow)
+
+    @singledispatchmethod
+    async def _perform(self, action: RunAction, workflow: Workflow) -> None:
+        """Call the method of an action: the one that is registered below for its class."""
+        raise NotImplementedError(type(action).__name__)
+
+    # ------------------------------------------------------------------ jobs begin
+
+    @_perform.register
+    async def _start(self, action: StartStep, workflow: Workflow) -> None:
+        bodies: Sequence[str] = action.bodies
+        if action.inputs is not None:
+            bodies = [await self._listed(action, action.inputs, workflow)]
+        await self._send(self._function(action.step), bodies)
+        key = started_key(action.run, action.retries, action.step)
+        at_s = self._clock.wall_s()
+        await put_once(self._store, workflow.bucket, key, encode_json({"at_s": at_s}))
+
+    async def _listed(self, action: StartStep, inputs: Inputs, workflow: Workflow) -> str:
+        """Store the list of files, unless one of as many retries is there; the job's message."""
+        bucket, key = workflow.bucket, inputs_key(action.run, action.step)
+        await put_once(self._store, bucket, key, encode_json(inputs))
+        stored = await self._store.get(bucket, key, bytes_max=RECORD_BYTES_MAX)
+        standing, _ = decode_json_known(Inputs, stored.body or b"", key)
+        if standing.retry < inputs.retry:
+            with Tolerating(ErrorCode.CONFLICT):
+                await self._store.put(bucket, key, encode_json(inputs), if_match=stored.etag)
+            stored = await self._store.head(bucket, key)
+        return list_body(
+            action,
+            bucket=bucket,
+            etag=stored.etag,
+            version=stored.version_id,
+            size=stored.size,
+        )
+
+    async def _send(self, function: Function, bodies: Sequence[str]) -> None:
+        at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+
+        async def send(some: Sequence[str]) -> None:
+            async with at_once:
+                await self._queue.send(function.queue_url, some)
+
+        parts = range(0, len(bodies), MESSAGES_PER_CALL)
+        await together(send(bodies[n : n + MESSAGES_PER_CALL]) for n in parts)
+
+    @_perform.register
+    async def _resend(self, action: ResendLost, workflow: Workflow) -> None:
+        """Only when the queue is empty: what waits there has no record yet."""
+        function = self._function(action.step)
+        if await self._queue.backlog(function.queue_url):
+            return
+        records = await together(record_of(self._scheduler, job) for job in action.jobs)
+        lost = [record is None or record.outcome is not None for record in records]
+        if not any(lost):
+            return
+        logger.warning(
+            "step %s of %s: %d jobs have no message; they are sent again",
+            action.step,
+            action.run,
+            sum(lost),
+            extra={"event": "step_lost", "run": action.run},
+        )
+        start = action.start
+        bodies = [body for body, gone in zip(start.bodies, lost, strict=False) if gone]
+        if start.inputs is not None:
+            bodies = [await self._listed(start, start.inputs, workflow)]
+        await self._send(function, bodies)
+
+    def _function(self, step: str) -> Function:
+        function = self._functions().get(step)
+        if function is None:  # since the fold
+            raise AppError(ErrorCode.UNAVAILABLE, f"function {step} is not deployed at present")
+        return function
+
+    # ------------------------------------------------------------------ jobs and runs end
+
+    @_perform.register
+    async def _close(self, action: CloseJobs, _workflow: Workflow) -> None:
+        function, at_once = self._function(action.step), asyncio.Semaphore(CALLS_AT_ONCE)
+
+        async def close(job: ClosedJob) -> None:
+            async with at_once:
+                await self._close_job(function, action, job)
+
+        await together(close(job) for job in action.jobs)
+
+    async def _close_job(self, function: Function, action: CloseJobs, closed: ClosedJob) -> None:
+        """As a cancel does: its result, then its lease or its record."""
+        bucket, wall_s = function.intermediate_bucket, self._clock.wall_s()
+        record = await record_of(self._scheduler, closed.job)
+        result = _cancelled(closed.job, action, 0 if record is None else record.attempt, wall_s)
+        standing = await write_result(self._store, bucket, result, closed.replace_etag, wall_s)
+        if standing.state == JobState.CANCELLED and record is not None and record.outcome is None:
+            await self._end(function, action, record)
+
+    async def _end(self, function: Function, action: CloseJobs, record: Record) -> None:
+        """What a job holds: its owner finishes it when its lease ends, or finds the result."""
+        if record.lease is not None:
+            with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT):
+                await self._scheduler.ask(ops.Release(lease=record.lease, detail=action.detail))
+            return
+        if not record.with_device and record.step in (Step.STAGED, Step.RUNNING):
+            bucket, wall_s = function.intermediate_bucket, self._clock.wall_s()
+            if not function.object_bucket:
+                await close_claim(self._store, bucket, record.holder, record.attempt, wall_s)
+            return
+        await self._scheduler.ask(
+            ops.Finish(
+                holder=JobId(record.holder),
+                outcome=JobState.CANCELLED.value,
+                reason=action.reason.value,
+                detail=action.detail,
+                committed_ago_s=0.0,
+            )
+        )
+
+    @_perform.register
+    async def _end_run(self, action: EndRun, workflow: Workflow) -> None:
+        key, body = run_result_key(action.run), encode_json(action.result)
+        etag = action.replace_etag
+        with Tolerating(ErrorCode.CONFLICT):
+            await self._store.put(workflow.bucket, key, body, if_absent=etag is None, if_match=etag)
+            self._report_end(action)
+
+
+def _cancelled(job: str, action: CloseJobs, attempt: int, wall_s: float) -> Result:
+    return Result(
+        job_id=job,
+        state=JobState.CANCELLED.value,
+        reason=action.reason.value,
+        attempt=attempt,
+        nonce="",
+        exit_code=None,
+        files=[],
+        times={},
+        log_tail="",
+        detail=action.detail,
+        ended_at_s=wall_s,
+    )
