@@ -430,7 +430,8 @@ def event_of_push(push: PushWord, now: on.EventTimes) -> on.Event | None:
     """The event of a push of the scheduler; None for one that changes no job."""
     if isinstance(push, Connected):
         return on.SchedulerReturned(**now)
-    if isinstance(push, Disconnected | answers.RecordPush) or push.holder is None:
+    others = Disconnected | answers.RecordPush | answers.PromisePush
+    if isinstance(push, others) or push.holder is None:
         return None
     job = push.holder
     match push:
