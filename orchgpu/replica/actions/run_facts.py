@@ -69,7 +69,7 @@ class RunFacts:
         self._kept.pop(run, None)
 
     async def _begun(self, workflow: Workflow, run: str) -> Facts | None:
-        """What lies below the run's own prefix; one LIST, and a GET of each object that counts."""
+        """Read the objects below the prefix of the run: one LIST, and a GET of each object that counts."""
         bucket = workflow.bucket
         keys = await self._store.etags(bucket, run_prefix(run))
         if run_key(run) not in keys:
