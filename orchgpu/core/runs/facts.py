@@ -1,4 +1,4 @@
-"""The facts of one run: what was read of it, and what is still to be read. Nothing is fetched here."""
+"""The facts of one run: what was read of it, and what is still to be read. Pure."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class RunFacts:
         self._kept.pop(run, None)
 
     async def _begun(self, workflow: Workflow, run: str) -> Facts | None:
-        """Read the objects below the prefix of the run: one LIST, and a GET of each object that counts."""
+        """Read the objects below the prefix of the run: one LIST, then a GET of each."""
         bucket = workflow.bucket
         keys = await self._store.etags(bucket, run_prefix(run))
         if run_key(run) not in keys:
