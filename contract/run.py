@@ -5,12 +5,12 @@ Layout in the bucket of the workflow (the intermediate bucket of its first step)
     runs/<run>/run.json             the frozen workflow and the input of the run
     runs/<run>/inputs/<step>.json   the files that a step's one job takes (a gather)
     runs/<run>/started/<n>/<step>.json  the jobs of a step were sent, after the n-th retry
-    runs/<run>/cancel.json          {"at_s"}: somebody wants it to end
-    runs/<run>/retries/<n>.json     {"at_s", "from"}: somebody wants its failed steps to run again
+    runs/<run>/cancel.json          {"at_s"}: a user wants it to end
+    runs/<run>/retries/<n>.json     {"at_s", "from"}: a user wants its failed steps to run again
     runs/<run>/result.json          the one terminal record of a run, until a retry replaces it
 
 Each is written once (If-None-Match), so that any orchestrator continues after any death, and
-nothing is locked. A cancel that is no newer than the newest retry does not count: a new one
+nothing is locked. A cancel that is older than the newest retry does not count: a new one
 replaces it. The first retry is n = 1; its `at_s` is not before the end of the run that it repeats.
 The results of a step's jobs lie with those of all jobs (`contract.keys`).
 

@@ -63,7 +63,7 @@ class StepState(StrEnum):
     STARTED = "STARTED"  #: its jobs were sent
     DONE = "DONE"  #: all its jobs succeeded
     SKIPPED = "SKIPPED"  #: every step that feeds it ended, and none gave it a file
-    FAILED = "FAILED"  #: a job of it failed, or its inputs are no valid ones
+    FAILED = "FAILED"  #: a job of it failed, or its inputs are not valid
     CANCELLED = "CANCELLED"  #: its run ends before it did
 
     @property

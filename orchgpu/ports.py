@@ -141,7 +141,7 @@ class ObjectStore(Protocol):
         ...
 
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
-        """List the keys below a prefix with their etags; for the small registry only."""
+        """List the keys below a prefix with their etags, without quotes; for small lists only."""
         ...
 
     async def versions(

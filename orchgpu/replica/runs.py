@@ -3,7 +3,7 @@
 Nothing of a run is held here but messages in hand: each makes this replica read the run's objects,
 fold them and perform what comes next. A message about an end of a job is deleted then; the message
 of the input stays, hidden, until the run has ended: it comes again and again, so that a run whose
-replica died goes on. Messages of a run that arrive during a fold share the next one.
+replica died continues. Messages of a run that arrive during a fold share the next one.
 """
 
 from __future__ import annotations

@@ -190,6 +190,9 @@ async def keys_are_listed_by_prefix_with_what_was_written(w: World) -> None:
     after = await w.store.etags(w.bucket, "p/")
     assert sorted(before) == sorted(after) == ["p/a", "p/b"]
     assert (before["p/a"] == after["p/a"], before["p/b"] == after["p/b"]) == (True, False)
+    assert after["p/b"] == (await w.store.head(w.bucket, "p/b")).etag, (
+        "etags of all reads are alike"
+    )
 
 
 async def messages_travel_and_are_deleted(w: World) -> None:

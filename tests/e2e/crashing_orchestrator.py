@@ -18,8 +18,11 @@ from typing import Any
 
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.replica import loops
+from orchgpu.core.runs.actions import RunAction, StartStep
+from orchgpu.core.runs.workflow import Workflow
+from orchgpu.replica import loops, runs
 from orchgpu.replica.actions.performer import Performer
+from orchgpu.replica.actions.runs import RunPerformer
 from orchgpu.replica.loops import event_of_push
 
 POINT, MARKER = sys.argv[1], Path(sys.argv[2])
@@ -56,6 +59,18 @@ class CrashingPerformer(Performer):
         return body
 
 
+class CrashingRuns(RunPerformer):
+    async def perform(self, workflow: Workflow, action: RunAction) -> None:
+        names = [type(action).__name__]
+        if isinstance(action, StartStep):
+            names.append(f"{names[0]}:{action.step}")
+        for name in names:
+            crash_at(f"before:{name}")
+        await super().perform(workflow, action)
+        for name in names:
+            crash_at(f"after:{name}")
+
+
 def crashing_events(push: Any, now: Any) -> on.Event | None:
     event = event_of_push(push, now)
     crash_at(f"on:{type(event).__name__}:{getattr(event, 'state', '')}")
@@ -64,6 +79,7 @@ def crashing_events(push: Any, now: Any) -> on.Event | None:
 
 if __name__ == "__main__":
     vars(loops).update(Performer=CrashingPerformer, event_of_push=crashing_events)
+    vars(runs).update(RunPerformer=CrashingRuns)
     sys.argv = ["orchgpu", "orchestrate", *sys.argv[3:]]
     from orchgpu.cli import main
 

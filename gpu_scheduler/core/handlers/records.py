@@ -420,7 +420,10 @@ def _conclude(tx: QueueTransaction, event: on.Asked[ops.Finish], record: Record)
 
 
 def reopen(tx: QueueTransaction, event: on.Asked[ops.Reopen]) -> answers.RecordAnswer:
-    """Redrive: the job queues again; the numbering of its attempts continues."""
+    """Redrive: the job queues again; the numbering of its attempts continues.
+
+    Whether an end may be replaced is decided by the job's result; a run may repeat any step.
+    """
     op = event.op
     record = _existing(tx, event)
     repeated = (
@@ -428,7 +431,7 @@ def reopen(tx: QueueTransaction, event: on.Asked[ops.Reopen]) -> answers.RecordA
         and record.step is Step.RECEIVED
         and record.revision == op.revision + 1
     )
-    ended = record.step is Step.ENDED and record.outcome != SUCCEEDED
+    ended = record.step is Step.ENDED
     if not repeated and not (ended and record.revision == op.revision):
         raise conflict(record, f"{op.holder} cannot be reopened in its present state")
     if not repeated:

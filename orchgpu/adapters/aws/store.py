@@ -70,7 +70,8 @@ class S3Store:
         with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
             pages = self._client.get_paginator("list_objects_v2")
             async for page in pages.paginate(Bucket=bucket, Prefix=prefix):
-                found.update((entry["Key"], entry["ETag"]) for entry in page.get("Contents", ()))
+                listed = page.get("Contents", ())
+                found.update((entry["Key"], entry["ETag"].strip('"')) for entry in listed)
         return found
 
     async def versions(

@@ -1,4 +1,4 @@
-"""What was read of one run, and what is still to be read. Pure: it is given, never fetched here."""
+"""The facts of one run: what was read of it, and what is still to be read. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Facts(Value):
     #: Steps with several jobs: etag of each job's result that a LIST found, by job id.
     listed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()  #: steps whose functions are not deployed any more
-    hints: frozenset[str] = frozenset()  #: jobs that ended without success, as a message says
+    hints: frozenset[str] = frozenset()  #: jobs that ended without success, as a message states
 
     @property
     def run(self) -> str:
@@ -52,7 +52,7 @@ class Facts(Value):
 
     @property
     def stands(self) -> bool:
-        """Whether the run has ended, and nobody has retried it since."""
+        """Whether the run has ended, without a retry since."""
         return self.ended is not None and self.ended.retries >= len(self.retries)
 
     @property
@@ -100,7 +100,7 @@ class Facts(Value):
         return after(self.frozen.workflow.steps, retry.from_step) if retry.from_step else _NONE
 
     def unread_end(self, step: str, job: str) -> bool:
-        """Whether a LIST found the result of a job, which nobody has read yet."""
+        """Whether a LIST found the result of a job, which is not read yet."""
         return not self.retries and job not in self.reads and job in self.listed.get(step, {})
 
     def unread(self, step: str, jobs: Sequence[str], *, several: bool) -> Iterator[str]:

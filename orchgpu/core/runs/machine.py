@@ -1,4 +1,4 @@
-"""What comes next in a run. Pure: the facts in, actions out; any replica may perform them."""
+"""The next actions of a run. Pure: the facts in, actions out; any replica may perform them."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ class Advance(Value):
 
     @property
     def failed(self) -> bool:
-        """Whether it tells of a job that ended without success."""
+        """Whether it reports a job that ended without success."""
         return bool(self.job) and self.state != JobState.SUCCEEDED
 
 
-#: What a message of a workflow's queue says; an InputEvent starts a run.
+#: A message of a workflow's queue; an InputEvent starts a run.
 RunMessage = Advance | InputEvent | Ignored | Rejected | Several
 
 

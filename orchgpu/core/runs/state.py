@@ -44,7 +44,7 @@ class Step(Value):
 
 
 class Stop(StrEnum):
-    """Why nothing of a run starts any more; the first that holds counts."""
+    """The reason why nothing of a run starts any more; the first that holds counts."""
 
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"

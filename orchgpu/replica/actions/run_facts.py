@@ -69,7 +69,7 @@ class RunFacts:
         self._kept.pop(run, None)
 
     async def _begun(self, workflow: Workflow, run: str) -> Facts | None:
-        """What lies below the run's own prefix; one LIST, and a GET of each object that counts."""
+        """Read the objects below the prefix of the run: one LIST, then a GET of each."""
         bucket = workflow.bucket
         keys = await self._store.etags(bucket, run_prefix(run))
         if run_key(run) not in keys:
@@ -146,7 +146,12 @@ class RunFacts:
 
         reads = dict(await together(read(step, job) for step, job in state.wanted.jobs))
         lists = dict(await together(listed(step) for step in state.wanted.lists))
-        return replace(facts, reads={**facts.reads, **reads}, listed={**facts.listed, **lists})
+        # what was read is newer than what was listed: a result may be replaced in between
+        known = {
+            step: {job: reads[job].etag if job in reads else etag for job, etag in jobs.items()}
+            for step, jobs in {**facts.listed, **lists}.items()
+        }
+        return replace(facts, reads={**facts.reads, **reads}, listed=known)
 
     def _keep(self, facts: Facts) -> None:
         self._kept.pop(facts.run, None)

@@ -169,7 +169,7 @@ class RunPerformer:
             await self._end(function, action, record)
 
     async def _end(self, function: Function, action: CloseJobs, record: Record) -> None:
-        """What a job holds: its owner finishes it when its lease ends, or finds the result."""
+        """End what a job holds: its owner finishes it when its lease ends, or finds the result."""
         if record.lease is not None:
             with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT):
                 await self._scheduler.ask(ops.Release(lease=record.lease, detail=action.detail))

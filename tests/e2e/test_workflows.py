@@ -1,0 +1,157 @@
+"""Runs of workflows in a whole system: real programs, real functions, kills between transitions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.run import run_id, run_result_key
+from tests.e2e.live import Live, get, until
+
+CRASHING = str(Path(__file__).with_name("crashing_orchestrator.py"))
+PARTS = 6
+#: Writes the parts of a film; one of them is not wanted.
+CUT = f"""#!/bin/sh
+for n in $(seq 1 {PARTS}); do echo "part $n" > "$TMP_OUTPUT_DIR/$n.part"; done
+echo junk > "$TMP_OUTPUT_DIR/0.part"
+"""
+#: A job a part: writes it unless it is junk.
+FILTER = """#!/bin/sh
+grep -q junk "$INPUT_FILE_PATH" || cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
+"""
+COUNT = """#!/bin/sh
+test -n "$ORCHGPU_RUN" && test "$ORCHGPU_STEP" = measure || exit 1
+wc -w < "$INPUT_FILE_PATH" > "$TMP_OUTPUT_DIR/$(basename "$INPUT_FILE_PATH" .part).count"
+"""
+#: One row a file, of all in one.
+TABLE = """#!/bin/sh
+test "$INPUT_FILE_PATH" = "$TMP_INPUT_DIR" || exit 1
+for file in "$TMP_INPUT_DIR"/measure/*; do
+  echo "$(basename "$file") $(cat "$file")" >> "$TMP_OUTPUT_DIR/table.txt"
+done
+"""
+FILM = """\
+functions:
+  aws:
+  - lambda:
+      {name: cut, init_script: cut.sh, timeout: 30, container: {timeout_threshold: 10},
+       input: [{path: film/in}], output: [{path: film/parts}]}
+  - lambda:
+      {name: choose, init_script: choose.sh, timeout: 30, container: {timeout_threshold: 10},
+       input: [{path: film/parts, each: true}], output: [{path: film/chosen}]}
+  - lambda:
+      {name: measure, init_script: measure.sh, timeout: 30, container: {timeout_threshold: 10},
+       input: [{path: film/chosen, each: true}], output: [{path: film/counts}]}
+    gpu: {memory: 256, kinds: [cpu]}
+  - lambda:
+      {name: table, init_script: table.sh, timeout: 30, container: {timeout_threshold: 10},
+       input: [{path: film/counts}], output: [{path: film/out}]}
+workflows:
+  film: {steps: [cut, choose, measure, table]}
+"""
+SCRIPTS = {"cut.sh": CUT, "choose.sh": FILTER, "measure.sh": COUNT, "table.sh": TABLE}
+STEPS = ("cut", "choose", "measure", "table")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _deployed(live: Live) -> None:
+    live.deploy_text("film", FILM, SCRIPTS)
+
+
+@pytest.fixture(autouse=True)
+def _no_orchestrator_left(live: Live) -> Iterator[None]:
+    yield
+    for name in [n for n in live.children if n.startswith("orchestrator")]:
+        live.children[name].kill()
+        live.wait(name)
+
+
+def workflow_of(live: Live) -> dict[str, Any]:
+    """The record of the workflow."""
+    s3 = live.client("s3")
+    for bucket in (one["Name"] for one in s3.list_buckets()["Buckets"]):
+        body = get(s3, bucket, "workflows/film.json")
+        if body is not None:
+            found: dict[str, Any] = json.loads(body)
+            return found
+    raise AssertionError("no bucket has the record of the workflow")
+
+
+def upload(live: Live, name: str) -> tuple[str, str]:
+    """The run of a new input, and the bucket of its objects."""
+    s3, key = live.client("s3"), f"in/{name}"
+    version = s3.put_object(Bucket="film", Key=key, Body=b"film").get("VersionId")
+    if version is None or version == "null":
+        head = s3.head_object(Bucket="film", Key=key)
+        version = f"{head['ETag'].strip(chr(34))}@{head['LastModified'].isoformat()}"
+    return run_id("film", key, version, "film"), workflow_of(live)["bucket"]
+
+
+def end_of(live: Live, run: str, bucket: str, within_s: float = 120.0) -> dict[str, Any]:
+    s3 = live.client("s3")
+    body = until(f"the end of {run}", lambda: get(s3, bucket, run_result_key(run)), within_s)
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def is_one_table(live: Live, result: dict[str, Any]) -> None:
+    assert result["state"] == "SUCCEEDED", result
+    states = {one["name"]: (one["state"], one["jobs"]) for one in result["steps"]}
+    assert states == {
+        "cut": ("DONE", 1),
+        "choose": ("DONE", PARTS + 1),
+        "measure": ("DONE", PARTS),
+        "table": ("DONE", 1),
+    }
+    (file,) = result["files"]
+    rows = (get(live.client("s3"), file["bucket"], file["key"]) or b"").decode().splitlines()
+    assert Counter(rows) == {f"{n}.count 2": 1 for n in range(1, PARTS + 1)}, "every part once"
+
+
+def test_parts_become_one_table(live: Live) -> None:
+    live.start("orchestrator")
+    run, bucket = upload(live, "one.mp4")
+    is_one_table(live, end_of(live, run, bucket))
+    live.quiet(*STEPS)
+    assert f'"run": "{run}"' in live.log("orchestrator")
+    assert live.terminate("orchestrator") == 0
+
+
+POINTS = (
+    "before:StartStep:choose",
+    "before:EndRun",
+    *(
+        pytest.param(point, marks=pytest.mark.soak)
+        for point in ("after:StartStep:measure", "after:EndRun", "before:DeleteMessages")
+    ),
+)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_orchestrator_leaves_one_table(live: Live, point: str, tmp_path: Path) -> None:
+    command = (sys.executable, CRASHING, point, str(tmp_path / "crashed"))
+    live.start("orchestrator-1", "orchestrator", command)
+    run, bucket = upload(live, f"{point}.mp4".replace(":", "-"))
+    assert live.wait("orchestrator-1") == -9
+    live.start("orchestrator-2", "orchestrator")
+    is_one_table(live, end_of(live, run, bucket))
+    live.quiet(*STEPS)
+    assert live.terminate("orchestrator-2") == 0
+
+
+def test_a_killed_scheduler_leaves_one_table(live: Live) -> None:
+    live.start("orchestrator")
+    run, bucket = upload(live, "scheduler.mp4")
+    until("a device step", lambda: live.leases())
+    live.children["scheduler"].kill()
+    live.wait("scheduler")
+    live.start("scheduler")
+    is_one_table(live, end_of(live, run, bucket))
+    live.quiet(*STEPS)
+    assert live.terminate("orchestrator") == 0
