@@ -277,10 +277,10 @@ class Runs:
                 return facts
             for action in actions:
                 await self._performer.perform(workflow, action)
-        raise AppError(ErrorCode.UNAVAILABLE, f"run {run} does not come to rest")
+        raise AppError(ErrorCode.UNAVAILABLE, f"run {run} still changes after every look at it")
 
     def _patrol_s(self, facts: Facts) -> float:
-        """How long the token is hidden: until the next look at the run, or its deadline."""
+        """The time until the token is visible again: at the next look, or the deadline."""
         patrol_s = self._budget.reconcile_every_s
         deadline_at_s = facts.deadline_at_s()
         if deadline_at_s is None:

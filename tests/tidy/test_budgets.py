@@ -32,8 +32,8 @@ ROOMS = {
 
 #: Lines of Python by folder, with what they are for. `ROOM/*` are the modules beside the folders.
 PYTHON: dict[str, tuple[int, str]] = {
-    "benchmarks": (8_650, "every figure of the docs, beside its peer or limit"),
-    "contract/*": (450, "envelope, result, keys and states between orchestrator and function"),
+    "benchmarks": (8_750, "every figure of the docs, beside its peer or limit"),
+    "contract/*": (550, "envelope, result, keys and states between orchestrator and function"),
     "contract/aws": (
         250,
         "faults, sessions, patience and conditional writes of AWS, for all callers",
@@ -44,27 +44,27 @@ PYTHON: dict[str, tuple[int, str]] = {
     "corekit/cli": (1_000, "one command-line kit: tables that fit, bars, times, settings"),
     "corekit/net": (150, "addresses, browsers, sources of connections"),
     "corekit/tracing": (350, "spans with derived ids, measured by other programs"),
-    "fdl/*": (650, "the model of a definition, its reading and its problems"),
+    "fdl/*": (700, "the model of a definition, its reading and its problems"),
     "fdl/examples": (400, "scripts of the examples that users copy"),
-    "fdl/graph": (250, "the workflow that storage paths draw"),
-    "fdl/keys": (1_550, "every key: reader, meaning, default"),
-    "fdl/lint": (950, "suspicious settings, with their place in the file"),
+    "fdl/graph": (300, "the workflow that storage paths draw"),
+    "fdl/keys": (1_650, "every key: reader, meaning, default"),
+    "fdl/lint": (1_100, "suspicious settings, with their place in the file"),
     "fdl/migrate": (800, "SCAR's and OSCAR's older shapes"),
-    "fdl/plan": (2_100, "resources and steps of a deploy, pure"),
+    "fdl/plan": (2_300, "resources and steps of a deploy, pure"),
     "fdl/schema": (750, "readers of located values, JSON Schema, documentation"),
     "fdl/text": (800, "YAML with positions, comments and round trip"),
-    "gpu_scheduler/*": (1_850, "model of requests, devices and leases; their options and texts"),
+    "gpu_scheduler/*": (2_000, "model of requests, devices and leases; their options and texts"),
     "gpu_scheduler/client": (3_100, "library, addresses of a pair, and the commands of `ssgm`"),
     "gpu_scheduler/core": (
-        9_850,
+        11_750,
         "who gets which device: eight layers and the policies of the product",
     ),
     "gpu_scheduler/daemon": (8_700, "endpoints, keys, journal and its engines, standby, events"),
     "gpu_scheduler/monitor": (1_950, "probes of devices, link of hosts"),
-    "gpu_scheduler/protocol": (2_250, "one schema of ops, answers, pushes and changes"),
+    "gpu_scheduler/protocol": (2_300, "one schema of ops, answers, pushes and changes"),
     "lambda_functions/*": (100, "the module that scripts import"),
     "lambda_functions/gpu_runner": (
-        3_400,
+        3_550,
         "the runner inside Lambda: session, script, outputs, commit",
     ),
     "local_cloud/*": (50, "entry point"),
@@ -80,17 +80,17 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/matrix": (350, "sgemm"),
     "operations/plugins": (1_150, "one module for each named operation"),
     "operations/recognition": (400, "reading text in pictures"),
-    "orchgpu/*": (900, "declaration, map, settings and ports"),
-    "orchgpu/adapters": (3_350, "AWS behind the ports: queue, store, commands, deploy"),
-    "orchgpu/cli": (7_400, "commands, `top`, live tables"),
-    "orchgpu/core": (3_050, "what happens to a job: one table of phases and events"),
+    "orchgpu/*": (950, "declaration, map, settings and ports"),
+    "orchgpu/adapters": (3_400, "AWS behind the ports: queue, store, commands, deploy"),
+    "orchgpu/cli": (7_800, "commands, `top`, live tables"),
+    "orchgpu/core": (4_100, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_150, "packages, files, revisions, waiting for AWS"),
     "orchgpu/history": (1_250, "bounded history of jobs, leases, devices"),
     "orchgpu/inspection": (1_000, "what a first deploy meets in an account"),
-    "orchgpu/jobs": (3_700, "use cases about jobs and their live read model, without a terminal"),
+    "orchgpu/jobs": (4_200, "use cases about jobs and their live read model, without a terminal"),
     "orchgpu/local": (1_450, "the local system: up, down, supervision"),
-    "orchgpu/permissions": (650, "policies of every role"),
-    "orchgpu/replica": (2_400, "loops, actions and observers of an orchestrator"),
+    "orchgpu/permissions": (700, "policies of every role"),
+    "orchgpu/replica": (3_200, "loops, actions and observers of an orchestrator"),
     "orchgpu/report": (750, "report page and costs"),
     "orchgpu/web": (3_800, "the console behind its pages"),
     "remote_gpu/*": (50, "the public names for plug-ins"),
@@ -102,10 +102,10 @@ PYTHON: dict[str, tuple[int, str]] = {
     "remote_gpu/wire": (1_350, "frames and proof, standard library only"),
     "remote_gpu/worker": (5_950, "a lease's process: lanes, backends, memory, stores"),
     "simulator": (
-        7_450,
+        8_050,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (91_200, "the guarantees"),
+    "tests": (93_900, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -113,7 +113,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_400, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (88_400, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (91_500, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache

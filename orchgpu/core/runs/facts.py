@@ -124,7 +124,7 @@ _NONE = frozenset[str]()
 
 
 class Wanted(Value):
-    """What is to be read next; empty = the fold has all that it needs."""
+    """The objects to read next; empty = the fold has all that it needs."""
 
     jobs: tuple[tuple[str, str], ...] = ()  #: step and job: one GET of a result each
     lists: tuple[str, ...] = ()  #: steps: one LIST of results each

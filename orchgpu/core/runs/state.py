@@ -64,7 +64,7 @@ class Run(Value):
 
     @property
     def files(self) -> Iterator[InputFile]:
-        """What every step wrote that is DONE."""
+        """The files of all steps that are DONE."""
         for step in self.steps.values():
             if step.state is StepState.DONE:
                 yield from written(step)

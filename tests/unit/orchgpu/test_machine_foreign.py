@@ -200,7 +200,16 @@ def test_only_what_was_written_after_staging_is_the_result(before: bytes | None)
     result = looked(objects)
     assert result is not None
     assert (result.state, result.attempt) == ("SUCCEEDED", 1)
-    assert result.files == [{"bucket": "out", "key": TARGET.key, "size": 4, "sha256": ""}]
+    assert result.files == [
+        {
+            "bucket": "out",
+            "key": TARGET.key,
+            "size": 4,
+            "sha256": "",
+            "version": None,
+            "etag": str(hash(b"hits")),
+        }
+    ]
     place = FOREIGN.intermediate_bucket
     assert (place, result_key(JOB)) in objects.bodies
     assert (place, before_key(JOB, 1)) in objects.bodies
