@@ -25,6 +25,8 @@ Feeders = tuple[tuple[int, ...], ...]
 #: Most states of the search. Above it some are dropped, so that a wide graph of many steps costs
 #: bounded time: its frontier may lack placements, but has no wrong one.
 STATES_MAX = 500
+#: The same times the steps of the graph: an admission blocks every other event.
+_STATES_OF_STEPS_MAX = 4000
 _CACHED_MAX = 512
 #: Beginnings of an order that are continued, times the steps of the graph.
 _BEGINNINGS_MAX = 256
@@ -110,6 +112,7 @@ def _later(feeders: Feeders) -> list[frozenset[int]]:
 
 def _search(steps: Sequence[Sequence[Price]], feeders: Feeders) -> list[Placement]:
     options = [_undominated(prices) for prices in steps]
+    states_max = min(STATES_MAX, max(2, _STATES_OF_STEPS_MAX // len(steps)))
     later = _later(feeders)
     fastest_s = [prices[own[0]][0] for prices, own in zip(steps, options, strict=True)]
     bounds = _Bounds.of(steps, options, feeders)
@@ -136,7 +139,7 @@ def _search(steps: Sequence[Sequence[Price]], feeders: Feeders) -> list[Placemen
                 cost_usd = state.cost_usd + dollars
                 if not bounds.beat(least_s, cost_usd + bounds.least_usd[step + 1]):
                     reached.append(_State(tuple(finishes), cost_usd, (*state.options, option)))
-        states = _pruned(reached)
+        states = _pruned(reached, states_max)
     return [Placement(one.finishes_s[0], one.cost_usd, one.options) for one in states]
 
 
@@ -295,16 +298,16 @@ def _undominated(prices: Sequence[Price]) -> list[int]:
     return found
 
 
-def _pruned(states: list[_State]) -> list[_State]:
+def _pruned(states: list[_State], states_max: int) -> list[_State]:
     """The states that no other one equals or beats, sorted."""
     states.sort()
     numbers = len(states[0].finishes_s) if states else 0
     kept = _PRUNED.get(numbers, _pruned_by_pairs)(states)
-    if len(kept) <= STATES_MAX:
+    if len(kept) <= states_max:
         return kept
-    step = len(kept) / (STATES_MAX - 1)
+    step = len(kept) / (states_max - 1)
     cheapest = min(kept, key=attrgetter("cost_usd"))
-    return sorted({*(kept[int(i * step)] for i in range(STATES_MAX - 1)), cheapest})
+    return sorted({*(kept[int(i * step)] for i in range(states_max - 1)), cheapest})
 
 
 def _pruned_by_cost(states: list[_State]) -> list[_State]:
