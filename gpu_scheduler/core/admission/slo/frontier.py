@@ -2,8 +2,10 @@
 
 A placement names an option for each step. A state of the search is the finish of every step that a
 later one waits for, and the cost so far; a state that another one equals or beats in all of them is
-dropped. Steps with the same later steps are one number, their last finish, so a graph of
-8 steps with 4 options each has some hundred states instead of 65,536 placements.
+dropped. Three things keep states few: steps with the same later steps are one number, their last
+finish; steps are placed in an order that keeps few numbers; a finish that delays nothing is raised
+to the first one that does. So a graph of 8 steps with 4 options each has some hundred states
+instead of 65,536 placements.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ Feeders = tuple[tuple[int, ...], ...]
 #: Most states of the search. Above it some are dropped, so that a wide graph of many steps costs
 #: bounded time: its frontier may lack placements, but has no wrong one.
 STATES_MAX = 500
+#: The same times the steps of the graph: an admission blocks every other event.
+_STATES_OF_STEPS_MAX = 4000
 _CACHED_MAX = 512
+#: Beginnings of an order that are continued, times the steps of the graph.
+_BEGINNINGS_MAX = 256
+#: States of a search grow about so with each number.
+_GROWTH = 4
 _ROUNDING = 1e-9  #: seconds or dollars
 
 
@@ -49,11 +57,65 @@ def frontier(steps: tuple[tuple[Price, ...], ...], feeders: Feeders) -> tuple[Pl
     """
     if not all(steps):
         return ()
-    options = [_undominated(prices) for prices in steps]
-    later = [
-        frozenset(i for i, own in enumerate(feeders) if step in own) for step in range(len(steps))
+    order = _order(feeders)
+    place = {step: at for at, step in enumerate(order)}
+    inner = tuple(tuple(place[i] for i in feeders[step]) for step in order)
+    found = _search([steps[step] for step in order], inner)
+    return tuple(
+        one._replace(options=tuple(one.options[place[i]] for i in range(len(steps))))
+        for one in found
+    )
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def _order(feeders: Feeders) -> tuple[int, ...]:
+    """All steps, each after its feeders, so that a state has few numbers at each step.
+
+    Of each length the best beginnings are continued.
+    """
+    later = _later(feeders)
+    begun = [_Beginning(0, (), frozenset())]
+    for _ in feeders:
+        longer: dict[frozenset[int], _Beginning] = {}
+        for one in begun:
+            for step, own in enumerate(feeders):
+                if step in one.steps or not one.steps_include(own):
+                    continue
+                left = (waiting - {step} for waiting in one.waits)
+                waits = frozenset({later[step], *left})
+                effort = one.effort + _GROWTH ** len(waits)
+                tried = _Beginning(effort, (*one.steps, step), waits)
+                same = frozenset(tried.steps)
+                longer[same] = min(longer.get(same, tried), tried, key=itemgetter(0, 1))
+        begun = sorted(longer.values(), key=itemgetter(0, 1))
+        del begun[max(1, _BEGINNINGS_MAX // len(feeders)) :]
+    return begun[0].steps
+
+
+class _Beginning(NamedTuple):
+    """The first steps of an order."""
+
+    effort: int
+    steps: tuple[int, ...]
+    waits: frozenset[frozenset[int]]  #: the numbers of a state after them
+
+    def steps_include(self, steps: tuple[int, ...]) -> bool:
+        return all(step in self.steps for step in steps)
+
+
+def _later(feeders: Feeders) -> list[frozenset[int]]:
+    """The steps that wait for each."""
+    return [
+        frozenset(i for i, own in enumerate(feeders) if step in own) for step in range(len(feeders))
     ]
-    bounds = _Bounds.of(steps, options, feeders, later)
+
+
+def _search(steps: Sequence[Sequence[Price]], feeders: Feeders) -> list[Placement]:
+    options = [_undominated(prices) for prices in steps]
+    states_max = min(STATES_MAX, max(2, _STATES_OF_STEPS_MAX // len(steps)))
+    later = _later(feeders)
+    fastest_s = [prices[own[0]][0] for prices, own in zip(steps, options, strict=True)]
+    bounds = _Bounds.of(steps, options, feeders)
     #: The steps that still wait for each number of a state; the empty set: the end of the run.
     waits: list[frozenset[int]] = []
     states = [_State((), 0.0, ())]
@@ -62,7 +124,7 @@ def frontier(steps: tuple[tuple[Price, ...], ...], feeders: Feeders) -> tuple[Pl
         left = [waiting - {step} for waiting in waits]
         waits = sorted({*left, later[step]}, key=_by_size)
         moves, own = [waits.index(one) for one in left], waits.index(later[step])
-        tails_s = [max((bounds.tails_s[i] for i in waiting), default=0.0) for waiting in waits]
+        ahead = _Ahead.of(step + 1, fastest_s, feeders, waits)
         reached: list[_State] = []
         for state in states:
             start_s = max((state.finishes_s[i] for i in reads), default=0.0)
@@ -73,12 +135,63 @@ def frontier(steps: tuple[tuple[Price, ...], ...], feeders: Feeders) -> tuple[Pl
                 finishes = kept.copy()
                 seconds, dollars = prices[option]
                 finishes[own] = max(finishes[own], start_s + seconds)
-                least_s = max(map(float.__add__, finishes, tails_s))
+                finishes, least_s = ahead.raised(finishes)
                 cost_usd = state.cost_usd + dollars
                 if not bounds.beat(least_s, cost_usd + bounds.least_usd[step + 1]):
                     reached.append(_State(tuple(finishes), cost_usd, (*state.options, option)))
-        states = _pruned(reached)
-    return tuple(Placement(one.finishes_s[0], one.cost_usd, one.options) for one in states)
+        states = _pruned(reached, states_max)
+    return [Placement(one.finishes_s[0], one.cost_usd, one.options) for one in states]
+
+
+class _Ahead(NamedTuple):
+    """The steps that are not placed yet: what each waits for, and the least time that it takes."""
+
+    fastest_s: Sequence[float]  #: of these steps
+    numbers: list[list[int]]  #: of a state, that each of them waits for
+    before: list[list[int]]  #: the ones among them that each waits for
+    waits: list[list[int]]  #: the ones among them that wait for each number of a state
+
+    @classmethod
+    def of(
+        cls,
+        first: int,
+        fastest_s: Sequence[float],
+        feeders: Feeders,
+        waits: Sequence[frozenset[int]],
+    ) -> _Ahead:
+        ahead = range(first, len(feeders))
+        return cls(
+            fastest_s[first:],
+            [[i for i, waiting in enumerate(waits) if step in waiting] for step in ahead],
+            [[i - first for i in feeders[step] if i >= first] for step in ahead],
+            [[step - first for step in waiting] for waiting in waits],
+        )
+
+    def raised(self, finishes_s: list[float]) -> tuple[list[float], float]:
+        """Each finish, no less than the first start of a step that waits for it can be.
+
+        That delays no step, so the placements stay the same, but more states equal each other. And
+        the least latency that is left.
+        """
+        starts_s: list[float] = []
+        ends_s: list[float] = []
+        for fastest_s, numbers, before in zip(
+            self.fastest_s, self.numbers, self.before, strict=True
+        ):
+            start_s = 0.0
+            for i in numbers:
+                if finishes_s[i] > start_s:
+                    start_s = finishes_s[i]
+            for i in before:
+                if ends_s[i] > start_s:
+                    start_s = ends_s[i]
+            starts_s.append(start_s)
+            ends_s.append(start_s + fastest_s)
+        least_s = max([*finishes_s, *ends_s])
+        raised = [
+            min([starts_s[i] for i in waiting]) if waiting else least_s for waiting in self.waits
+        ]
+        return raised, least_s
 
 
 def _by_size(steps: frozenset[int]) -> tuple[int, list[int]]:
@@ -86,9 +199,8 @@ def _by_size(steps: frozenset[int]) -> tuple[int, list[int]]:
 
 
 class _Bounds(NamedTuple):
-    """The least that the rest of a run adds to a state, and placements that are known already."""
+    """The least cost of the rest of a run, and placements that are known already."""
 
-    tails_s: list[float]  #: of each step: from its start to the end of the run, at the least
     least_usd: list[float]  #: of each step and those after it, and 0 at the end
     latencies_s: list[float]  #: of the known placements, ascending
     costs: list[float]  #: falling
@@ -99,15 +211,12 @@ class _Bounds(NamedTuple):
         steps: Sequence[Sequence[Price]],
         options: Sequence[Sequence[int]],
         feeders: Feeders,
-        later: Sequence[frozenset[int]],
     ) -> _Bounds:
-        tails_s, least_usd = [0.0] * len(steps), [0.0] * (len(steps) + 1)
+        least_usd = [0.0] * (len(steps) + 1)
         for step in reversed(range(len(steps))):
-            fastest_s = steps[step][options[step][0]][0]
-            tails_s[step] = fastest_s + max((tails_s[i] for i in later[step]), default=0.0)
             least_usd[step] = least_usd[step + 1] + steps[step][options[step][-1]][1]
         known = sorted(_weighted(steps, options, feeders))
-        found = cls(tails_s, least_usd, [], [])
+        found = cls(least_usd, [], [])
         for latency_s, cost in known:
             if not found.costs or cost < found.costs[-1]:
                 found.latencies_s.append(latency_s)
@@ -131,13 +240,46 @@ def _weighted(
     }
     for rate in (0.0, *sorted(rates), inf):
         ends_s: list[float] = []
+        chosen: list[Price] = []
         cost = 0.0
         for step, prices in enumerate(steps):
             by = itemgetter(0) if rate == inf else partial(_at_rate, rate)
             seconds, dollars = min((prices[i] for i in options[step]), key=by)
             ends_s.append(seconds + max((ends_s[i] for i in feeders[step]), default=0.0))
             cost += dollars
+            chosen.append((seconds, dollars))
         yield max(ends_s), cost
+        yield max(ends_s), _thrifty_usd(chosen, steps, options, feeders, max(ends_s))
+
+
+def _thrifty_usd(
+    chosen: list[Price],
+    steps: Sequence[Sequence[Price]],
+    options: Sequence[Sequence[int]],
+    feeders: Feeders,
+    latency_s: float,
+) -> float:
+    """The cost when each step takes the cheapest option that delays the end of the run by nothing.
+
+    From the last step to the first: those before it keep their times.
+    """
+    ends_s: list[float] = []
+    for (seconds, _), own in zip(chosen, feeders, strict=True):
+        ends_s.append(seconds + max((ends_s[i] for i in own), default=0.0))
+    latest_s = [latency_s] * len(steps)  #: the end of each step
+    cost = 0.0
+    for step in reversed(range(len(steps))):
+        start_s = max((ends_s[i] for i in feeders[step]), default=0.0)
+        in_time = (
+            steps[step][i]
+            for i in reversed(options[step])
+            if start_s + steps[step][i][0] <= latest_s[step]
+        )
+        seconds, dollars = next(in_time, chosen[step])
+        for i in feeders[step]:
+            latest_s[i] = min(latest_s[i], latest_s[step] - seconds)
+        cost += dollars
+    return cost
 
 
 def _at_rate(rate: float, price: Price) -> float:
@@ -156,16 +298,16 @@ def _undominated(prices: Sequence[Price]) -> list[int]:
     return found
 
 
-def _pruned(states: list[_State]) -> list[_State]:
+def _pruned(states: list[_State], states_max: int) -> list[_State]:
     """The states that no other one equals or beats, sorted."""
     states.sort()
     numbers = len(states[0].finishes_s) if states else 0
     kept = _PRUNED.get(numbers, _pruned_by_pairs)(states)
-    if len(kept) <= STATES_MAX:
+    if len(kept) <= states_max:
         return kept
-    step = len(kept) / (STATES_MAX - 1)
+    step = len(kept) / (states_max - 1)
     cheapest = min(kept, key=attrgetter("cost_usd"))
-    return sorted({*(kept[int(i * step)] for i in range(STATES_MAX - 1)), cheapest})
+    return sorted({*(kept[int(i * step)] for i in range(states_max - 1)), cheapest})
 
 
 def _pruned_by_cost(states: list[_State]) -> list[_State]:

@@ -1,0 +1,129 @@
+"""Bookings among other requests: batches, warm workers, overruns, steps that lost their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.model import Batch, EndReason, Request
+from gpu_scheduler.promises import MissCause, PromisedStep, Slo, StepTimes
+from gpu_scheduler.protocol import answers, ops
+from tests.scheduler_world import World, device, world_with
+
+WHOLE = Request(compute_guarantee_pct=100, memory_mib=100)
+BATCHED = Request(
+    compute_guarantee_pct=10, memory_mib=10, workload="w", batch=Batch(joins=True, size_max=8)
+)
+
+
+def step(name: str, *after: str, request: Request = WHOLE, **times: Any) -> PromisedStep:
+    stated = {"*": StepTimes(**{"execution_s": 2.0, **times})}
+    return PromisedStep(name=name, job=name, request=request, after=after, times=stated)
+
+
+def batched(name: str, *after: str) -> PromisedStep:
+    return step(name, *after, request=BATCHED, batch_item_s=0.5)
+
+
+def admit(world: World, run: str, *steps: PromisedStep, latency_s: float = 60.0) -> Any:
+    return world.ask(ops.Admit, run=run, steps=steps, slo=Slo(latency_s=latency_s))
+
+
+def busy_for(world: World, seconds: float, name: str = "now") -> Any:
+    return world.granted(name, WHOLE, lease_s=seconds)
+
+
+@pytest.fixture
+def world() -> World:
+    made = world_with(device("d"), policy="slo")
+    made.alive["s1"] = None
+    return made
+
+
+def test_members_join_a_batch_until_one_more_would_break_the_tightest_promise(
+    world: World,
+) -> None:
+    busy_for(world, 5.0)
+    ends = [admit(world, "tight", batched("a"), latency_s=8.0).end_in_s]
+    ends += [admit(world, f"r{name}", batched(name)).end_in_s for name in ("b", "c", "d")]
+    assert ends == pytest.approx([7.0, 7.5, 8.0, 7.0])
+    again = admit(world, "tight", batched("a"), latency_s=8.0)
+    assert again.steps[0].end_in_s == pytest.approx(8.0)  # each member ends with the batch
+
+
+def test_no_member_joins_a_batch_that_the_next_step_of_a_run_waits_for(world: World) -> None:
+    busy_for(world, 5.0)
+    admit(world, "r", batched("a"), step("b", "a"))
+    assert admit(world, "q", batched("c")).end_in_s == pytest.approx(7.0)
+
+
+def test_a_request_for_several_devices_runs_in_front_of_the_bookings_of_each() -> None:
+    world = world_with(device("d"), device("e", index=1), policy="slo")
+    busy = [busy_for(world, 5.0, name) for name in ("x", "y")]
+    admit(world, "r", step("a"))
+    for lease in busy:
+        world.release(lease)
+    both = Request(count=2, compute_guarantee_pct=100, memory_mib=100)
+    assert world.reserve("long", both, lease_s=6.0).outcome is answers.Outcome.WAITING
+    assert world.granted("short", both, lease_s=4.0).attempt == "short"
+
+
+def test_a_request_evicts_no_worker_that_a_booking_counts_on(world: World) -> None:
+    busy = busy_for(world, 5.0)
+    own = Request(compute_guarantee_pct=100, memory_mib=100, workload="w")
+    steps = step("a", request=own, loading_s=1.0), step("b", "a", request=own, loading_s=1.0)
+    assert [one.warm for one in admit(world, "r", *steps).steps] == [False, True]
+    world.release(busy)
+    large = Request(compute_guarantee_pct=100, memory_mib=950)
+    assert world.reserve("large", large, lease_s=2.0).outcome is answers.Outcome.WAITING
+    world.granted("small", WHOLE, lease_s=2.0)
+
+
+def test_a_plan_counts_with_an_overrun_and_with_the_booking_behind_it(world: World) -> None:
+    admit(world, "r", step("a"))
+    world.granted("a", WHOLE)
+    world.advance(3.0)
+    assert admit(world, "q", step("b")).end_in_s == pytest.approx(2.2)  # a tenth of its length
+    world.reserve("b", WHOLE)
+    world.advance(1.0)
+    assert admit(world, "p", step("c")).end_in_s == pytest.approx(4.0)  # b first, from now on
+
+
+def test_a_step_that_is_requested_after_its_start_delays_no_other(world: World) -> None:
+    admit(world, "r", step("a"))
+    admit(world, "q", step("b"), latency_s=4.0)
+    world.advance(1.0)
+    assert world.reserve("a", WHOLE).outcome is answers.Outcome.WAITING
+    world.advance(1.0)
+    assert world.granted("b", WHOLE).attempt == "b"
+
+
+def test_a_step_that_failed_has_lost_its_place(world: World) -> None:
+    world.ask(ops.Watch, all=True)
+    admit(world, "r", step("a"), latency_s=2.0)
+    lease = world.granted("a", WHOLE)
+    world.ask(ops.Release, lease=lease.id, reason=EndReason.SESSION_LOST)
+    assert admit(world, "q", step("b"), latency_s=2.0).outcome is answers.Outcome.GRANTED
+    run = world.machine.state.memory.values["run/r"]
+    assert str(run).endswith(MissCause.FAILED)
+
+
+def test_a_lease_that_nobody_accepts_is_no_execution(world: World) -> None:
+    world.ask(ops.Watch, all=True)
+    admit(world, "r", step("a"))
+    world.attempt("a", request=WHOLE)
+    seen = world.advance(200.0)
+    world.actions = seen
+    assert world.leases == []
+    assert world.machine.state.memory.values.get("count/missed_FAILED") is None
+
+
+def test_a_refusal_draws_nothing() -> None:
+    world = world_with(device("d"), device("e", index=1), policy="slo")
+    world.ask(ops.SetParameter, name="policy.slo.sample", value=1)
+    for name in ("x", "y"):
+        world.granted(name, WHOLE)
+    before = world.machine.snapshot()
+    assert admit(world, "r", step("a")).outcome is answers.Outcome.BUSY
+    assert world.machine.snapshot() == before
