@@ -34,7 +34,7 @@ from orchgpu.core.runs.facts import Facts, Read, list_prefix
 from orchgpu.core.runs.messages import advance_body
 from orchgpu.core.runs.records import Cancel, Frozen, InputFile, Retry, RunResult
 from orchgpu.core.runs.state import Run, Step, state_of
-from orchgpu.core.runs.workflow import Feed, Workflow
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, input_key, versions_of
 from orchgpu.jobs.places import Input
 from orchgpu.jobs.transfers import for_each
@@ -98,8 +98,7 @@ class SeenRun(Value):
         ended = self.facts.ended
         if ended is None or not self.over:
             return ()
-        feeds = [feed for step in self.workflow.steps for feed in step.feeds]
-        left = tuple(file for file in self.state.files if not _taken(file, feeds))
+        left = tuple(self.state.left(self.workflow))
         return left or ended.files  # the results of jobs may have expired
 
     @property
@@ -115,10 +114,6 @@ class SeenRun(Value):
         ended = self.facts.ended
         until_s = ended.ended_at_s if ended is not None and self.over else self.facts.wall_s
         return max(0.0, until_s - self.facts.frozen.stored_at_s)
-
-
-def _taken(file: InputFile, feeds: Sequence[Feed]) -> bool:
-    return any(feed.step == file.step and feed.takes(file.bucket, file.key) for feed in feeds)
 
 
 # ---------------------------------------------------------------------- starting
