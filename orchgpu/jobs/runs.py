@@ -430,13 +430,13 @@ def retry_run(cloud: JobCloud, seen: SeenRun, from_step: str = "") -> None:
     key = retry_key(seen.id, len(seen.facts.retries) + 1)
     retry = Retry(at_s=max(time.time(), seen.facts.ended.ended_at_s), from_step=from_step)
     cloud.services.write_once(seen.workflow.bucket, key, retry.to_json(), replaces=None)
-    _advance(cloud, seen)
+    _advance(cloud, seen, token=True)  # that of the input was deleted when the run ended
 
 
-def _advance(cloud: JobCloud, seen: SeenRun) -> None:
+def _advance(cloud: JobCloud, seen: SeenRun, *, token: bool = False) -> None:
     """Make some orchestrator look, by the queue of the workflow as it is deployed now."""
     deployed = cloud.workflow(seen.workflow.name) or seen.workflow
-    cloud.services.send(deployed.queue_url, advance_body(seen.id))
+    cloud.services.send(deployed.queue_url, advance_body(seen.id, token=token))
 
 
 # ---------------------------------------------------------------------- files
