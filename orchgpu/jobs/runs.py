@@ -34,7 +34,7 @@ from orchgpu.core.runs.facts import Facts, Read, list_prefix
 from orchgpu.core.runs.messages import advance_body
 from orchgpu.core.runs.records import Cancel, Frozen, InputFile, Retry, RunResult
 from orchgpu.core.runs.state import Run, Step, state_of
-from orchgpu.core.runs.workflow import Feed, Workflow
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, input_key, versions_of
 from orchgpu.jobs.places import Input
 from orchgpu.jobs.transfers import for_each
@@ -98,8 +98,7 @@ class SeenRun(Value):
         ended = self.facts.ended
         if ended is None or not self.over:
             return ()
-        feeds = [feed for step in self.workflow.steps for feed in step.feeds]
-        left = tuple(file for file in self.state.files if not _taken(file, feeds))
+        left = tuple(self.state.left(self.workflow))
         return left or ended.files  # the results of jobs may have expired
 
     @property
@@ -115,10 +114,6 @@ class SeenRun(Value):
         ended = self.facts.ended
         until_s = ended.ended_at_s if ended is not None and self.over else self.facts.wall_s
         return max(0.0, until_s - self.facts.frozen.stored_at_s)
-
-
-def _taken(file: InputFile, feeds: Sequence[Feed]) -> bool:
-    return any(feed.step == file.step and feed.takes(file.bucket, file.key) for feed in feeds)
 
 
 # ---------------------------------------------------------------------- starting
@@ -435,13 +430,13 @@ def retry_run(cloud: JobCloud, seen: SeenRun, from_step: str = "") -> None:
     key = retry_key(seen.id, len(seen.facts.retries) + 1)
     retry = Retry(at_s=max(time.time(), seen.facts.ended.ended_at_s), from_step=from_step)
     cloud.services.write_once(seen.workflow.bucket, key, retry.to_json(), replaces=None)
-    _advance(cloud, seen)
+    _advance(cloud, seen, token=True)  # that of the input was deleted when the run ended
 
 
-def _advance(cloud: JobCloud, seen: SeenRun) -> None:
+def _advance(cloud: JobCloud, seen: SeenRun, *, token: bool = False) -> None:
     """Make some orchestrator look, by the queue of the workflow as it is deployed now."""
     deployed = cloud.workflow(seen.workflow.name) or seen.workflow
-    cloud.services.send(deployed.queue_url, advance_body(seen.id))
+    cloud.services.send(deployed.queue_url, advance_body(seen.id, token=token))
 
 
 # ---------------------------------------------------------------------- files

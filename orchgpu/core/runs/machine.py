@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from contract.run import FILES_MAX, inputs_key
 from contract.states import StepState
@@ -100,8 +101,6 @@ def _void_etag(facts: Facts, job: str) -> str | None:
 
 
 def _end(facts: Facts, run: Run) -> EndRun:
-    feeding = {feed.step for step in facts.frozen.workflow.steps for feed in step.feeds}
-    last = tuple(file for file in run.files if file.step not in feeding)
     result = RunResult(
         run=run.id,
         workflow=facts.frozen.workflow.name,
@@ -122,7 +121,7 @@ def _end(facts: Facts, run: Run) -> EndRun:
             )
             for step in run.steps.values()
         ),
-        files=last[:FILES_MAX],
+        files=tuple(islice(run.left(facts.frozen.workflow), FILES_MAX)),
     )
     return EndRun(run=run.id, result=result, replace_etag=facts.ended_etag or None)
 

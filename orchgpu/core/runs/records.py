@@ -108,7 +108,7 @@ class RunResult(Value):
     started_at_s: float  #: wall clock: the input was stored
     ended_at_s: float  #: wall clock of the writer
     steps: tuple[EndedStep, ...]
-    files: tuple[InputFile, ...] = ()  #: of steps that feed no other; at most FILES_MAX
+    files: tuple[InputFile, ...] = ()  #: that no step takes; at most FILES_MAX
 
 
 def local_names(files: Iterable[tuple[InputFile, str]]) -> tuple[InputFile, ...]:

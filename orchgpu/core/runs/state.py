@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from contract.record import JsonObject
@@ -12,7 +12,7 @@ from contract.states import JobState, Reason, RunState, StepState
 from corekit.values import Value, replace
 from orchgpu.core.runs.facts import Facts, Wanted
 from orchgpu.core.runs.records import InputFile, local_names
-from orchgpu.core.runs.workflow import WorkflowStep
+from orchgpu.core.runs.workflow import Feed, Workflow, WorkflowStep
 
 
 class StepJob(Value):
@@ -62,12 +62,16 @@ class Run(Value):
     stop: Stop | None = None
     wanted: Wanted = Wanted()  #: the state is that of what was read; this is missing
 
-    @property
-    def files(self) -> Iterator[InputFile]:
-        """The files of all steps that are DONE."""
+    def left(self, workflow: Workflow) -> Iterator[InputFile]:
+        """The files of the run: what steps wrote that are DONE, and no other step takes."""
+        feeds = [feed for step in workflow.steps for feed in step.feeds]
         for step in self.steps.values():
             if step.state is StepState.DONE:
-                yield from written(step)
+                yield from (file for file in written(step) if not _taken(file, feeds))
+
+
+def _taken(file: InputFile, feeds: Sequence[Feed]) -> bool:
+    return any(feed.step == file.step and feed.takes(file.bucket, file.key) for feed in feeds)
 
 
 _SUCCESS = (JobState.SUCCEEDED,)

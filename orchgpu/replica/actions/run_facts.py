@@ -83,7 +83,7 @@ class RunFacts:
             cancel = await self._read(Cancel, bucket, cancel_key(run))
         if run_result_key(run) in keys:
             ended = await self._read(RunResult, bucket, run_result_key(run))
-        return Facts(
+        facts = Facts(
             frozen=frozen,
             wall_s=self._clock.wall_s(),
             cancel=cancel,
@@ -98,6 +98,8 @@ class RunFacts:
                 step.name for step in frozen.workflow.steps if step.name not in self._functions()
             ),
         )
+        # another replica may have ended the run: a retry since makes void what was read before it
+        return replace(facts, reads=facts.lasting())
 
     async def _retries(self, bucket: str, keys: Iterable[str]) -> tuple[Retry, ...]:
         found = {int(match["n"]): key for key in keys if (match := _RETRY.fullmatch(key))}

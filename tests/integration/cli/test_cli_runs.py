@@ -215,6 +215,8 @@ def test_cancel_and_retry_are_objects_and_an_advance(replica: Replica, tmp_path:
     advances = [json.loads(body) for body in _messages()]
     named = [one["orchgpu"]["advance"]["run"] for one in advances if "orchgpu" in one]
     assert named.count(run) == 3
+    tokens = [one for one in advances if one.get("orchgpu", {}).get("advance", {}).get("token")]
+    assert len(tokens) == 1, "a retried run has a message that stays until its end, as a new one"
 
 
 def _messages() -> list[str]:

@@ -69,7 +69,7 @@ def _cancel_run(cloud: JobCloud, text: str, detail: str, *, as_json: bool) -> st
     seen = find_run(cloud, text)
     cancel_run(cloud, seen, detail)
     if not as_json:
-        echo(f"{seen.id}: its steps are ended; `orchgpu job {seen.id}` shows it")
+        echo(f"{seen.id}: its steps are being ended; `orchgpu job {seen.id}` shows it")
     return seen.id
 
 

@@ -19,6 +19,7 @@ from contract.envelope import JOB_NAME, Job
 from contract.keys import claim_key, parse_staging_key, result_key
 from contract.result import Result
 from contract.run import cancel_key, inputs_key, retry_key, run_id, run_result_key, step_job_id
+from contract.states import StepState
 from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
@@ -26,6 +27,7 @@ from corekit.budget import Budget
 from corekit.decode import decode_json, encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
+from corekit.values import replace
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
 from local_cloud.model.cloud import Cloud
@@ -36,6 +38,7 @@ from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.records import Retry, RunResult
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
 from orchgpu.ports import Tolerating
+from orchgpu.replica.actions.run_facts import RunFacts
 from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker
 from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
@@ -354,4 +357,29 @@ def test_a_cancel_ends_a_run_whose_function_never_ends() -> None:
         result = await bench.end_of(run)
         assert (result.state, result.reason) == ("CANCELLED", "CANCELLED_BY_USER")
 
+    on_virtual_time(FILM, partial(parts, 3), test)
+
+
+def test_a_replica_reads_again_what_a_retry_made_void() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.replica(bench.nursery)
+        other = RunFacts(bench.store, bench.clock, lambda: {n: function(n) for n in names})
+        run, cut = await bench.upload(), ""
+        while not cut:
+            await asyncio.sleep(0.01)
+            seen = await other.fold(bench.flow, run, ())
+            if seen is not None and seen[1].steps["cut"].state is StepState.DONE:
+                assert not seen[0].stands, "the other replica sees the run before its end"
+                cut = seen[1].steps["cut"].jobs[0].id
+        await bench.end_of(run)
+        retry = Retry(at_s=bench.clock.wall_s(), from_step="cut")
+        await bench.store.put(BUCKET, retry_key(run, 1), retry.to_json(), if_absent=True)
+        stored = await bench.store.get(BUCKET, result_key(cut), bytes_max=10**7)
+        again = replace(decode_json(Result, stored.body or b""), ended_at_s=retry.at_s + 1.0)
+        await bench.store.put(BUCKET, result_key(cut), again.to_json())
+        seen = await other.fold(bench.flow, run, ())
+        assert seen is not None
+        assert seen[1].steps["cut"].state is StepState.DONE
+
+    names = [one.name for one in FILM]
     on_virtual_time(FILM, partial(parts, 3), test)

@@ -55,6 +55,14 @@ def test_a_chain_starts_step_after_step() -> None:
     assert (result.state, [file.key for file in result.files]) == (RunState.SUCCEEDED, ["b/2.x"])
 
 
+def test_the_files_of_a_run_are_those_that_no_step_takes_whoever_wrote_them() -> None:
+    of = workflow(step("a"), step("b", "a", suffixes=(".x",)))
+    world = World(of, {"a": files("1.x", "notes.log"), "b": files("2.x")}, checks=False)
+    world.settle()
+    assert world.ended is not None
+    assert [file.key for file in world.ended[0].files] == ["a/notes.log", "b/2.x"]
+
+
 def test_the_first_job_reads_the_input_of_the_run() -> None:
     world = World(workflow(step("a")), {"a": files()})
     world.fold()
