@@ -35,7 +35,7 @@ ENDINGS = (
 #: has never seen a scheduler or a cloud knows it, and it has no special meaning here. A word of
 #: scheduling, leasing, deployment or of a cloud belongs on the page, with its meaning.
 ORDINARY = """
-access amount asked attributes began broken buffer codec comment compose composed composer
+access ahead amount asked attributes began broken buffer codec comment compose composed composer
 config crc current digest document done drawing due duration element facts failure fault faulty flow
 happened init integer left mark missing noticed null parse parser pattern post render repeat
 reply row said schema send sequence settings shapes split system table ticked told unknown vpc wake
