@@ -37,6 +37,8 @@ def test_a_job_runs_to_its_result(bench: Any) -> None:
             "key": "res/b.txt.out",
             "size": 5,
             "sha256": hashlib.sha256(b"hello").hexdigest(),
+            "version": None,
+            "etag": hashlib.md5(b"hello", usedforsecurity=False).hexdigest(),
         }
     ]
     assert result.log_tail == "said\n"

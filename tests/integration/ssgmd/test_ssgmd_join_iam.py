@@ -137,7 +137,7 @@ async def test_a_request_for_another_scheduler_is_refused(one: World) -> None:
         url = await one.proof().url("other", challenge["ok"]["nonce"])
         answer = await peer.ask(op="join", host=HOST, url=url)
         assert answer["error"]["code"] == "denied"
-        assert "does not match the signature you provided" in answer["error"]["message"]
+        assert "STS refused the request: 403, The signature" in answer["error"]["message"]
 
 
 @pytest.mark.asyncio
