@@ -26,8 +26,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 RUN_ID = re.compile("r[0-9a-f]{25}")
+_STARTED = re.compile(r"runs/[^/]+/started/(?P<n>\d+)/(?P<step>[^/]+)\.json")
+_RETRY = re.compile(r"runs/[^/]+/retries/(?P<n>\d+)\.json")
 #: Files that one step may get, in a gather or as parts.
 FILES_MAX = 1000
 
@@ -73,12 +76,23 @@ def started_key(run: str, n: int, step: str) -> str:
     return f"runs/{run}/started/{n}/{step}.json"
 
 
+def started_steps(keys: Iterable[str]) -> frozenset[tuple[int, str]]:
+    """The steps whose jobs were sent, with the number of retries before, among a run's keys."""
+    matches = map(_STARTED.fullmatch, keys)
+    return frozenset((int(match["n"]), match["step"]) for match in matches if match)
+
+
 def cancel_key(run: str) -> str:
     return f"runs/{run}/cancel.json"
 
 
 def retry_key(run: str, n: int) -> str:
     return f"runs/{run}/retries/{n}.json"
+
+
+def retry_numbers(keys: Iterable[str]) -> list[int]:
+    """The numbers of a run's retries among its keys, the first one first."""
+    return sorted(int(match["n"]) for match in map(_RETRY.fullmatch, keys) if match)
 
 
 def run_result_key(run: str) -> str:

@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf, nextafter
 from pathlib import Path, PurePath
 from typing import TypeVar
 
@@ -19,10 +20,12 @@ from contract.run import (
     RUN_ID,
     cancel_key,
     retry_key,
+    retry_numbers,
     run_id,
     run_key,
     run_prefix,
     run_result_key,
+    started_steps,
 )
 from contract.states import JobState, Reason, RunState, StepState
 from corekit.aio.newer import known
@@ -50,8 +53,6 @@ READS_AT_ONCE = 8
 #: Characters of an id that suffice, as of a job's.
 PREFIX_MIN = 4
 _PREFIX = re.compile(f"r[0-9a-f]{{{PREFIX_MIN - 1},25}}")
-_STARTED = re.compile(r"runs/[^/]+/started/(?P<n>\d+)/(?P<step>[^/]+)\.json")
-_RETRY = re.compile(r"runs/[^/]+/retries/(?P<n>\d+)\.json")
 
 
 class StartedRun(Value):
@@ -204,16 +205,13 @@ def read_run(
     frozen = _object(cloud, Frozen, bucket, run_key(run), keys)
     if frozen is None:
         return None
-    numbers = sorted(int(match["n"]) for key in keys if (match := _RETRY.fullmatch(key)))
     facts = Facts(
         frozen=frozen,
         wall_s=time.time(),
         cancel=_object(cloud, Cancel, bucket, cancel_key(run), keys),
-        retries=tuple(_retry(cloud.fetch(bucket, retry_key(run, n))) for n in numbers),
+        retries=tuple(_retry(cloud.fetch(bucket, retry_key(run, n))) for n in retry_numbers(keys)),
         ended=_object(cloud, RunResult, bucket, run_result_key(run), keys),
-        started=frozenset(
-            (int(match["n"]), match["step"]) for key in keys if (match := _STARTED.fullmatch(key))
-        ),
+        started=started_steps(keys),
         reads={} if before is None else before.lasting(),
     )
     state = state_of(facts)
@@ -405,7 +403,9 @@ def cancel_run(cloud: JobCloud, seen: SeenRun, detail: str) -> None:
     bucket, key = seen.workflow.bucket, cancel_key(seen.id)
     if seen.facts.cancelled is None:
         stale = cloud.head(bucket, key).etag if seen.facts.cancel is not None else None
-        body = encode_json(Cancel(at_s=time.time(), detail=detail))
+        # the retry may be by a clock that is ahead of this one
+        after_retry_s = nextafter(seen.facts.retried_at_s or 0.0, inf)
+        body = encode_json(Cancel(at_s=max(time.time(), after_retry_s), detail=detail))
         try:
             cloud.services.write_once(bucket, key, body, replaces=stale)
         except AppError as error:

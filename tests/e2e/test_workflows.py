@@ -16,17 +16,22 @@ from tests.e2e.live import Live, get, until
 
 CRASHING = str(Path(__file__).with_name("crashing_orchestrator.py"))
 PARTS = 6
-#: Writes the parts of a film; one of them is not wanted.
+#: Writes the parts of a film, which begin with its own word; one of them is not wanted.
 CUT = f"""#!/bin/sh
-for n in $(seq 1 {PARTS}); do echo "part $n" > "$TMP_OUTPUT_DIR/$n.part"; done
+word=$(cat "$INPUT_FILE_PATH")
 echo junk > "$TMP_OUTPUT_DIR/0.part"
+test "$word" = nothing && exit 0
+for n in $(seq 1 {PARTS}); do echo "$word $n" > "$TMP_OUTPUT_DIR/$n.part"; done
 """
 #: A job a part: writes it unless it is junk.
 FILTER = """#!/bin/sh
 grep -q junk "$INPUT_FILE_PATH" || cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
 """
+#: MENDED is a file that a test makes.
 COUNT = """#!/bin/sh
 test -n "$ORCHGPU_RUN" && test "$ORCHGPU_STEP" = measure || exit 1
+grep -q slow "$INPUT_FILE_PATH" && sleep 20
+grep -q broken "$INPUT_FILE_PATH" && test ! -e MENDED && exit 1
 wc -w < "$INPUT_FILE_PATH" > "$TMP_OUTPUT_DIR/$(basename "$INPUT_FILE_PATH" .part).count"
 """
 #: One row a file, of all in one.
@@ -49,6 +54,7 @@ functions:
       {name: measure, init_script: measure.sh, timeout: 30, container: {timeout_threshold: 10},
        input: [{path: film/chosen, each: true}], output: [{path: film/counts}]}
     gpu: {memory: 256, kinds: [cpu]}
+    job: {attempts: 1}
   - lambda:
       {name: table, init_script: table.sh, timeout: 30, container: {timeout_threshold: 10},
        input: [{path: film/counts}], output: [{path: film/out}]}
@@ -61,7 +67,8 @@ STEPS = ("cut", "choose", "measure", "table")
 
 @pytest.fixture(scope="module", autouse=True)
 def _deployed(live: Live) -> None:
-    live.deploy_text("film", FILM, SCRIPTS)
+    measure = COUNT.replace("MENDED", str(live.path / "mended"))
+    live.deploy_text("film", FILM, {**SCRIPTS, "measure.sh": measure})
 
 
 @pytest.fixture(autouse=True)
@@ -83,10 +90,10 @@ def workflow_of(live: Live) -> dict[str, Any]:
     raise AssertionError("no bucket has the record of the workflow")
 
 
-def upload(live: Live, name: str) -> tuple[str, str]:
+def upload(live: Live, name: str, word: bytes = b"part") -> tuple[str, str]:
     """The run of a new input, and the bucket of its objects."""
     s3, key = live.client("s3"), f"in/{name}"
-    version = s3.put_object(Bucket="film", Key=key, Body=b"film").get("VersionId")
+    version = s3.put_object(Bucket="film", Key=key, Body=word).get("VersionId")
     if version is None or version == "null":
         head = s3.head_object(Bucket="film", Key=key)
         version = f"{head['ETag'].strip(chr(34))}@{head['LastModified'].isoformat()}"
@@ -155,3 +162,45 @@ def test_a_killed_scheduler_leaves_one_table(live: Live) -> None:
     is_one_table(live, end_of(live, run, bucket))
     live.quiet(*STEPS)
     assert live.terminate("orchestrator") == 0
+
+
+def states_of(result: dict[str, Any]) -> list[str]:
+    assert [one["name"] for one in result["steps"]] == list(STEPS)
+    return [one["state"] for one in result["steps"]]
+
+
+def test_steps_without_files_are_skipped(live: Live) -> None:
+    live.start("orchestrator")
+    run, bucket = upload(live, "nothing.mp4", b"nothing")
+    result = end_of(live, run, bucket)
+    assert (result["state"], result["files"]) == ("SUCCEEDED", [])
+    assert states_of(result) == ["DONE", "DONE", "SKIPPED", "SKIPPED"]
+    live.quiet(*STEPS)
+
+
+def test_a_cancelled_run_gives_its_devices_back(live: Live) -> None:
+    live.start("orchestrator")
+    run, bucket = upload(live, "slow.mp4", b"slow")
+    until("a running step", lambda: [one for one in live.leases() if one["state"] == "ACTIVE"])
+    live.orchgpu("cancel", run, "--reason", "wrong film")
+    result = end_of(live, run, bucket)
+    assert result["state"] == "CANCELLED"
+    assert states_of(result) == ["DONE", "DONE", "CANCELLED", "CANCELLED"]
+    live.quiet(*STEPS)
+    assert live.leases() == []
+
+
+def test_a_retried_run_keeps_what_is_done(live: Live) -> None:
+    live.start("orchestrator")
+    run, bucket = upload(live, "broken.mp4", b"broken")
+    result = end_of(live, run, bucket)
+    assert (result["state"], result["reason"]) == ("FAILED", "EXIT_NONZERO")
+    cut = json.loads(live.orchgpu("job", run, "--json"))["run"]["steps"][0]["jobs"]
+    (live.path / "mended").touch()
+    live.orchgpu("retry", run)
+    live.orchgpu("wait", run, "--timeout", "100s")
+    is_one_table(live, end_of(live, run, bucket))
+    seen = json.loads(live.orchgpu("job", run, "--json"))["run"]
+    assert seen["steps"][0]["jobs"] == cut, "the first step did not run again"
+    assert seen["retries"] == 1
+    live.quiet(*STEPS)

@@ -78,7 +78,6 @@ class Facts(Value):
 
     def lasting(self) -> dict[str, Read]:
         """The reads that no later one can change: the facts of the next fold begin with them."""
-        steps = {step.name for step in self.frozen.workflow.steps}
         again = frozenset[str]().union(*(self._again(retry) for retry in self.retries))
         return {
             job: read
@@ -86,7 +85,6 @@ class Facts(Value):
             if read.result is not None
             and read.result.state == JobState.SUCCEEDED
             and (not again or read.result.ended_at_s > (self.retried_at_s or 0.0))
-            and steps
         }
 
     def _void(self, step: str, result: Result) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 from contract.run import FILES_MAX, inputs_key
 from contract.states import StepState
@@ -101,6 +100,7 @@ def _void_etag(facts: Facts, job: str) -> str | None:
 
 
 def _end(facts: Facts, run: Run) -> EndRun:
+    files = tuple(run.left(facts.frozen.workflow))
     result = RunResult(
         run=run.id,
         workflow=facts.frozen.workflow.name,
@@ -121,7 +121,8 @@ def _end(facts: Facts, run: Run) -> EndRun:
             )
             for step in run.steps.values()
         ),
-        files=tuple(islice(run.left(facts.frozen.workflow), FILES_MAX)),
+        files=files[:FILES_MAX],
+        files_left_out=max(0, len(files) - FILES_MAX),
     )
     return EndRun(run=run.id, result=result, replace_etag=facts.ended_etag or None)
 

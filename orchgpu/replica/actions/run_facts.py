@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from contract.run import cancel_key, run_key, run_prefix, run_result_key
+from contract.run import (
+    cancel_key,
+    retry_key,
+    retry_numbers,
+    run_key,
+    run_prefix,
+    run_result_key,
+    started_steps,
+)
 from corekit.aio.clock import Clock
 from corekit.decode import decode_json_known
 from corekit.errors import AppError
@@ -30,9 +37,6 @@ RECORD_BYTES_MAX = 4 * 2**20  #: of an object of a run: a result names a thousan
 READS_AT_ONCE = 16
 #: Runs whose lasting facts a replica keeps between two folds.
 KEPT_RUNS_MAX = 64
-
-_STARTED = re.compile(r"runs/[^/]+/started/(?P<n>\d+)/(?P<step>[^/]+)\.json")
-_RETRY = re.compile(r"runs/[^/]+/retries/(?P<n>\d+)\.json")
 
 
 class RunFacts:
@@ -87,12 +91,10 @@ class RunFacts:
             frozen=frozen,
             wall_s=self._clock.wall_s(),
             cancel=cancel,
-            retries=await self._retries(bucket, keys),
+            retries=await self._retries(bucket, run, keys),
             ended=ended,
             ended_etag=keys.get(run_result_key(run), ""),
-            started=frozenset(
-                (int(match["n"]), match["step"]) for match in map(_STARTED.fullmatch, keys) if match
-            ),
+            started=started_steps(keys),
             reads={} if known is None else known.reads,
             gone=frozenset(
                 step.name for step in frozen.workflow.steps if step.name not in self._functions()
@@ -101,10 +103,9 @@ class RunFacts:
         # another replica may have ended the run: a retry since makes void what was read before it
         return replace(facts, reads=facts.lasting())
 
-    async def _retries(self, bucket: str, keys: Iterable[str]) -> tuple[Retry, ...]:
-        found = {int(match["n"]): key for key in keys if (match := _RETRY.fullmatch(key))}
+    async def _retries(self, bucket: str, run: str, keys: Iterable[str]) -> tuple[Retry, ...]:
         retries = []
-        for _, key in sorted(found.items()):
+        for key in (retry_key(run, n) for n in retry_numbers(keys)):
             stored = await self._get(bucket, key)
             try:
                 retries.append(Retry.from_json((stored and stored.body) or b""))

@@ -109,7 +109,7 @@ class Replica:
             detail="",
             retries=0,
             started_at_s=time.time() - 5,
-            ended_at_s=time.time(),
+            ended_at_s=time.time() + 60,  # by a clock that is ahead of the user's
             steps=tuple(EndedStep(name=name, state=one) for name, one in steps.items()),
             files=(last,) if key else (),
         )
@@ -210,11 +210,15 @@ def test_cancel_and_retry_are_objects_and_an_advance(replica: Replica, tmp_path:
     assert done(["retry", run, "--from", "left"]).exit_code == 0
     asked = json.loads(replica.get(retry_key(run, 1)))
     assert asked["from"] == "left"
-    assert asked["at_s"] > time.time() - 60
+    assert asked["at_s"] == json.loads(replica.get(run_result_key(run)))["ended_at_s"]
     assert json.loads(done(["job", run, "--json"]).stdout)["run"]["over"] is False
+    assert done(["cancel", run]).exit_code == 0
+    cancel = decode_json(Cancel, replica.get(cancel_key(run)))
+    assert cancel.at_s > asked["at_s"], "a cancel that is not newer than the retry does not count"
+    assert json.loads(done(["job", run, "--json"]).stdout)["run"]["cancelled"] is True
     advances = [json.loads(body) for body in _messages()]
     named = [one["orchgpu"]["advance"]["run"] for one in advances if "orchgpu" in one]
-    assert named.count(run) == 3
+    assert named.count(run) == 4
     tokens = [one for one in advances if one.get("orchgpu", {}).get("advance", {}).get("token")]
     assert len(tokens) == 1, "a retried run has a message that stays until its end, as a new one"
 

@@ -55,6 +55,14 @@ def test_a_chain_starts_step_after_step() -> None:
     assert (result.state, [file.key for file in result.files]) == (RunState.SUCCEEDED, ["b/2.x"])
 
 
+def test_a_result_states_how_many_files_it_does_not_name() -> None:
+    world = World(workflow(step("a")), {"a": files(*map(str, range(FILES_MAX + 2)))}, checks=False)
+    world.settle()
+    assert world.ended is not None
+    result = world.ended[0]
+    assert (len(result.files), result.files_left_out) == (FILES_MAX, 2)
+
+
 def test_the_files_of_a_run_are_those_that_no_step_takes_whoever_wrote_them() -> None:
     of = workflow(step("a"), step("b", "a", suffixes=(".x",)))
     world = World(of, {"a": files("1.x", "notes.log"), "b": files("2.x")}, checks=False)
