@@ -1,4 +1,4 @@
-"""End a job that waits or runs (`orchgpu.jobs.cancelling`)."""
+"""End a job, or a run of a workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job: timeline, reason for waiting, result."""
+"""One job or run: timeline, reason for waiting, result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs with their states and reasons."""
+"""Jobs with their states and reasons, or the runs of a workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a job, a function, or the local system's programs."""
+"""Lines of a job, a run, a function, or the local system's programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a failed job again."""
+"""Run a failed job again, or a run of a workflow."""
 
 from __future__ import annotations
 

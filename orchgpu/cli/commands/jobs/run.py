@@ -1,4 +1,4 @@
-"""Run a function on files."""
+"""Run a function or a workflow on files."""
 
 from __future__ import annotations
 

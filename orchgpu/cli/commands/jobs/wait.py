@@ -1,4 +1,4 @@
-"""Wait until jobs have ended."""
+"""Wait until jobs or runs have ended."""
 
 from __future__ import annotations
 
