@@ -30,11 +30,11 @@ from benchmarks.scale.generated import GeneratedSystem
 from benchmarks.scale.scheduler import sizes
 from corekit.cli.progress import Bar
 from gpu_scheduler.model import Record
+from orchgpu.core.prices import Prices
 from orchgpu.history.consumer import BATCH_MAX
 from orchgpu.history.reader import HistoryReader, Window
 from orchgpu.history.rows import attempt_rows, job_row, lease_rows, share_rows
 from orchgpu.history.store import Batch, Presence, Store
-from orchgpu.report.cost import Prices
 from orchgpu.report.summary import report_of
 from orchgpu.web.shared_answers import DEVICES_MAX, POINTS
 

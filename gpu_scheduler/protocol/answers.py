@@ -17,6 +17,7 @@ from gpu_scheduler.model import (
     HostState,
     Lease,
     LeaseState,
+    Name,
     Record,
     Request,
     Resident,
@@ -24,7 +25,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.promises import MissCause, PlannedStep, Tradeoff
+from gpu_scheduler.promises import Estimate, MissCause, PlannedStep, Tradeoff
 from gpu_scheduler.verdicts import ExpectedRun, Explanation
 
 
@@ -76,6 +77,10 @@ class AdmitAnswer(Value):
     end_in_s: float | None = None
     cost_usd: float | None = None  #: of the plan
     frontier: tuple[Tradeoff, ...] = ()  #: by latency: what free devices could do
+    #: Of the plan found, or, when refused, on free devices; equal where times are stated.
+    estimates: tuple[Estimate, ...] = ()
+    #: The steps on the longest path of that plan, the first one first: what limits the end.
+    critical: tuple[Name, ...] = ()
 
 
 class AdoptAnswer(Value):

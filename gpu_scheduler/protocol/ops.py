@@ -28,7 +28,7 @@ from gpu_scheduler.model import (
     Request,
 )
 from gpu_scheduler.names import NAME, NAME_CHARS_MAX
-from gpu_scheduler.promises import STEPS_MAX, PromisedStep, Slo
+from gpu_scheduler.promises import STEPS_MAX, PromisedStep, Slo, TimeS
 from gpu_scheduler.protocol.answers import (
     AdmitAnswer,
     AdoptAnswer,
@@ -251,6 +251,9 @@ class Finish(Op[RecordAnswer]):
     block: Block | None = None
     received_ago_s: AgoS = 0.0  #: as in `Attempt`
     committed_ago_s: AgoS | None = None  #: since the caller saw the job's result
+    #: Of a job that succeeded at its first attempt, as its orchestrator measured it.
+    way_s: TimeS | None = None
+    workload: Name | None = None  #: for which the way is learned
 
 
 class Reopen(Op[RecordAnswer]):
@@ -288,13 +291,15 @@ class Admit(Op[AdmitAnswer]):
 
     run: Name
     steps: Annotated[tuple[PromisedStep, ...], Meta(min_length=1, max_length=STEPS_MAX)]
-    slo: Slo
+    slo: Slo | None  #: None: with `quote` alone
     quote: bool = False  #: True: answer only; nothing is booked
 
     def __post_init__(self) -> None:
         checked(self)
         if not self.steps:
             raise invalid("steps: a run has at least one step")
+        if self.slo is None and not self.quote:
+            raise invalid("slo: a promise has objectives; only a quote goes without")
 
 
 class Waive(Op[Done]):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from corekit.values import Value, field
 from gpu_scheduler.model import LeaseLifetime, Request
+from gpu_scheduler.promises import Slo, StepTimes
 
 
 class Output(Value):
@@ -53,6 +54,11 @@ class Function(Value):
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
     package_sha256: str = ""  #: of the package; "" = none
+    memory_mib: int = 0  #: of the function; 0 = not known: the record of an older version
+    #: The objectives of each job: it is promised, or refused, before its first attempt.
+    slo: Slo | None = None
+    #: Stated times by model or kind of device, or `*`; empty = the learned ones count.
+    times: Mapping[str, StepTimes] = field(default_factory=dict)
     #: Wall clock of the store: an upload before the first deploy with this input starts no job.
     #: 0 = deployed by a version that did not note it; the reconciler leaves such functions out.
     deployed_at_s: float = 0.0

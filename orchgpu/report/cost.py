@@ -10,18 +10,7 @@ on orchGPU (2021), which leaves requests, transfer and storage out, as we do. Pu
 from __future__ import annotations
 
 from corekit.values import Value
-
-#: Lambda counts memory in units of 1024 MiB and calls them GB.
-MIB_PER_GB = 1024
-SECONDS_PER_HOUR = 3600.0
-
-
-class Prices(Value):
-    """US dollars; the defaults are list prices on demand, x86, us-east-1, as the paper has them."""
-
-    lambda_usd_per_gb_s: float = 0.0000166667
-    device_usd_per_hour: float = 0.90  #: EC2 p2.xlarge: one K80 with its host
-    as_of: str = "2021"  #: "given": by the caller
+from orchgpu.core.prices import Prices
 
 
 class Comparison(Value):
@@ -34,11 +23,11 @@ class Comparison(Value):
 
     @property
     def function_usd_per_s(self) -> float:
-        return self.memory_mib / MIB_PER_GB * self.prices.lambda_usd_per_gb_s
+        return self.prices.function_usd_per_s(self.memory_mib)
 
     @property
     def device_usd_per_s(self) -> float:
-        return self.prices.device_usd_per_hour / SECONDS_PER_HOUR
+        return self.prices.device_usd_per_s
 
     @property
     def speed_up(self) -> float:
@@ -74,13 +63,13 @@ class UsedTime(Value):
 
     @property
     def device_usd(self) -> float:
-        return self.prices.device_usd_per_hour / SECONDS_PER_HOUR * self.device_s
+        return self.prices.device_usd_per_s * self.device_s
 
     @property
     def function_usd(self) -> float | None:
         if self.memory_mib is None:
             return None
-        return self.memory_mib / MIB_PER_GB * self.prices.lambda_usd_per_gb_s * self.held_s
+        return self.prices.function_usd_per_s(self.memory_mib) * self.held_s
 
     @property
     def usd(self) -> float:

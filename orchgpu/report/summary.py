@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from corekit.values import Value
+from orchgpu.core.prices import Prices
 from orchgpu.history.measures import quantile
 from orchgpu.history.reader import (
     DeviceSpans,
@@ -14,7 +15,7 @@ from orchgpu.history.reader import (
     Use,
     Window,
 )
-from orchgpu.report.cost import Prices, UsedTime
+from orchgpu.report.cost import UsedTime
 
 #: Lengths of a step, in seconds; the first one that gives at most `STEPS` is used.
 STEP_LENGTHS_S = (10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 86_400, 7 * 86_400)

@@ -10,7 +10,8 @@ from gpu_scheduler.core.queue import settlement
 from gpu_scheduler.core.queue.bookings import Bookings
 from gpu_scheduler.core.queue.decide import QueueTransaction, remember
 from gpu_scheduler.core.queue.policy import Admission, PromiseAsked
-from gpu_scheduler.promises import PlannedStep, PromisedStep, ordered_steps
+from gpu_scheduler.model import LENGTH_S_MAX
+from gpu_scheduler.promises import PlannedStep, PromisedStep, Slo, ordered_steps
 from gpu_scheduler.protocol import answers, ops
 
 
@@ -34,7 +35,8 @@ def admit(tx: QueueTransaction, event: on.Asked[ops.Admit]) -> answers.AdmitAnsw
     taken = next((step.job for step in steps if bookings.of(step.job) is not None), None)
     if taken is not None:
         raise AppError(ErrorCode.CONFLICT, f"job {taken} is a step of another promised run")
-    admission = policy.admit(view, PromiseAsked(op.run, steps, op.slo))
+    slo = op.slo or Slo(latency_s=LENGTH_S_MAX)
+    admission = policy.admit(view, PromiseAsked(op.run, steps, slo))
     if not admission.admitted:
         busy, never = answers.Outcome.BUSY, answers.Outcome.IMPOSSIBLE
         return _answer(admission, busy if admission.possible else never)

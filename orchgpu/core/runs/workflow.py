@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from corekit.values import Value, field
+from gpu_scheduler.promises import Slo
 
 
 class Feed(Value):
@@ -47,5 +48,7 @@ class Workflow(Value):
     input_suffixes: tuple[str, ...] = ()
     steps: tuple[WorkflowStep, ...]  #: every step after those that feed it
     deadline_s: float | None = None  #: a run ends by then after its input was stored
+    #: The objectives of a run: it is promised, or refused, before its first step.
+    slo: Slo | None = None
     deployed_at_s: float = 0.0  #: wall clock of the store: an upload before it starts no run
     owners: Mapping[str, str] = field(default_factory=dict)  #: accounts that own the buckets

@@ -16,10 +16,10 @@ from corekit.values import replace
 from gpu_scheduler.model import EndedAttempt
 from orchgpu.cli.commands.operation import report as command_module
 from orchgpu.cli.main import cli
+from orchgpu.core.prices import Prices
 from orchgpu.history.reader import HistoryReader, Window
 from orchgpu.history.store import Batch, Presence, Store
 from orchgpu.report.charts import LENGTHS_S, Line, bars, curves, moment
-from orchgpu.report.cost import Prices
 from orchgpu.report.page import count, dollars, page, percent, seconds
 from orchgpu.report.summary import Report, report_of, step_for
 from tests.history_records import UPLOADED_S, ended_record, job_lease

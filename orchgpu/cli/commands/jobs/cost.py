@@ -13,9 +13,10 @@ from corekit.errors import invalid
 from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.lookup import known_job, whole_id
 from orchgpu.cli.options import scheduler_option
+from orchgpu.core.prices import Prices
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import measured_run
-from orchgpu.report.cost import Comparison, Prices
+from orchgpu.report.cost import Comparison
 
 COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
 #: The paper's function, without a job or another memory.

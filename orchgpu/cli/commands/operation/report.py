@@ -14,9 +14,9 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.units import parse_duration_s
 from orchgpu.cli.options import history_file, store_option
+from orchgpu.core.prices import Prices
 from orchgpu.history.reader import HistoryReader, Window
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.report.cost import Prices
 from orchgpu.report.page import page
 from orchgpu.report.summary import Report, report_of
 
