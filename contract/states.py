@@ -126,6 +126,7 @@ class Reason(StrEnum):
     INPUT_DELETED = "INPUT_DELETED"
     INPUT_OVERWRITTEN = "INPUT_OVERWRITTEN"
     DEADLINE = "DEADLINE"  #: the job's own deadline passed
+    MAX_COST = "MAX_COST"  #: it cost as much as it, or its run, may
     CANCELLED_BY_USER = "CANCELLED_BY_USER"
     RUN_ENDED = "RUN_ENDED"  #: another step of its run failed or was cancelled
     TOO_MANY_FILES = "TOO_MANY_FILES"  #: more files for a step than one step may get

@@ -146,6 +146,7 @@ class Gpu:
 
     request: Request = field(default_factory=Request)
     on_unavailable: str = "fail"  #: fail, cpu or requeue
+    max_cost_usd: float | None = None  #: of one job, over all its attempts
 
     @property
     def middleware(self) -> str:
@@ -394,6 +395,7 @@ class Workflow:
     steps: tuple[str, ...]  #: names of functions or groups, as written
     deadline_s: float | None = None  #: a run ends by then after its input was stored
     slo: Promise | None = None
+    max_cost_usd: float | None = None  #: of one run, over all its jobs
     path: str = ""  #: `workflows.NAME`
 
 

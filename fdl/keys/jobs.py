@@ -24,6 +24,7 @@ from fdl.schema.scalars import (
     Flag,
     Integer,
     Memory,
+    Number,
     Percent,
     Text,
     Version,
@@ -36,6 +37,8 @@ from gpu_scheduler.model import BATCH_SIZE_MAX, BATCH_WAIT_MS_MAX, COUNT_MAX, Ba
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 _TEXT = Text(short="names")
+#: Of a cap: less buys less than a second of a function with a device.
+COST_USD_MIN = 0.000001
 _NAMES = ListOf(
     item=Text(
         pattern=REFERENCE_PATTERN,
@@ -71,6 +74,7 @@ class _Requirements:
 def _gpu(
     *,
     on_unavailable: str = "fail",
+    max_cost_usd: float | None = None,
     models: tuple[str, ...] = (),
     memory: MemorySize | None = None,
     middleware: str = BUILTIN,
@@ -92,7 +96,7 @@ def _gpu(
             **nested,
             **fields,
         )
-    return Gpu(request=request, on_unavailable=on_unavailable)
+    return Gpu(request=request, on_unavailable=on_unavailable, max_cost_usd=max_cost_usd)
 
 
 def _joined(*, joins: bool = True, **rules: Any) -> Batch:
@@ -249,6 +253,14 @@ GPU: Block[Gpu | None] = Block(
             " (also when the request is permanently infeasible), `requeue` waits again and keeps"
             " the job's position in the queue.",
             default="fail",
+        ),
+        "max_cost": Key(
+            reader=Number(low=COST_USD_MIN, high=1e6, unit="USD"),
+            to="max_cost_usd",
+            about="A job ends as FAILED (MAX_COST) when its attempts have cost so much: the"
+            " function's memory and whole devices, from grant to end, at the prices of `orchgpu"
+            " cost`.",
+            default="no limit",
         ),
         "group": Key(reader=_TEXT, refused="write `group: NAME` next to `gpu:`"),
     },

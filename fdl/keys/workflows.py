@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corekit.values import replace
+from fdl.keys.jobs import COST_USD_MIN
 from fdl.model import Promise, Workflow
 from fdl.schema.scalars import Duration, Number, Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema
@@ -56,6 +57,13 @@ WORKFLOW = Block(
             about="A promise that is given or refused when a run starts; not enforced yet, so a"
             " deploy refuses it.",
             default="none",
+        ),
+        "max_cost": Key(
+            reader=Number(low=COST_USD_MIN, high=1e6, unit="USD"),
+            to="max_cost_usd",
+            about="A run ends as FAILED (MAX_COST) when its jobs have cost so much; each job gets"
+            " what is left when it starts as its own cap.",
+            default="no limit",
         ),
         "gpu": Key(reader=Plain(), refused="steps share no sandbox yet: write `gpu:` at each one"),
         "sandbox": Key(

@@ -404,6 +404,7 @@ def _record(
         "request": encode(_request(function, budget, code.contents)),
         "package_sha256": code.sha256 if has_package(function, place) else "",
         "memory_mib": function.function.memory_mib,
+        **({} if gpu is None or gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
     }

@@ -266,6 +266,8 @@ def _same_gpu(first: Function, other: Function) -> Iterator[Finding]:
     ]
     if first.gpu.on_unavailable != other.gpu.on_unavailable:
         differ.append("on_unavailable")
+    if first.gpu.max_cost_usd != other.gpu.max_cost_usd:
+        differ.append("max_cost")
     for key in differ:
         yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(key, first.name)
 

@@ -68,6 +68,7 @@ def desired_workflow(
         "input_suffixes": list(source.suffixes),
         "steps": [_step(step, steps) for step in steps],
         "deadline_s": workflow.deadline_s,
+        **({} if workflow.max_cost_usd is None else {"max_cost_usd": workflow.max_cost_usd}),
         "owners": {
             name: owners_of(step).get(name) or place.account
             for step in steps

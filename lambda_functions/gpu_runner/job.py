@@ -244,7 +244,16 @@ def _result(attempt: Attempt, run: steps.Run, files: list[OutputFile], secrets: 
         ended_at_s=now_s,
         notes=notes,
         provenance=attempt.provenance(secrets.masker.text),
+        cost_usd=cost_usd(attempt.job.cost, now_s),
     )
+
+
+def cost_usd(cost: JsonObject | None, now_s: float) -> float | None:
+    """Of all attempts until now; None = the job has no cap."""
+    if cost is None:
+        return None
+    running_s = max(0.0, now_s - cost["since_s"])
+    return round(float(cost["paid_usd"] + cost["usd_per_s"] * running_s), 9)
 
 
 def _give_back(attempt: Attempt, *, succeeded: bool) -> None:

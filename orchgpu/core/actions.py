@@ -100,6 +100,7 @@ class StageEnvelope(Action):
     replace_etag: str | None
     target: Target | None = None  #: its etag is noted before the envelope is stored
     traceparent: str = ""  #: of the function's span; "" = no trace
+    cost: Mapping[str, float] | None = None  #: of a job with a cap: see `contract.envelope`
 
 
 class RemoveEnvelope(Action):
@@ -258,6 +259,7 @@ class Timer(StrEnum):
     DEADLINE = "deadline"  #: an attempt without a device must have been heard of by now
     GRACE = "grace"  #: Lambda's own failure record may still come
     NEXT_ATTEMPT = "next_attempt"
+    COST = "cost"  #: the job has cost as much as it may
 
 
 class ArmTimer(Action):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from corekit.budget import Budget
 from gpu_scheduler.model import EndReason, Record, Step
 from orchgpu.core import actions as do
-from orchgpu.core import attempt, ending, reading, without_device
+from orchgpu.core import attempt, ending, max_cost, reading, without_device
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
 from orchgpu.core.job import Job, Phase, input_from_payload
@@ -40,13 +40,13 @@ def conflict_at_opening(context: Context, job: Job, event: on.RecordConflict) ->
     record = event.record
     if record is None:
         job.revision = 0
-        return _forgotten(job) or attempt.open_next(context, job)
+        return _forgotten(job) or ending.next_attempt(context, job, event.wall_s)
     if record.outcome is not None and job.replace_etag is not None:
         handle = job.newest_receipt_handle
         return [do.ReopenRecord(job=job.id, revision=record.revision, receipt_handle=handle)]
     if record.outcome is None and record.owner == context.session and job.revision > 0:
         job.revision = record.revision  # our own newer write: the scheduler moved the record
-        return attempt.open_next(context, job)
+        return ending.next_attempt(context, job, event.wall_s)
     return conflict(context, job, event)
 
 
@@ -103,9 +103,13 @@ def _last_packing_pause_s(budget: Budget, record: Record, wall_s: float) -> floa
 
 
 def adopted(context: Context, job: Job, event: on.Adopted) -> list[do.Action]:
-    record, wall_s = event.record, event.wall_s
-    attempt.remember(job, record)
+    attempt.remember(job, event.record)
     job.granted = event.granted
+    return [*_resumed(context, job, event), *max_cost.timer(job, event.wall_s)]
+
+
+def _resumed(context: Context, job: Job, event: on.Adopted) -> list[do.Action]:
+    record, wall_s = event.record, event.wall_s
     if job.result is not None:
         return ending.finish_as(job, job.result, job.committed_at_s)
     match record.step:
@@ -116,11 +120,11 @@ def adopted(context: Context, job: Job, event: on.Adopted) -> list[do.Action]:
         case _ if record.packing and record.strikes > context.budget.strikes_max:
             return ending.poison(job, record.strikes, wall_s)
         case Step.RECEIVED if record.packing:
-            return attempt.stage(context, job)
+            return attempt.stage(context, job, wall_s)
         case Step.STAGED | Step.RUNNING if not record.with_device:
             return without_device.resume(context, job, record, wall_s)
         case Step.RESERVED if event.granted is not None:
-            return attempt.stage(context, job)
+            return attempt.stage(context, job, wall_s)
         case Step.STAGED | Step.RUNNING | Step.COMMITTED if event.granted is not None:
             return attempt.watch(context, job, running=record.step is not Step.STAGED)
         case Step.RECEIVED:

@@ -10,6 +10,7 @@ from corekit.tracing.job import function_traceparent, job_trace_of
 from gpu_scheduler.model import RETRY_AT, Record
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
+from orchgpu.core import max_cost
 from orchgpu.core.context import Context
 from orchgpu.core.function import Target
 from orchgpu.core.job import UNCOUNTED, UNSTAGED_SOON, Job, Phase
@@ -30,6 +31,7 @@ def remember(job: Job, record: Record) -> None:
         job.not_started, job.not_started_at_s = not_started, float(since_s)
     job.fell_back = record.block.get("fell_back") is True
     job.lacked = lacked_in(record.block)
+    max_cost.remember(job, record)
     etag = record.block.get("replace_etag")
     job.replace_etag = etag if isinstance(etag, str) else None
     job.trace = job_trace_of(record.block) or job.trace  # that of its first owner continues
@@ -58,6 +60,7 @@ def reopened(context: Context, job: Job, event: on.Reopened) -> list[do.Action]:
     job.revision, job.attempt = event.record.revision, event.record.attempt
     job.first_attempt = job.attempt + 1
     job.not_started, job.not_started_at_s = 0, 0.0
+    job.paid_usd, job.paid_attempt = 0.0, job.attempt
     return open_next(context, job)
 
 
@@ -83,21 +86,27 @@ def granted(context: Context, job: Job, event: on.AttemptGranted) -> list[do.Act
         job.revision = event.record.revision
     job.attempt, job.granted, job.with_device = event.attempt, event.granted, True
     if not event.pushed:
-        return stage(context, job)
+        return stage(context, job, event.wall_s)
     job.phase, job.state, job.reason = Phase.ACCEPTING, JobState.RESERVED, Reason.NONE
     accepting = do.RenewLease(job=job.id, attempt=job.attempt, lease=job.lease)
     return context.turns.begin(job, accepting)
 
 
-def stage(context: Context, job: Job) -> list[do.Action]:
-    """Store the envelope. A pushed grant is accepted by a renewal before: until then it may pass to
-    the next request, and the function would start without a lease."""
+def accepted(context: Context, job: Job, event: on.LeaseRenewed) -> list[do.Action]:
+    """A pushed grant is accepted by a renewal before its envelope is stored: until then it may pass
+    to the next request, and the function would start without a lease."""
+    return stage(context, job, event.wall_s)
+
+
+def stage(context: Context, job: Job, wall_s: float) -> list[do.Action]:
+    """Store the envelope; from now on the attempt is paid."""
     job.phase, job.reason = Phase.STAGING, Reason.NONE
+    paying = max_cost.begin(job, wall_s)
     if not job.with_device:
         job.state = JobState.RECEIVED
-        return [envelope(job)]
+        return [envelope(job), *paying]
     job.state = JobState.RESERVED
-    return [envelope(job), _renewal(context, job)]
+    return [envelope(job), _renewal(context, job), *paying]
 
 
 def _renewal(context: Context, job: Job) -> do.ArmTimer:
@@ -121,6 +130,7 @@ def envelope(job: Job) -> do.StageEnvelope:
         replace_etag=job.replace_etag,
         target=job.target,
         traceparent=function_traceparent(job.trace, job.attempt),
+        cost=max_cost.of_attempt(job),
     )
 
 

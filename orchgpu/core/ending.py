@@ -10,13 +10,13 @@ from contract.states import JobState, Reason
 from corekit.values import replace
 from gpu_scheduler.model import EndReason
 from orchgpu.core import actions as do
-from orchgpu.core import attempt, without_device
+from orchgpu.core import attempt, max_cost, without_device
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
 from orchgpu.core.job import UNCOUNTED, Failure, Job, Phase
 from orchgpu.core.not_on_host import Lacked, newly_lacked
 from orchgpu.core.provenance import provenance_of
-from orchgpu.core.routing import StepOf
+from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.messages import advance_body, step_note
 
 #: End of a lease → reason of the attempt that held it.
@@ -50,6 +50,7 @@ QUOTED_CHARS_MAX = 20_000
 def lease_changed(job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
     if event.reason is EndReason.NOT_ACCEPTED:
         return ()  # nothing was tried: the request keeps its place, a new grant comes
+    max_cost.end(job, event.wall_s)
     return lease_ended(job, event.reason, event.detail)
 
 
@@ -69,7 +70,15 @@ def result_read(context: Context, job: Job, event: on.ResultRead) -> Iterable[do
         return attempt.read_result(job)
     if job.phase is Phase.CHECKING:
         return attempt.read_report(job)
-    return attempt.open_next(context, job) if job.phase is Phase.RECHECKING else ()
+    return next_attempt(context, job, event.wall_s) if job.phase is Phase.RECHECKING else ()
+
+
+def next_attempt(context: Context, job: Job, wall_s: float) -> list[do.Action]:
+    """Open the next attempt, unless the job has cost too much for another one."""
+    refusal = max_cost.refusal(job, wall_s)
+    if refusal is not None:
+        return conclude(job, JobState.FAILED, refusal, wall_s)
+    return attempt.open_next(context, job)
 
 
 def late_result_read(job: Job) -> Iterable[do.Action]:
@@ -89,6 +98,7 @@ def report_read(context: Context, job: Job, event: on.ReportRead) -> list[do.Act
         job.graced, job.phase = True, Phase.GRACE
         grace_s = context.budget.failure_grace_s
         return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=grace_s)]
+    max_cost.end(job, event.wall_s)
     if job.end_reason is EndReason.PREEMPTED:
         return _preempted(job)
     failure = _failure(job, event.report)
@@ -172,6 +182,12 @@ def attempt_failed(context: Context, job: Job, failure: Failure, wall_s: float) 
     used = job.attempt - job.first_attempt + 1
     if used >= job.function.attempts_max:
         return conclude(job, JobState.FAILED, failure, wall_s)
+    refusal = max_cost.refusal(job, wall_s)
+    if refusal is not None:
+        detail = f"{refusal.detail}; the last one ended so: {failure.reason} {failure.detail}"
+        return conclude(
+            job, JobState.FAILED, replace(failure, reason=refusal.reason, detail=detail), wall_s
+        )
     budget = context.budget
     ceiling_s = min(budget.retry_base_s * 2 ** (used - 1), budget.retry_s_max)
     return _failing(job, failure, pause_s=context.jitter.uniform(0.0, ceiling_s))
@@ -260,6 +276,7 @@ def _refused(job: Job, event: on.CallFailed) -> list[do.Action]:
 def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> list[do.Action]:
     """Commit a terminal result, unless there is one already."""
     job.phase = Phase.CONCLUDING
+    max_cost.end(job, wall_s)
     result = Result(
         job_id=job.id,
         state=state.value,
@@ -274,6 +291,7 @@ def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> list
         ended_at_s=wall_s,
         device=_device(job),
         provenance=dict(failure.provenance or provenance_of(job.function, job.input, job.granted)),
+        **max_cost.in_result(job),
     )
     bucket = job.function.intermediate_bucket
     return [do.WriteResult(job=job.id, bucket=bucket, result=result, replace_etag=job.replace_etag)]
@@ -313,6 +331,20 @@ def _ask_again(job: Job, event: on.AttemptImpossible, *, pause_s: float) -> list
     return _failing(job, busy, pause_s=pause_s)
 
 
+def cost_reached(job: Job, event: on.TimerFired) -> list[do.Action]:
+    """End a job at its cap: its result first, then its lease, as a cancel does."""
+    early = max_cost.timer(job, event.wall_s)
+    seconds = max_cost.left_s(job, event.wall_s)
+    if seconds is None or seconds > 0.0:
+        return early  # of an earlier attempt, or the clocks differ
+    closing: list[do.Action] = []
+    if not job.with_device and job.target is None:  # no later start may run it
+        bucket = job.function.intermediate_bucket
+        closing = [do.CloseAttempt(job=job.id, attempt=job.attempt, bucket=bucket)]
+    failure = max_cost.reached(job, event.wall_s)
+    return [*closing, *conclude(job, JobState.FAILED, failure, event.wall_s)]
+
+
 def poison(job: Job, strikes: int, wall_s: float) -> list[do.Action]:
     detail = f"{strikes} orchestrators ended while packing this job, the last one packed it alone"
     return conclude(job, JobState.FAILED, Failure(reason=Reason.POISON, detail=detail), wall_s)
@@ -329,7 +361,7 @@ def finish_as(job: Job, result: Result, at_s: float) -> list[do.Action]:
         job.phase = Phase.DEAD_LETTERING
         event = job.input.as_s3_event()
         body = dead_letter_body(
-            event, job.id, result.reason, result.detail, result.ended_at_s, step=job.input.step
+            event, job.id, result.reason, result.detail, result.ended_at_s, source=job.input
         )
         return [
             do.SendDeadLetter(
@@ -396,7 +428,7 @@ def dead_letter_body(
     detail: str,
     dead_at_s: float,
     *,
-    step: StepOf | None = None,
+    source: InputEvent | None = None,
 ) -> str:
     """An event, or the text of a message, with the reason for its end; a redrive sends it back."""
     note: dict[str, object] = {
@@ -405,8 +437,10 @@ def dead_letter_body(
         "detail": detail[:DETAIL_CHARS_MAX],
         "dead_at": dead_at_s,
     }
-    if step is not None:
-        note["step"] = step_note(step)
+    if source is not None and source.step is not None:
+        note["step"] = step_note(source.step)
+        if source.max_cost_usd is not None:
+            note["max_cost_usd"] = source.max_cost_usd
     value = _read(event) if isinstance(event, str) else event
     if isinstance(value, Mapping):
         whole = json.dumps({**value, "orchgpu": note})

@@ -57,6 +57,7 @@ class Function(Value):
     memory_mib: int = 0  #: of the function; 0 = not known: the record of an older version
     #: The objectives of each job: it is promised, or refused, before its first attempt.
     slo: Slo | None = None
+    max_cost_usd: float | None = None  #: of one job, over all its attempts
     #: Stated times by model or kind of device, or `*`; empty = the learned ones count.
     times: Mapping[str, StepTimes] = field(default_factory=dict)
     #: Wall clock of the store: an upload before the first deploy with this input starts no job.

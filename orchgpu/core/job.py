@@ -108,6 +108,9 @@ class Job:
     fell_back: bool = False  #: there was no device: from now on any cpu will do
     #: Data sets and programs that hosts of earlier attempts did not have.
     lacked: Lacked = field(default_factory=dict)
+    paid_usd: float = 0.0  #: of attempts that have ended; see `max_cost.py`
+    paid_attempt: int = 0  #: the newest one of them
+    paid_since_s: float | None = None  #: wall clock: the current attempt is paid since then
     with_device: bool = True  #: of the current attempt; False: it has no lease
     granted: GrantedLease | None = None
     input_known: bool = False
@@ -155,6 +158,12 @@ class Job:
         return cpu_fallback(asked) if self.fell_back else asked
 
     @property
+    def max_cost_usd(self) -> float | None:
+        """The smaller one of the function's cap and of what the job's run has left."""
+        caps = (self.function.max_cost_usd, self.input.max_cost_usd)
+        return min((cap for cap in caps if cap is not None), default=None)
+
+    @property
     def newest_receipt_handle(self) -> str:
         return next(reversed(self.receipt_handles.values()), "")
 
@@ -172,8 +181,10 @@ class Job:
     def payload(self) -> dict[str, object]:
         """The data from which any other replica resumes this job; ≤ 4 KiB by S3's key limit."""
         traced = {} if self.trace is None else {BLOCK_KEY: encode(self.trace)}
+        paid = {"paid_usd": self.paid_usd, "paid_attempt": self.paid_attempt}
         return {
             **traced,
+            **({} if self.max_cost_usd is None else paid),
             "function": self.function.name,
             "first_attempt": self.first_attempt,
             "not_started": self.not_started,
@@ -188,6 +199,8 @@ class Job:
         source: dict[str, object] = encode(self.input)
         if self.input.step is None:  # a replica of an older version reads what it knows
             del source["step"]
+        if self.input.max_cost_usd is None:
+            del source["max_cost_usd"]
         return source
 
 

@@ -8,6 +8,7 @@ Messages forwarded by SNS or EventBridge are unwrapped; invalid ones are quarant
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import quote, unquote_plus
@@ -56,6 +57,7 @@ class InputEvent(Value):
     sequencer: str = ""
     dead_at_s: float | None = None  #: of a redriven dead-letter copy: the time it was sent
     step: StepOf | None = None  #: of a run of a workflow; None = a job of its own
+    max_cost_usd: float | None = None  #: of a step's job: what its run has left
 
     @property
     def lists_files(self) -> bool:
@@ -189,7 +191,10 @@ def _classify_value(value: object, function: Taker) -> Classified:
     if "step" in note and (step is None or step.step != function.name):
         detail = f"the message is of no step of a run that {function.name} has"
         return Rejected(reason=Reason.BAD_EVENT, detail=detail)
-    return _classify_record(records[0], _dead_at_s(note), step, function)
+    verdict = _classify_record(records[0], _dead_at_s(note), step, function)
+    if isinstance(verdict, InputEvent) and step is not None:
+        return replace(verdict, max_cost_usd=_max_cost_usd(note))
+    return verdict
 
 
 def _step_of(note: Mapping[str, object]) -> StepOf | None:
@@ -208,6 +213,14 @@ def _dead_at_s(note: Mapping[str, object]) -> float | None:
     if isinstance(dead_at, bool) or not isinstance(dead_at, (int, float)):
         return None
     return float(dead_at) if 0 <= dead_at < _WALL_S_MAX else None
+
+
+def _max_cost_usd(note: Mapping[str, object]) -> float | None:
+    """What the run of a step's job has left; None = it has no cap."""
+    cap = note.get("max_cost_usd")
+    if isinstance(cap, bool) or not isinstance(cap, (int, float)):
+        return None
+    return float(cap) if 0 <= cap < math.inf else None
 
 
 def _classify_record(

@@ -62,20 +62,28 @@ ANY = frozenset(P)
 _DECIDED = (P.DEAD_LETTERING, P.FINISHING, P.DELETING)
 #: Phases of a job that has a lease, or may have one.
 _HOLDING = (P.ADOPTING, P.ACCEPTING, P.STAGING, P.RECORDING, P.RUNNING)
+#: Phases in which an attempt is paid, and nothing is looked for.
+_PAID = (P.STAGING, P.RECORDING, P.RUNNING)
 #: A result that exists ends the job; a failure with a dead letter.
 _END = (P.DEAD_LETTERING, P.FINISHING)
 #: What a record may show that is not as this replica thought.
 _UNOWNED = (P.ADOPTING, *_END, P.DELETING, GONE)
 #: Without a device: before its watch, and during a look for its end.
-_EARLY = (P.STAGING, P.RECORDING, P.CHECKING, P.EXPLAINING, P.CLOSING)
+_LOOKING = (P.CHECKING, P.EXPLAINING, P.CLOSING)
+_EARLY = (P.STAGING, P.RECORDING, *_LOOKING)
 
 #: Rows of every job.
 _COMMON = (
     # what is read before the first attempt
-    _row(on.InputRead, {P.READING}, reading.input_read, P.OPENING, GONE),
+    _row(on.InputRead, {P.READING}, reading.input_read, P.OPENING, P.CONCLUDING, GONE),
     _row(on.InputMissing, {P.READING, P.STAGING}, reading.input_missing, P.CONCLUDING, GONE),
     _row(on.InputChanged, {P.READING, P.STAGING}, reading.input_changed, P.CONCLUDING, GONE),
-    _row(on.ResultRead, {P.READING}, reading.result_read, P.OPENING, P.ADOPTING, P.FINISHING),
+    _row(
+        on.ResultRead,
+        {P.READING},
+        reading.result_read,
+        *(P.OPENING, P.ADOPTING, P.FINISHING, P.CONCLUDING),
+    ),
     # the request of an attempt, and its envelope
     _row(on.Reopened, {P.OPENING}, attempt.reopened),
     _row(on.AttemptWaiting, {P.OPENING}, attempt.waiting, P.WAITING),
@@ -83,7 +91,7 @@ _COMMON = (
     _row(on.AttemptOpened, {P.OPENING}, without_device.opened, P.STAGING),
     _row(on.AttemptImpossible, {P.OPENING, P.WAITING}, ending.impossible, P.FAILING, P.CONCLUDING),
     _row(do.Timer.HAND_BACK, {P.WAITING}, attempt.hand_back),
-    _row(on.LeaseRenewed, {P.ACCEPTING}, attempt.stage, P.STAGING),
+    _row(on.LeaseRenewed, {P.ACCEPTING}, attempt.accepted, P.STAGING),
     _row(on.EnvelopeStaged, {P.STAGING}, attempt.staged, P.RECORDING),
     # the lease
     _row(LeaseState.ACTIVE, ANY, attempt.lease_active),
@@ -93,11 +101,12 @@ _COMMON = (
     # the end of an attempt
     _row(on.ObjectNoticed, {P.RUNNING}, attempt.object_noticed),
     _row(on.ResultRead, {P.CHECKING}, ending.result_read, P.EXPLAINING, *_END),
-    _row(on.ResultRead, {P.RECHECKING}, ending.result_read, P.OPENING, *_END),
+    _row(on.ResultRead, {P.RECHECKING}, ending.result_read, P.OPENING, P.CONCLUDING, *_END),
     _row(on.ResultRead, ANY, ending.result_read, *_END),
     _row(on.ResultRead, _DECIDED, ending.late_result_read),
     _row(do.Timer.GRACE, {P.GRACE}, attempt.read_report, P.EXPLAINING),
     _row(on.AttemptFailureRecorded, {P.FAILING}, ending.failure_recorded, P.BACKOFF),
+    _row(do.Timer.COST, _PAID, ending.cost_reached, P.CONCLUDING),
     _row(do.Timer.NEXT_ATTEMPT, {P.BACKOFF}, attempt.next_attempt_due, P.RECHECKING),
     # the end of the job
     _row(on.ResultWritten, {P.CONCLUDING}, ending.result_written, *_END),
@@ -105,7 +114,7 @@ _COMMON = (
     _row(on.Finished, {P.FINISHING}, ending.finished, P.DELETING),
     _row(on.MessagesDeleted, ANY, Context.forget, GONE),
     # the owner of the job
-    _row(on.RecordConflict, {P.OPENING}, adopting.conflict_at_opening, *_UNOWNED),
+    _row(on.RecordConflict, {P.OPENING}, adopting.conflict_at_opening, P.CONCLUDING, *_UNOWNED),
     _row(on.RecordConflict, ANY, adopting.conflict, *_UNOWNED),
     _row(
         on.Adopted,
@@ -158,6 +167,7 @@ _WITHOUT_DEVICE = (
     ),
     _row(do.Timer.DEADLINE, {P.RUNNING}, without_device.deadline_passed, P.CLOSING, P.CHECKING),
     _row(do.Timer.DEADLINE, _EARLY, without_device.deadline_early),
+    _row(do.Timer.COST, _LOOKING, without_device.cost_early),
     _row(on.AttemptClosed, {P.CLOSING}, without_device.closed, P.CHECKING),
 )
 

@@ -26,7 +26,7 @@ from orchgpu.core.job import Job, Phase
 def opened(context: Context, job: Job, event: on.AttemptOpened) -> list[do.Action]:
     job.revision, job.attempt = event.record.revision, event.attempt
     job.with_device, job.granted = False, None
-    return attempt.stage(context, job)
+    return attempt.stage(context, job, event.wall_s)
 
 
 def recorded(context: Context, job: Job) -> list[do.Action]:
@@ -82,6 +82,12 @@ def check_due(job: Job) -> list[do.Action]:
 
 def deadline_early(context: Context, job: Job) -> list[do.Action]:
     return [_deadline(job, context.budget.failure_grace_s)]
+
+
+def cost_early(context: Context, job: Job) -> list[do.Action]:
+    """The cap is reached during a look for the attempt's end, which may be there."""
+    in_s = context.budget.failure_grace_s
+    return [do.ArmTimer(job=job.id, timer=do.Timer.COST, in_s=in_s)]
 
 
 def deadline_passed(job: Job) -> list[do.Action]:

@@ -40,16 +40,17 @@ def next_actions(facts: Facts, run: Run, *, patrol: bool = False) -> tuple[RunAc
 def _started(facts: Facts, run: Run, *, patrol: bool) -> Iterator[RunAction]:
     for step in run.steps.values():
         if step.state is StepState.READY:
-            yield _start(facts, step)
+            yield _start(facts, run, step)
         elif step.state is StepState.STARTED and patrol:
             jobs = tuple(job.id for job in step.open_jobs)
-            yield ResendLost(run=run.id, step=step.name, jobs=jobs, start=_start(facts, step))
+            yield ResendLost(run=run.id, step=step.name, jobs=jobs, start=_start(facts, run, step))
 
 
-def _start(facts: Facts, step: Step) -> StartStep:
+def _start(facts: Facts, run: Run, step: Step) -> StartStep:
     jobs = step.open_jobs
     listed = jobs[0].files if len(jobs) == 1 and len(jobs[0].files) > 1 else None
     retries, dead_at_s = len(facts.retries), facts.retried_at_s
+    left_usd = run.left_usd(facts.frozen.workflow)
     inputs = None
     if listed is not None:
         inputs = Inputs(
@@ -64,13 +65,14 @@ def _start(facts: Facts, step: Step) -> StartStep:
         step=step.name,
         retries=retries,
         inputs=inputs,
-        bodies=() if inputs else tuple(_body(facts, step, job) for job in jobs),
+        bodies=() if inputs else tuple(_body(facts, step, job, left_usd) for job in jobs),
         dead_at_s=dead_at_s,
         stored_at_s=facts.frozen.stored_at_s,
+        max_cost_usd=left_usd,
     )
 
 
-def _body(facts: Facts, step: Step, job: StepJob) -> str:
+def _body(facts: Facts, step: Step, job: StepJob, left_usd: float | None) -> str:
     file = job.files[0]
     of = StepOf(
         run=facts.run,
@@ -79,7 +81,7 @@ def _body(facts: Facts, step: Step, job: StepJob) -> str:
         part=job.part,
         feeder=file.step,
     )
-    return step_body(of, file, facts.frozen.stored_at_s, facts.retried_at_s)
+    return step_body(of, file, facts.frozen.stored_at_s, facts.retried_at_s, left_usd)
 
 
 def _closed(facts: Facts, run: Run) -> Iterator[RunAction]:
@@ -122,6 +124,7 @@ def _end(facts: Facts, run: Run) -> EndRun:
             for step in run.steps.values()
         ),
         files=files[:FILES_MAX],
+        cost_usd=None if run.left_usd(facts.frozen.workflow) is None else round(run.cost_usd, 9),
         files_left_out=max(0, len(files) - FILES_MAX),
     )
     return EndRun(run=run.id, result=result, replace_etag=facts.ended_etag or None)
@@ -139,4 +142,4 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         size=size,
     )
     of = StepOf(run=start.run, workflow=start.inputs.workflow, step=start.step)
-    return step_body(of, file, start.stored_at_s, start.dead_at_s)
+    return step_body(of, file, start.stored_at_s, start.dead_at_s, start.max_cost_usd)

@@ -68,7 +68,11 @@ def advance_body(
 
 
 def step_body(
-    of: StepOf, file: InputFile, stored_at_s: float, dead_at_s: float | None = None
+    of: StepOf,
+    file: InputFile,
+    stored_at_s: float,
+    dead_at_s: float | None = None,
+    max_cost_usd: float | None = None,
 ) -> str:
     """The message of a step's job, whose record names its only file or its list of files."""
     source = InputEvent(
@@ -83,6 +87,8 @@ def step_body(
     note: dict[str, object] = {"step": step_note(of)}
     if dead_at_s is not None:
         note["dead_at"] = dead_at_s
+    if max_cost_usd is not None:
+        note["max_cost_usd"] = max_cost_usd
     return json.dumps({"orchgpu": note, **source.as_s3_event()})
 
 

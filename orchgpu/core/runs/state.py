@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
@@ -49,6 +50,7 @@ class Stop(StrEnum):
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
     DEADLINE = "DEADLINE"
+    MAX_COST = "MAX_COST"
 
 
 class Run(Value):
@@ -61,6 +63,16 @@ class Run(Value):
     detail: str = ""
     stop: Stop | None = None
     wanted: Wanted = Wanted()  #: the state is that of what was read; this is missing
+
+    @property
+    def cost_usd(self) -> float:
+        """Of the results that count, where they state it: those of a run with a cap do."""
+        return _cost_usd(self.steps)
+
+    def left_usd(self, workflow: Workflow) -> float | None:
+        """What the jobs that start now may cost, each; None = the run has no cap."""
+        cap = workflow.max_cost_usd
+        return None if cap is None else max(0.0, cap - self.cost_usd)
 
     def left(self, workflow: Workflow) -> Iterator[InputFile]:
         """The files of the run: what steps wrote that are DONE, and no other step takes."""
@@ -80,7 +92,11 @@ _STOPPED = {
     Stop.FAILED: (Reason.RUN_ENDED, "another step of its run failed"),
     Stop.CANCELLED: (Reason.CANCELLED_BY_USER, "its run was cancelled"),
     Stop.DEADLINE: (Reason.DEADLINE, "the deadline of its run passed"),
+    Stop.MAX_COST: (Reason.MAX_COST, "its run has cost as much as it may"),
 }
+
+
+_OF_REASON = {Reason.DEADLINE.value: Stop.DEADLINE, Reason.MAX_COST.value: Stop.MAX_COST}
 
 
 def state_of(facts: Facts) -> Run:
@@ -227,13 +243,22 @@ def _stop(facts: Facts, steps: Mapping[str, Step]) -> Stop | None:
         return Stop.FAILED
     for result in results:  # what others wrote, or this one before it died
         if result.state in _CANCELLED:
-            return Stop.DEADLINE if result.reason == Reason.DEADLINE else Stop.CANCELLED
+            return _OF_REASON.get(result.reason, Stop.CANCELLED)
     if all(step.state.terminal for step in steps.values()):
         return None  # too late to end it otherwise
     if facts.cancelled is not None:
         return Stop.CANCELLED
+    cap = facts.frozen.workflow.max_cost_usd
+    if cap is not None and _cost_usd(steps) >= cap:
+        return Stop.MAX_COST
     deadline_at_s = facts.deadline_at_s()
     return Stop.DEADLINE if deadline_at_s is not None and facts.wall_s >= deadline_at_s else None
+
+
+def _cost_usd(steps: Mapping[str, Step]) -> float:
+    """Results come from functions, so what one states is checked."""
+    stated = [job.result.cost_usd for step in steps.values() for job in step.jobs if job.result]
+    return sum(one for one in stated if isinstance(one, int | float) and 0 <= one < math.inf)
 
 
 def _stopped(step: Step, stop: Stop) -> Step:
@@ -258,7 +283,8 @@ def _ended(steps: Mapping[str, Step], stop: Stop | None) -> tuple[RunState, Reas
     first = next(step for step in steps.values() if step.state in states)
     detail = f"step {first.name}: {first.detail}" if first.detail else f"step {first.name}"
     reason = _STOPPED[stop][0] if stop is not Stop.FAILED else first.reason
-    return RunState(stop.value), reason, detail
+    state = RunState.FAILED if stop is Stop.MAX_COST else RunState(stop.value)
+    return state, reason, detail
 
 
 def _wanted(facts: Facts, steps: Mapping[str, Step]) -> Wanted:

@@ -48,6 +48,7 @@ class Workflow(Value):
     input_suffixes: tuple[str, ...] = ()
     steps: tuple[WorkflowStep, ...]  #: every step after those that feed it
     deadline_s: float | None = None  #: a run ends by then after its input was stored
+    max_cost_usd: float | None = None  #: of a run, over all its jobs
     #: The objectives of a run: it is promised, or refused, before its first step.
     slo: Slo | None = None
     deployed_at_s: float = 0.0  #: wall clock of the store: an upload before it starts no run

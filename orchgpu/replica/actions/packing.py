@@ -98,6 +98,7 @@ def _job(
         traceparent=action.traceparent or None,
         provenance=provenance_of(function, action.input, action.granted, stored.etag),
         run=_run(action.input),
+        cost=None if action.cost is None else dict(action.cost),
     )
 
 

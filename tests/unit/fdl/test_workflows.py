@@ -90,6 +90,29 @@ def test_a_promise_is_kept_in_the_model_and_refused() -> None:
     ]
 
 
+def test_max_cost_is_in_the_records_where_it_is_stated() -> None:
+    text = LABEL.replace("deadline: 10m", "max_cost: 0.02").replace(
+        "output: [{path: photos/small}]}\n",
+        "output: [{path: photos/small}]}\n    gpu: {kinds: [cpu], max_cost: 0.004}\n",
+    )
+    document = parse(text, "f")
+    assert document.workflows[0].max_cost_usd == 0.02
+    (gpu,) = [one.gpu for one in document.functions.aws if one.gpu is not None]
+    assert gpu.max_cost_usd == 0.004
+    records = [r for one in wanted(text) for r in one.resources if isinstance(r, Record)]
+    caps = {one.name: one.body.get("max_cost_usd") for one in records}
+    assert caps == {"prepare": 0.004, "resnet": None, "vgg": None, "combine": None, "label": 0.02}
+    (workflow,) = [one.workflow for one in wanted(text) if one.workflow]
+    assert workflow.body["max_cost_usd"] == 0.02
+    assert "max_cost_usd" not in str(wanted(LABEL))
+
+
+@pytest.mark.parametrize("cost", ["0", "-1", "1e7", "'2'", ".nan"])
+def test_max_cost_is_a_positive_number_of_dollars(cost: str) -> None:
+    with pytest.raises(AppError, match=r"workflows\.label\.max_cost"):
+        parse(LABEL.replace("deadline: 10m", f"max_cost: {cost}"), "f")
+
+
 ALL = "  label: {steps: [prepare, resnet, vgg, combine]}\n"
 #: Lines after those of `STEPS` and `workflows:` → their findings.
 FAULTS = {

@@ -36,7 +36,9 @@ INPUT = InputEvent(
 )
 
 
-def workflow(*steps: WorkflowStep, deadline_s: float | None = None) -> Workflow:
+def workflow(
+    *steps: WorkflowStep, deadline_s: float | None = None, max_cost_usd: float | None = None
+) -> Workflow:
     return Workflow(
         name="films",
         revision="1",
@@ -47,6 +49,7 @@ def workflow(*steps: WorkflowStep, deadline_s: float | None = None) -> Workflow:
         input_prefix="in",
         steps=steps,
         deadline_s=deadline_s,
+        max_cost_usd=max_cost_usd,
     )
 
 
@@ -72,6 +75,7 @@ class Function:
 
     writes: Callable[[str, int], list[str]]  #: job, attempt → names
     fails: Callable[[str, int], bool] = lambda _job, _try: False
+    cost_usd: float | None = None  #: of each job, unless it has less
 
 
 @dataclass
@@ -237,6 +241,10 @@ class World:
         self.tries[job] += 1
         function, n = self.functions[name], self.tries[job]
         etag = self.write()
+        if source.max_cost_usd is not None and (function.cost_usd or 0.0) > source.max_cost_usd:
+            capped = self.result(job, JobState.FAILED, reason=Reason.MAX_COST)
+            self.results[job] = (replace(capped, cost_usd=source.max_cost_usd), etag)
+            return
         if function.fails(job, n):
             failed = self.result(job, JobState.FAILED, reason=Reason.EXIT_NONZERO)
             self.results[job] = (failed, etag)
@@ -245,7 +253,8 @@ class World:
             InputFile(step=name, bucket=BUCKET, key=f"{name}/{one}", etag=f"{job}-{n}", size=1)
             for one in function.writes(job, n)
         )
-        self.results[job] = (self.result(job, JobState.SUCCEEDED, written), etag)
+        done = replace(self.result(job, JobState.SUCCEEDED, written), cost_usd=function.cost_usd)
+        self.results[job] = (done, etag)
         self.ran[job] += 1
 
     def _inputs(self, name: str, source: InputEvent) -> list[tuple[str, str]]:

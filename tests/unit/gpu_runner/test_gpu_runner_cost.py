@@ -1,0 +1,27 @@
+"""The cost that a result states: of all attempts of a job with a cap."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.envelope import Job
+from lambda_functions.gpu_runner.job import cost_usd
+from tests.unit.gpu_runner.test_gpu_runner_envelope import JOB
+
+COST = {"paid_usd": 0.5, "usd_per_s": 0.25, "since_s": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("cost", "now_s", "expected"),
+    [(None, 200.0, None), (COST, 104.0, 1.5), (COST, 99.0, 0.5), ({**COST, "since_s": 0}, 1, 0.75)],
+)
+def test_a_result_states_the_cost_of_a_job_with_a_cap(
+    cost: dict[str, float] | None, now_s: float, expected: float | None
+) -> None:
+    assert cost_usd(cost, now_s) == expected
+
+
+def test_an_envelope_of_an_older_orchestrator_has_no_cost() -> None:
+    text = JOB.to_json().replace(b',"cost":null', b"")
+    assert b"cost" not in text
+    assert Job.from_json(text).cost is None
