@@ -266,6 +266,10 @@ def _same_gpu(first: Function, other: Function) -> Iterator[Finding]:
     ]
     if first.gpu.on_unavailable != other.gpu.on_unavailable:
         differ.append("on_unavailable")
+    if other.gpu.slo not in (None, first.gpu.slo):
+        differ.append("slo")
+    if other.gpu.times and other.gpu.times != first.gpu.times:
+        differ.append("times")
     for key in differ:
         yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(key, first.name)
 
