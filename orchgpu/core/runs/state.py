@@ -49,6 +49,7 @@ class Stop(StrEnum):
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
     DEADLINE = "DEADLINE"
+    REFUSED = "REJECTED"
 
 
 class Run(Value):
@@ -80,6 +81,7 @@ _STOPPED = {
     Stop.FAILED: (Reason.RUN_ENDED, "another step of its run failed"),
     Stop.CANCELLED: (Reason.CANCELLED_BY_USER, "its run was cancelled"),
     Stop.DEADLINE: (Reason.DEADLINE, "the deadline of its run passed"),
+    Stop.REFUSED: (Reason.RUN_ENDED, "the promise of its run was refused"),
 }
 
 
@@ -89,9 +91,11 @@ def state_of(facts: Facts) -> Run:
     for step in facts.frozen.workflow.steps:
         steps[step.name] = _folded(facts, step, steps)
     stop = _stop(facts, steps)
-    if stop is not None:
+    if stop is Stop.REFUSED:
+        steps = {name: _never_began(step) for name, step in steps.items()}
+    elif stop is not None:
         steps = {name: _stopped(step, stop) for name, step in steps.items()}
-    state, reason, detail = _ended(steps, stop)
+    state, reason, detail = _ended(facts, steps, stop)
     return Run(
         id=facts.run,
         state=state,
@@ -230,6 +234,8 @@ def _stop(facts: Facts, steps: Mapping[str, Step]) -> Stop | None:
             return Stop.DEADLINE if result.reason == Reason.DEADLINE else Stop.CANCELLED
     if all(step.state.terminal for step in steps.values()):
         return None  # too late to end it otherwise
+    if facts.admission is not None and not facts.admission.granted:
+        return Stop.REFUSED
     if facts.cancelled is not None:
         return Stop.CANCELLED
     deadline_at_s = facts.deadline_at_s()
@@ -244,16 +250,28 @@ def _stopped(step: Step, stop: Stop) -> Step:
     return replace(step, state=StepState.CANCELLED, reason=reason, detail=detail)
 
 
+def _never_began(step: Step) -> Step:
+    """A step of a run that was refused; one that ended before a retry stays as it is."""
+    if step.state.terminal:
+        return step
+    reason, detail = _STOPPED[Stop.REFUSED]
+    return Step(name=step.name, state=StepState.CANCELLED, reason=reason, detail=detail)
+
+
 def stopped_reason(stop: Stop) -> tuple[Reason, str]:
     """The reason and the sentence of a job that ends because its run does."""
     return _STOPPED[stop]
 
 
-def _ended(steps: Mapping[str, Step], stop: Stop | None) -> tuple[RunState, Reason, str]:
+def _ended(
+    facts: Facts, steps: Mapping[str, Step], stop: Stop | None
+) -> tuple[RunState, Reason, str]:
     if not all(step.state.terminal for step in steps.values()):
         return RunState.RUNNING, Reason.NONE, ""
     if stop is None:
         return RunState.SUCCEEDED, Reason.NONE, ""
+    if stop is Stop.REFUSED and facts.admission is not None:
+        return RunState.REJECTED, facts.admission.reason, facts.admission.why
     states = [StepState.FAILED] if stop is Stop.FAILED else [StepState.CANCELLED]
     first = next(step for step in steps.values() if step.state in states)
     detail = f"step {first.name}: {first.detail}" if first.detail else f"step {first.name}"
