@@ -8,8 +8,12 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.promises import PromisedStep, Slo, Tradeoff
 from gpu_scheduler.protocol import answers, ops
+from orchgpu.core import actions as do
+from orchgpu.core.prices import Prices
+from orchgpu.core.promises import promised_steps
 from orchgpu.core.runs.records import Admission
 from orchgpu.ports import Scheduler
+from orchgpu.replica.actions.function_failures import record_of
 
 #: Requests after which a promise is refused: the first, and one without an earlier promise.
 _TRIES = 2
@@ -47,6 +51,25 @@ async def request_promise(
                 return refused(_sentence(error), wall_s)
         await scheduler.ask(ops.Waive(run=promise))
     raise AssertionError("the last try returns or raises")
+
+
+async def promise_of_job(
+    scheduler: Scheduler, action: do.RequestPromise, wall_s: float
+) -> Admission | None:
+    """The promise of a function's job; None for one that has begun: it was promised before."""
+    record = await record_of(scheduler, action.job)
+    if record is not None and record.outcome is None:
+        return None
+    slo = action.function.slo
+    assert slo is not None, "a function without objectives needs no promise"
+    try:
+        steps = promised_steps(action.function, {}, Prices(), run=action.job)
+    except AppError as error:  # as its record says, it is no job that a promise can hold
+        return refused(error.message, wall_s)
+    gone_s = max(0.0, wall_s - action.begun_at_s)
+    return await request_promise(
+        scheduler, action.promise, steps, slo, gone_s=gone_s, wall_s=wall_s
+    )
 
 
 def refused(why: str, wall_s: float) -> Admission:
