@@ -5,6 +5,7 @@ Layout in the bucket of the workflow (the intermediate bucket of its first step)
     runs/<run>/run.json             the frozen workflow and the input of the run
     runs/<run>/inputs/<step>.json   the files that a step's one job takes (a gather)
     runs/<run>/started/<n>/<step>.json  the jobs of a step were sent, after the n-th retry
+    runs/<run>/admissions/<n>.json  the promise of a run with objectives, or its refusal
     runs/<run>/cancel.json          {"at_s"}: a user wants it to end
     runs/<run>/retries/<n>.json     {"at_s", "from"}: a user wants its failed steps to run again
     runs/<run>/result.json          the one terminal record of a run, until a retry replaces it
@@ -80,6 +81,10 @@ def started_steps(keys: Iterable[str]) -> frozenset[tuple[int, str]]:
     """The steps whose jobs were sent, with the number of retries before, among a run's keys."""
     matches = map(_STARTED.fullmatch, keys)
     return frozenset((int(match["n"]), match["step"]) for match in matches if match)
+
+
+def admission_key(run: str, n: int) -> str:
+    return f"runs/{run}/admissions/{n}.json"
 
 
 def cancel_key(run: str) -> str:

@@ -42,13 +42,14 @@ _TERMINAL = frozenset(
 
 
 class RunState(StrEnum):
-    """RUNNING → one of the terminal four, until a retry begins it again."""
+    """RUNNING → one of the terminal five, until a retry begins it again."""
 
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"  #: every step is DONE or SKIPPED
     FAILED = "FAILED"  #: a step failed
     CANCELLED = "CANCELLED"  #: by a user: the run, or a job of it
     DEADLINE = "DEADLINE"  #: its workflow's deadline passed
+    REJECTED = "REJECTED"  #: its promise was refused, before any step began
 
     @property
     def terminal(self) -> bool:
@@ -119,6 +120,8 @@ class Reason(StrEnum):
     REQUEST_REFUSED = "REQUEST_REFUSED"  #: the scheduler rejected the request as not valid
     BAD_RESULT = "BAD_RESULT"  #: the object at its result key is not a result
     IMPOSSIBLE = "IMPOSSIBLE"  #: the request is permanently infeasible
+    SLO_IMPOSSIBLE = "SLO_IMPOSSIBLE"  #: no known device meets its objectives, or none is promised
+    SLO_BUSY = "SLO_BUSY"  #: devices are booked: no plan meets its objectives now
     POISON = "POISON"  #: four orchestrators ended while packing it, the last one packed it alone
     BAD_EVENT = "BAD_EVENT"  #: the message is not a supported event
     BAD_KEY = "BAD_KEY"  #: the object key is not valid for an input

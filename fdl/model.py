@@ -17,6 +17,7 @@ from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
 from fdl.text.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import Request
+from gpu_scheduler.promises import Slo, StepTimes
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 #: The zip runtime used where a file names none, or one that AWS has retired.
@@ -147,6 +148,8 @@ class Gpu:
     request: Request = field(default_factory=Request)
     on_unavailable: str = "fail"  #: fail, cpu or requeue
     max_cost_usd: float | None = None  #: of one job, over all its attempts
+    slo: Slo | None = None
+    times: Mapping[str, StepTimes] = field(default_factory=dict)  #: by model, kind or `*`
 
     @property
     def middleware(self) -> str:
@@ -380,22 +383,14 @@ def _short(stem: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """`slo:`, a promise that is given or refused when a run starts."""
-
-    latency_s: float | None = None
-    cost_usd: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
     """One element of `workflows`: functions whose jobs about one input are one run."""
 
     name: str = ""
     steps: tuple[str, ...]  #: names of functions or groups, as written
     deadline_s: float | None = None  #: a run ends by then after its input was stored
-    slo: Promise | None = None
     max_cost_usd: float | None = None  #: of one run, over all its jobs
+    slo: Slo | None = None
     path: str = ""  #: `workflows.NAME`
 
 

@@ -15,6 +15,7 @@ import msgspec.inspect as types
 from corekit.errors import invalid
 from corekit.units import MemorySize
 from corekit.values import replace
+from fdl.keys.promises import SLO, TIMES
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
 from fdl.model import BUILTIN, RESULT_DAYS_MIN, Gpu, Intermediate, Job, Queue, words_of_a_file
 from fdl.schema.scalars import (
@@ -34,6 +35,7 @@ from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader, Reading, Schema
 from fdl.text.nodes import Node
 from gpu_scheduler.data_names import NAMES_MAX, REFERENCE_PATTERN
 from gpu_scheduler.model import BATCH_SIZE_MAX, BATCH_WAIT_MS_MAX, COUNT_MAX, Batch, Request
+from gpu_scheduler.promises import Slo, StepTimes
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 _TEXT = Text(short="names")
@@ -75,6 +77,8 @@ def _gpu(
     *,
     on_unavailable: str = "fail",
     max_cost_usd: float | None = None,
+    slo: Slo | None = None,
+    times: Mapping[str, StepTimes] | None = None,
     models: tuple[str, ...] = (),
     memory: MemorySize | None = None,
     middleware: str = BUILTIN,
@@ -96,7 +100,13 @@ def _gpu(
             **nested,
             **fields,
         )
-    return Gpu(request=request, on_unavailable=on_unavailable, max_cost_usd=max_cost_usd)
+    return Gpu(
+        request=request,
+        on_unavailable=on_unavailable,
+        max_cost_usd=max_cost_usd,
+        slo=slo,
+        times=times or {},
+    )
 
 
 def _joined(*, joins: bool = True, **rules: Any) -> Batch:
@@ -261,6 +271,17 @@ GPU: Block[Gpu | None] = Block(
             " function's memory and whole devices, from grant to end, at the prices of `orchgpu"
             " cost`.",
             default="no limit",
+        ),
+        "slo": Key(
+            reader=SLO,
+            about="The objectives of each job: it is promised when its input arrives, or it ends as"
+            " REJECTED before its first attempt. The scheduler's policy must be `slo`.",
+            default="none",
+        ),
+        "times": Key(
+            reader=TIMES,
+            about="What a job takes, by model or kind of device, or `*`: for promises and quotes.",
+            default="those of its last jobs, which the scheduler learns",
         ),
         "group": Key(reader=_TEXT, refused="write `group: NAME` next to `gpu:`"),
     },

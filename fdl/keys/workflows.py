@@ -8,7 +8,8 @@ from typing import Any
 
 from corekit.values import replace
 from fdl.keys.jobs import COST_USD_MIN
-from fdl.model import Promise, Workflow
+from fdl.keys.promises import SLO
+from fdl.model import Workflow
 from fdl.schema.scalars import Duration, Number, Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema
 from fdl.text.nodes import Node
@@ -18,19 +19,6 @@ STEPS_MAX = 64
 _NAME = r"[A-Za-z0-9_-]{1,64}"
 _WHAT = "(letters, digits, - and _, up to 64)"
 
-_PROMISE = Block(
-    into=Promise,
-    keys={
-        "latency": Key(
-            reader=Duration(),
-            to="latency_s",
-            about="From the upload of its input to the end of a run.",
-        ),
-        "cost": Key(
-            reader=Number(high=1e6, unit="USD"), to="cost_usd", about="Of all steps of a run."
-        ),
-    },
-)
 WORKFLOW = Block(
     into=Workflow,
     keys={
@@ -53,9 +41,9 @@ WORKFLOW = Block(
             default="no limit",
         ),
         "slo": Key(
-            reader=_PROMISE,
-            about="A promise that is given or refused when a run starts; not enforced yet, so a"
-            " deploy refuses it.",
+            reader=SLO,
+            about="The objectives of each run: it is promised when its input arrives, or it ends"
+            " as REJECTED before any step begins. The scheduler's policy must be `slo`.",
             default="none",
         ),
         "max_cost": Key(

@@ -1,4 +1,4 @@
-"""Errors of `workflows:`: graphs that no run could follow, and promises that are not kept yet."""
+"""Errors of `workflows:`: graphs that no run could follow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from corekit.suggest import one_of_known
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import feeding, overlap
+from fdl.lint.promises import own_promise_findings, promised_findings
 from fdl.model import Document, Function, Workflow
 from fdl.plan.workflows import queues_of
 
@@ -19,10 +20,12 @@ def run_findings(document: Document, functions: tuple[Function, ...]) -> Iterato
     `functions`: those that a deploy makes; a group is one.
     """
     yield from _each(document.functions.aws)
+    for function in functions:
+        if function.gpu is not None and function.gpu.slo is not None:
+            yield from own_promise_findings(function)
     named = {function.name: function for function in functions}
     taken: dict[str, str] = {}  # step → the workflow that has it
     for workflow in document.workflows:
-        yield from _promises(workflow)
         yield from _names(workflow, functions)
         steps = []
         for at, name in enumerate(workflow.steps):
@@ -35,17 +38,11 @@ def run_findings(document: Document, functions: tuple[Function, ...]) -> Iterato
                 taken[name] = workflow.name
                 steps.append(named[name])
                 yield from _able(named[name], path)
+        if workflow.slo is not None:
+            for step in steps:
+                yield from promised_findings(step)
         yield from _roots(workflow, steps)
         yield from _writers(workflow, steps, functions)
-
-
-def _promises(workflow: Workflow) -> Iterator[Finding]:
-    if workflow.slo is not None:
-        message = (
-            "promises are not enforced yet, so none is accepted: leave it out; `deadline` ends a"
-            " run that takes too long"
-        )
-        yield _E, f"{workflow.path}.slo", message
 
 
 def _names(workflow: Workflow, functions: Sequence[Function]) -> Iterator[Finding]:

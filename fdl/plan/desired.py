@@ -8,7 +8,7 @@ from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.values import Value, replace
-from fdl.model import BUILTIN, RETENTION_S, Function, Intermediate, Job, Storage
+from fdl.model import BUILTIN, RETENTION_S, Function, Gpu, Intermediate, Job, Storage
 from fdl.plan import resources as kinds
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
@@ -405,11 +405,21 @@ def _record(
         "package_sha256": code.sha256 if has_package(function, place) else "",
         "memory_mib": function.function.memory_mib,
         **({} if gpu is None or gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
+        **_promised(gpu),
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
     }
     body["revision"] = digest([revision, body])
     return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)
+
+
+def _promised(gpu: Gpu | None) -> dict[str, object]:
+    """Objectives and stated times; nothing without them."""
+    slo, times = (None, {}) if gpu is None else (gpu.slo, gpu.times)
+    return {
+        **({} if slo is None else {"slo": encode(slo)}),
+        **({"times": {name: encode(one) for name, one in times.items()}} if times else {}),
+    }
 
 
 def _in_hand_max(function: Function) -> int | None:

@@ -268,6 +268,10 @@ def _same_gpu(first: Function, other: Function) -> Iterator[Finding]:
         differ.append("on_unavailable")
     if first.gpu.max_cost_usd != other.gpu.max_cost_usd:
         differ.append("max_cost")
+    if other.gpu.slo not in (None, first.gpu.slo):
+        differ.append("slo")
+    if other.gpu.times and other.gpu.times != first.gpu.times:
+        differ.append("times")
     for key in differ:
         yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(key, first.name)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from corekit.budget import Budget
+from corekit.decode import encode
 from fdl.graph.graph import feeding, order
 from fdl.model import RETENTION_S, Document, Function, Workflow
 from fdl.plan import resources as kinds
@@ -69,6 +70,7 @@ def desired_workflow(
         "steps": [_step(step, steps) for step in steps],
         "deadline_s": workflow.deadline_s,
         **({} if workflow.max_cost_usd is None else {"max_cost_usd": workflow.max_cost_usd}),
+        **({} if workflow.slo is None else {"slo": encode(workflow.slo)}),
         "owners": {
             name: owners_of(step).get(name) or place.account
             for step in steps

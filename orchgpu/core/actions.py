@@ -58,6 +58,14 @@ class OpenAttempt(Action):
     received_at_s: float  #: monotonic
 
 
+class RequestPromise(Action):
+    """Request the promise of a job that has no open record. → PromiseAnswered"""
+
+    promise: str  #: its name
+    function: Function
+    begun_at_s: float  #: wall clock: from then on its latency counts
+
+
 class ReadRecord(Action):
     """→ RecordConflict (with the record, or None)"""
 
@@ -195,6 +203,7 @@ class FinishJob(Action):
     payload: Mapping[str, object] | None  #: of a job without a record, which gets a terminal one
     received_at_s: float  #: monotonic
     committed_at_s: float  #: monotonic: the result was seen
+    promise: str = ""  #: ends with the job; "" = it has none
 
 
 class AdvanceRun(Value):

@@ -262,9 +262,13 @@ def _staging_failed(context: Context, job: Job, event: on.CallFailed) -> list[do
 
 def _refused(job: Job, event: on.CallFailed) -> list[do.Action]:
     """End the job: a read or a request was refused repeatedly, and repeating it cannot help."""
-    reasons = {do.ReadInput: Reason.INPUT_ERROR, do.OpenAttempt: Reason.REQUEST_REFUSED}
+    reasons = {
+        do.ReadInput: Reason.INPUT_ERROR,
+        do.RequestPromise: Reason.REQUEST_REFUSED,
+        do.OpenAttempt: Reason.REQUEST_REFUSED,
+    }
     reason = reasons.get(type(event.action))
-    if reason is None or job.phase not in (Phase.READING, Phase.OPENING):
+    if reason is None or job.phase not in (Phase.READING, Phase.ADMITTING, Phase.OPENING):
         return []
     failure = Failure(reason=reason, detail=event.message[:DETAIL_CHARS_MAX])
     return conclude(job, JobState.FAILED, failure, event.wall_s)
@@ -388,6 +392,7 @@ def finish(job: Job) -> list[do.Action]:
             payload=None if has_record else job.payload(),
             received_at_s=job.received_at_s,
             committed_at_s=job.committed_at_s,
+            promise=job.promise,
         )
     ]
 

@@ -11,6 +11,7 @@ from corekit.values import Value
 from gpu_scheduler.model import EndReason, GrantedLease, LeaseState, Record
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.core.actions import Action, Timer
+from orchgpu.core.runs.records import Admission
 
 
 class EventTimes(TypedDict):
@@ -66,6 +67,12 @@ class InputChanged(JobEvent):
 class ResultRead(JobEvent):
     result: Result | None
     etag: str = ""
+
+
+class PromiseAnswered(JobEvent):
+    """The promise of a job, or its refusal; None: the job has begun already."""
+
+    admission: Admission | None
 
 
 class ReportRead(AttemptEvent):

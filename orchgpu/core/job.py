@@ -26,6 +26,7 @@ class Phase(StrEnum):
     """The current work of this replica for the job; finer than the public state."""
 
     READING = "reading"  #: input and result
+    ADMITTING = "admitting"  #: its promise is requested
     OPENING = "opening"  #: an attempt; the answer is pending
     ADOPTING = "adopting"
     WAITING = "waiting"  #: for a grant
@@ -50,6 +51,7 @@ class Phase(StrEnum):
 NOT_STARTED = frozenset(
     {
         Phase.READING,
+        Phase.ADMITTING,
         Phase.OPENING,
         Phase.ADOPTING,
         Phase.WAITING,
@@ -162,6 +164,11 @@ class Job:
         """The smaller one of the function's cap and of what the job's run has left."""
         caps = (self.function.max_cost_usd, self.input.max_cost_usd)
         return min((cap for cap in caps if cap is not None), default=None)
+
+    @property
+    def promise(self) -> str:
+        """The name of its own promise; "" = it needs none, or its run has one for all steps."""
+        return "" if self.function.slo is None or self.input.step is not None else self.id
 
     @property
     def newest_receipt_handle(self) -> str:

@@ -34,6 +34,11 @@ def promised_steps(
     return tuple(_steps(of, functions, prices, run, done))
 
 
+def promise_name(run: str, tries: int) -> str:
+    """The name of the promise of a run or job, after so many tries before: each is a new one."""
+    return f"{run}.{tries}" if tries else run
+
+
 def usd_per_s(function: Function, prices: Prices) -> float:
     """The price of a second of a function's job: of its memory, and of a whole device."""
     device_usd = prices.device_usd_per_s if function.with_device else 0.0

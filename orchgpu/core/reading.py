@@ -9,7 +9,7 @@ from contract.keys import job_id
 from contract.states import JobState, Reason
 from corekit.values import replace
 from orchgpu.core import actions as do
-from orchgpu.core import attempt, ending
+from orchgpu.core import admitting, attempt, ending
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
 from orchgpu.core.function import Function
@@ -114,7 +114,7 @@ def input_read(context: Context, job: Job, event: on.InputRead) -> list[do.Actio
     if _is_token(job):
         return _identify(context, job, event)
     job.input_known = True
-    return _open_when_read(context, job, event.wall_s)
+    return _begin_when_read(context, job, event.wall_s)
 
 
 def input_missing(context: Context, job: Job, event: on.InputMissing) -> list[do.Action]:
@@ -187,7 +187,7 @@ def result_read(context: Context, job: Job, event: on.ResultRead) -> list[do.Act
         job.replace_etag = event.etag
         # its record may be forgotten, but claims and reports of its attempts still stand
         job.attempt, job.first_attempt = event.result.attempt, event.result.attempt + 1
-    return _open_when_read(context, job, event.wall_s)
+    return _begin_when_read(context, job, event.wall_s)
 
 
 def _may_be_replaced(job: Job, event: on.ResultRead) -> bool:
@@ -217,7 +217,6 @@ def _already_decided(job: Job, event: on.ResultRead) -> list[do.Action]:
     return [do.ReadRecord(job=job.id)]
 
 
-def _open_when_read(context: Context, job: Job, wall_s: float) -> list[do.Action]:
+def _begin_when_read(context: Context, job: Job, wall_s: float) -> list[do.Action]:
     """Input and result are read side by side."""
-    ready = job.input_known and job.result_known
-    return ending.next_attempt(context, job, wall_s) if ready else []
+    return admitting.begin(context, job, wall_s) if job.input_known and job.result_known else []

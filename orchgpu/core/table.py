@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gpu_scheduler.model import LeaseState
 from orchgpu.core import actions as do
-from orchgpu.core import adopting, attempt, ending, reading, without_device
+from orchgpu.core import admitting, adopting, attempt, ending, reading, without_device
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
 from orchgpu.core.job import UNSTAGED, Job, Phase
@@ -75,15 +75,21 @@ _EARLY = (P.STAGING, P.RECORDING, *_LOOKING)
 #: Rows of every job.
 _COMMON = (
     # what is read before the first attempt
-    _row(on.InputRead, {P.READING}, reading.input_read, P.OPENING, P.CONCLUDING, GONE),
+    _row(
+        on.InputRead,
+        {P.READING},
+        reading.input_read,
+        *(P.ADMITTING, P.OPENING, P.CONCLUDING, GONE),
+    ),
     _row(on.InputMissing, {P.READING, P.STAGING}, reading.input_missing, P.CONCLUDING, GONE),
     _row(on.InputChanged, {P.READING, P.STAGING}, reading.input_changed, P.CONCLUDING, GONE),
     _row(
         on.ResultRead,
         {P.READING},
         reading.result_read,
-        *(P.OPENING, P.ADOPTING, P.FINISHING, P.CONCLUDING),
+        *(P.ADMITTING, P.OPENING, P.ADOPTING, P.FINISHING, P.CONCLUDING),
     ),
+    _row(on.PromiseAnswered, {P.ADMITTING}, admitting.answered, P.OPENING, P.CONCLUDING),
     # the request of an attempt, and its envelope
     _row(on.Reopened, {P.OPENING}, attempt.reopened),
     _row(on.AttemptWaiting, {P.OPENING}, attempt.waiting, P.WAITING),

@@ -18,6 +18,7 @@ from typing import TypeVar
 from contract.result import Result
 from contract.run import (
     RUN_ID,
+    admission_key,
     cancel_key,
     retry_key,
     retry_numbers,
@@ -35,7 +36,7 @@ from corekit.values import Value, replace
 from orchgpu.core.function import Function
 from orchgpu.core.runs.facts import Facts, Read, list_prefix
 from orchgpu.core.runs.messages import advance_body
-from orchgpu.core.runs.records import Cancel, Frozen, InputFile, Retry, RunResult
+from orchgpu.core.runs.records import Admission, Cancel, Frozen, InputFile, Retry, RunResult
 from orchgpu.core.runs.state import Run, Step, state_of
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, input_key, versions_of
@@ -205,11 +206,13 @@ def read_run(
     frozen = _object(cloud, Frozen, bucket, run_key(run), keys)
     if frozen is None:
         return None
+    retries = tuple(_retry(cloud.fetch(bucket, retry_key(run, n))) for n in retry_numbers(keys))
     facts = Facts(
         frozen=frozen,
         wall_s=time.time(),
+        admission=_object(cloud, Admission, bucket, admission_key(run, len(retries)), keys),
         cancel=_object(cloud, Cancel, bucket, cancel_key(run), keys),
-        retries=tuple(_retry(cloud.fetch(bucket, retry_key(run, n))) for n in retry_numbers(keys)),
+        retries=retries,
         ended=_object(cloud, RunResult, bucket, run_result_key(run), keys),
         started=started_steps(keys),
         reads={} if before is None else before.lasting(),

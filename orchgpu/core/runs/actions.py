@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from contract.states import Reason
 from corekit.values import Value
+from gpu_scheduler.promises import Slo
 from orchgpu.core.runs.records import Inputs, RunResult
+from orchgpu.core.runs.workflow import Workflow
 
 
 class RunAction(Value):
     run: str
+
+
+class Admit(RunAction):
+    """Request the promise of the run, and store the answer: its steps begin after that alone."""
+
+    workflow: Workflow  #: as it is frozen
+    slo: Slo
+    retries: int
+    begun_at_s: float  #: wall clock: from then on its latency counts
+    done: frozenset[str]  #: steps that have ended already
 
 
 class StartStep(RunAction):
@@ -50,7 +62,8 @@ class ResendLost(RunAction):
 
 
 class EndRun(RunAction):
-    """Store the result of the run."""
+    """End the promise of the run, if it has one; then store its result."""
 
     result: RunResult
+    promise: str  #: its name; "" = none
     replace_etag: str | None

@@ -8,7 +8,7 @@ from contract.result import Result
 from contract.run import step_jobs
 from contract.states import JobState
 from corekit.values import Value, field
-from orchgpu.core.runs.records import Cancel, Frozen, Retry, RunResult
+from orchgpu.core.runs.records import Admission, Cancel, Frozen, Retry, RunResult
 from orchgpu.core.runs.workflow import WorkflowStep
 
 
@@ -30,6 +30,7 @@ class Facts(Value):
     wall_s: float  #: wall clock of the reader
     cancel: Cancel | None = None
     retries: tuple[Retry, ...] = ()  #: the first one first
+    admission: Admission | None = None  #: of the newest retry
     ended: RunResult | None = None
     ended_etag: str = ""
     #: Steps whose jobs were sent, with the number of retries before.
@@ -62,12 +63,22 @@ class Facts(Value):
             return None
         return self.cancel
 
+    @property
+    def begun_at_s(self) -> float:
+        """Wall clock: its input was stored, or its newest retry was requested."""
+        return max(self.frozen.stored_at_s, self.retried_at_s or 0.0)
+
+    @property
+    def unadmitted(self) -> bool:
+        """Whether the run has objectives, and neither a promise nor a refusal yet."""
+        return self.frozen.workflow.slo is not None and self.admission is None
+
     def deadline_at_s(self) -> float | None:
         """Wall clock. A retry begins a new time."""
         deadline_s = self.frozen.workflow.deadline_s
         if deadline_s is None:
             return None
-        return max(self.frozen.stored_at_s, self.retried_at_s or 0.0) + deadline_s
+        return self.begun_at_s + deadline_s
 
     def result_of(self, step: str, job: str) -> Result | None:
         """The result of a job that counts; None also for one that a retry lets run again."""

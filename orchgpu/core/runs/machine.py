@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from contract.run import FILES_MAX, inputs_key
 from contract.states import StepState
+from orchgpu.core.promises import promise_name
 from orchgpu.core.routing import StepOf
 from orchgpu.core.runs.actions import (
+    Admit,
     ClosedJob,
     CloseJobs,
     EndRun,
@@ -34,7 +36,22 @@ def next_actions(facts: Facts, run: Run, *, patrol: bool = False) -> tuple[RunAc
         return (_end(facts, run),)
     if run.stop is not None:
         return tuple(_closed(facts, run))
+    if facts.unadmitted:
+        return (_admit(facts, run),)
     return tuple(_started(facts, run, patrol=patrol))
+
+
+def _admit(facts: Facts, run: Run) -> Admit:
+    workflow = facts.frozen.workflow
+    assert workflow.slo is not None, "a run without objectives needs no promise"
+    return Admit(
+        run=run.id,
+        workflow=workflow,
+        slo=workflow.slo,
+        retries=len(facts.retries),
+        begun_at_s=facts.begun_at_s,
+        done=frozenset(step.name for step in run.steps.values() if step.state.terminal),
+    )
 
 
 def _started(facts: Facts, run: Run, *, patrol: bool) -> Iterator[RunAction]:
@@ -127,7 +144,9 @@ def _end(facts: Facts, run: Run) -> EndRun:
         cost_usd=None if run.left_usd(facts.frozen.workflow) is None else round(run.cost_usd, 9),
         files_left_out=max(0, len(files) - FILES_MAX),
     )
-    return EndRun(run=run.id, result=result, replace_etag=facts.ended_etag or None)
+    promise = promise_name(run.id, result.retries) if facts.frozen.workflow.slo else ""
+    etag = facts.ended_etag or None
+    return EndRun(run=run.id, result=result, promise=promise, replace_etag=etag)
 
 
 def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, size: int) -> str:

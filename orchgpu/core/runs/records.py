@@ -7,8 +7,10 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 
-from contract.states import RunState, StepState
+from contract.states import Reason, RunState, StepState
 from corekit.values import Value
+from gpu_scheduler.promises import PlannedStep
+from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.workflow import Workflow
 
@@ -56,6 +58,26 @@ class Retry(Value):
         if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not math.isfinite(at_s):
             raise ValueError("a retry has a number `at_s`")
         return cls(at_s=float(at_s), from_step=str(value.get("from") or ""))
+
+
+class Admission(Value):
+    """`admissions/<n>.json`: the promise of a run after its n-th retry, or the refusal."""
+
+    outcome: Outcome  #: GRANTED, BUSY or IMPOSSIBLE
+    why: str  #: for people
+    at_s: float  #: wall clock of the writer: it was requested
+    end_in_s: float | None = None  #: from `at_s`: promised, or the earliest end that was found
+    cost_usd: float | None = None  #: of the plan
+    steps: tuple[PlannedStep, ...] = ()  #: what is booked
+
+    @property
+    def granted(self) -> bool:
+        return self.outcome is Outcome.GRANTED
+
+    @property
+    def reason(self) -> Reason:
+        """Of a refusal."""
+        return Reason.SLO_BUSY if self.outcome is Outcome.BUSY else Reason.SLO_IMPOSSIBLE
 
 
 class InputFile(Value):

@@ -51,6 +51,7 @@ class Stop(StrEnum):
     CANCELLED = "CANCELLED"
     DEADLINE = "DEADLINE"
     MAX_COST = "MAX_COST"
+    REFUSED = "REJECTED"
 
 
 class Run(Value):
@@ -93,6 +94,7 @@ _STOPPED = {
     Stop.CANCELLED: (Reason.CANCELLED_BY_USER, "its run was cancelled"),
     Stop.DEADLINE: (Reason.DEADLINE, "the deadline of its run passed"),
     Stop.MAX_COST: (Reason.MAX_COST, "its run has cost as much as it may"),
+    Stop.REFUSED: (Reason.RUN_ENDED, "the promise of its run was refused"),
 }
 
 
@@ -105,9 +107,11 @@ def state_of(facts: Facts) -> Run:
     for step in facts.frozen.workflow.steps:
         steps[step.name] = _folded(facts, step, steps)
     stop = _stop(facts, steps)
-    if stop is not None:
+    if stop is Stop.REFUSED:
+        steps = {name: _never_began(step) for name, step in steps.items()}
+    elif stop is not None:
         steps = {name: _stopped(step, stop) for name, step in steps.items()}
-    state, reason, detail = _ended(steps, stop)
+    state, reason, detail = _ended(facts, steps, stop)
     return Run(
         id=facts.run,
         state=state,
@@ -246,6 +250,8 @@ def _stop(facts: Facts, steps: Mapping[str, Step]) -> Stop | None:
             return _OF_REASON.get(result.reason, Stop.CANCELLED)
     if all(step.state.terminal for step in steps.values()):
         return None  # too late to end it otherwise
+    if facts.admission is not None and not facts.admission.granted:
+        return Stop.REFUSED
     if facts.cancelled is not None:
         return Stop.CANCELLED
     cap = facts.frozen.workflow.max_cost_usd
@@ -269,16 +275,28 @@ def _stopped(step: Step, stop: Stop) -> Step:
     return replace(step, state=StepState.CANCELLED, reason=reason, detail=detail)
 
 
+def _never_began(step: Step) -> Step:
+    """A step of a run that was refused; one that ended before a retry stays as it is."""
+    if step.state.terminal:
+        return step
+    reason, detail = _STOPPED[Stop.REFUSED]
+    return Step(name=step.name, state=StepState.CANCELLED, reason=reason, detail=detail)
+
+
 def stopped_reason(stop: Stop) -> tuple[Reason, str]:
     """The reason and the sentence of a job that ends because its run does."""
     return _STOPPED[stop]
 
 
-def _ended(steps: Mapping[str, Step], stop: Stop | None) -> tuple[RunState, Reason, str]:
+def _ended(
+    facts: Facts, steps: Mapping[str, Step], stop: Stop | None
+) -> tuple[RunState, Reason, str]:
     if not all(step.state.terminal for step in steps.values()):
         return RunState.RUNNING, Reason.NONE, ""
     if stop is None:
         return RunState.SUCCEEDED, Reason.NONE, ""
+    if stop is Stop.REFUSED and facts.admission is not None:
+        return RunState.REJECTED, facts.admission.reason, facts.admission.why
     states = [StepState.FAILED] if stop is Stop.FAILED else [StepState.CANCELLED]
     first = next(step for step in steps.values() if step.state in states)
     detail = f"step {first.name}: {first.detail}" if first.detail else f"step {first.name}"

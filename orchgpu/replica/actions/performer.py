@@ -19,6 +19,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import FunctionStarter, JobQueue, ObjectStore, Scheduler, StoredObject
+from orchgpu.replica.actions.admitting import promise_of_job
 from orchgpu.replica.actions.function_failures import FunctionFailures, record_of
 from orchgpu.replica.actions.objects import (
     close_claim,
@@ -286,6 +287,11 @@ class Performer:
         return on.AttemptImpossible(**about, explanation=answer.explanation, busy=busy)
 
     @_begin.register
+    async def _request_promise(self, action: do.RequestPromise) -> on.Event:
+        admission = await promise_of_job(self._scheduler, action, self._clock.wall_s())
+        return on.PromiseAnswered(**self._about(action), admission=admission)
+
+    @_begin.register
     async def _adopt(self, action: do.AdoptRecord) -> on.Event:
         adopted = await self._scheduler.ask(
             ops.Adopt(
@@ -377,6 +383,8 @@ class Performer:
                 committed_ago_s=self._since(action.committed_at_s),
             )
         )
+        if action.promise:
+            await self._scheduler.ask(ops.Waive(run=action.promise))
         return on.Finished(**self._about(action))
 
     # ------------------------------------------------------------------ envelope, report, result

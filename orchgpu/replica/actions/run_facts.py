@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from contract.run import (
+    admission_key,
     cancel_key,
     retry_key,
     retry_numbers,
@@ -22,7 +23,7 @@ from corekit.errors import AppError
 from corekit.values import replace
 from orchgpu.core.function import Function
 from orchgpu.core.runs.facts import Facts, Read, list_prefix
-from orchgpu.core.runs.records import Cancel, Frozen, Retry, RunResult
+from orchgpu.core.runs.records import Admission, Cancel, Frozen, Retry, RunResult
 from orchgpu.core.runs.state import Run, state_of
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.ports import ObjectStore, StoredObject, if_present
@@ -87,11 +88,15 @@ class RunFacts:
             cancel = await self._read(Cancel, bucket, cancel_key(run))
         if run_result_key(run) in keys:
             ended = await self._read(RunResult, bucket, run_result_key(run))
+        retries, admission = await self._retries(bucket, run, keys), None
+        if (key := admission_key(run, len(retries))) in keys:
+            admission = await self._read(Admission, bucket, key)
         facts = Facts(
             frozen=frozen,
             wall_s=self._clock.wall_s(),
             cancel=cancel,
-            retries=await self._retries(bucket, run, keys),
+            retries=retries,
+            admission=admission,
             ended=ended,
             ended_etag=keys.get(run_result_key(run), ""),
             started=started_steps(keys),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatchmethod
 
 from contract.result import Result
-from contract.run import inputs_key, run_key, run_result_key, started_key
+from contract.run import admission_key, inputs_key, run_key, run_result_key, started_key
 from contract.states import JobState
 from corekit.aio.clock import Clock
 from corekit.decode import decode_json_known, encode_json
@@ -17,7 +17,10 @@ from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol import ops
 from orchgpu.core.function import Function
+from orchgpu.core.prices import Prices
+from orchgpu.core.promises import promise_name, promised_steps
 from orchgpu.core.runs.actions import (
+    Admit,
     ClosedJob,
     CloseJobs,
     EndRun,
@@ -26,9 +29,10 @@ from orchgpu.core.runs.actions import (
     StartStep,
 )
 from orchgpu.core.runs.machine import list_body
-from orchgpu.core.runs.records import Frozen, Inputs
+from orchgpu.core.runs.records import Admission, Frozen, Inputs
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.ports import JobQueue, ObjectStore, Scheduler, Tolerating
+from orchgpu.replica.actions.admitting import refused, request_promise
 from orchgpu.replica.actions.function_failures import record_of
 from orchgpu.replica.actions.objects import close_claim, put_once, write_result
 from orchgpu.replica.actions.run_facts import RECORD_BYTES_MAX, together
@@ -77,6 +81,54 @@ class RunPerformer:
     async def _perform(self, action: RunAction, workflow: Workflow) -> None:
         """Call the method of an action: the one that is registered below for its class."""
         raise NotImplementedError(type(action).__name__)
+
+    # ------------------------------------------------------------------ promises
+
+    @_perform.register
+    async def _admit(self, action: Admit, workflow: Workflow) -> None:
+        """The first answer that is stored counts, whichever replica asked."""
+        promise = promise_name(action.run, action.retries)
+        admission = await self._requested(action, promise)
+        bucket, key = workflow.bucket, admission_key(action.run, action.retries)
+        try:
+            await self._store.put(bucket, key, encode_json(admission), if_absent=True)
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            stored = await self._store.get(bucket, key, bytes_max=RECORD_BYTES_MAX)
+            admission, _ = decode_json_known(Admission, stored.body or b"", key)
+        if not admission.granted:
+            await self._scheduler.ask(ops.Waive(run=promise))
+        logger.info(
+            "%s of %s is %s: %s",
+            action.run,
+            action.workflow.name,
+            "promised" if admission.granted else "refused",
+            admission.why,
+            extra={
+                "event": "run_admission",
+                "run": action.run,
+                "workflow": action.workflow.name,
+                "outcome": admission.outcome.value,
+            },
+        )
+
+    async def _requested(self, action: Admit, promise: str) -> Admission:
+        wall_s = self._clock.wall_s()
+        try:
+            steps = promised_steps(
+                action.workflow, self._functions(), Prices(), run=action.run, done=action.done
+            )
+        except AppError as error:  # the step is gone, or no longer what a promise can hold
+            return refused(error.message, wall_s)
+        return await request_promise(
+            self._scheduler,
+            promise,
+            steps,
+            action.slo,
+            gone_s=max(0.0, wall_s - action.begun_at_s),
+            wall_s=wall_s,
+        )
 
     # ------------------------------------------------------------------ jobs begin
 
@@ -191,6 +243,8 @@ class RunPerformer:
 
     @_perform.register
     async def _end_run(self, action: EndRun, workflow: Workflow) -> None:
+        if action.promise:
+            await self._scheduler.ask(ops.Waive(run=action.promise))
         key, body = run_result_key(action.run), encode_json(action.result)
         etag = action.replace_etag
         with Tolerating(ErrorCode.CONFLICT):

@@ -128,8 +128,8 @@ def test_a_change_names_only_the_changed_fields() -> None:
     old, new = steps["record"].changes()["body"]
     assert isinstance(old, dict)
     assert isinstance(new, dict)
-    assert [key for key in old if old[key] != new[key]] == ["revision"]
-    assert steps["record"].sentence() == "~ record blast: body (revision)"
+    assert [key for key in old if old[key] != new[key]] == ["memory_mib", "revision"]
+    assert steps["record"].sentence() == "~ record blast: body (memory_mib, revision)"
 
 
 def test_rules_of_a_bucket_go_out_together() -> None:

@@ -10,7 +10,7 @@ from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
 from fdl.graph.graph import feeding, order
 from fdl.lint.lint import lint
-from fdl.model import Function, Lambda, Path, Promise, Storage
+from fdl.model import Function, Lambda, Path, Storage
 from fdl.parse import parse
 from fdl.plan.desired import DesiredFunction, desired
 from fdl.plan.groups import deployed
@@ -77,17 +77,6 @@ def test_a_workflow_is_read_and_is_no_error() -> None:
     assert label.steps == ("combine", "prepare", "resnet", "vgg")
     assert {one.workflow for one in document.functions.aws} == {"label"}
     assert findings(LABEL) == []
-
-
-def test_a_promise_is_kept_in_the_model_and_refused() -> None:
-    text = (
-        STEPS
-        + "workflows:\n  label: {steps: [prepare, resnet, vgg, combine], slo: {latency: 20s, cost: 0.002}}\n"
-    )
-    assert parse(text, "f").workflows[0].slo == Promise(latency_s=20.0, cost_usd=0.002)
-    assert findings(text) == [
-        "f:8:51: error: workflows.label.slo: promises are not enforced yet, so none is accepted: leave it out; `deadline` ends a run that takes too long"
-    ]
 
 
 def test_max_cost_is_in_the_records_where_it_is_stated() -> None:

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from contract.result import Result
 from contract.states import JobState, Reason
 from corekit.values import replace
+from gpu_scheduler.promises import Slo
+from gpu_scheduler.protocol.answers import Outcome
+from orchgpu.core.promises import promise_name
 from orchgpu.core.routing import InputEvent, classify
-from orchgpu.core.runs.actions import CloseJobs, EndRun, ResendLost, RunAction, StartStep
+from orchgpu.core.runs.actions import Admit, CloseJobs, EndRun, ResendLost, RunAction, StartStep
 from orchgpu.core.runs.facts import Facts, Read, list_prefix
 from orchgpu.core.runs.machine import list_body, next_actions
 from orchgpu.core.runs.messages import Advance
-from orchgpu.core.runs.records import Cancel, Frozen, InputFile, Inputs, Retry, RunResult
+from orchgpu.core.runs.records import Admission, Cancel, Frozen, InputFile, Inputs, Retry, RunResult
 from orchgpu.core.runs.state import Run, state_of
 from orchgpu.core.runs.workflow import Feed, Workflow, WorkflowStep
 
@@ -37,7 +40,10 @@ INPUT = InputEvent(
 
 
 def workflow(
-    *steps: WorkflowStep, deadline_s: float | None = None, max_cost_usd: float | None = None
+    *steps: WorkflowStep,
+    deadline_s: float | None = None,
+    max_cost_usd: float | None = None,
+    slo: Slo | None = None,
 ) -> Workflow:
     return Workflow(
         name="films",
@@ -50,6 +56,7 @@ def workflow(
         steps=steps,
         deadline_s=deadline_s,
         max_cost_usd=max_cost_usd,
+        slo=slo,
     )
 
 
@@ -90,6 +97,9 @@ class World:
     cancel: Cancel | None = None
     retries: list[Retry] = field(default_factory=list)
     ended: tuple[RunResult, str] | None = None
+    admissions: dict[int, Admission] = field(default_factory=dict)
+    refuses: Callable[[int], Outcome] = lambda _n: Outcome.GRANTED  #: by the retries before
+    promises: set[str] = field(default_factory=set)  #: live ones, in the scheduler
     jobs: list[str] = field(default_factory=list)  #: messages of the steps' queues
     advances: list[Advance] = field(default_factory=list)
     ran: Counter[str] = field(default_factory=Counter)  #: commits of SUCCEEDED by job
@@ -118,6 +128,7 @@ class World:
             wall_s=self.now_s,
             cancel=self.cancel,
             retries=tuple(self.retries),
+            admission=self.admissions.get(len(self.retries)),
             ended=self.ended[0] if self.ended else None,
             ended_etag=self.ended[1] if self.ended else "",
             started=frozenset(self.started),
@@ -153,6 +164,8 @@ class World:
 
     def perform(self, action: RunAction) -> None:
         match action:
+            case Admit():
+                self.admit(action)
             case StartStep():
                 self.start(action)
             case ResendLost():
@@ -165,11 +178,25 @@ class World:
                         cancelled = self.result(job.job, JobState.CANCELLED, reason=action.reason)
                         self.results[job.job] = (cancelled, etag)
             case EndRun():
+                self.promises.discard(action.promise)
                 etag = self.write()
                 if (self.ended[1] if self.ended else None) == action.replace_etag:
                     self.ended = (action.result, etag)
 
+    def admit(self, action: Admit) -> None:
+        """Ask, perhaps die, and store: the first answer counts."""
+        name, outcome = promise_name(RUN, action.retries), self.refuses(action.retries)
+        assert not self.promises - {name}, "an earlier promise of the run is still booked"
+        if outcome is Outcome.GRANTED:
+            self.promises.add(name)
+        self.write()
+        admission = Admission(outcome=outcome, why=f"it is {outcome}", at_s=self.now_s)
+        if not self.admissions.setdefault(action.retries, admission).granted:
+            self.promises.discard(name)
+
     def start(self, action: StartStep) -> None:
+        promised = self.of.slo is None or promise_name(RUN, action.retries) in self.promises
+        assert promised, f"step {action.step} begins without a promise"
         bodies = action.bodies
         if action.inputs is not None:
             etag = self.write()

@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.states import RunState, StepState
+from contract.states import Reason, RunState, StepState
 from corekit.values import replace
+from gpu_scheduler.promises import Slo
+from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core.runs.records import Cancel, Retry
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
 from tests.unit.orchgpu.runs.run_world import Function, World, step, workflow
 
+SLO = Slo(latency_s=1e6)
+REFUSALS = {Outcome.BUSY: Reason.SLO_BUSY, Outcome.IMPOSSIBLE: Reason.SLO_IMPOSSIBLE}
 NAMES = ("a", "b", "c", "d", "e", "f")
 
 
@@ -26,7 +30,8 @@ def graphs(draw: st.DrawFn) -> Workflow:
         suffixes = draw(st.sampled_from([(), (".x",), (".y",)]))
         each = draw(st.booleans())
         steps.append(step(NAMES[n], *sorted(feeders), each=each, suffixes=suffixes))
-    return workflow(*steps)
+    promised = draw(st.booleans())
+    return workflow(*steps, slo=SLO if promised else None)
 
 
 def functions(seed: int, *, failing: bool) -> dict[str, Function]:
@@ -48,6 +53,7 @@ def ended(world: World) -> RunState:
     assert world.ended is not None
     assert world.over
     assert all(one.state.terminal for one in state.steps.values())
+    assert not world.promises, "nothing is booked for a run that has ended"
     assert state.state is world.ended[0].state
     for one in state.steps.values():
         assert not one.open_jobs, "nothing of it runs"
@@ -149,3 +155,23 @@ def test_a_deadline_ends_what_still_runs(late_s: float, of: Workflow, seed: int,
     world.settle()
     allowed = {RunState.SUCCEEDED} if before else {RunState.SUCCEEDED, RunState.DEADLINE}
     assert ended(world) in allowed
+
+
+@settings(max_examples=40)
+@given(graphs(), st.integers(0, 2**32), st.lists(st.sampled_from(list(REFUSALS)), max_size=3))
+def test_a_refused_run_begins_no_step_until_a_retry_is_promised(
+    of: Workflow, seed: int, refusals: list[Outcome]
+) -> None:
+    answers = dict(enumerate(refusals))
+    world = World(replace(of, slo=SLO), functions(seed, failing=False), random.Random(seed))
+    world.refuses = lambda n: answers.get(n, Outcome.GRANTED)
+    for refusal in refusals:
+        for _ in range(10):
+            world.any_step()
+        world.settle()
+        assert ended(world) is RunState.REJECTED
+        assert world.state().reason is REFUSALS[refusal]
+        assert not world.tries, "no job ran"
+        world.retries.append(Retry(at_s=world.now_s))
+    world.settle()
+    assert ended(world) is RunState.SUCCEEDED

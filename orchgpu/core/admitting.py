@@ -1,0 +1,46 @@
+"""The promise of a job whose function has objectives: requested before its first attempt."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from contract.states import JobState
+from orchgpu.core import actions as do
+from orchgpu.core import ending
+from orchgpu.core import events as on
+from orchgpu.core.context import Context
+from orchgpu.core.job import Failure, Job, Phase
+
+
+def begin(context: Context, job: Job, wall_s: float) -> list[do.Action]:
+    """The first attempt; before it the promise, if the job needs one."""
+    if not job.promise:
+        return ending.next_attempt(context, job, wall_s)
+    job.phase = Phase.ADMITTING
+    return [
+        do.RequestPromise(
+            job=job.id,
+            promise=job.promise,
+            function=job.function,
+            begun_at_s=_begun_at_s(job, wall_s),
+        )
+    ]
+
+
+def answered(context: Context, job: Job, event: on.PromiseAnswered) -> list[do.Action]:
+    """The job begins, or it ends at once: one that was refused never waits for a device."""
+    admission = event.admission
+    if admission is None or admission.granted:
+        return ending.next_attempt(context, job, event.wall_s)
+    failure = Failure(reason=admission.reason, detail=admission.why[: ending.DETAIL_CHARS_MAX])
+    return ending.conclude(job, JobState.REJECTED, failure, event.wall_s)
+
+
+def _begun_at_s(job: Job, wall_s: float) -> float:
+    """Wall clock: its latency counts from the storing of its input, or from its redrive."""
+    if job.input.dead_at_s is not None:
+        return wall_s if job.sent_at_s is None else min(wall_s, job.sent_at_s)
+    try:
+        return min(wall_s, datetime.fromisoformat(job.input.event_time).timestamp())
+    except (ValueError, OverflowError):
+        return wall_s
