@@ -22,6 +22,7 @@ ANY_DEVICE = "*"
 
 TimeS = Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]
 CostUsd = Annotated[float, Meta(ge=0, le=COST_MAX_USD)]
+UsdPerS = Annotated[float, Meta(ge=0, le=COST_MAX_USD)]
 
 
 class Slo(Checked):
@@ -54,17 +55,34 @@ class PromisedStep(Checked):
     name: Name
     #: The holder of its attempts (op `attempt`), or the name of its reservation (op `reserve`).
     job: Name
-    request: Request  #: of one device
+    #: Of one device; a count of 0: the step needs none, and only its way takes time.
+    request: Request
     after: Annotated[tuple[Name, ...], Meta(max_length=STEPS_MAX)] = ()  #: names of earlier steps
     #: By model or kind of device, or `*`; empty: the learned times of its workload.
     times: Annotated[Mapping[Name, StepTimes], Meta(max_length=CLASSES_MAX)] = field(
         default_factory=dict
     )
+    #: Time of the step outside of its lease and its waiting: from the end of the steps before it
+    #: (or the request of the promise) to its reservation, and from the end of its lease to its
+    #: result. None: the learned quantile of its workload; 0 if there is none.
+    way_s: TimeS | None = None
+    #: Dollars for each second that the step holds its device, by model, kind or `*`; for a step
+    #: without a device, of its way. Counts where `times` states no cost.
+    usd_per_s: Annotated[Mapping[Name, UsdPerS], Meta(max_length=CLASSES_MAX)] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         checked(self)
-        if self.request.count != 1:
-            raise invalid(f"step {self.name}: a promised step has one device")
+        if self.request.count > 1:
+            raise invalid(f"step {self.name}: a promised step has one device, or none")
+        if not self.request.count and self.times:
+            raise invalid(f"step {self.name}: a step without a device has a way_s, but no times")
+
+    @property
+    def has_device(self) -> bool:
+        """False: it needs no device."""
+        return self.request.count > 0
 
 
 class PlannedStep(Value):
@@ -86,6 +104,14 @@ class Tradeoff(Value):
 
     latency_s: float
     cost_usd: float
+
+
+class Estimate(Value):
+    """The expected end and cost of a run, if its times are those of one quantile."""
+
+    quantile: float
+    end_in_s: float  #: from now
+    cost_usd: float | None = None
 
 
 class MissCause(StrEnum):

@@ -24,7 +24,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.promises import MissCause, PlannedStep, Tradeoff
+from gpu_scheduler.promises import Estimate, MissCause, PlannedStep, Tradeoff
 from gpu_scheduler.verdicts import ExpectedRun, Explanation
 
 
@@ -67,7 +67,10 @@ class AttemptAnswer(Value):
 
 
 class AdmitAnswer(Value):
-    """The promise for a run (GRANTED), or its refusal: BUSY for now, IMPOSSIBLE for good."""
+    """The promise for a run (GRANTED), or its refusal: BUSY for now, IMPOSSIBLE for good.
+
+    Steps without a device have no booking.
+    """
 
     outcome: Outcome
     why: str  #: one sentence
@@ -76,6 +79,11 @@ class AdmitAnswer(Value):
     end_in_s: float | None = None
     cost_usd: float | None = None  #: of the plan
     frontier: tuple[Tradeoff, ...] = ()  #: by latency: what free devices could do
+    #: Of the plan, or when refused of the fastest placement on free devices: at the quantile 0.5
+    #: and at that of the policy; equal where times are stated. None if times are not known.
+    estimates: tuple[Estimate, ...] = ()
+    #: The steps on the longest path of that, the first one first: what limits the end.
+    critical: tuple[str, ...] = ()
 
 
 class AdoptAnswer(Value):
