@@ -26,6 +26,10 @@ functions:
       {{name: capped, init_script: run.sh, {LAMBDA},
        input: [{{path: capped-in}}], output: [{{path: capped-out}}]}}
     gpu: {{memory: 64, kinds: [cpu], max_cost: {CAP_USD:.9f}}}
+  - lambda:
+      {{name: roomy, init_script: run.sh, {LAMBDA},
+       input: [{{path: roomy-in}}], output: [{{path: roomy-out}}]}}
+    gpu: {{memory: 64, kinds: [cpu], max_cost: 1}}
 """
 CHAIN = f"""\
 functions:
@@ -64,13 +68,12 @@ def ended_at_its_cap(live: Live, job: str) -> None:
     assert result.attempt == 1
     live.quiet("capped")
     assert live.leases() == []
-    ((letter, _),) = live.take_dead_letters("capped")
-    assert "MAX_COST" in letter
+    assert live.take_dead_letters("capped") == [(job, "MAX_COST")]
 
 
 def test_a_job_that_costs_less_succeeds_and_states_its_cost(live: Live) -> None:
     live.start("orchestrator")
-    result = live.result("capped", live.upload("capped", "short.txt", b"short\n"))
+    result = live.result("roomy", live.upload("roomy", "short.txt", b"short\n"))
     assert (result.state, result.cost_usd is not None) == ("SUCCEEDED", True), result
 
 
@@ -98,4 +101,4 @@ def test_a_run_ends_when_its_cost_is_used_up(live: Live) -> None:
     result = end_of(live, run_id("chain", "in/a.txt", version, "chain"), "one-intermediate")
     assert (result["state"], result["reason"]) == ("FAILED", "MAX_COST"), result
     assert [one["state"] for one in result["steps"]] == ["DONE", "FAILED"]
-    assert 4 * CAP_USD * 0.99 <= result["cost_usd"]
+    assert result["cost_usd"] >= 4 * CAP_USD * 0.99
