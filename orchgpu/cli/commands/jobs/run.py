@@ -16,6 +16,8 @@ from corekit.units import parse_duration_s
 from corekit.values import Value
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import Progress, at_once_option
+from orchgpu.cli.jobs.quotes import deployed_subject
+from orchgpu.cli.jobs.quotes import quote as show_quote
 from orchgpu.cli.jobs.report import NOT_SUCCEEDED_STATUS, echo_outcomes, job_json
 from orchgpu.cli.jobs.runs import (
     echo_runs,
@@ -62,6 +64,7 @@ OVERWRITTEN_NAMED_MAX = 3
     metavar="PATTERN",
     help=f"Path of each output in DIR. Fields: {', '.join(FIELDS)}.",
 )
+@click.option("--quote", is_flag=True, help="Show when it would end, and its cost; start nothing.")
 @click.option("--again", is_flag=True, help="Upload files again, and so run them again.")
 @at_once_option
 @click.option("--timeout", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
@@ -75,6 +78,7 @@ def command(
     wait: bool,
     output: Path | None,
     pattern: str,
+    quote: bool,
     again: bool,
     at_once: int,
     timeout: str | None,
@@ -105,6 +109,10 @@ def command(
     follows = wait or folder is not None
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function_or_workflow(function)
+        if quote:
+            count = len(inputs_of(cloud, deployed, given, partial(echo, err=True)))
+            subject = deployed_subject(cloud, deployed)
+            return show_quote(subject, count, scheduler, as_json=as_json)
         if isinstance(deployed, Workflow):
             _check_pattern(pattern)
             shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
