@@ -2,7 +2,7 @@
 
 An attempt is paid from its device, without a device from its start, to its end: the function's
 memory, and its whole devices, however many jobs share them. The sum of the attempts that have ended
-is in the job's record, so any replica goes on with it.
+is in the job's record, so any replica continues it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _ended_s(record: Record) -> float:
 
 
 def of_attempt(job: Job) -> Mapping[str, float] | None:
-    """What the attempt's runner needs to state the cost in its result; see `contract.envelope`."""
+    """The figures with which the attempt's runner states the cost (`contract.envelope`)."""
     if job.max_cost_usd is None or job.paid_since_s is None:
         return None
     rate = usd_per_s(job)

@@ -216,7 +216,7 @@ def _dead_at_s(note: Mapping[str, object]) -> float | None:
 
 
 def _max_cost_usd(note: Mapping[str, object]) -> float | None:
-    """What the run of a step's job has left; None = it has no cap."""
+    """The rest of the cap of a step's run; None = it has no cap."""
     cap = note.get("max_cost_usd")
     if isinstance(cap, bool) or not isinstance(cap, (int, float)):
         return None

@@ -32,7 +32,7 @@ _RUN = "quote"
 
 
 class Subject(Value):
-    """What is quoted: a function or workflow, with the functions of its steps."""
+    """The subject of a quote: a function or workflow, with the functions of its steps."""
 
     of: Function | Workflow
     functions: Mapping[str, Function]
@@ -81,7 +81,7 @@ class Quote(Value):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the figures count with, beside learned or stated times."""
+        """Assumptions of the figures, beside learned or stated times."""
         maps = self.subject.maps
         assumed = [
             f"{', '.join(maps)}: one job; there is one for each file, known when the step starts"

@@ -1,4 +1,4 @@
-"""What people see of a quote."""
+"""The output of a quote, for people and as JSON."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Run(Value):
         return _cost_usd(self.steps)
 
     def left_usd(self, workflow: Workflow) -> float | None:
-        """What the jobs that start now may cost, each; None = the run has no cap."""
+        """The cap of each job that starts now; None = the run has none."""
         cap = workflow.max_cost_usd
         return None if cap is None else max(0.0, cap - self.cost_usd)
 
