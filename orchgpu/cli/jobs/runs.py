@@ -213,7 +213,3 @@ def summary_row(seen: SeenRun) -> tuple[str, ...]:
     where = f"{ended}/{len(seen.state.steps)}" + (f" {', '.join(running)}" if running else "")
     reason = "" if seen.state.reason == "NONE" else seen.state.reason.value
     return (seen.id, seen.state.state.value, where, reason, seen.input)
-
-
-def succeeded(runs: Sequence[SeenRun]) -> bool:
-    return all(run.succeeded for run in runs)

@@ -34,6 +34,7 @@ class StartStep(RunAction):
     bodies: tuple[str, ...]
     stored_at_s: float  #: wall clock: the input of the run was stored
     dead_at_s: float | None  #: of a retry: see `InputEvent.dead_at_s`
+    ready_at_s: float  #: wall clock: the last step before it had ended
 
 
 class ClosedJob(Value):

@@ -57,14 +57,14 @@ def _admit(facts: Facts, run: Run) -> Admit:
 def _started(facts: Facts, run: Run, *, patrol: bool) -> Iterator[RunAction]:
     for step in run.steps.values():
         if step.state is StepState.READY:
-            yield _start(facts, step)
+            yield _start(facts, run, step)
         elif step.state is StepState.STARTED and patrol:
             jobs = tuple(job.id for job in step.open_jobs)
-            yield ResendLost(run=run.id, step=step.name, jobs=jobs, start=_start(facts, step))
+            yield ResendLost(run=run.id, step=step.name, jobs=jobs, start=_start(facts, run, step))
 
 
-def _start(facts: Facts, step: Step) -> StartStep:
-    jobs = step.open_jobs
+def _start(facts: Facts, run: Run, step: Step) -> StartStep:
+    jobs, ready_at_s = step.open_jobs, _ready_at_s(facts, run, step)
     listed = jobs[0].files if len(jobs) == 1 and len(jobs[0].files) > 1 else None
     retries, dead_at_s = len(facts.retries), facts.retried_at_s
     inputs = None
@@ -81,13 +81,22 @@ def _start(facts: Facts, step: Step) -> StartStep:
         step=step.name,
         retries=retries,
         inputs=inputs,
-        bodies=() if inputs else tuple(_body(facts, step, job) for job in jobs),
+        bodies=() if inputs else tuple(_body(facts, step, job, ready_at_s) for job in jobs),
         dead_at_s=dead_at_s,
         stored_at_s=facts.frozen.stored_at_s,
+        ready_at_s=ready_at_s,
     )
 
 
-def _body(facts: Facts, step: Step, job: StepJob) -> str:
+def _ready_at_s(facts: Facts, run: Run, step: Step) -> float:
+    """Wall clock: the last of the steps before it had ended, and the run was promised."""
+    of = next(one for one in facts.frozen.workflow.steps if one.name == step.name)
+    ends_s = [run.steps[feed.step].ended_at_s for feed in of.feeds]
+    begun_at_s = facts.begun_at_s if facts.admission is None else facts.admission.at_s
+    return max(begun_at_s, *ends_s) if ends_s else begun_at_s
+
+
+def _body(facts: Facts, step: Step, job: StepJob, ready_at_s: float) -> str:
     file = job.files[0]
     of = StepOf(
         run=facts.run,
@@ -96,7 +105,7 @@ def _body(facts: Facts, step: Step, job: StepJob) -> str:
         part=job.part,
         feeder=file.step,
     )
-    return step_body(of, file, facts.frozen.stored_at_s, facts.retried_at_s)
+    return step_body(of, file, facts.frozen.stored_at_s, facts.retried_at_s, ready_at_s)
 
 
 def _closed(facts: Facts, run: Run) -> Iterator[RunAction]:
@@ -158,4 +167,4 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         size=size,
     )
     of = StepOf(run=start.run, workflow=start.inputs.workflow, step=start.step)
-    return step_body(of, file, start.stored_at_s, start.dead_at_s)
+    return step_body(of, file, start.stored_at_s, start.dead_at_s, start.ready_at_s)

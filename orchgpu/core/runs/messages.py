@@ -68,7 +68,11 @@ def advance_body(
 
 
 def step_body(
-    of: StepOf, file: InputFile, stored_at_s: float, dead_at_s: float | None = None
+    of: StepOf,
+    file: InputFile,
+    stored_at_s: float,
+    dead_at_s: float | None = None,
+    ready_at_s: float | None = None,
 ) -> str:
     """The message of a step's job, whose record names its only file or its list of files."""
     source = InputEvent(
@@ -83,6 +87,8 @@ def step_body(
     note: dict[str, object] = {"step": step_note(of)}
     if dead_at_s is not None:
         note["dead_at"] = dead_at_s
+    if ready_at_s is not None:
+        note["ready_at"] = ready_at_s
     return json.dumps({"orchgpu": note, **source.as_s3_event()})
 
 
