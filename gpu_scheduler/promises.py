@@ -55,7 +55,7 @@ class PromisedStep(Checked):
     name: Name
     #: The holder of its attempts (op `attempt`), or the name of its reservation (op `reserve`).
     job: Name
-    #: of one device; a count of 0: the step needs none, and only its way takes time
+    #: Of one device; a count of 0: the step needs none, and only its way takes time.
     request: Request
     after: Annotated[tuple[Name, ...], Meta(max_length=STEPS_MAX)] = ()  #: names of earlier steps
     #: By model or kind of device, or `*`; empty: the learned times of its workload.
@@ -75,7 +75,14 @@ class PromisedStep(Checked):
     def __post_init__(self) -> None:
         checked(self)
         if self.request.count > 1:
-            raise invalid(f"step {self.name}: a promised step has one device at most")
+            raise invalid(f"step {self.name}: a promised step has one device, or none")
+        if not self.request.count and self.times:
+            raise invalid(f"step {self.name}: a step without a device has a way_s, but no times")
+
+    @property
+    def has_device(self) -> bool:
+        """False: it needs no device."""
+        return self.request.count > 0
 
 
 class PlannedStep(Value):
@@ -100,11 +107,11 @@ class Tradeoff(Value):
 
 
 class Estimate(Value):
-    """The end and the cost of a plan at one quantile of the times of its steps."""
+    """The expected end and cost of a run, if its times are those of one quantile."""
 
     quantile: float
     end_in_s: float  #: from now
-    cost_usd: float | None
+    cost_usd: float | None = None
 
 
 class MissCause(StrEnum):

@@ -17,7 +17,6 @@ from gpu_scheduler.model import (
     HostState,
     Lease,
     LeaseState,
-    Name,
     Record,
     Request,
     Resident,
@@ -68,7 +67,10 @@ class AttemptAnswer(Value):
 
 
 class AdmitAnswer(Value):
-    """The promise for a run (GRANTED), or its refusal: BUSY for now, IMPOSSIBLE for good."""
+    """The promise for a run (GRANTED), or its refusal: BUSY for now, IMPOSSIBLE for good.
+
+    Steps without a device have no booking.
+    """
 
     outcome: Outcome
     why: str  #: one sentence
@@ -77,10 +79,11 @@ class AdmitAnswer(Value):
     end_in_s: float | None = None
     cost_usd: float | None = None  #: of the plan
     frontier: tuple[Tradeoff, ...] = ()  #: by latency: what free devices could do
-    #: Of the plan found, or, when refused, on free devices; equal where times are stated.
+    #: Of the plan, or when refused of the fastest placement on free devices: at the quantile 0.5
+    #: and at that of the policy; equal where times are stated. None if times are not known.
     estimates: tuple[Estimate, ...] = ()
-    #: The steps on the longest path of that plan, the first one first: what limits the end.
-    critical: tuple[Name, ...] = ()
+    #: The steps on the longest path of that, the first one first: what limits the end.
+    critical: tuple[str, ...] = ()
 
 
 class AdoptAnswer(Value):

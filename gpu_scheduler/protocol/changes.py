@@ -125,6 +125,16 @@ class WorkloadLearned(Value):
     warm_starts: int
     runs: int
     ignorable: bool = True  #: a version without learned times passes it over
+    starts_s: tuple[float, ...] = ()
+
+
+class WayLearned(Value):
+    """A job ended: its time outside of its lease and its waiting. In snapshots, of several jobs."""
+
+    tenant: str
+    workload: str
+    ways_s: tuple[float, ...]  #: the oldest first
+    ignorable: bool = True  #: a version without ways passes it over
 
 
 class Waiting(Value):
@@ -309,6 +319,7 @@ Part = (
     | ParameterSet
     | TenantUsed
     | WorkloadLearned
+    | WayLearned
     | LeasePreempted
     | LeaseProlonged
     | LeaseResized
@@ -346,6 +357,7 @@ CHANGES: Mapping[str, type[Part]] = {
     "parameter_set": ParameterSet,
     "tenant_used": TenantUsed,
     "workload_learned": WorkloadLearned,
+    "way_learned": WayLearned,
     "lease_preempted": LeasePreempted,
     "lease_extended": LeaseProlonged,
     "lease_resized": LeaseResized,

@@ -28,7 +28,7 @@ from gpu_scheduler.model import (
     Request,
 )
 from gpu_scheduler.names import NAME, NAME_CHARS_MAX
-from gpu_scheduler.promises import STEPS_MAX, PromisedStep, Slo, TimeS
+from gpu_scheduler.promises import STEPS_MAX, PromisedStep, Slo
 from gpu_scheduler.protocol.answers import (
     AdmitAnswer,
     AdoptAnswer,
@@ -251,9 +251,10 @@ class Finish(Op[RecordAnswer]):
     block: Block | None = None
     received_ago_s: AgoS = 0.0  #: as in `Attempt`
     committed_ago_s: AgoS | None = None  #: since the caller saw the job's result
-    #: Of a job that succeeded at its first attempt, as its orchestrator measured it.
-    way_s: TimeS | None = None
-    workload: Name | None = None  #: for which the way is learned
+    #: Of a job that succeeded at its first attempt: its time outside of its lease and its waiting,
+    #: which is learned for promises (`PromisedStep.way_s`), of this workload of its tenant.
+    way_s: AgoS | None = None
+    workload: Name | None = None
 
 
 class Reopen(Op[RecordAnswer]):
@@ -286,12 +287,14 @@ class Reserve(Op[AttemptAnswer]):
 class Admit(Op[AdmitAnswer]):
     """Promise that a run meets its objectives, and book devices for all its steps; or refuse it.
 
-    A single request is a run of one step. CONFLICT: the policy in force gives no promises.
+    A single request is a run of one step. Repeated for a promised run, it answers with its promise.
+    CONFLICT: the policy in force gives no promises, or the run was promised with other steps or
+    another objective.
     """
 
     run: Name
     steps: Annotated[tuple[PromisedStep, ...], Meta(min_length=1, max_length=STEPS_MAX)]
-    slo: Slo | None  #: None: with `quote` alone
+    slo: Slo | None = None  #: None: only a quote has no objective
     quote: bool = False  #: True: answer only; nothing is booked
 
     def __post_init__(self) -> None:
@@ -299,7 +302,7 @@ class Admit(Op[AdmitAnswer]):
         if not self.steps:
             raise invalid("steps: a run has at least one step")
         if self.slo is None and not self.quote:
-            raise invalid("slo: a promise has objectives; only a quote goes without")
+            raise invalid("slo: a promise needs an objective; only a quote has none")
 
 
 class Waive(Op[Done]):

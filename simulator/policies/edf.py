@@ -43,7 +43,7 @@ class EarliestDeadlineFirst(Policy):
         )
 
     def admit(self, view: View, asked: PromiseAsked) -> Admission:
-        latency_s = asked.slo.latency_s
+        latency_s = asked.latency_s
         if latency_s is None or len(view.memory) + len(asked.steps) > _REMEMBERED_MAX:
             return Admission("admitted without a deadline", admitted=True)
         due_s = view.wall_s + latency_s

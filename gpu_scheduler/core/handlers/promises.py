@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from math import inf
 
+from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.admission.slo.calendar import SAME_S
 from gpu_scheduler.core.queue import settlement
-from gpu_scheduler.core.queue.bookings import Bookings
+from gpu_scheduler.core.queue.bookings import Bookings, RunPromise
 from gpu_scheduler.core.queue.decide import QueueTransaction, remember
 from gpu_scheduler.core.queue.policy import Admission, PromiseAsked
-from gpu_scheduler.model import LENGTH_S_MAX
-from gpu_scheduler.promises import PlannedStep, PromisedStep, Slo, ordered_steps
+from gpu_scheduler.promises import Estimate, PlannedStep, PromisedStep, ordered_steps
 from gpu_scheduler.protocol import answers, ops
+
+_FINGERPRINT_CHARS = 16
+#: Two objectives of latency name the same moment if it differs by less: they were measured by other
+#: clocks, and a message may have been on its way for so long.
+_SAME_DUE_S = 5.0
 
 
 def admit(tx: QueueTransaction, event: on.Asked[ops.Admit]) -> answers.AdmitAnswer:
@@ -25,18 +32,27 @@ def admit(tx: QueueTransaction, event: on.Asked[ops.Admit]) -> answers.AdmitAnsw
         raise AppError(ErrorCode.CONFLICT, text)
     view = tx.view()
     bookings = Bookings(view)
+    asked = PromiseAsked(op.run, steps, op.slo, _fingerprint(op))
     run = bookings.run(op.run)
+    if run is not None and not _is_same(tx, run, asked):
+        text = f"run {op.run} was promised with other steps or another objective; waive it first"
+        if not op.quote:
+            raise AppError(ErrorCode.CONFLICT, text)
+        run = None
     if run is not None:
         planned = tuple(one for step in steps if (one := _planned(bookings, step)) is not None)
         end_in_s = None if run.due_s == inf else run.due_s - tx.wall_s
         cost_usd = run.cost_usd
-        admission = Admission("promised before", True, planned, True, end_in_s, cost_usd)
+        ends_s = (one.end_in_s for one in planned)
+        expected = Estimate(quantile=1.0, end_in_s=max(ends_s, default=0.0), cost_usd=cost_usd)
+        admission = Admission(
+            "promised before", True, planned, True, end_in_s, cost_usd, estimates=(expected,)
+        )
         return _answer(admission, answers.Outcome.GRANTED)
     taken = next((step.job for step in steps if bookings.of(step.job) is not None), None)
-    if taken is not None:
+    if taken is not None and not op.quote:
         raise AppError(ErrorCode.CONFLICT, f"job {taken} is a step of another promised run")
-    slo = op.slo or Slo(latency_s=LENGTH_S_MAX)
-    admission = policy.admit(view, PromiseAsked(op.run, steps, slo))
+    admission = policy.admit(view, asked)
     if not admission.admitted:
         busy, never = answers.Outcome.BUSY, answers.Outcome.IMPOSSIBLE
         return _answer(admission, busy if admission.possible else never)
@@ -64,7 +80,29 @@ def _answer(admission: Admission, outcome: answers.Outcome) -> answers.AdmitAnsw
         end_in_s=admission.end_in_s,
         cost_usd=admission.cost_usd,
         frontier=admission.frontier,
+        estimates=admission.estimates,
+        critical=admission.critical,
     )
+
+
+def _fingerprint(op: ops.Admit) -> str:
+    cost_usd = None if op.slo is None else op.slo.cost_usd
+    return hashlib.sha256(encode_json([op.steps, cost_usd])).hexdigest()[:_FINGERPRINT_CHARS]
+
+
+def _is_same(tx: QueueTransaction, run: RunPromise, asked: PromiseAsked) -> bool:
+    """True for the steps and objectives of the promise.
+
+    A caller that asks again later states what is left of the latency: the run is due at the same
+    moment.
+    """
+    if run.fingerprint not in ("", asked.fingerprint):
+        return False
+    if asked.latency_s is None or run.due_s == inf:
+        return asked.latency_s is None and run.due_s == inf
+    whole_s = run.due_s - run.given_s
+    same = abs(asked.latency_s - whole_s) <= SAME_S
+    return same or abs(tx.wall_s + asked.latency_s - run.due_s) <= _SAME_DUE_S
 
 
 def _planned(bookings: Bookings, step: PromisedStep) -> PlannedStep | None:

@@ -30,6 +30,8 @@ from gpu_scheduler.protocol import changes as to
 SUCCEEDED = "SUCCEEDED"
 #: Sessions in `ended_owners`: above every limit on strikes.
 ENDED_OWNERS_MAX = 16
+#: Digits of a way that are kept: below a millisecond it is noise, and the journal has each.
+_WAY_DIGITS = 3
 
 
 def conflict(record: Record | None, message: str) -> AppError:
@@ -402,6 +404,10 @@ def finish(tx: QueueTransaction, event: on.Asked[ops.Finish]) -> answers.RecordA
 def _conclude(tx: QueueTransaction, event: on.Asked[ops.Finish], record: Record) -> Record:
     op = event.op
     owner = record.owner
+    tenant = record.tenant
+    if op.way_s is not None and op.workload is not None and tenant is not None:
+        ways_s = (round(op.way_s, _WAY_DIGITS),)
+        tx.emit(to.WayLearned(tenant=tenant, workload=op.workload, ways_s=ways_s))
     if op.committed_ago_s is not None:
         seen = {Step.COMMITTED.value: tx.wall_s - op.committed_ago_s}
         record = replace(record, times={**record.times, **seen})

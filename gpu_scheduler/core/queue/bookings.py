@@ -48,6 +48,7 @@ class Booking(NamedTuple):
     batch_max: int  #: most members of its batch; 0 = none
     workload: str  #: published key; "" = none
     run: str
+    final: bool = False  #: no step with a device follows: `latest_s` is the end of its promise
 
     @property
     def need(self) -> Need:
@@ -78,7 +79,9 @@ class Booking(NamedTuple):
         flags = "".join(
             mark
             for mark, is_set in zip(
-                _FLAGS, (self.exclusive, self.warm, self.granted, self.late), strict=True
+                _FLAGS,
+                (self.exclusive, self.warm, self.granted, self.late, self.final),
+                strict=True,
             )
             if is_set
         )
@@ -86,14 +89,14 @@ class Booking(NamedTuple):
         return " ".join((*map(str, parts), self.workload or "-", self.run))
 
 
-_FLAGS = "xwgl"
+_FLAGS = "xwglf"
 
 
 @lru_cache(maxsize=_CACHED_MAX)
 def read_booking(text: str) -> Booking:
     """The booking of a value in the memory."""
     start, end, until, latest, memory, permille, flags, batch, workload, run = text.split(" ", 9)
-    exclusive, warm, granted, late = (mark in flags for mark in _FLAGS)
+    exclusive, warm, granted, late, final = (mark in flags for mark in _FLAGS)
     return Booking(
         float(start),
         float(end),
@@ -108,6 +111,7 @@ def read_booking(text: str) -> Booking:
         int(batch),
         "" if workload == "-" else workload,
         run,
+        final,
     )
 
 
@@ -120,17 +124,19 @@ class RunPromise(NamedTuple):
     left: int  #: steps that are not over
     skipped: int = 0  #: steps that never ran: it cannot be kept any more
     cause: str = "-"  #: the first thing that went wrong; "-" = nothing
+    fingerprint: str = ""  #: of its steps and its objective of cost; "" = not known
 
     def text(self) -> str:
         """The value in the memory."""
         times = f"{self.given_s!r} {self.due_s!r} {self.cost_usd!r}"
-        return f"{times} {self.left} {self.skipped} {self.cause}"
+        return f"{times} {self.left} {self.skipped} {self.cause} {self.fingerprint}".rstrip()
 
 
 def read_run(text: str) -> RunPromise:
     """The promise of a value in the memory."""
-    given, due, cost, left, skipped, cause = text.split(" ", 5)
-    return RunPromise(float(given), float(due), float(cost), int(left), int(skipped), cause)
+    given, due, cost, left, skipped, cause, *more = text.split(" ", 6)
+    numbers = float(given), float(due), float(cost), int(left), int(skipped)
+    return RunPromise(*numbers, cause, *more)
 
 
 def job_of(waiting: Waiting) -> str:

@@ -17,7 +17,7 @@ from gpu_scheduler.core.inventory.devices import fits
 from gpu_scheduler.core.queue.view import Values, View, including
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
-from gpu_scheduler.promises import PlannedStep, PromisedStep, Slo, Tradeoff
+from gpu_scheduler.promises import Estimate, PlannedStep, PromisedStep, Slo, Tradeoff
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 #: Changed values of a policy's memory; None removes a value.
@@ -59,7 +59,18 @@ class PromiseAsked(NamedTuple):
 
     run: str
     steps: tuple[PromisedStep, ...]  #: each after those before it
-    slo: Slo
+    slo: Slo | None  #: None: a quote without an objective
+    fingerprint: str = ""  #: of its steps and its objective of cost
+
+    @property
+    def latency_s(self) -> float | None:
+        """The objective of latency; None = it has none."""
+        return None if self.slo is None else self.slo.latency_s
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The objective of cost; None = it has none."""
+        return None if self.slo is None else self.slo.cost_usd
 
 
 class Admission(NamedTuple):
@@ -74,6 +85,8 @@ class Admission(NamedTuple):
     cost_usd: float | None = None
     frontier: tuple[Tradeoff, ...] = ()
     remember: Remembered = _NOTHING
+    estimates: tuple[Estimate, ...] = ()
+    critical: tuple[str, ...] = ()
 
 
 class Declaration(NamedTuple):

@@ -9,14 +9,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from math import inf
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.admission.slo.calendar import Calendar
+from gpu_scheduler.core.admission.slo.estimate import (
+    critical_steps,
+    expected_end_s,
+    on_free_devices,
+)
 from gpu_scheduler.core.admission.slo.frontier import Feeders, Placement, frontier, within
-from gpu_scheduler.core.admission.slo.options import ClassKey, Option, options_of
-from gpu_scheduler.core.admission.slo.plan import Booked, Devices, Plan, Planner, PlanStep
+from gpu_scheduler.core.admission.slo.options import (
+    NO_DEVICE,
+    ClassKey,
+    Option,
+    options_of,
+    without_device,
+)
+from gpu_scheduler.core.admission.slo.plan import (
+    Booked,
+    Devices,
+    Plan,
+    Planner,
+    PlanStep,
+    cost_of,
+)
 from gpu_scheduler.core.inventory.devices import is_feasible
 from gpu_scheduler.core.inventory.index import DeviceGroup
 from gpu_scheduler.core.placement.eviction import resident_key
@@ -32,12 +51,14 @@ from gpu_scheduler.core.queue.bookings import (
 )
 from gpu_scheduler.core.queue.policy import MEMORY_MAX, Admission, PromiseAsked
 from gpu_scheduler.core.queue.view import View
-from gpu_scheduler.model import Request
-from gpu_scheduler.promises import PlannedStep, PromisedStep, Slo, StepTimes, Tradeoff
+from gpu_scheduler.model import LENGTH_S_MAX, Request
+from gpu_scheduler.promises import Estimate, PlannedStep, PromisedStep, StepTimes, Tradeoff
 from gpu_scheduler.protocol.changes import Scalar
 
 #: The executions from which times are learned for a promise, at least.
 RUNS_MIN = 5
+#: The quantile of the first estimate: as likely too early as too late.
+MEDIAN = 0.5
 #: Values of the memory for one step, and for its run with the counts.
 _VALUES_OF_STEP, _VALUES_OF_RUN = 2, 8
 #: Most placements of a frontier that an answer lists.
@@ -58,7 +79,9 @@ class Promising:
     ) -> None:
         self.view, self.asked, self.pick, self.sample = view, asked, pick, sample
         self.quantile, self.bookings = quantile, Bookings(view)
-        self.options = [self._options(step) for step in asked.steps]
+        if asked.slo is None:
+            self.pick = "earliest"  # nothing is promised: what the devices can do
+        self.ways_s, self.options = self._times(quantile)
         place = {step.name: index for index, step in enumerate(asked.steps)}
         self.feeders: Feeders = tuple(
             tuple(sorted(place[name] for name in step.after)) for step in asked.steps
@@ -73,33 +96,52 @@ class Promising:
         listed = tuple(
             Tradeoff(latency_s=one.latency_s, cost_usd=one.cost_usd) for one in cold[:_LISTED_MAX]
         )
-        slo, placements = self.asked.slo, [*self._slice(warm), *self._slice(cold)]
+        free = self._on_free_devices(cold[0])
+        placements = [*self._slice(warm), *self._slice(cold)]
         if not placements:
             best = " or ".join(_tradeoff_text(one) for one in _ends(warm))
-            text = f"no placement meets {_slo_text(slo)}; at best, on free devices: {best}"
-            return Admission(text, possible=False, frontier=listed)
+            text = f"no placement meets {_slo_text(self.asked)}; at best, on free devices: {best}"
+            return free._replace(why=text, possible=False, frontier=listed)
         if whole:
-            placements = self._whole(slo)
+            placements = self._whole()
         placements = list({one.options: one for one in placements}.values())
-        return self._planned(placements)._replace(frontier=listed)
+        return self._planned(placements, free)._replace(frontier=listed)
 
     # ------------------------------------------------------------------ placements
 
-    def _options(self, step: PromisedStep) -> tuple[Option, ...]:
+    def _times(self, quantile: float) -> tuple[list[float], list[tuple[Option, ...]]]:
+        """The way of each step and its options, at one quantile of what was learned.
+
+        The way of a step without a device is its execution.
+        """
+        learned = self.view.state.learned_times
+        ways_s: list[float] = []
+        options: list[tuple[Option, ...]] = []
+        for step in self.asked.steps:
+            tenant, workload, way_s = step.request.tenant, step.request.workload, step.way_s
+            if way_s is None:
+                way_s = learned.way_s(tenant, workload, quantile) or 0.0
+            ways_s.append(way_s if step.has_device else 0.0)
+            own = self._options(step, quantile) if step.has_device else ()
+            options.append(own if step.has_device else (without_device(step, way_s),))
+        return ways_s, options
+
+    def _options(self, step: PromisedStep, quantile: float) -> tuple[Option, ...]:
         request, index = step.request, self.view.state.inventory.index
         classes = [one for one in index.classes() if is_feasible(request, one)]
-        return options_of(step, classes, self._learned)
+        return options_of(step, classes, partial(self._learned, quantile))
 
-    def _learned(self, step: PromisedStep, model: str) -> StepTimes | None:
+    def _learned(self, quantile: float, step: PromisedStep, model: str) -> StepTimes | None:
         request = step.request
         times = self.view.state.learned_times.of(request.tenant, request.workload, model)
         if times is None or times.runs < RUNS_MIN:
             return None
-        execution_s = times.execution_s(self.quantile)
+        execution_s = times.execution_s(quantile)
         if execution_s is None:
             return None
-        loading_s = times.loading_s(self.quantile) or 0.0
-        return StepTimes(execution_s=execution_s, loading_s=loading_s)
+        held_s = execution_s + (times.start_s(quantile) or 0.0)
+        loading_s = times.loading_s(quantile) or 0.0
+        return StepTimes(execution_s=min(held_s, LENGTH_S_MAX), loading_s=loading_s)
 
     def _unknown(self, step: PromisedStep) -> str:
         index = self.view.state.inventory.index
@@ -112,42 +154,51 @@ class Promising:
 
     def _frontier(self, *, loading: bool) -> tuple[Placement, ...]:
         prices = tuple(
-            tuple((one.cold_s if loading else one.execution_s, one.cost_usd) for one in options)
-            for options in self.options
+            tuple(
+                (way_s + one.cold_s, one.cold_usd)
+                if loading
+                else (way_s + one.execution_s, one.cost_usd)
+                for one in options
+            )
+            for way_s, options in zip(self.ways_s, self.options, strict=True)
         )
         return frontier(prices, self.feeders)
 
     def _slice(self, found: Sequence[Placement]) -> Sequence[Placement]:
-        return within(found, self.asked.slo.latency_s, self.asked.slo.cost_usd)
+        return within(found, self.asked.latency_s, self.asked.cost_usd)
 
-    def _whole(self, slo: Slo) -> list[Placement]:
+    def _whole(self) -> list[Placement]:
         """The placements with all steps on one kind and model, without regard to loading."""
         found: list[Placement] = []
-        for where in dict.fromkeys(one.where for options in self.options for one in options):
-            named = [[one.where for one in options] for options in self.options]
-            if not all(where in names for names in named):
+        named = [[one.where for one in options] for options in self.options]
+        for where in dict.fromkeys(one for names in named for one in names):
+            if not all(where in names or names == [NO_DEVICE] for names in named):
                 continue
-            choice = tuple(names.index(where) for names in named)
+            choice = tuple(names.index(where) if where in names else 0 for names in named)
             single = tuple(
-                ((options[i].execution_s, options[i].cost_usd),)
-                for options, i in zip(self.options, choice, strict=True)
+                ((way_s + options[i].execution_s, options[i].cost_usd),)
+                for way_s, options, i in zip(self.ways_s, self.options, choice, strict=True)
             )
             one = frontier(single, self.feeders)[0]._replace(options=choice)
-            found += within([one], slo.latency_s, slo.cost_usd)
+            found += self._slice([one])
         return found
 
     # ------------------------------------------------------------------ plan
 
-    def _planned(self, placements: Sequence[Placement]) -> Admission:
+    def _planned(self, placements: Sequence[Placement], free: Admission) -> Admission:
+        """The plan, or `free` with the reason why there is none now."""
         view, now_s = self.view, self.view.wall_s
-        latency_s = self.asked.slo.latency_s
+        latency_s, cost_usd = self.asked.latency_s, self.asked.cost_usd
         due_s = inf if latency_s is None else now_s + latency_s
         devices = self._devices()
         steps = [
-            self._plan_step(step, options, devices)
-            for step, options in zip(self.asked.steps, self.options, strict=True)
+            self._plan_step(step, options, devices)._replace(way_s=way_s)
+            for step, options, way_s in zip(
+                self.asked.steps, self.options, self.ways_s, strict=True
+            )
         ]
-        planner = Planner(steps, self.feeders, devices, now_s, due_s)
+        cost_usd_max = inf if cost_usd is None else cost_usd
+        planner = Planner(steps, self.feeders, devices, now_s, due_s, cost_usd_max)
         plan, earliest_s = planner.best(placements, self.pick, view.draw)
         if plan is None:
             text = (
@@ -156,19 +207,50 @@ class Promising:
                 else (f"devices are booked: the earliest end is in {earliest_s - now_s:.3g} s")
             )
             end_in_s = None if earliest_s == inf else earliest_s - now_s
-            return Admission(text, end_in_s=end_in_s)
+            return free._replace(why=text, end_in_s=end_in_s)
         values = len(view.memory) + _VALUES_OF_STEP * len(steps) + _VALUES_OF_RUN
         if values > MEMORY_MAX:
-            return Admission(f"{len(self.bookings)} steps are booked, the most that are remembered")
+            full = f"{len(self.bookings)} steps are booked, the most that are remembered"
+            return free._replace(why=full)
         end_in_s = plan.end_s - now_s
-        return Admission(
-            f"promised: it ends in {end_in_s:.3g} s at the latest",
-            True,
-            tuple(map(self._planned_step, self.asked.steps, plan.steps)),
+        return self._estimated(plan.steps)._replace(
+            why=f"promised: it ends in {end_in_s:.3g} s at the latest",
+            admitted=True,
+            steps=tuple(
+                self._planned_step(step, place)
+                for step, place in zip(self.asked.steps, plan.steps, strict=True)
+                if step.has_device
+            ),
             end_in_s=end_in_s,
             cost_usd=plan.cost_usd,
             remember=self._remember(plan, due_s),
         )
+
+    def _on_free_devices(self, placement: Placement) -> Admission:
+        """The estimates of a placement, if no step waits for a device."""
+        now_s = self.view.wall_s
+        chosen = [own[i] for own, i in zip(self.options, placement.options, strict=True)]
+        return self._estimated(on_free_devices(chosen, self.ways_s, self.feeders, now_s))
+
+    def _estimated(self, booked: Sequence[Booked]) -> Admission:
+        """An answer that has nothing yet but the estimates of these places."""
+        now_s = self.view.wall_s
+        estimates: list[Estimate] = []
+        for quantile in (MEDIAN, self.quantile):
+            same = quantile == self.quantile
+            ways_s, options = (self.ways_s, self.options) if same else self._times(quantile)
+            chosen = [
+                next((one for one in own if one.where == place.where), None)
+                for own, place in zip(options, booked, strict=True)
+            ]
+            known = [one for one in chosen if one is not None]
+            if len(known) < len(chosen):
+                continue
+            end_s = expected_end_s(booked, self.ways_s, self.feeders, now_s, (known, ways_s))
+            cost_usd = cost_of(booked, known)
+            estimates.append(Estimate(quantile=quantile, end_in_s=end_s - now_s, cost_usd=cost_usd))
+        names = [self.asked.steps[i].name for i in critical_steps(booked, self.feeders)]
+        return Admission("", estimates=tuple(estimates), critical=tuple(names))
 
     def _plan_step(
         self, step: PromisedStep, options: Sequence[Option], devices: Devices
@@ -183,9 +265,11 @@ class Promising:
         sizes = {
             ClassKey(one.kind.value, one.model): one.memory_mib
             for one in inventory.index.classes()
-            if is_feasible(step.request, one)
+            if step.has_device and is_feasible(step.request, one)
         }
-        needs = {one.where: need_of(step.request, sizes[one.where]) for one in options}
+        needs = {
+            one.where: need_of(step.request, sizes[one.where]) for one in options if step.has_device
+        }
         batch_max = _batch_max(step.request)
         return PlanStep(tuple(options), needs, resident_key(step.request), batch_max, unfit)
 
@@ -194,7 +278,8 @@ class Promising:
         groups: dict[ClassKey, list[DeviceGroup]] = {}
         for group in self.view.state.inventory.index.groups.values():
             made = group.device_class
-            if any(is_feasible(step.request, made) for step in self.asked.steps):
+            steps = (step for step in self.asked.steps if step.has_device)
+            if any(is_feasible(step.request, made) for step in steps):
                 groups.setdefault(ClassKey(made.kind.value, made.model), []).append(group)
         sampled: dict[ClassKey, list[Calendar]] = {}
         counts: dict[ClassKey, int] = {}
@@ -237,10 +322,16 @@ class Promising:
 
     def _remember(self, plan: Plan, due_s: float) -> Mapping[str, Scalar | None]:
         asked = self.asked
+        booked = sum(step.has_device for step in asked.steps)
+        if not booked:  # no device can be late
+            return {}
         found: dict[str, Scalar | None] = counted(self.view, "given")
-        run = RunPromise(self.view.wall_s, due_s, plan.cost_usd, len(plan.steps))
+        given_s, mark = self.view.wall_s, asked.fingerprint
+        run = RunPromise(given_s, due_s, plan.cost_usd, booked, fingerprint=mark)
         found[RUN + asked.run] = run.text()
         for step, options, place in zip(asked.steps, self.options, plan.steps, strict=True):
+            if not step.has_device:
+                continue
             whole_mib = self.view.state.inventory.devices[place.device].device.memory_mib
             need = need_of(step.request, whole_mib)
             workload = resident_key(step.request) or ""
@@ -261,6 +352,7 @@ class Promising:
                 batch_max=_batch_max(step.request) if joins else 0,
                 workload=workload,
                 run=asked.run,
+                final=place.final,
             )
             found[ON + step.job] = place.device
             found[BOOK + step.job] = booking.text()
@@ -295,7 +387,7 @@ def _tradeoff_text(one: Placement) -> str:
     return f"{one.latency_s:.3g} s for ${one.cost_usd:.3g}"
 
 
-def _slo_text(slo: Slo) -> str:
-    latency = None if slo.latency_s is None else f"{slo.latency_s:.3g} s"
-    cost = None if slo.cost_usd is None else f"${slo.cost_usd:.3g}"
+def _slo_text(asked: PromiseAsked) -> str:
+    latency = None if asked.latency_s is None else f"{asked.latency_s:.3g} s"
+    cost = None if asked.cost_usd is None else f"${asked.cost_usd:.3g}"
     return " and ".join(one for one in (latency, cost) if one is not None)

@@ -128,12 +128,13 @@ def _step_over(
         _remember(tx, {**changed, RUN + booking.run: run._replace(left=run.left - 1).text()})
         return
     changed[RUN + booking.run] = None
-    in_time = tx.wall_s <= run.due_s + SAME_S and not run.skipped
+    due_s = booking.latest_s if booking.final else run.due_s
+    in_time = tx.wall_s <= due_s + SAME_S and not run.skipped
     missed = None if in_time else MissCause(run.cause) if run.cause != "-" else cause
     view = _view(tx)
     _remember(tx, {**changed, **counted(view, "kept" if missed is None else f"missed_{missed}")})
     if missed is not None:
-        _notify(tx, booking.run, missed, why, tx.wall_s - run.due_s)
+        _notify(tx, booking.run, missed, why, tx.wall_s - due_s)
 
 
 def _notify(

@@ -47,11 +47,16 @@ def _learned(state: State, part: to.WorkloadLearned) -> None:
     times = Times(
         executions_s=part.executions_s,
         loadings_s=part.loadings_s,
+        starts_s=part.starts_s,
         cold_starts=part.cold_starts,
         warm_starts=part.warm_starts,
         runs=part.runs,
     )
     state.learned_times.restore(WorkloadOn(part.tenant, part.workload, part.model), times)
+
+
+def _way_learned(state: State, part: to.WayLearned) -> None:
+    state.learned_times.learn_ways(part.tenant, part.workload, part.ways_s)
 
 
 def _declared(state: State, part: to.InventoryDeclared) -> None:
@@ -206,7 +211,8 @@ def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
     if lease.hold is LeaseLifetime.SESSION and part.reason in COMPLETE:
         key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
         held_s = None if part.succeeded is False else max(0.0, part.freed_s - entry.active_s)
-        state.learned_times.learn(key, held_s, part.loading_s)
+        start_s = entry.active_s - entry.granted_s
+        state.learned_times.learn(key, held_s, part.loading_s, start_s)
 
 
 def _ended(state: State, entry: LeaseEntry) -> None:
@@ -240,6 +246,7 @@ _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.PolicyRemembered: lambda state, part: state.remember(part),
     to.TenantUsed: _used,
     to.WorkloadLearned: _learned,
+    to.WayLearned: _way_learned,
     to.InventoryDeclared: _declared,
     to.HostRegistered: _registered,
     to.HostDrained: lambda state, part: state.inventory.set_drained(part.host, part.drained),

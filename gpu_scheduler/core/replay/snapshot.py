@@ -94,10 +94,13 @@ def _learned(state: State) -> Iterator[to.Part]:
             model=key.model,
             executions_s=times.executions_s,
             loadings_s=times.loadings_s,
+            starts_s=times.starts_s,
             cold_starts=times.cold_starts,
             warm_starts=times.warm_starts,
             runs=times.runs,
         )
+    for (tenant, workload), ways_s in state.learned_times.ways():
+        yield to.WayLearned(tenant=tenant, workload=workload, ways_s=ways_s)
 
 
 def _lease_parts(entry: LeaseEntry) -> Iterator[to.Part]:

@@ -6,6 +6,9 @@ session to the release of the shares, without the time that its workers spent lo
 that their holder gave back count: any other end cuts an execution short. Of code that failed only a
 cold start counts, with its loading time: a failure may have come before the work, or before the
 first use of a model. Hosts and functions of older versions do not report failures.
+
+The *way* of a workload is the time of its jobs outside of their lease and their waiting, as their
+orchestrator measured it. It depends on no device.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ class Times:
 
     executions_s: tuple[float, ...] = ()
     loadings_s: tuple[float, ...] = ()  #: of cold starts
+    starts_s: tuple[float, ...] = ()  #: from the grant to the first session
     cold_starts: int = 0  #: its workers loaded
     warm_starts: int = 0  #: its workers loaded nothing, of a workload that has loaded before
     runs: int = 0  #: executions: with these, with unknown starts, and with nothing to load
@@ -62,6 +66,10 @@ class Times:
     def loading_s(self, quantile: float) -> float | None:
         """The quantile of loading times of cold starts; None = not observed yet."""
         return self._quantile("loadings_s", quantile)
+
+    def start_s(self, quantile: float) -> float | None:
+        """The quantile of times from the grant to the first session; None = not observed yet."""
+        return self._quantile("starts_s", quantile)
 
     def _quantile(self, name: str, quantile: float) -> float | None:
         observations: tuple[float, ...] = getattr(self, name)
@@ -96,6 +104,8 @@ class LearnedTimes:
         self._times: dict[WorkloadOn, Times] = {}  #: the longest without an observation first
         #: (tenant, workload) → times by device model; every change makes a new mapping.
         self._by_workload: dict[tuple[str, str], dict[str, Times]] = {}
+        #: (tenant, workload) → ways; the longest without an observation first.
+        self._ways: dict[tuple[str, str], tuple[float, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._times)
@@ -123,20 +133,48 @@ class LearnedTimes:
             if times is not None:
                 yield model, times
 
-    def learn(self, key: WorkloadOn, held_s: float | None, loading_s: float | None) -> None:
+    def way_s(self, tenant: str, workload: str | None, quantile: float) -> float | None:
+        """The quantile of the times of jobs outside of their lease and their waiting.
+
+        None = not observed yet.
+        """
+        ways_s = () if workload is None else self._ways.get((tenant, workload), ())
+        return weighted_quantile(ways_s, quantile) if ways_s else None
+
+    def ways(self) -> Iterable[tuple[tuple[str, str], tuple[float, ...]]]:
+        """The ways of all workloads by tenant and workload, the longest unobserved first."""
+        return self._ways.items()
+
+    def learn_ways(self, tenant: str, workload: str, ways_s: tuple[float, ...]) -> None:
+        """Add observations of a way, the newest last."""
+        before = self._ways.pop((tenant, workload), ())
+        self._ways[tenant, workload] = (*before, *ways_s)[-OBSERVATIONS_MAX:]
+        if len(self._ways) > WORKLOADS_MAX:
+            del self._ways[next(iter(self._ways))]
+
+    def learn(
+        self,
+        key: WorkloadOn,
+        held_s: float | None,
+        loading_s: float | None,
+        start_s: float | None = None,
+    ) -> None:
         """Add one execution: the shares were held this long, of which workers loaded that long.
 
-        `held_s` None: its code failed, and only its cold start counts, if it had one.
+        `held_s` None: its code failed, and only its cold start counts, if it had one. `start_s`:
+        before that, from the grant to the first session.
         """
         if held_s is None and not loading_s:
             return
         before = self._times.pop(key, None) or Times()
         executions = () if held_s is None else (max(0.0, held_s - (loading_s or 0.0)),)
         loadings = (loading_s,) if loading_s else ()
+        starts = () if held_s is None or start_s is None else (max(0.0, start_s),)
         warm = loading_s == 0 and before.cold_starts > 0  # else it has nothing to load, as yet
         times = Times(
             executions_s=(*before.executions_s, *executions)[-OBSERVATIONS_MAX:],
             loadings_s=(*before.loadings_s, *loadings)[-OBSERVATIONS_MAX:],
+            starts_s=(*before.starts_s, *starts)[-OBSERVATIONS_MAX:],
             cold_starts=before.cold_starts + len(loadings),
             warm_starts=before.warm_starts + warm,
             runs=before.runs + len(executions),

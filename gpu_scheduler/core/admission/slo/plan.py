@@ -16,11 +16,12 @@ from typing import NamedTuple
 from corekit.ids import DeviceId
 from gpu_scheduler.core.admission.slo.calendar import SAME_S, Calendar, Need, Use
 from gpu_scheduler.core.admission.slo.frontier import Feeders, Placement
-from gpu_scheduler.core.admission.slo.options import ClassKey, Option
+from gpu_scheduler.core.admission.slo.options import NO_DEVICE, ClassKey, Option
 
 PICKS = ("lightest", "random", "earliest", "cheapest")
 #: Most placements of one slice that are tried, evenly chosen.
 TRIED_MAX = 24
+_ROUNDING_USD = 1e-9
 
 
 class PlanStep(NamedTuple):
@@ -31,6 +32,7 @@ class PlanStep(NamedTuple):
     workload: str | None  #: published key
     batch_max: int = 0  #: most members of a batch; 0 = it joins none
     unfit: frozenset[DeviceId] = frozenset()  #: sampled devices that cannot serve it
+    way_s: float = 0.0  #: from the end of the steps before it until it may begin
 
 
 class Batch(NamedTuple):
@@ -58,6 +60,7 @@ class Booked(NamedTuple):
     batch: str | None  #: the batch that it joins
     latest_s: float  #: the end that breaks no promise of its run
     spent_s: float  #: device time, with the idle gap before it
+    final: bool = True  #: no step with a device follows it
 
 
 class Plan(NamedTuple):
@@ -94,9 +97,10 @@ class Planner:
         devices: Devices,
         now_s: float,
         due_s: float,
+        cost_usd_max: float = inf,
     ) -> None:
         self.steps, self.feeders, self.devices = steps, feeders, devices
-        self.now_s, self.due_s = now_s, due_s
+        self.now_s, self.due_s, self.cost_usd_max = now_s, due_s, cost_usd_max
         self._later = [
             [i for i, own in enumerate(feeders) if step in own] for step in range(len(steps))
         ]
@@ -111,12 +115,16 @@ class Planner:
             for thrifty in (True, False):
                 plan = self.plan(placement, thrifty=thrifty)
                 earliest_s = min(earliest_s, inf if plan is None else plan.end_s)
-                if plan is not None and plan.end_s <= self.due_s + SAME_S:
+                if plan is not None and self._meets(plan):
                     found.append(plan)
                     break
         if not found:
             return None, earliest_s
         return _picked(found, pick, draw), earliest_s
+
+    def _meets(self, plan: Plan) -> bool:
+        in_budget = plan.cost_usd <= self.cost_usd_max + _ROUNDING_USD
+        return in_budget and plan.end_s <= self.due_s + SAME_S
 
     def plan(self, placement: Placement, *, thrifty: bool) -> Plan | None:
         """The plan of one placement; None when a class has no device.
@@ -131,20 +139,25 @@ class Planner:
         booked: list[Booked] = []
         for step, option in enumerate(options):
             ready_s = max((booked[i].end_s for i in self.feeders[step]), default=self.now_s)
+            ready_s += self.steps[step].way_s
+            if option.where == NO_DEVICE:
+                booked.append(without_device(option, ready_s))
+                continue
             latest_s = self.due_s - tails_s[step] if thrifty else -inf
             place = self._place(step, option, ready_s, latest_s, calendars, joined)
             if place is None:
                 return None
             booked.append(place)
             self._use(step, place, calendars, joined)
-        return self._plan(booked, placement.cost_usd)
+        return self._plan(booked, options)
 
     def _tails_s(self, options: Sequence[Option]) -> list[float]:
         """The time from the end of each step to the end of the run, if all steps load."""
         found = [0.0] * len(options)
         for step in reversed(range(len(options))):
             found[step] = max(
-                (found[i] + options[i].cold_s for i in self._later[step]), default=0.0
+                (found[i] + self.steps[i].way_s + options[i].cold_s for i in self._later[step]),
+                default=0.0,
             )
         return found
 
@@ -232,14 +245,37 @@ class Planner:
             calendar.prolong(own.workload, place.start_s, place.until_s)
         calendar.add(Use(place.start_s, place.until_s, need, own.workload, place.warm))
 
-    def _plan(self, booked: list[Booked], cost_usd: float) -> Plan:
-        for step, place in enumerate(booked):
-            after_s = [booked[i].start_s for i in self._later[step]]
-            booked[step] = place._replace(latest_s=min(after_s, default=self.due_s))
+    def _plan(self, booked: list[Booked], options: Sequence[Option]) -> Plan:
+        for step in reversed(range(len(booked))):
+            later = self._later[step]
+            latest_s = min((self._begins_by(booked[i], i) for i in later), default=self.due_s)
+            final = all(booked[i].where == NO_DEVICE and booked[i].final for i in later)
+            booked[step] = booked[step]._replace(latest_s=latest_s, final=final)
         end_s = max(place.end_s for place in booked)
         counts = self.devices.counts
-        weight = sum(place.spent_s / counts[place.where] for place in booked)
-        return Plan(tuple(booked), end_s, cost_usd, weight)
+        with_device = [place for place in booked if place.where != NO_DEVICE]
+        weight = sum(place.spent_s / counts[place.where] for place in with_device)
+        return Plan(tuple(booked), end_s, cost_of(booked, options), weight)
+
+    def _begins_by(self, place: Booked, step: int) -> float:
+        """The moment by which the steps before this one must have ended."""
+        if place.where == NO_DEVICE:
+            return place.latest_s - (place.end_s - place.start_s)
+        return place.start_s - self.steps[step].way_s
+
+
+def without_device(option: Option, ready_s: float) -> Booked:
+    """The place of a step that needs no device."""
+    end_s = ready_s + option.execution_s
+    return Booked(DeviceId(""), NO_DEVICE, ready_s, end_s, end_s, False, None, inf, 0.0)
+
+
+def cost_of(booked: Sequence[Booked], options: Sequence[Option]) -> float:
+    """The cost of all steps, with the loading of those that count on no warm worker."""
+    return sum(
+        option.cost_usd if place.warm or place.batch is not None else option.cold_usd
+        for place, option in zip(booked, options, strict=True)
+    )
 
 
 def _in_batch(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpu_scheduler.core.queue.bookings import read_run
 from gpu_scheduler.model import Batch, EndReason, Request
 from gpu_scheduler.promises import MissCause, PromisedStep, Slo, StepTimes
 from gpu_scheduler.protocol import answers, ops
@@ -105,8 +106,8 @@ def test_a_step_that_failed_has_lost_its_place(world: World) -> None:
     lease = world.granted("a", WHOLE)
     world.ask(ops.Release, lease=lease.id, reason=EndReason.SESSION_LOST)
     assert admit(world, "q", step("b"), latency_s=2.0).outcome is answers.Outcome.GRANTED
-    run = world.machine.state.memory.values["run/r"]
-    assert str(run).endswith(MissCause.FAILED)
+    run = read_run(str(world.machine.state.memory.values["run/r"]))
+    assert run.cause == MissCause.FAILED
 
 
 def test_a_lease_that_nobody_accepts_is_no_execution(world: World) -> None:
