@@ -207,6 +207,7 @@ class Job:
         traced = {} if self.trace is None else {BLOCK_KEY: encode(self.trace)}
         return {
             **traced,
+            **({"slo": encode(self.function.slo)} if self.promise else {}),
             "function": self.function.name,
             "first_attempt": self.first_attempt,
             "not_started": self.not_started,

@@ -16,7 +16,7 @@ from tests.e2e.live import Live, get, until
 
 CRASHING = str(Path(__file__).with_name("crashing_orchestrator.py"))
 #: Of each step, as stated; the system has two devices, and a step takes a whole one.
-EXECUTION_S, LATENCY_S = 14.0, 34.0
+EXECUTION_S, LATENCY_S = 14.0, 50.0
 COPY = """#!/bin/sh
 grep -q slow "$INPUT_FILE_PATH" && sleep 3
 cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"

@@ -6,9 +6,9 @@ the next of them, and evicts no worker that one counts on. Without bookings the 
 oldest request that fits.
 
 A step that runs longer than stated delays the bookings behind it on its device, by no more than
-that. A step whose request comes after its start keeps its place while it breaks no promise of its
-run and no other run's booking is in its way; else it has lost it (`late`): it runs as an ordinary
-request of its known length, so that it delays no other.
+that. A step whose request comes after its start keeps its place while it is in the way of no
+other run's booking; else it has lost it (`late`): it runs as an ordinary request of its known
+length, so that it delays no other.
 """
 
 from __future__ import annotations
@@ -162,13 +162,11 @@ def _lost_its_place(view: View, due: _Due, bookings: Bookings) -> bool:
 
 
 def _delays_none(view: View, due: _Due, bookings: Bookings) -> bool:
-    """True when a step that missed its start breaks no promise of its run, and is in nobody's way.
+    """True when a step that missed its start is in the way of no other run's booking.
 
     Later steps of its own run begin after it in any case.
     """
     booking, now_s = due.booking, view.wall_s
-    if now_s + booking.end_s - booking.start_s > booking.latest_s + SAME_S:
-        return False
     return not any(
         other.run != booking.run and other.start_s < now_s + booking.length_s - SAME_S
         for _, other in bookings.booked_on(due.device)
