@@ -35,6 +35,7 @@ class StartStep(RunAction):
     stored_at_s: float  #: wall clock: the input of the run was stored
     dead_at_s: float | None  #: of a retry: see `InputEvent.dead_at_s`
     max_cost_usd: float | None = None  #: what the run has left; None = it has no cap
+    ready_at_s: float  #: wall clock: the last step before it had ended
 
 
 class ClosedJob(Value):

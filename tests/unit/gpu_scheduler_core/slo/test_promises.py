@@ -233,3 +233,16 @@ def test_a_job_is_served_by_the_name_of_its_holder(world: World) -> None:
     world.reserve("other", WHOLE)
     answer = world.attempt("job", request=WHOLE)
     assert answer.outcome is answers.Outcome.GRANTED
+
+
+def test_a_step_that_misses_its_start_keeps_its_place_until_another_run_is_behind_it(
+    world: World,
+) -> None:
+    admit(world, "r", step("a", 2.0), step("b", 3.0, "a"), latency_s=9.0)
+    world.advance(0.5)
+    lease = world.granted("a", WHOLE)
+    admit(world, "q", step("c", 2.0), latency_s=12.0)
+    world.advance(2.0)
+    world.release(lease)
+    late = world.reserve("b", WHOLE, wait=True)
+    assert late.outcome is answers.Outcome.WAITING, "the other run's step is booked behind it"
