@@ -81,6 +81,7 @@ class Storage:
     owner: str | None = None  #: account of the bucket; None = the account of the deploy
     kms_key: str | None = None  #: ARN of the key of its objects; None = as the bucket shows
     each: bool = False  #: of a workflow's step: a job for each file, instead of one for all
+    when: str = ""  #: of a workflow's step: a condition on each result that writes there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,8 @@ class Work:
     event_time: str  #: EVENT_TIME: ISO 8601
     event: JsonObject  #: EVENT: the S3 event with this one record
     device_count: int  #: of the lease; 0 without one
+    #: RESULT_FILE: a JSON object of at most 64 KiB that the code may write; None without jobs.
+    result_file: Path | None
     variables: Mapping[str, str] = field(repr=False)  #: the whole environment of this process
 
     @property
@@ -65,5 +67,6 @@ class Work:
             event_time=environ.get("EVENT_TIME", ""),
             event=event,
             device_count=int(environ.get("ORCHGPU_DEVICE_COUNT") or 0),
+            result_file=Path(environ["RESULT_FILE"]) if "RESULT_FILE" in environ else None,
             variables=dict(environ),
         )

@@ -22,6 +22,7 @@ SET_BY_RUNNER = (
     "STORAGE_OBJECT_KEY",
     "EVENT",
     "EVENT_TIME",
+    "RESULT_FILE",
     "TRACEPARENT",
 )
 #: Variables by which a loader or an interpreter runs code before the program's own.

@@ -14,7 +14,7 @@ _E = Severity.ERROR
 
 
 def run_findings(document: Document, functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """Errors of the workflows of a file, and of `each: true` outside of them.
+    """Errors of the workflows of a file, and of `each` and `when` outside of them.
 
     `functions`: those that a deploy makes; a group is one.
     """
@@ -106,6 +106,9 @@ def _inputs(workflow: Workflow, step: Function, steps: list[Function]) -> Iterat
             f" one input, not {len(step.user_input)}"
         )
         yield _E, f"{step.path}.lambda.input", message
+    if any(source.when for source in step.user_input) and not feeding(step, steps):
+        message = f"no step writes to the input of {step.name}, so `when` has no result to look at"
+        yield _E, f"{step.path}.lambda.input", message
     if True in each and not feeding(step, steps):
         message = f"`each` has no effect at {step.name}, the first step: its run has one input"
         yield _E, f"{step.path}.lambda.input", message
@@ -135,9 +138,16 @@ def _writers(
 def _each(functions: Sequence[Function]) -> Iterator[Finding]:
     for function in functions:
         for path, storage in function.storages:
-            if storage.each and ".output[" in path:
-                yield _E, f"{path}.each", "it is for inputs: write it at the step that reads there"
-            elif storage.each and not function.workflow:
+            for key in ("each", "when"):
+                if getattr(storage, key) and ".output[" in path:
+                    message = "it is for inputs: write it at the step that reads there"
+                    yield _E, f"{path}.{key}", message
+            if ".output[" in path or function.workflow:
+                continue
+            if storage.when:
+                message = f"{function.name} is not a step of a workflow: no step's result comes in"
+                yield _E, f"{path}.when", message
+            if storage.each:
                 message = (
                     f"{function.name} is not a step of a workflow: each object is a job of its own"
                 )

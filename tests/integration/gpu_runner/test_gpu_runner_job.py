@@ -50,6 +50,21 @@ def test_a_job_runs_to_its_result(bench: Any) -> None:
     assert bench.gateway.succeeded == [True, True]
 
 
+def test_a_result_has_the_document_that_the_code_wrote(bench: Any) -> None:
+    bench.write(COPY + """; echo '{"confidence": 0.97}' > "$RESULT_FILE" """)
+    assert bench.run()["status"] == "succeeded"
+    assert bench.result.document == {"confidence": 0.97}
+    assert list(bench.outputs) == ["res/b.txt.out"]
+
+
+def test_a_document_that_is_not_valid_fails_the_attempt(bench: Any) -> None:
+    bench.write(COPY + '; echo sure > "$RESULT_FILE"')
+    assert bench.run()["status"] == "failed"
+    assert (bench.report.reason, bench.report.exit_code) == (Reason.OUTPUT_ERROR, 0)
+    assert bench.report.detail.startswith("the result document (RESULT_FILE) is not JSON: ")
+    assert bench.outputs == {}
+
+
 def test_the_device_is_given_back_before_the_first_upload_and_the_session_closed_after_the_result(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

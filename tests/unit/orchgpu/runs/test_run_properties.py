@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from contract.states import RunState, StepState
 from corekit.values import replace
 from orchgpu.core.runs.records import Cancel, Retry
+from orchgpu.core.runs.state import state_of
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
-from tests.unit.orchgpu.runs.run_world import Function, World, step, workflow
+from tests.unit.orchgpu.runs.run_world import (
+    SURE,
+    UNSURE,
+    Function,
+    World,
+    passes,
+    step,
+    workflow,
+)
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 
@@ -25,7 +34,8 @@ def graphs(draw: st.DrawFn) -> Workflow:
         feeders = draw(st.sets(st.sampled_from(NAMES[:n]), min_size=1, max_size=3))
         suffixes = draw(st.sampled_from([(), (".x",), (".y",)]))
         each = draw(st.booleans())
-        steps.append(step(NAMES[n], *sorted(feeders), each=each, suffixes=suffixes))
+        when = draw(st.sampled_from(["", "", SURE, UNSURE]))
+        steps.append(step(NAMES[n], *sorted(feeders), each=each, suffixes=suffixes, when=when))
     return workflow(*steps)
 
 
@@ -39,7 +49,10 @@ def functions(seed: int, *, failing: bool) -> dict[str, Function]:
     def fails(job: str, n: int) -> bool:
         return failing and n == 1 and random.Random(f"{seed}{job}!").random() < 0.3
 
-    return {name: Function(writes, fails) for name in NAMES}
+    def document(job: str) -> dict[str, object]:
+        return {"sure": random.Random(f"{seed}{job}?").random() < 0.5}
+
+    return {name: Function(writes, fails, document) for name in NAMES}
 
 
 def ended(world: World) -> RunState:
@@ -51,6 +64,18 @@ def ended(world: World) -> RunState:
     assert state.state is world.ended[0].state
     for one in state.steps.values():
         assert not one.open_jobs, "nothing of it runs"
+    assert state_of(world.facts()) == state, "equal facts, equal state"
+    for of in world.of.steps:
+        if state.state is RunState.SUCCEEDED and of.feeds:
+            fed = any(
+                feed.takes(str(file["bucket"]), str(file["key"]))
+                for feed in of.feeds
+                for job in state.steps[feed.step].jobs
+                if job.result is not None and passes(feed, job.result)
+                for file in job.result.files
+            )
+            done = StepState.DONE if fed else StepState.SKIPPED
+            assert state.steps[of.name].state is done, "a step runs if a feed gives it a file"
     return state.state
 
 
