@@ -46,4 +46,6 @@ class Job(Record):
     #: Of a step of a run: {"id", "workflow", "step", "feeder", "lists_files"}. `feeder` wrote the
     #: one input ("" = the input of the run); `lists_files`: the input is a list (`contract.run`).
     run: JsonObject | None = None
+    #: Of the input, of a step the run's: what the user's code sees of it (`contract.parameters`).
+    metadata: JsonObject | None = None
     version: int = VERSION

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contract.parameters import METADATA, PREFIX
 from contract.record import JsonObject
 
 
@@ -47,6 +48,18 @@ class Work:
             if path.is_file():
                 below = path.relative_to(self.input_folder).parts
                 found.setdefault(below[0] if len(below) > 1 else "", []).append(path)
+        return found
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What `orchgpu run --set NAME=VALUE` gave this input, or its run."""
+        start = len(PREFIX)
+        return {k[start:]: v for k, v in self.variables.items() if k.startswith(PREFIX)}
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """INPUT_METADATA: what other tools stored with the input, or with that of its run."""
+        found: dict[str, str] = json.loads(self.variables.get(METADATA) or "{}")
         return found
 
     @classmethod

@@ -22,6 +22,7 @@ SET_BY_RUNNER = (
     "STORAGE_OBJECT_KEY",
     "EVENT",
     "EVENT_TIME",
+    "INPUT_METADATA",
     "RESULT_FILE",
     "TRACEPARENT",
 )

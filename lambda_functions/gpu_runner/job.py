@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from contract.envelope import Job
 from contract.keys import OUTPUT_JOB, StagingKey
+from contract.parameters import variables_in
 from contract.record import JsonObject
 from contract.result import OutputFile, Report, Result
 from contract.states import JobState, Reason
@@ -308,6 +309,7 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
     )
     with _client_variables(attempt) as of_client:
         of_session = attempt.claim.environment()
+        of_session |= _given_with_input(job)
         of_session[RESULT_FILE] = str(place_in(attempt.workspace.root))
         if job.traceparent:
             of_session["TRACEPARENT"] = job.traceparent
@@ -326,6 +328,13 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
                 item, attempt.limits, attempt.given, secrets, *layers, signals=signals
             ),
         )
+
+
+def _given_with_input(job: Job) -> dict[str, str]:
+    try:
+        return variables_in({str(k): str(v) for k, v in (job.metadata or {}).items()})
+    except ValueError as error:
+        raise AttemptFailed(Reason.INPUT_ERROR, str(error)) from None
 
 
 @contextlib.contextmanager

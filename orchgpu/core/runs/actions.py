@@ -22,6 +22,7 @@ class StartStep(RunAction):
     bodies: tuple[str, ...]
     stored_at_s: float  #: wall clock: the input of the run was stored
     dead_at_s: float | None  #: of a retry: see `InputEvent.dead_at_s`
+    run_bucket: str = ""  #: see `StepOf.run_bucket`
 
 
 class ClosedJob(Value):

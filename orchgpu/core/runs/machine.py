@@ -67,6 +67,7 @@ def _start(facts: Facts, step: Step) -> StartStep:
         bodies=() if inputs else tuple(_body(facts, step, job) for job in jobs),
         dead_at_s=dead_at_s,
         stored_at_s=facts.frozen.stored_at_s,
+        run_bucket=facts.frozen.metadata_bucket,
     )
 
 
@@ -78,6 +79,7 @@ def _body(facts: Facts, step: Step, job: StepJob) -> str:
         step=step.name,
         part=job.part,
         feeder=file.step,
+        run_bucket=facts.frozen.metadata_bucket,
     )
     return step_body(of, file, facts.frozen.stored_at_s, facts.retried_at_s)
 
@@ -138,5 +140,10 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         etag=etag,
         size=size,
     )
-    of = StepOf(run=start.run, workflow=start.inputs.workflow, step=start.step)
+    of = StepOf(
+        run=start.run,
+        workflow=start.inputs.workflow,
+        step=start.step,
+        run_bucket=start.run_bucket,
+    )
     return step_body(of, file, start.stored_at_s, start.dead_at_s)
