@@ -395,6 +395,8 @@ class Workflow:
     steps: tuple[str, ...]  #: names of functions or groups, as written
     deadline_s: float | None = None  #: a run ends by then after its input was stored
     slo: Promise | None = None
+    sandbox: str = "own"  #: of each step; "shared": all steps are one group of this name
+    gpu: Gpu | None = None  #: of a shared sandbox, beside the requests of its steps
     path: str = ""  #: `workflows.NAME`
 
 
@@ -429,6 +431,7 @@ class Document:
 
     functions: Functions
     workflows: tuple[Workflow, ...] = ()
+    sandboxes: tuple[Workflow, ...] = ()  #: workflows whose steps are a group, and no run
     scar: object = None
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)

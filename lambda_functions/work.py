@@ -38,6 +38,7 @@ class Work:
     device_count: int  #: of the lease; 0 without one
     #: RESULT_FILE: a JSON object of at most 64 KiB that the code may write; None without jobs.
     result_file: Path | None
+    run_folder: Path | None  #: RUN_DIR: a folder that all steps of one sandbox see; else None
     variables: Mapping[str, str] = field(repr=False)  #: the whole environment of this process
 
     @property
@@ -81,5 +82,6 @@ class Work:
             event=event,
             device_count=int(environ.get("ORCHGPU_DEVICE_COUNT") or 0),
             result_file=Path(environ["RESULT_FILE"]) if "RESULT_FILE" in environ else None,
+            run_folder=Path(environ["RUN_DIR"]) if "RUN_DIR" in environ else None,
             variables=dict(environ),
         )

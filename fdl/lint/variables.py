@@ -24,6 +24,7 @@ SET_BY_RUNNER = (
     "EVENT_TIME",
     "INPUT_METADATA",
     "RESULT_FILE",
+    "RUN_DIR",
     "TRACEPARENT",
 )
 #: Variables by which a loader or an interpreter runs code before the program's own.

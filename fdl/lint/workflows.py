@@ -18,11 +18,14 @@ def run_findings(document: Document, functions: tuple[Function, ...]) -> Iterato
 
     `functions`: those that a deploy makes; a group is one.
     """
-    yield from _each(document.functions.aws)
+    yield from _each(document)
     named = {function.name: function for function in functions}
     taken: dict[str, str] = {}  # step → the workflow that has it
     for workflow in document.workflows:
         yield from _promises(workflow)
+        if workflow.gpu is not None:
+            message = "each step has a lease of its own: write it there, or `sandbox: shared`"
+            yield _E, f"{workflow.path}.gpu", message
         yield from _names(workflow, functions)
         steps = []
         for at, name in enumerate(workflow.steps):
@@ -135,8 +138,11 @@ def _writers(
                 yield _E, f"{function.path}.lambda.output[{at}]", message
 
 
-def _each(functions: Sequence[Function]) -> Iterator[Finding]:
-    for function in functions:
+def _each(document: Document) -> Iterator[Finding]:
+    sandboxes = {one.name for one in document.sandboxes}
+    for function in document.functions.aws:
+        if function.group in sandboxes:
+            continue  # see `sandbox_findings`
         for path, storage in function.storages:
             for key in ("each", "when"):
                 if getattr(storage, key) and ".output[" in path:
@@ -152,3 +158,46 @@ def _each(functions: Sequence[Function]) -> Iterator[Finding]:
                     f"{function.name} is not a step of a workflow: each object is a job of its own"
                 )
                 yield _E, f"{path}.each", message
+
+
+def sandbox_findings(document: Document) -> Iterator[Finding]:
+    """Errors of workflows with `sandbox: shared` that no group of steps can express."""
+    named = {function.name: function for function in document.functions.aws}
+    for sandbox in document.sandboxes:
+        for key, value in (("deadline", sandbox.deadline_s), ("slo", sandbox.slo)):
+            if value is not None:
+                message = "steps of one sandbox are one job, not a run: it is for runs alone"
+                yield _E, f"{sandbox.path}.{key}", message
+        for at, name in enumerate(sandbox.steps):
+            path = f"{sandbox.path}.steps[{at}]"
+            if name not in named:
+                yield _E, path, f"no function is named {name!r}{one_of_known(name, named)}"
+            elif named[name].group != sandbox.name:
+                yield _E, path, f"{name} is in the group {named[name].group} already"
+            elif name in sandbox.steps[:at]:
+                yield _E, path, f"{name} is named twice"
+        steps = [one for one in document.functions.aws if one.group == sandbox.name]
+        for step in steps:
+            if step.name not in sandbox.steps:
+                message = f"{sandbox.name} is a workflow of one sandbox: name {step.name} there"
+                yield _E, f"{step.path}.group", message
+            yield from _in_sandbox(sandbox, step, steps)
+
+
+def _in_sandbox(sandbox: Workflow, step: Function, steps: list[Function]) -> Iterator[Finding]:
+    path, fed = f"{step.path}.lambda.input", _written(step, steps)
+    for source in step.user_input:
+        if source.when:
+            message = "steps of one sandbox have one result, at their end: let the code decide"
+            yield _E, path, f"`when` has nothing to look at: {message}"
+        if not fed and source.each:
+            yield _E, path, f"`each` has no effect at {step.name}, the first step"
+        elif fed and source not in fed:
+            message = f"no step of {sandbox.name} writes to {source.path}, and one step begins it"
+            yield _E, path, message
+        elif fed and not source.each:
+            message = (
+                f"a sandbox runs {step.name} once for each file, and never with all of them: write"
+                " `each: true`, or leave out `sandbox`"
+            )
+            yield _E, path, message
