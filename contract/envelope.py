@@ -49,4 +49,6 @@ class Job(Record):
     #: Of a job with a cap: {"paid_usd", "usd_per_s", "since_s"}: what earlier attempts cost, the
     #: price of a second of this one, and the wall clock since which it is paid.
     cost: JsonObject | None = None
+    #: Of the input, of a step the run's: what the user's code sees of it (`contract.parameters`).
+    metadata: JsonObject | None = None
     version: int = VERSION

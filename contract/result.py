@@ -8,6 +8,8 @@ from contract.record import VERSION, JsonObject, Record
 
 #: A log tail longer than this is cut at its start; records stay small enough to read at once.
 LOG_TAIL_BYTES_MAX = 8192
+#: Of the document that the user's code wrote, as JSON without spaces.
+DOCUMENT_BYTES_MAX = 64 * 1024
 #: Begins the detail of an attempt whose session no gateway opened; the code and its text follow.
 CLAIM_FAILED = "the lease could not be claimed: "
 #: The same, when a gateway refused the secret of the lease.
@@ -46,6 +48,8 @@ class Result(Record):
     notes: list[str] = field(default_factory=list)  #: unexpected facts about a success
     provenance: JsonObject = field(default_factory=dict)  #: see `contract.provenance`
     cost_usd: float | None = None  #: of a job with a cap: of all its attempts
+    #: That the user's code wrote to RESULT_FILE; None = it wrote none.
+    document: JsonObject | None = None
     version: int = VERSION
 
 

@@ -133,3 +133,4 @@ class Reason(StrEnum):
     CANCELLED_BY_USER = "CANCELLED_BY_USER"
     RUN_ENDED = "RUN_ENDED"  #: another step of its run failed or was cancelled
     TOO_MANY_FILES = "TOO_MANY_FILES"  #: more files for a step than one step may get
+    CONDITION_ERROR = "CONDITION_ERROR"  #: `when` of its input is neither true nor false

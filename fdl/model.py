@@ -82,6 +82,7 @@ class Storage:
     owner: str | None = None  #: account of the bucket; None = the account of the deploy
     kms_key: str | None = None  #: ARN of the key of its objects; None = as the bucket shows
     each: bool = False  #: of a workflow's step: a job for each file, instead of one for all
+    when: str = ""  #: of a workflow's step: a condition on each result that writes there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +392,8 @@ class Workflow:
     deadline_s: float | None = None  #: a run ends by then after its input was stored
     max_cost_usd: float | None = None  #: of one run, over all its jobs
     slo: Slo | None = None
+    sandbox: str = "own"  #: of each step; "shared": all steps are one group of this name
+    gpu: Gpu | None = None  #: of a shared sandbox, beside the requests of its steps
     path: str = ""  #: `workflows.NAME`
 
 
@@ -425,6 +428,7 @@ class Document:
 
     functions: Functions
     workflows: tuple[Workflow, ...] = ()
+    sandboxes: tuple[Workflow, ...] = ()  #: workflows whose steps are a group, and no run
     scar: object = None
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)

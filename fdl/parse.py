@@ -27,7 +27,7 @@ def read(composed: Composed) -> tuple[Document, Node]:
         root, rewrites = migrate(composed.root, reading)
         document: Document = DOCUMENT.read(root, "", reading)
         reading.end(0)
-        document = _with_steps(document)
+        document = _with_steps(_with_sandboxes(document))
     except Faulty:
         raise reading.combined_error() from None
     document = replace(
@@ -39,6 +39,24 @@ def read(composed: Composed) -> tuple[Document, Node]:
         ignored=tuple(reading.ignored),
     )
     return document, root
+
+
+def _with_sandboxes(document: Document) -> Document:
+    """The same with the steps of each shared sandbox in a group of its name."""
+    shared = tuple(one for one in document.workflows if one.sandbox == "shared")
+    if not shared:
+        return document
+    groups = {step: workflow.name for workflow in reversed(shared) for step in workflow.steps}
+    functions = tuple(
+        replace(function, group=function.group or groups.get(function.name))
+        for function in document.functions.aws
+    )
+    return replace(
+        document,
+        functions=replace(document.functions, aws=functions),
+        workflows=tuple(one for one in document.workflows if one not in shared),
+        sandboxes=shared,
+    )
 
 
 def _with_steps(document: Document) -> Document:

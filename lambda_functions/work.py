@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contract.parameters import METADATA, PREFIX
 from contract.record import JsonObject
 
 
@@ -35,6 +36,9 @@ class Work:
     event_time: str  #: EVENT_TIME: ISO 8601
     event: JsonObject  #: EVENT: the S3 event with this one record
     device_count: int  #: of the lease; 0 without one
+    #: RESULT_FILE: a JSON object of at most 64 KiB that the code may write; None without jobs.
+    result_file: Path | None
+    run_folder: Path | None  #: RUN_DIR: a folder that all steps of one sandbox see; else None
     variables: Mapping[str, str] = field(repr=False)  #: the whole environment of this process
 
     @property
@@ -45,6 +49,18 @@ class Work:
             if path.is_file():
                 below = path.relative_to(self.input_folder).parts
                 found.setdefault(below[0] if len(below) > 1 else "", []).append(path)
+        return found
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What `orchgpu run --set NAME=VALUE` gave this input, or its run."""
+        start = len(PREFIX)
+        return {k[start:]: v for k, v in self.variables.items() if k.startswith(PREFIX)}
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """INPUT_METADATA: what other tools stored with the input, or with that of its run."""
+        found: dict[str, str] = json.loads(self.variables.get(METADATA) or "{}")
         return found
 
     @classmethod
@@ -65,5 +81,7 @@ class Work:
             event_time=environ.get("EVENT_TIME", ""),
             event=event,
             device_count=int(environ.get("ORCHGPU_DEVICE_COUNT") or 0),
+            result_file=Path(environ["RESULT_FILE"]) if "RESULT_FILE" in environ else None,
+            run_folder=Path(environ["RUN_DIR"]) if "RUN_DIR" in environ else None,
             variables=dict(environ),
         )

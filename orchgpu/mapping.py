@@ -13,13 +13,14 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
-from corekit.errors import AppError, ErrorCode
+from contract.parameters import set_text
+from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.declaration import name_of
 from orchgpu.jobs.cloud import JobCloud
@@ -55,6 +56,7 @@ def map(  # noqa: A001 - what it is named for
     *,
     output: str | PathLike[str] | None = None,
     again: bool = False,
+    parameters: Mapping[str, str] | None = None,
     at_once: int = 8,
     timeout_s: float | None = None,
     progress: bool = True,
@@ -66,9 +68,9 @@ def map(  # noqa: A001 - what it is named for
 
     `function`: its name, or a function with `@orchgpu.function`; `files`: as of `orchgpu run`, at
     most 1000; `output`: folder to fetch outputs into; `again`: also files that were uploaded before
-    with the same content; `at_once`: uploads at a time; `progress`: a bar on a terminal; the others
-    as of `orchgpu run`. Nothing is uploaded before the first result is requested; jobs continue
-    when the iteration is ended early.
+    with the same content; `parameters`: as `--set` of `orchgpu run`; `at_once`: uploads at a time;
+    `progress`: a bar on a terminal; the others as of `orchgpu run`. Nothing is uploaded before the
+    first result is requested; jobs continue when the iteration is ended early.
 
     Raises AppError: NOT_FOUND, INVALID before anything is uploaded, UNAVAILABLE, TIMEOUT, and
     CONFLICT for an output that another job has overwritten.
@@ -78,11 +80,17 @@ def map(  # noqa: A001 - what it is named for
         raise TypeError(f"{function!r} is not the name of a function, nor has it @orchgpu.function")
     folder = None if output is None else Path(output)
     given = [fspath(file) for file in files]
+    try:
+        text = set_text(parameters or {})
+    except ValueError as error:
+        raise invalid(f"parameters: {error}") from None
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function_or_workflow(name)
         if isinstance(deployed, Workflow):
             inputs = inputs_of(cloud, deployed, given, logger.warning)
-            started = start_runs(cloud, deployed, inputs, at_once, lambda _: None, again=again)
+            started = start_runs(
+                cloud, deployed, inputs, at_once, lambda _: None, again=again, parameters=text
+            )
             for at, run in ended_runs(cloud, started, within_s=timeout_s):
                 yield _result_of_run(cloud, run, inputs[at].path, folder)
             return
@@ -91,7 +99,9 @@ def map(  # noqa: A001 - what it is named for
         shown = _Shown(len(inputs)) if progress and sys.stderr.isatty() else None
         try:
             uploaded = (lambda _: None) if shown is None else shown.uploaded
-            submitted = submit_all(cloud, deployed, inputs, at_once, uploaded, again=again)
+            submitted = submit_all(
+                cloud, deployed, inputs, at_once, uploaded, again=again, parameters=text
+            )
             paths = {one.key: source.path for one, source in zip(submitted, inputs, strict=True)}
 
             async def followed(

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from corekit.errors import AppError, ErrorCode
-from corekit.values import Value
+from corekit.values import Value, field
 from gpu_scheduler.client.pushes import PushWord
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.ops import Op
@@ -41,6 +41,8 @@ async def if_present(reading: Awaitable[T]) -> T | None:
     return None
 
 
+#: The limit of a GET that asks for the properties of an object alone: not even an empty body.
+NO_BODY = -1
 #: Name of the message attribute with the W3C trace context.
 TRACEPARENT = "traceparent"
 
@@ -63,6 +65,7 @@ class StoredObject(Value):
     version_id: str | None
     last_modified: str  #: ISO 8601
     size: int  #: bytes
+    metadata: Mapping[str, str] = field(default_factory=dict)  #: the user's, by its lower-case name
 
 
 class JobQueue(Protocol):

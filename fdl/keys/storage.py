@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 
 from corekit.bucket_names import CHARACTERS, broken_rule
+from corekit.conditions import BadCondition, check_condition
 from fdl.keys.aws import ACCOUNT as ACCOUNT_ID
 from fdl.keys.aws import KMS_KEY
 from fdl.model import ACCOUNT, REGION, Path, Storage
 from fdl.schema.scalars import Flag, Text
 from fdl.schema.schema import Block, Key, KindReader, ListOf, Reading
-from fdl.text.nodes import Node
+from fdl.text.nodes import Location, Node
 
 #: No longer than the longest key of S3.
 _FILTER = Text(pattern=r"(?s).{1,1024}", what="a text of 1 to 1024 characters", short="a string")
@@ -66,6 +67,30 @@ class BucketName(KindReader):
         return name
 
 
+@dataclass(frozen=True, slots=True)
+class _Condition(KindReader):
+    """A JMESPath expression that is true or false of a job's result."""
+
+    shown = "a JMESPath condition"
+    accepted = Text().schema()
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        text = Text(what="a JMESPath condition", lines=True).read(node, path, reading)
+        try:
+            check_condition(text)
+        except BadCondition as error:
+            at = _within(node, text, error.column, reading)
+            raise reading.error_at(at, path, str(error)) from None
+        return text
+
+
+def _within(node: Node, text: str, column: int, reading: Reading) -> Location:
+    """The place of a character of a text, where the file has the text as it is; else the node's."""
+    line = [*reading.source.text.splitlines(), ""][node.at.line - 1]
+    start = line.find(text, node.at.column - 1)
+    return node.at if start < 0 else Location(node.at.line, start + column + 1)
+
+
 STORAGE_KEYS = {
     "storage_provider": Key(
         reader=Text(
@@ -106,6 +131,12 @@ STORAGE_KEYS = {
     "each": Key(
         reader=Flag(),
         about="Inputs of a workflow's step only: a job for each file, instead of one for all.",
+    ),
+    "when": Key(
+        reader=_Condition(),
+        about="Inputs of a workflow's step only: a JMESPath condition on the result of each job"
+        " that writes there (`document.kind == 'photo'`); its files come only if it is true.",
+        default="every file",
     ),
 }
 STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)

@@ -7,17 +7,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from corekit.values import replace
-from fdl.keys.jobs import COST_USD_MIN
+from fdl.keys.jobs import COST_USD_MIN, GPU
 from fdl.keys.promises import SLO
-from fdl.model import Workflow
-from fdl.schema.scalars import Duration, Number, Text
-from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema
+from fdl.model import Gpu, Workflow
+from fdl.schema.scalars import Choice, Duration, Number, Text
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Reading, Schema
 from fdl.text.nodes import Node
 
 #: An advance reads the results of all steps, so their number has a limit.
 STEPS_MAX = 64
 _NAME = r"[A-Za-z0-9_-]{1,64}"
 _WHAT = "(letters, digits, - and _, up to 64)"
+
+
+@dataclass(frozen=True, slots=True)
+class _AsOfFunction:
+    """`gpu:` with the keys that it has at a function, which the reference lists there."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> Gpu | None:
+        return GPU.read(node, path, reading)
+
+    def describe(self) -> str:
+        return "as `gpu:` of a function"
+
+    def schema(self) -> Schema:
+        return GPU.schema()
+
 
 WORKFLOW = Block(
     into=Workflow,
@@ -53,11 +68,17 @@ WORKFLOW = Block(
             " what is left when it starts as its own cap.",
             default="no limit",
         ),
-        "gpu": Key(reader=Plain(), refused="steps share no sandbox yet: write `gpu:` at each one"),
         "sandbox": Key(
-            reader=Plain(),
-            refused="each step is a function of its own; for steps that share a sandbox and a"
-            " device write `group: NAME` at them, and name the group in `steps`",
+            reader=Choice(("own", "shared")),
+            about="`shared`: the steps are one function of the workflow's name, as a `group` is:"
+            " one job, one lease, files between steps without S3, and a folder RUN_DIR that all"
+            " of them see.",
+            default="own",
+        ),
+        "gpu": Key(
+            reader=_AsOfFunction(),
+            about="With `sandbox: shared`: its lease has this beside the sum of its steps.",
+            default="none",
         ),
     },
 )

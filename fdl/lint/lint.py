@@ -25,7 +25,7 @@ from fdl.diagnostics import (
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.settings import completion_findings, data_findings, owner_findings, settings_findings
 from fdl.lint.variables import CLEAR_REMEDY, LOADERS, OUR_NAME, risky, secret_findings
-from fdl.lint.workflows import run_findings
+from fdl.lint.workflows import run_findings, sandbox_findings
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION
 from fdl.plan.functions import variables_of
@@ -57,6 +57,7 @@ def lint(
     """
     of_groups = list(check(document))
     findings = [*_document(document), *workflow_findings(document.functions.aws), *of_groups]
+    findings += sandbox_findings(document)
     if not of_groups:
         findings += deployment_findings(deployed(document))
         findings += run_findings(document, deployed(document))

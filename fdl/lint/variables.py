@@ -22,6 +22,9 @@ SET_BY_RUNNER = (
     "STORAGE_OBJECT_KEY",
     "EVENT",
     "EVENT_TIME",
+    "INPUT_METADATA",
+    "RESULT_FILE",
+    "RUN_DIR",
     "TRACEPARENT",
 )
 #: Variables by which a loader or an interpreter runs code before the program's own.

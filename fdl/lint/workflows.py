@@ -15,17 +15,20 @@ _E = Severity.ERROR
 
 
 def run_findings(document: Document, functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """Errors of the workflows of a file, and of `each: true` outside of them.
+    """Errors of the workflows of a file, and of `each` and `when` outside of them.
 
     `functions`: those that a deploy makes; a group is one.
     """
-    yield from _each(document.functions.aws)
+    yield from _each(document)
     for function in functions:
         if function.gpu is not None and function.gpu.slo is not None:
             yield from own_promise_findings(function)
     named = {function.name: function for function in functions}
     taken: dict[str, str] = {}  # step → the workflow that has it
     for workflow in document.workflows:
+        if workflow.gpu is not None:
+            message = "each step has a lease of its own: write it there, or `sandbox: shared`"
+            yield _E, f"{workflow.path}.gpu", message
         yield from _names(workflow, functions)
         steps = []
         for at, name in enumerate(workflow.steps):
@@ -103,6 +106,9 @@ def _inputs(workflow: Workflow, step: Function, steps: list[Function]) -> Iterat
             f" one input, not {len(step.user_input)}"
         )
         yield _E, f"{step.path}.lambda.input", message
+    if any(source.when for source in step.user_input) and not feeding(step, steps):
+        message = f"no step writes to the input of {step.name}, so `when` has no result to look at"
+        yield _E, f"{step.path}.lambda.input", message
     if True in each and not feeding(step, steps):
         message = f"`each` has no effect at {step.name}, the first step: its run has one input"
         yield _E, f"{step.path}.lambda.input", message
@@ -129,13 +135,66 @@ def _writers(
                 yield _E, f"{function.path}.lambda.output[{at}]", message
 
 
-def _each(functions: Sequence[Function]) -> Iterator[Finding]:
-    for function in functions:
+def _each(document: Document) -> Iterator[Finding]:
+    sandboxes = {one.name for one in document.sandboxes}
+    for function in document.functions.aws:
+        if function.group in sandboxes:
+            continue  # see `sandbox_findings`
         for path, storage in function.storages:
-            if storage.each and ".output[" in path:
-                yield _E, f"{path}.each", "it is for inputs: write it at the step that reads there"
-            elif storage.each and not function.workflow:
+            for key in ("each", "when"):
+                if getattr(storage, key) and ".output[" in path:
+                    message = "it is for inputs: write it at the step that reads there"
+                    yield _E, f"{path}.{key}", message
+            if ".output[" in path or function.workflow:
+                continue
+            if storage.when:
+                message = f"{function.name} is not a step of a workflow: no step's result comes in"
+                yield _E, f"{path}.when", message
+            if storage.each:
                 message = (
                     f"{function.name} is not a step of a workflow: each object is a job of its own"
                 )
                 yield _E, f"{path}.each", message
+
+
+def sandbox_findings(document: Document) -> Iterator[Finding]:
+    """Errors of workflows with `sandbox: shared` that no group of steps can express."""
+    named = {function.name: function for function in document.functions.aws}
+    for sandbox in document.sandboxes:
+        for key, value in (("deadline", sandbox.deadline_s), ("slo", sandbox.slo)):
+            if value is not None:
+                message = "steps of one sandbox are one job, not a run: it is for runs alone"
+                yield _E, f"{sandbox.path}.{key}", message
+        for at, name in enumerate(sandbox.steps):
+            path = f"{sandbox.path}.steps[{at}]"
+            if name not in named:
+                yield _E, path, f"no function is named {name!r}{one_of_known(name, named)}"
+            elif named[name].group != sandbox.name:
+                yield _E, path, f"{name} is in the group {named[name].group} already"
+            elif name in sandbox.steps[:at]:
+                yield _E, path, f"{name} is named twice"
+        steps = [one for one in document.functions.aws if one.group == sandbox.name]
+        for step in steps:
+            if step.name not in sandbox.steps:
+                message = f"{sandbox.name} is a workflow of one sandbox: name {step.name} there"
+                yield _E, f"{step.path}.group", message
+            yield from _in_sandbox(sandbox, step, steps)
+
+
+def _in_sandbox(sandbox: Workflow, step: Function, steps: list[Function]) -> Iterator[Finding]:
+    path, fed = f"{step.path}.lambda.input", _written(step, steps)
+    for source in step.user_input:
+        if source.when:
+            message = "steps of one sandbox have one result, at their end: let the code decide"
+            yield _E, path, f"`when` has nothing to look at: {message}"
+        if not fed and source.each:
+            yield _E, path, f"`each` has no effect at {step.name}, the first step"
+        elif fed and source not in fed:
+            message = f"no step of {sandbox.name} writes to {source.path}, and one step begins it"
+            yield _E, path, message
+        elif fed and not source.each:
+            message = (
+                f"a sandbox runs {step.name} once for each file, and never with all of them: write"
+                " `each: true`, or leave out `sandbox`"
+            )
+            yield _E, path, message

@@ -27,6 +27,7 @@ from fdl.model import (
     Lambda,
     Path,
     Storage,
+    Workflow,
     words_of_a_file,
 )
 from gpu_scheduler.request_options import REQUEST_OPTIONS
@@ -82,7 +83,8 @@ def deployed(document: Document) -> tuple[Function, ...]:
         if function.group is None:
             made[f"function {function.name}"] = function
         elif f"group {function.group}" not in made:
-            made[f"group {function.group}"] = _merged(_members(document, function.group))
+            members, own = _members(document, function.group), _own_gpu(document, function.group)
+            made[f"group {function.group}"] = _merged(members, own)
     return tuple(_with_runs(function, tuple(made.values())) for function in made.values())
 
 
@@ -135,12 +137,17 @@ def _members(document: Document, group: str) -> tuple[Function, ...]:
     return tuple(sorted(members, key=lambda f: f not in firsts[:1]))
 
 
+def _own_gpu(document: Document, group: str) -> Gpu | None:
+    """The request of a shared sandbox itself, beside those of its steps."""
+    return next((one.gpu for one in document.sandboxes if one.name == group), None)
+
+
 def _fed(function: Function, members: list[Function]) -> bool:
     written = [o for f in members if f is not function for o in f.function.output]
     return any(overlap(o, s) for o, s in product(written, function.user_input))
 
 
-def _merged(members: tuple[Function, ...]) -> Function:
+def _merged(members: tuple[Function, ...], own: Gpu | None) -> Function:
     first = members[0]
     inside = [place for step in members[1:] for place in step.function.input]
     outputs = [o for step in members for o in step.function.output]
@@ -163,7 +170,7 @@ def _merged(members: tuple[Function, ...]) -> Function:
         output=tuple(dict.fromkeys(o for o in outputs if not _inner(o, inside))),
         preheat=any(step.function.preheat for step in members),
     )
-    return replace(first, function=lambda_, gpu=_gpu(members), secrets={}, steps=members)
+    return replace(first, function=lambda_, gpu=_gpu(members, own), secrets={}, steps=members)
 
 
 def _inner(output: Storage, inside: list[Storage]) -> bool:
@@ -179,9 +186,10 @@ def _inner(output: Storage, inside: list[Storage]) -> bool:
     )
 
 
-def _gpu(members: tuple[Function, ...]) -> Gpu | None:
+def _gpu(members: tuple[Function, ...], own: Gpu | None) -> Gpu | None:
     """One request for all: sums of memory and guarantee, else the largest or the strictest."""
-    blocks = [step.gpu for step in members if step.gpu is not None]
+    asking = (*(step.gpu for step in members), own)
+    blocks = [gpu for gpu in asking if gpu is not None]
     if not blocks:
         return None
     asked = [gpu.request for gpu in blocks]
@@ -222,10 +230,16 @@ def check(document: Document) -> Iterator[Finding]:
         yield from _first(members)
         for other in members[1:]:
             yield from _same(members[0], other)
-        with_gpu = [f for f in members if f.gpu is not None]
+        own = next((one for one in document.sandboxes if one.name == group), None)
+        with_gpu = [f for f in (*members, *_as_step(own, members[0])) if f.gpu is not None]
         for other in with_gpu[1:]:
             yield from _same_gpu(with_gpu[0], other)
-        yield from _sums(members)
+        yield from _sums(members, None if own is None else own.gpu)
+
+
+def _as_step(sandbox: Workflow | None, step: Function) -> list[Function]:
+    """A shared sandbox with its own request, in the form of a step."""
+    return [] if sandbox is None else [replace(step, gpu=sandbox.gpu, path=sandbox.path)]
 
 
 def _first(members: list[Function]) -> Iterator[Finding]:
@@ -284,7 +298,7 @@ _WRITTEN: Mapping[str, str] = {
 }
 
 
-def _sums(members: list[Function]) -> Iterator[Finding]:
+def _sums(members: list[Function], own: Gpu | None) -> Iterator[Finding]:
     path = f"{members[0].path}.group"
     lambdas: list[Lambda] = [f.function for f in members]
     memory, timeout = sum(f.memory_mib for f in lambdas), sum(f.timeout_s for f in lambdas)
@@ -295,6 +309,6 @@ def _sums(members: list[Function]) -> Iterator[Finding]:
         message = f"its steps may take {timeout} s together; Lambda has {LAMBDA_TIMEOUT_S_MAX}"
         yield _E, path, message
     try:
-        _gpu(tuple(members))
+        _gpu(tuple(members), own)
     except AppError as error:
         yield _E, path, f"the request of its steps together is invalid: {error.message}"

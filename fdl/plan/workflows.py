@@ -112,6 +112,7 @@ def _step(step: Function, steps: Sequence[Function]) -> dict[str, object]:
             "bucket": source.path.bucket,
             "prefix": source.path.prefix,
             "suffixes": list(source.suffixes),
+            **({"when": source.when} if source.when else {}),
         }
         for writer, source in feeding(step, steps)
     ]

@@ -17,11 +17,14 @@ from typing import TypeAlias
 
 from contract.envelope import Job
 from contract.keys import OUTPUT_JOB, StagingKey
+from contract.parameters import variables_in
 from contract.record import JsonObject
 from contract.result import OutputFile, Report, Result
 from contract.states import JobState, Reason
 from lambda_functions.gpu_runner import envelope
 from lambda_functions.gpu_runner.claims import Claim, SessionClaim, claim
+from lambda_functions.gpu_runner.document import VARIABLE as RESULT_FILE
+from lambda_functions.gpu_runner.document import place_in, read_document
 from lambda_functions.gpu_runner.errors import (
     AttemptFailed,
     EnvelopeError,
@@ -215,19 +218,26 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
             held.check()  # raises the reason of the loss, by which a script may have failed
         steps.check_outcome(outcome, attempt.limits, run.step)
         held.check()
-        files = _upload(attempt, run)
+        document = read_document(place_in(attempt.workspace.root), secrets.masker.text)
+        files = _upload(attempt, run, document)
         held.check()
-    stands = commit.commit(attempt.s3, job, _result(attempt, run, files, secrets))
+    stands = commit.commit(attempt.s3, job, _result(attempt, run, files, document, secrets))
     held.outcome = "DONE"
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
-def _result(attempt: Attempt, run: steps.Run, files: list[OutputFile], secrets: Secrets) -> Result:
+def _result(
+    attempt: Attempt,
+    run: steps.Run,
+    files: list[OutputFile],
+    document: JsonObject | None,
+    secrets: Secrets,
+) -> Result:
     """The result of a run that succeeded; its notes are logged."""
     notes = [secrets.masker.text(note) for note in run.notes]
     for note in notes:
         LOG.warning("%s", note)
-    now_s, listed = time.time(), commit.listed(files)
+    now_s, listed = time.time(), commit.listed(files, document)
     short = len(files) - len(listed)
     return Result(
         job_id=attempt.job.job_id,
@@ -245,6 +255,7 @@ def _result(attempt: Attempt, run: steps.Run, files: list[OutputFile], secrets: 
         notes=notes,
         provenance=attempt.provenance(secrets.masker.text),
         cost_usd=cost_usd(attempt.job.cost, now_s),
+        document=document,
     )
 
 
@@ -307,6 +318,8 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
     )
     with _client_variables(attempt) as of_client:
         of_session = attempt.claim.environment()
+        of_session |= _given_with_input(job)
+        of_session[RESULT_FILE] = str(place_in(attempt.workspace.root))
         if job.traceparent:
             of_session["TRACEPARENT"] = job.traceparent
         if job.run:
@@ -326,6 +339,13 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
         )
 
 
+def _given_with_input(job: Job) -> dict[str, str]:
+    try:
+        return variables_in({str(k): str(v) for k, v in (job.metadata or {}).items()})
+    except ValueError as error:
+        raise AttemptFailed(Reason.INPUT_ERROR, str(error)) from None
+
+
 @contextlib.contextmanager
 def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
     """The variables of the middleware's own client, valid while its forwarder runs."""
@@ -341,14 +361,14 @@ def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
         raise EnvelopeError(str(error)) from None
 
 
-def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
+def _upload(attempt: Attempt, run: steps.Run, document: JsonObject | None) -> list[OutputFile]:
     job = attempt.job
     metadata = {OUTPUT_JOB: job.job_id, "orchgpu-attempt": str(job.attempt)}
     stored: list[OutputFile] = []
     for file in outputs.upload(attempt.s3, run.uploads, metadata, pinned=job.run is not None):
         stored.append(file)
         attempt.claim.check()
-    if job.run and len(commit.listed(stored)) < len(stored):
+    if job.run and len(commit.listed(stored, document)) < len(stored):
         text = f"the result of a step cannot name {len(stored)} files; pack them into fewer"
         raise AttemptFailed(Reason.OUTPUT_ERROR, text)
     return stored

@@ -75,10 +75,17 @@ class Workspace:
         root = self.root / f"step-{number}"
         root.mkdir()
         part._make(root, -1)
+        part.run = self.run
         return part
+
+    def share(self) -> None:
+        """Make the folder that all parts see; it is removed with this one."""
+        self.run = self.root / ".orchgpu-run"
+        self.run.mkdir()
 
     def _make(self, root: Path, lock: int) -> None:
         self.root, self._lock = root, lock
+        self.run: Path | None = None  #: RUN_DIR: a folder that all steps see; None = no group
         self.input = self.root / "input"
         self.output = self.root / "output"
         self.input.mkdir()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
+from contract.parameters import PREFIX, parameters_in
 from contract.provenance import RELEASE
 from contract.record import JsonObject
 from corekit.clear_secrets import looks_secret
@@ -15,9 +17,16 @@ HIDDEN = "***"  #: the value of a parameter that looks like a secret
 
 
 def provenance_of(
-    function: Function, source: InputEvent, granted: GrantedLease | None, etag: str = ""
+    function: Function,
+    source: InputEvent,
+    granted: GrantedLease | None,
+    etag: str = "",
+    metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> JsonObject:
-    """The function, its parameters, the input and the devices. `etag`: of the input as read."""
+    """The function, its parameters, the input and the devices.
+
+    `etag`: of the input as read; `metadata`: of it, with the parameters of a run among it.
+    """
     shares = granted.lease.shares if granted is not None else ()
     return {
         "function": _known(
@@ -38,7 +47,7 @@ def provenance_of(
             }
         ),
         "tenant": function.request.tenant,
-        "parameters": parameters_of(function.variables),
+        "parameters": parameters_of({**function.variables, **_set(metadata)}),
         "devices": [
             _known(
                 {
@@ -52,6 +61,14 @@ def provenance_of(
         ],
         "versions": {"orchgpu": RELEASE},
     }
+
+
+def _set(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the parameters; of an entry that is not valid the function reports it."""
+    try:
+        return {f"{PREFIX}{name}": value for name, value in parameters_in(metadata).items()}
+    except ValueError:
+        return {}
 
 
 def parameters_of(variables: Mapping[str, str]) -> dict[str, str]:

@@ -38,6 +38,8 @@ class StepOf(Value):
     step: str  #: the name of its function
     part: str = ""  #: see `contract.run.step_job_id`
     feeder: str = ""  #: the step that wrote its one file; "" = the input of the run, or a list
+    #: Of `run.json`, whose metadata the job gets too; "" = the run's input has none.
+    run_bucket: str = ""
 
     @property
     def job(self) -> str:

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from contract.claim import Claim
 from contract.keys import claim_key, job_id, report_key, result_key
+from contract.parameters import SET
 from contract.result import Report, Result
 from corekit.aio.newer import known
 from corekit.decode import decode_json_known
@@ -239,25 +240,33 @@ class JobCloud:
 
     # ------------------------------------------------------------------ jobs
 
-    def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
-        """Upload one input; the new object starts the job. Raises INVALID for an unusable file."""
-        return _submitted(function, file, self.upload_input(function, file), now_s)
+    def submit(
+        self, function: Function, file: Path, *, now_s: float, parameters: str = ""
+    ) -> Submitted:
+        """Upload one input; the new object starts the job. Raises INVALID for an unusable file.
 
-    def upload_input(self, to: TakesInputs, file: Path) -> Head:
+        `parameters`: as `contract.parameters.set_text` writes them.
+        """
+        head = self.upload_input(function, file, parameters)
+        return _submitted(function, file, head, now_s)
+
+    def upload_input(self, to: TakesInputs, file: Path, parameters: str = "") -> Head:
         """Upload one input. Raises INVALID for an unusable file."""
         self.check(to, file)
         bucket, key = to.input_bucket, input_key(to, file)
-        version = self.services.upload(file, bucket, key, _origin(to, file))
+        version = self.services.upload(file, bucket, key, _origin(to, file, parameters))
         return _existing(lambda: self.services.head_object(bucket, key, version))
 
-    def submitted_before(self, function: Function, file: Path) -> Submitted | None:
+    def submitted_before(
+        self, function: Function, file: Path, parameters: str = ""
+    ) -> Submitted | None:
         """The job of the same content, uploaded for the function as it is deployed now, if any."""
-        head = self.uploaded_before(function, file)
+        head = self.uploaded_before(function, file, parameters)
         if head is None:
             return None
         return _submitted(function, file, head, head.modified.timestamp())
 
-    def uploaded_before(self, to: TakesInputs, file: Path) -> Head | None:
+    def uploaded_before(self, to: TakesInputs, file: Path, parameters: str = "") -> Head | None:
         """The same content, uploaded for the function or workflow as it is deployed now, if any."""
         bucket, key = to.input_bucket, input_key(to, file)
         try:
@@ -268,7 +277,7 @@ class JobCloud:
             if not self._listed(bucket, key):
                 return None
             head = _existing(lambda: self.services.head_object(bucket, key))
-        return head if head.metadata == _origin(to, file) else None
+        return head if head.metadata == _origin(to, file, parameters) else None
 
     @staticmethod
     def check(function: TakesInputs, file: Path) -> None:
@@ -433,14 +442,15 @@ def _ahead_s(date: str | None, asked_s: float, answered_s: float) -> float | Non
     return min(0.0, began_s + 1.0 - asked_s)
 
 
-def _origin(function: TakesInputs, file: Path) -> dict[str, str]:
+def _origin(function: TakesInputs, file: Path, parameters: str) -> dict[str, str]:
     """Metadata of an input, by which a repeated command recognises its own upload."""
     try:
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
         raise _unreadable(file, error) from error
-    return {"orchgpu-sha256": digest, "orchgpu-revision": function.revision}
+    given = {SET: parameters} if parameters else {}
+    return {"orchgpu-sha256": digest, "orchgpu-revision": function.revision, **given}
 
 
 def versions_of(head: Head) -> tuple[str, ...]:

@@ -142,14 +142,15 @@ def start_runs(
     uploaded: Callable[[StartedRun], None],
     *,
     again: bool,
+    parameters: str = "",
 ) -> list[StartedRun]:
     """Upload inputs, some at a time; those that were uploaded before only if `again`."""
 
     def start(source: Input) -> StartedRun:
         with source.file(cloud) as file:
-            head = None if again else cloud.uploaded_before(workflow, file)
+            head = None if again else cloud.uploaded_before(workflow, file, parameters)
             now_s = time.time() if head is None else head.modified.timestamp()
-            head = head or cloud.upload_input(workflow, file)
+            head = head or cloud.upload_input(workflow, file, parameters)
             key = input_key(workflow, file)
             ids = tuple(
                 run_id(workflow.input_bucket, key, version, workflow.name)

@@ -160,16 +160,20 @@ def submit_all(
     uploaded: Callable[[tuple[Submitted, bool]], None],
     *,
     again: bool,
+    parameters: str = "",
 ) -> list[Submitted]:
     """Upload inputs, some at a time; those that were uploaded before only if `again`.
 
-    `uploaded` gets each of them, and whether it was uploaded before.
+    `uploaded` gets each of them, and whether it was uploaded before; `parameters`: of all of them,
+    as `contract.parameters.set_text` writes them.
     """
 
     def submit(source: Input) -> tuple[Submitted, bool]:
         with source.file(cloud) as file:
-            before = None if again else cloud.submitted_before(function, file)
-            return before or cloud.submit(function, file, now_s=time.time()), before is not None
+            before = None if again else cloud.submitted_before(function, file, parameters)
+            now_s = time.time()
+            made = before or cloud.submit(function, file, now_s=now_s, parameters=parameters)
+            return made, before is not None
 
     done = for_each(submit, files, at_once, uploaded)
     return [job for job, _ in done]

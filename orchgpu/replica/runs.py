@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
+from contract.parameters import seen_by_jobs
 from contract.run import run_id
 from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
@@ -30,7 +31,7 @@ from orchgpu.core.runs.machine import next_actions
 from orchgpu.core.runs.messages import Advance, advance_body, classify_run
 from orchgpu.core.runs.records import Frozen
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.ports import JobQueue, Message, ObjectStore, Scheduler
+from orchgpu.ports import NO_BODY, JobQueue, Message, ObjectStore, Scheduler, Tolerating
 from orchgpu.replica.actions.run_facts import RunFacts
 from orchgpu.replica.actions.runs import RunPerformer
 
@@ -220,8 +221,22 @@ class Runs:
             input=replace(source, dead_at_s=None),
             stored_at_s=stored_at_s,
             frozen_at_s=now_s,
+            metadata=await self._metadata(source),
         )
         return await self._performer.freeze(workflow, frozen)
+
+    async def _metadata(self, source: InputEvent) -> dict[str, str]:
+        """What the jobs of a run see of its input; of one that is gone the first job reports it."""
+        with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT):
+            found = await self._store.get(
+                source.bucket,
+                source.key,
+                version_id=source.version_id,
+                if_match=source.etag if source.version_id is None else None,
+                bytes_max=NO_BODY,
+            )
+            return seen_by_jobs(found.metadata)
+        return {}
 
     # ------------------------------------------------------------------ folds
 

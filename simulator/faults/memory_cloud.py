@@ -208,6 +208,7 @@ class MemoryStore:
             version_id=found.version_id if found.version_id != "null" else None,
             last_modified=modified.isoformat(),
             size=found.size,
+            metadata=found.attributes.metadata,
         )
 
     async def head(self, bucket: str, key: str) -> StoredObject:

@@ -70,7 +70,7 @@ def user_variables(variables: Mapping[str, object] | None) -> dict[str, str]:
 def scar_variables(
     workspace: Workspace, *, input_file: Path, key: str, event: JsonObject
 ) -> dict[str, str]:
-    """The variables of SCAR's supervisor: paths, the key, the event and its time."""
+    """The variables of SCAR's supervisor: paths, the key, the event and its time; RUN_DIR."""
     records = event.get("Records") or [{}]
     return {
         "INPUT_FILE_PATH": str(input_file),
@@ -79,6 +79,7 @@ def scar_variables(
         "STORAGE_OBJECT_KEY": key,
         "EVENT": json.dumps(event, ensure_ascii=True),
         "EVENT_TIME": str(records[0].get("eventTime", "")),
+        **({} if workspace.run is None else {"RUN_DIR": str(workspace.run)}),
     }
 
 

@@ -142,6 +142,8 @@ def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
     Stops at the first run that did not end by itself with status 0. Raises AttemptFailed for
     outputs that cannot be taken.
     """
+    if len(steps) > 1:
+        first.workspace.share()
     waiting, done, uploads = deque([first]), list[tuple[Step, Outcome]](), list[Upload]()
     unmatched: list[str] = []
     while waiting:

@@ -19,10 +19,10 @@ from lambda_functions.gpu_runner.storage.s3 import S3, etag_of, s3_errors
 FILES_BYTES_MAX = 900_000
 
 
-def listed(files: list[OutputFile]) -> list[JsonObject]:
-    """As many of the files as a result can name."""
+def listed(files: list[OutputFile], document: JsonObject | None = None) -> list[JsonObject]:
+    """As many of the files as a result can name beside its document."""
     entries: list[JsonObject] = []
-    size = 0
+    size = 0 if document is None else len(json.dumps(document))
     for file in files:
         entry = asdict(file)
         size += len(json.dumps(entry)) + 1

@@ -111,4 +111,5 @@ def _stored(answer: Shape, body: bytes | None) -> StoredObject:
         version_id=version if version not in (None, "null") else None,
         last_modified=answer["LastModified"].isoformat(),
         size=int(answer["ContentLength"]),
+        metadata=answer.get("Metadata") or {},
     )

@@ -108,6 +108,11 @@ class Facts(Value):
     def _again(self, retry: Retry) -> frozenset[str]:
         return after(self.frozen.workflow.steps, retry.from_step) if retry.from_step else _NONE
 
+    def conditions_on(self, step: str) -> bool:
+        """Whether a condition looks at the results of a step."""
+        steps = self.frozen.workflow.steps
+        return any(feed.when and feed.step == step for one in steps for feed in one.feeds)
+
     def unread_end(self, step: str, job: str) -> bool:
         """Whether a LIST found the result of a job, which is not read yet."""
         return not self.retries and job not in self.reads and job in self.listed.get(step, {})

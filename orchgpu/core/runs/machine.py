@@ -89,6 +89,7 @@ def _start(facts: Facts, run: Run, step: Step) -> StartStep:
         stored_at_s=facts.frozen.stored_at_s,
         ready_at_s=ready_at_s,
         max_cost_usd=left_usd,
+        run_bucket=facts.frozen.metadata_bucket,
     )
 
 
@@ -108,6 +109,7 @@ def _body(facts: Facts, step: Step, job: StepJob, ready_at_s: float, left_usd: f
         step=step.name,
         part=job.part,
         feeder=file.step,
+        run_bucket=facts.frozen.metadata_bucket,
     )
     frozen = facts.frozen
     return step_body(of, file, frozen.stored_at_s, facts.retried_at_s, ready_at_s, left_usd)
@@ -172,7 +174,12 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         etag=etag,
         size=size,
     )
-    of = StepOf(run=start.run, workflow=start.inputs.workflow, step=start.step)
+    of = StepOf(
+        run=start.run,
+        workflow=start.inputs.workflow,
+        step=start.step,
+        run_bucket=start.run_bucket,
+    )
     return step_body(
         of, file, start.stored_at_s, start.dead_at_s, start.ready_at_s, start.max_cost_usd
     )

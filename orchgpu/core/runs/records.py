@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from contract.states import Reason, RunState, StepState
-from corekit.values import Value
+from corekit.values import Value, field
 from gpu_scheduler.promises import PlannedStep
 from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core.routing import InputEvent
@@ -29,6 +29,13 @@ class Frozen(Value):
     input: InputEvent
     stored_at_s: float  #: wall clock: its input was stored
     frozen_at_s: float  #: wall clock of the writer
+    #: Of the version of the input: what its jobs see of it (`contract.parameters`).
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def metadata_bucket(self) -> str:
+        """The bucket in which jobs find it; "" where there is none."""
+        return self.workflow.bucket if self.metadata else ""
 
 
 class Cancel(Value):

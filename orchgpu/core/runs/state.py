@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from contract.record import JsonObject
 from contract.result import Result
 from contract.run import FILES_MAX, part_of, step_job_id
 from contract.states import JobState, Reason, RunState, StepState
+from corekit.conditions import DOCUMENT, ConditionFailed, holds
 from corekit.values import Value, replace
 from orchgpu.core.runs.facts import Facts, Wanted
 from orchgpu.core.runs.records import InputFile, local_names
@@ -80,11 +81,29 @@ class Run(Value):
         feeds = [feed for step in workflow.steps for feed in step.feeds]
         for step in self.steps.values():
             if step.state is StepState.DONE:
-                yield from (file for file in written(step) if not _taken(file, feeds))
+                of_step = [feed for feed in feeds if feed.step == step.name]
+                for result in _succeeded(step):
+                    takers = [feed for feed in of_step if _open(feed, result)]
+                    yield from (
+                        file
+                        for file in _files(step.name, result)
+                        if not any(feed.takes(file.bucket, file.key) for feed in takers)
+                    )
 
 
-def _taken(file: InputFile, feeds: Sequence[Feed]) -> bool:
-    return any(feed.step == file.step and feed.takes(file.bucket, file.key) for feed in feeds)
+def _open(feed: Feed, result: Result) -> bool:
+    """Whether a feed passes the files of a result on; one without an answer keeps them too."""
+    try:
+        return _passes(feed, result)
+    except ConditionFailed:
+        return True
+
+
+def _passes(feed: Feed, result: Result) -> bool:
+    """Raises ConditionFailed where the condition is neither true nor false."""
+    if not feed.when:
+        return True
+    return holds(feed.when, {name: getattr(result, name) for name in DOCUMENT})
 
 
 _SUCCESS = (JobState.SUCCEEDED,)
@@ -135,7 +154,11 @@ def _folded(facts: Facts, step: WorkflowStep, before: Mapping[str, Step]) -> Ste
         return Step(name=step.name, state=StepState.CANCELLED, reason=reason, detail=detail)
     if not all(one.state.terminal for one in feeders):
         return Step(name=step.name, state=StepState.BLOCKED)
-    files = files_for(facts, step, before)
+    try:
+        files = files_for(facts, step, before)
+    except ConditionFailed as error:
+        reason, detail = Reason.CONDITION_ERROR, f"`when` of its input: {error}"
+        return Step(name=step.name, state=StepState.FAILED, reason=reason, detail=detail)
     if not files:
         return Step(name=step.name, state=StepState.SKIPPED)
     if step.name in facts.gone:
@@ -152,7 +175,10 @@ def _folded(facts: Facts, step: WorkflowStep, before: Mapping[str, Step]) -> Ste
 def files_for(
     facts: Facts, step: WorkflowStep, before: Mapping[str, Step]
 ) -> tuple[InputFile, ...]:
-    """The files that a step gets: the input of the run, or those of its feeders' results."""
+    """The files that a step gets: the input of the run, or those of its feeders' results.
+
+    Raises ConditionFailed.
+    """
     if not step.feeds:
         source = facts.frozen.input
         name = source.key.rsplit("/", 1)[-1]
@@ -169,18 +195,24 @@ def files_for(
         )
     found: dict[tuple[str, str, str], tuple[InputFile, str]] = {}
     for feed in step.feeds:
-        for file in written(before[feed.step]):
-            if feed.takes(file.bucket, file.key):
-                found.setdefault((file.bucket, file.key, file.pin), (file, feed.prefix))
+        for result in _succeeded(before[feed.step]):
+            if not _passes(feed, result):
+                continue
+            for file in _files(feed.step, result):
+                if feed.takes(file.bucket, file.key):
+                    found.setdefault((file.bucket, file.key, file.pin), (file, feed.prefix))
     return local_names(found.values())
 
 
-def written(step: Step) -> Iterator[InputFile]:
-    """The files of a step's results, in the order of its jobs."""
+def _succeeded(step: Step) -> Iterator[Result]:
+    """The results of a step whose files count, in the order of its jobs."""
     for job in step.jobs:
         if job.result is not None and job.result.state == JobState.SUCCEEDED:
-            for file in job.result.files:
-                yield _written(step.name, file)
+            yield job.result
+
+
+def _files(step: str, result: Result) -> Iterator[InputFile]:
+    return (_written(step, file) for file in result.files)
 
 
 def _written(step: str, file: JsonObject) -> InputFile:

@@ -19,6 +19,8 @@ class Feed(Value):
     bucket: str
     prefix: str = ""  #: without a trailing slash
     suffixes: tuple[str, ...] = ()  #: empty = all
+    #: Only files of results for which it is true (`corekit.conditions`); "" = of all.
+    when: str = ""
 
     def takes(self, bucket: str, key: str) -> bool:
         """Whether the feed takes a file of the step's results."""

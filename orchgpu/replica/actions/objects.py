@@ -8,10 +8,15 @@ from datetime import datetime, timedelta
 
 from contract.claim import Claim
 from contract.keys import before_key, claim_key, report_key, result_key, staging_key
+from contract.parameters import seen_by_jobs
 from contract.result import Report, Result
+from contract.run import run_key
 from contract.states import JobState, Reason
+from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode
 from orchgpu.core import actions as do
+from orchgpu.core.routing import InputEvent
+from orchgpu.core.runs.records import Frozen
 from orchgpu.ports import ObjectStore, StoredObject, Tolerating, if_present
 
 RECORD_BYTES_MAX = 1 << 20  #: of a result, report or claim; the runner's are a few KiB
@@ -130,6 +135,20 @@ async def remove_envelope(store: ObjectStore, action: do.RemoveEnvelope) -> None
         keys = [staging_key(function.name, action.job, n, fence, function.envelope_form)]
     for key in keys:
         await store.delete(bucket, key)
+
+
+async def metadata_of(
+    store: ObjectStore, source: InputEvent, stored: StoredObject
+) -> dict[str, str]:
+    """What a job sees of the metadata of its input as it was read; of a step that of its run's."""
+    of = source.step
+    if of is None:
+        return seen_by_jobs(stored.metadata)
+    if not of.run_bucket:
+        return {}
+    key = run_key(of.run)
+    found = await store.get(of.run_bucket, key, bytes_max=RECORD_BYTES_MAX)
+    return dict(decode_json_known(Frozen, found.body or b"", key)[0].metadata)
 
 
 # ---------------------------------------------------------------------- targets

@@ -96,9 +96,12 @@ def _job(
         replace_etag=action.replace_etag,
         variables=dict(function.variables),
         traceparent=action.traceparent or None,
-        provenance=provenance_of(function, action.input, action.granted, stored.etag),
+        provenance=provenance_of(
+            function, action.input, action.granted, stored.etag, stored.metadata
+        ),
         run=_run(action.input),
         cost=None if action.cost is None else dict(action.cost),
+        metadata=dict(stored.metadata) or None,
     )
 
 

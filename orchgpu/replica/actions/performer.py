@@ -12,18 +12,27 @@ from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId
+from corekit.values import replace
 from gpu_scheduler.model import RETRY_AT, GrantedLease, Record, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome, RecordAnswer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
-from orchgpu.ports import FunctionStarter, JobQueue, ObjectStore, Scheduler, StoredObject
+from orchgpu.ports import (
+    NO_BODY,
+    FunctionStarter,
+    JobQueue,
+    ObjectStore,
+    Scheduler,
+    StoredObject,
+)
 from orchgpu.replica.actions.admitting import promise_of_job
 from orchgpu.replica.actions.function_failures import FunctionFailures, record_of
 from orchgpu.replica.actions.objects import (
     close_claim,
     committed_target,
+    metadata_of,
     note_target,
     put_envelope,
     read_claim,
@@ -39,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 #: Inputs read early are kept for packing up to this size in total; others are read again.
 KEPT_BYTES_MAX = 64 * 2**20
-NO_BODY = -1  #: not even an empty input
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
 Render = Callable[[str, GrantedLease], Mapping[str, object]]
@@ -400,6 +408,8 @@ class Performer:
                 stored = await self._get_input(action.input, inline=inline)
             except AppError as error:
                 return self._input_lost(action, error)
+        metadata = await metadata_of(self._store, action.input, stored)
+        stored = replace(stored, metadata=metadata)
         if action.target is not None:
             await note_target(self._store, action)
         body = await self._pack(action, stored)

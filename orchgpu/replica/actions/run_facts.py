@@ -141,7 +141,9 @@ class RunFacts:
                 bucket = functions[step].intermediate_bucket
                 found, etag = await read_result(self._store, bucket, job, facts.wall_s)
             if found is not None:  # of thousands, only this is needed
-                found = replace(found, log_tail="", times={}, provenance={}, notes=[])
+                found = replace(found, log_tail="", provenance={})
+                if not facts.conditions_on(step):
+                    found = replace(found, times={}, notes=[], document=None)
             return job, Read(result=found, etag=etag)
 
         async def listed(step: str) -> tuple[str, dict[str, str]]:

@@ -184,6 +184,40 @@ def test_a_run_is_followed_through_its_steps(replica: Replica, tmp_path: Path) -
     assert '"join<br/>DONE  2.5 s  cpu on h"' in drawn
 
 
+def test_parameters_are_stored_with_the_input_and_another_value_is_another_run(
+    replica: Replica, tmp_path: Path
+) -> None:
+    file = tmp_path / "set.mp4"
+    file.write_text("the film set.mp4")
+
+    def started(*options: str) -> str:
+        told = done(["run", "films", str(file), "--json", *options])
+        assert told.exit_code == 0, told.output
+        return str(json.loads(told.stdout)["runs"][0]["run_id"])
+
+    plain, fast = started(), started("--set", "MODE=fast", "--set", "Q=a=b é")
+    assert plain != fast
+    assert started("--set", "Q=a=b é", "--set", "MODE=fast") == fast, "the same run again"
+    head = boto3.client("s3").head_object(Bucket="wf-in", Key="a/set.mp4")
+    assert json.loads(head["Metadata"]["orchgpu-set"]) == {"MODE": "fast", "Q": "a=b é"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--set", "MODE"), "--set 'MODE': write NAME=VALUE"),
+        (("--set", "A=1", "--set", "A=2"), "--set A: given twice"),
+        (("--set", "a-b=1"), "--set: 'a-b' is not a name of a parameter"),
+        (("--set", f"A={'x' * 2000}"), "--set: the parameters are 2008 bytes of JSON"),
+    ],
+)
+def test_a_parameter_that_is_none_is_refused_before_any_upload(
+    replica: Replica, tmp_path: Path, options: tuple[str, ...], why: str
+) -> None:
+    told = done(["run", "films", str(tmp_path / "absent.mp4"), *options])
+    assert (told.exit_code, why in " ".join(told.stderr.split())) == (2, True), told.stderr
+
+
 def _step(run: str, name: str) -> dict[str, Any]:
     seen = json.loads(done(["job", run, "--json"]).stdout)["run"]
     return next(step for step in seen["steps"] if step["name"] == name)

@@ -103,6 +103,26 @@ def test_steps_of_a_group_pass_files_without_s3_in_one_session(bench: Any) -> No
     assert bench.result.times["EStart"] <= bench.result.times["EEnd"]
 
 
+def test_all_steps_of_a_sandbox_see_one_folder_that_is_empty_at_first(bench: Any) -> None:
+    note = 'echo $STEP >> "$RUN_DIR/seen"; '
+    group(
+        bench,
+        {
+            "split": 'test -z "$(ls -A "$RUN_DIR")"; ' + note + SPLIT,
+            "upper": note + UPPER,
+            "count": note + COUNT + '; cp "$RUN_DIR/seen" $TMP_OUTPUT_DIR/seen',
+        },
+    )
+    assert bench.run()["status"] == "succeeded"
+    seen = bench.outputs["counts/seen"].split()
+    assert seen == [b"split", b"upper", b"upper", b"count", b"count"]
+
+
+def test_a_function_of_its_own_has_no_folder_of_a_sandbox(bench: Any) -> None:
+    bench.write('test -z "${RUN_DIR+set}"')
+    assert bench.run()["status"] == "succeeded"
+
+
 def test_a_failing_step_ends_the_job_and_is_named(bench: Any) -> None:
     group(bench, {"split": SPLIT, "upper": "echo broken; exit 4", "count": COUNT})
     assert bench.run() | {"job_id": ""} == {

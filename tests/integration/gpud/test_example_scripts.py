@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from corekit.conditions import holds
+from fdl.parse import parse
 from tests.integration.gpud.conftest import Gpud, running_gpud
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,22 +90,32 @@ def test_text_recognition(shared_gpud: Gpud, tmp_path: Path) -> None:
     assert '"box"' in (tmp_path / "out/sign.json").read_text()
 
 
-@pytest.mark.parametrize(("image", "passed_on"), [("blank", False), ("sign", True)])
-def test_a_cascade_passes_on_what_needs_a_device(
-    tmp_path: Path, image: str, passed_on: bool
+@pytest.mark.parametrize(("image", "needs_device"), [("blank", False), ("sign", True)])
+def test_a_cascade_states_whether_its_answer_suffices(
+    tmp_path: Path, image: str, needs_device: bool
 ) -> None:
     blank = EXAMPLES / "reading-cascade/input/blank.png"
     source = {"blank": blank, "sign": EXAMPLES / "text-recognition/input/sign.png"}[image]
+    written, document = tmp_path / "out", tmp_path / "document.json"
+    written.mkdir()
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "INPUT_FILE_PATH": str(source),
-        "TMP_OUTPUT_DIR": str(tmp_path),
+        "TMP_OUTPUT_DIR": str(written),
+        "RESULT_FILE": str(document),
     }
     script = EXAMPLES / "reading-cascade/look.py"
     subprocess.run([script], env=environment, check=True, capture_output=True, timeout=60)
-    (answer,) = tmp_path.iterdir()
-    assert answer.name == (source.name if passed_on else "blank.txt")
-    assert answer.read_bytes() == (source.read_bytes() if passed_on else b"")
+    assert {file.name for file in written.iterdir()} == {source.name, f"{image}.txt"}
+    assert (written / source.name).read_bytes() == source.read_bytes()
+    text = (EXAMPLES / "reading-cascade/fdl.yaml").read_text()
+    (condition,) = [
+        source.when
+        for function in parse(text).functions.aws
+        for source in function.user_input
+        if source.when
+    ]
+    assert holds(condition, {"document": json.loads(document.read_text())}) is needs_device
 
 
 def test_an_ensemble_reads_an_image_twice_and_combines_the_texts(

@@ -26,7 +26,7 @@ from fdl.plan.resources import (
     key_of,
 )
 from fdl.plan.roles import role_of
-from fdl.plan.workflows import desired_workflows
+from fdl.plan.workflows import desired_workflows, queues_of
 from orchgpu.core.runs.workflow import Feed, Workflow, WorkflowStep
 from tests.unit.fdl.definitions import AWS, CODE, LOCAL, errors
 
@@ -187,6 +187,52 @@ def test_each_without_a_workflow_is_an_error() -> None:
     assert errors(one) == [
         "functions.aws[0].lambda.input[0].each: f is not a step of a workflow: each object is a job of its own",
         "functions.aws[0].lambda.output[0].each: it is for inputs: write it at the step that reads there",
+    ]
+
+
+WHEN = LABEL.replace(
+    "input: [{path: photos/votes}]", "input: [{path: photos/votes, when: document.sure < `0.9`}]"
+)
+
+
+def test_a_condition_is_read_and_is_in_the_record() -> None:
+    assert findings(WHEN) == []
+    (record,) = [one.workflow for one in wanted(WHEN) if one.workflow]
+    record = record.resolved(dict.fromkeys(queues_of("label"), "url"))
+    steps = {one.name: one for one in decode(Workflow, record.body).steps}
+    assert {feed.when for feed in steps["combine"].feeds} == {"document.sure < `0.9`"}
+    assert {feed.when for feed in steps["vgg"].feeds} == {""}
+    (before,) = [one.workflow for one in wanted(LABEL) if one.workflow]
+    assert "when" not in str(before.body), "plans of before stay"
+
+
+@pytest.mark.parametrize(
+    ("when", "column", "message"),
+    [
+        ("document.sure < 0.9", 96, "not a JMESPath expression: column 17; a number is written in backticks, as in `0.9`"),
+        ("sure < `0.9`", 80, "the result has no 'sure'; known are attempt, device, document, exit_code, files, notes, times"),
+        ("'document.x && lengt(files)'", 95, "no function 'lengt'; did you mean 'length'?"),
+    ],
+)  # fmt: skip
+def test_a_condition_that_is_none_is_an_error_at_its_column(
+    when: str, column: int, message: str
+) -> None:
+    text = WHEN.replace("document.sure < `0.9`", when)
+    with pytest.raises(AppError) as caught:
+        parse(text, "f")
+    path = "functions.aws[3].lambda.input[0].when"
+    assert caught.value.message.startswith(f"f:6:{column}: error: {path}: {message}\n")
+
+
+def test_a_condition_is_for_inputs_of_steps_that_a_step_feeds() -> None:
+    first = LABEL.replace("suffix: [.png]", "suffix: [.png], when: document.ok")
+    assert errors(first) == [
+        "functions.aws[0].lambda.input: no step writes to the input of prepare, so `when` has no result to look at"
+    ]
+    one = "functions:\n  aws:\n  - lambda: {name: f, init_script: s, input: [{path: buc, when: document.ok}], output: [{path: out, when: document.ok}]}\n"
+    assert errors(one) == [
+        "functions.aws[0].lambda.input[0].when: f is not a step of a workflow: no step's result comes in",
+        "functions.aws[0].lambda.output[0].when: it is for inputs: write it at the step that reads there",
     ]
 
 

@@ -175,6 +175,24 @@ def test_a_large_input_travels_by_reference() -> None:
     assert (job.input_inline, job.input_version) == (False, "v1")
 
 
+def test_the_metadata_of_the_input_travels_with_the_job_and_is_in_its_provenance() -> None:
+    action = do.StageEnvelope(
+        job=JOB, attempt=1, function=FUNCTION, input=INPUT, granted=granted(), replace_etag=None
+    )
+    metadata = {"orchgpu-set": '{"MODE":"fast","API_TOKEN":"abcdefghijklmnop"}', "owner": "lab"}
+    stored = StoredObject(
+        body=b"", etag="e1", version_id="v1", last_modified="t", size=0, metadata=metadata
+    )
+    data = pack(action, stored, {}, staged_at_s=5.0, connect_by_s=150.0)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        job = Job.from_json(archive.read("job.json"))
+    assert job.metadata == metadata
+    assert job.provenance is not None
+    parameters = job.provenance["parameters"]
+    assert parameters["ORCHGPU_PARAM_MODE"] == "fast"
+    assert parameters["ORCHGPU_PARAM_API_TOKEN"] == "***", "what looks like a secret is hidden"
+
+
 def test_a_packed_tar_is_the_same_on_every_replica_and_opens() -> None:
     function = replace(FUNCTION, envelope="tar.gz")
     action = do.StageEnvelope(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from contract.parameters import set_text
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.cli.text import printable
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
@@ -63,6 +64,13 @@ OVERWRITTEN_NAMED_MAX = 3
     metavar="PATTERN",
     help=f"Path of each output in DIR. Fields: {', '.join(FIELDS)}.",
 )
+@click.option(
+    "--set",
+    "given_set",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of the jobs: variable ORCHGPU_PARAM_NAME of their code; repeatable.",
+)
 @click.option("--quote", is_flag=True, help="Show when it would end, and its cost; start nothing.")
 @click.option("--again", is_flag=True, help="Upload files again, and so run them again.")
 @at_once_option
@@ -77,6 +85,7 @@ def command(
     wait: bool,
     output: Path | None,
     pattern: str,
+    given_set: tuple[str, ...],
     quote: bool,
     again: bool,
     at_once: int,
@@ -98,6 +107,9 @@ def command(
     With --name, as in '{stem}.tsv' or '{input}/{name}', outputs get paths that other tools know
     beforehand; two outputs that would be one file are refused before any is fetched.
 
+    With --set, every step of a workflow gets the parameters, and a retry gets the same ones. They
+    are stored with the input: another value uploads the file again, and so is another job or run.
+
     \b
     Example:  orchgpu run text-recognition sign.png menu.png --wait --output out
     """
@@ -106,6 +118,7 @@ def command(
     if folder is None and pattern != OWN_FOLDERS:
         raise invalid("--name is the path of outputs in a folder: give --output DIR as well")
     follows = wait or folder is not None
+    parameters = _parameters(given_set)
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function_or_workflow(function)
         if quote:
@@ -115,7 +128,9 @@ def command(
         if isinstance(deployed, Workflow):
             _check_pattern(pattern)
             shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
-            return _run_workflow(cloud, deployed, given, shown, at_once, again=again)
+            return _run_workflow(
+                cloud, deployed, given, shown, at_once, again=again, parameters=parameters
+            )
         # all of them before the first upload
         files = inputs_of(cloud, deployed, given, partial(echo, err=True))
         if folder is not None:
@@ -123,7 +138,15 @@ def command(
         address = answering_scheduler(scheduler) if follows else None
         progress = Progress(len(files), quiet=as_json, ids=follows)
         try:
-            submitted = submit_all(cloud, deployed, files, at_once, progress.uploaded, again=again)
+            submitted = submit_all(
+                cloud,
+                deployed,
+                files,
+                at_once,
+                progress.uploaded,
+                again=again,
+                parameters=parameters,
+            )
             if not follows:
                 progress.end()
                 _echo_submitted(submitted, as_json=as_json)
@@ -141,6 +164,22 @@ def command(
     if conflict is not None:
         return EXIT_STATUS[conflict.code]
     return ending_status(str(job.reason) for job in jobs if not job.succeeded)
+
+
+def _parameters(given: tuple[str, ...]) -> str:
+    """The options `--set` as one text. Raises INVALID."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise invalid(f"--set {one!r}: write NAME=VALUE")
+        if name in found:
+            raise invalid(f"--set {name}: given twice")
+        found[name] = value
+    try:
+        return set_text(found)
+    except ValueError as error:
+        raise invalid(f"--set: {error}") from None
 
 
 class _Shown(Value):
@@ -165,6 +204,7 @@ def _run_workflow(
     at_once: int,
     *,
     again: bool,
+    parameters: str,
 ) -> int:
     """Start a run for each file; follow them with a line for each step, and fetch their files.
 
@@ -172,7 +212,9 @@ def _run_workflow(
     """
     files = inputs_of(cloud, workflow, given, partial(echo, err=True))
     uploaded = nothing if shown.as_json else echo_uploaded
-    started = start_runs(cloud, workflow, files, at_once, uploaded, again=again)
+    started = start_runs(
+        cloud, workflow, files, at_once, uploaded, again=again, parameters=parameters
+    )
     if not shown.follows:
         runs = [{"run_id": one.run_ids[0], "input": one.input} for one in started]
         if shown.as_json:

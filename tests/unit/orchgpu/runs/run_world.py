@@ -61,15 +61,31 @@ def workflow(
 
 
 def step(
-    name: str, *feeders: str, each: bool = False, suffixes: tuple[str, ...] = ()
+    name: str,
+    *feeders: str,
+    each: bool = False,
+    suffixes: tuple[str, ...] = (),
+    when: str = "",
 ) -> WorkflowStep:
     """A step that takes what its feeders wrote below a folder of their name."""
-    feeds = tuple(Feed(step=one, bucket=BUCKET, prefix=one, suffixes=suffixes) for one in feeders)
+    feeds = tuple(
+        Feed(step=one, bucket=BUCKET, prefix=one, suffixes=suffixes, when=when) for one in feeders
+    )
     return WorkflowStep(name=name, feeds=feeds, each=each)
 
 
 def frozen(of: Workflow) -> Frozen:
     return Frozen(run=RUN, workflow=of, input=INPUT, stored_at_s=100.0, frozen_at_s=101.0)
+
+
+def passes(feed: Feed, result: Result) -> bool:
+    """Whether a feed with a condition about `document.sure` takes the files of a result."""
+    sure = (result.document or {}).get("sure")
+    return {"": True, SURE: sure is True, UNSURE: sure is False}[feed.when]
+
+
+#: The conditions that `passes` knows.
+SURE, UNSURE = "document.sure", "document.sure == `false`"
 
 
 class Died(Exception):
@@ -83,6 +99,8 @@ class Function:
     writes: Callable[[str, int], list[str]]  #: job, attempt → names
     fails: Callable[[str, int], bool] = lambda _job, _try: False
     cost_usd: float | None = None  #: of each job, unless it has less
+    #: The document that it writes for its result.
+    document: Callable[[str], dict[str, object] | None] = lambda _job: None
 
 
 @dataclass
@@ -280,8 +298,8 @@ class World:
             InputFile(step=name, bucket=BUCKET, key=f"{name}/{one}", etag=f"{job}-{n}", size=1)
             for one in function.writes(job, n)
         )
-        done = replace(self.result(job, JobState.SUCCEEDED, written), cost_usd=function.cost_usd)
-        self.results[job] = (done, etag)
+        made = replace(self.result(job, JobState.SUCCEEDED, written), cost_usd=function.cost_usd)
+        self.results[job] = (replace(made, document=function.document(job)), etag)
         self.ran[job] += 1
 
     def _inputs(self, name: str, source: InputEvent) -> list[tuple[str, str]]:
@@ -307,7 +325,7 @@ class World:
                 for one in feeder.jobs
                 if one.result is not None
                 for file in one.result.files
-                if feed.takes(str(file["bucket"]), str(file["key"]))
+                if feed.takes(str(file["bucket"]), str(file["key"])) and passes(feed, one.result)
             }
         assert len(files) == len(set(files))
         assert set(files) <= expected if of.each else set(files) == expected

@@ -9,7 +9,7 @@ import json
 import random
 import zipfile
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import pytest
@@ -33,9 +33,11 @@ from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.promises import Slo
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
+from local_cloud.model.s3.object_version import Attributes
 from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.core.routing import InputEvent
+from orchgpu.core.routing import InputEvent, StepOf
+from orchgpu.core.runs.messages import step_note
 from orchgpu.core.runs.records import Retry, RunResult
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
 from orchgpu.ports import Tolerating
@@ -137,9 +139,11 @@ class Bench:
         await replica.start()
         return replica
 
-    async def upload(self, key: str = KEY) -> str:
+    async def upload(self, key: str = KEY, metadata: Mapping[str, str] | None = None) -> str:
         """Store an input, and send S3's event of it. Returns the id of its run."""
-        await self.store.put(BUCKET, key, b"film")
+        attributes = Attributes(metadata=metadata or {})
+        content = self.bodies.add(b"film")
+        self.cloud.put_object(self.clock.wall_s(), BUCKET, key, content, attributes)
         found = await self.store.head(BUCKET, key)
         event = InputEvent(
             bucket=BUCKET,
@@ -329,6 +333,57 @@ def test_two_readers_and_a_join_and_a_step_that_is_skipped() -> None:
         assert await bench.inputs(run, "join") == ["l/l.txt", "r/r.txt"]
 
     on_virtual_time(steps, lambda job: [f"{job.function}.txt"], test)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_the_metadata_of_the_input_reaches_every_step_and_every_try(versioned: bool) -> None:
+    given = {"orchgpu-set": '{"K":"v"}', "owner": "lab", "orchgpu-revision": "1"}
+    seen: dict[str, list[object]] = {}
+
+    def plays(job: Job) -> list[str] | None:
+        seen.setdefault(job.function, []).append(job.metadata)
+        return None if len(seen.get("table", [])) == 1 else parts(3, job)
+
+    async def test(bench: Bench) -> None:
+        if versioned:
+            bench.cloud.bucket(BUCKET).set_versioning("Enabled")
+        await bench.replica(bench.nursery)
+        run = await bench.upload(metadata=given)
+        assert (await bench.end_of(run)).state == "FAILED"
+        if versioned:  # a newer version is another run
+            await bench.store.put(BUCKET, KEY, b"other")
+        retry = Retry(at_s=bench.clock.wall_s())
+        await bench.store.put(BUCKET, retry_key(run, 1), retry.to_json())
+        body = json.dumps({"orchgpu": {"advance": {"run": run, "token": "input"}}})
+        await bench.queue.send(bench.flow.queue_url, [body])
+        assert (await bench.end_of(run, retries=1)).state == "SUCCEEDED"
+        (wanted,) = {str(one) for every in seen.values() for one in every}
+        assert wanted == str({"orchgpu-set": '{"K":"v"}', "owner": "lab"})
+        assert {name: len(every) for name, every in seen.items()} == {
+            "cut": 1,
+            "small": 3,
+            "table": 2,
+        }
+
+    on_virtual_time(FILM, plays, test)
+
+
+def test_an_input_without_metadata_changes_no_message() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.replica(bench.nursery)
+        run = await bench.upload(metadata={"orchgpu-sha256": "0", "orchgpu-revision": "1"})
+        assert (await bench.end_of(run)).state == "SUCCEEDED"
+
+    def plays(job: Job) -> list[str]:
+        assert job.metadata is None
+        return parts(3, job)
+
+    on_virtual_time(FILM, plays, test)
+    assert step_note(StepOf(run="r", workflow="w", step="s")) == {
+        "run": "r",
+        "workflow": "w",
+        "step": "s",
+    }
 
 
 def test_a_failed_run_is_retried_and_keeps_what_is_done() -> None:

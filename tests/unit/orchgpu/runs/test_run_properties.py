@@ -13,8 +13,17 @@ from corekit.values import replace
 from gpu_scheduler.promises import Slo
 from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core.runs.records import Cancel, Retry
+from orchgpu.core.runs.state import state_of
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
-from tests.unit.orchgpu.runs.run_world import Function, World, step, workflow
+from tests.unit.orchgpu.runs.run_world import (
+    SURE,
+    UNSURE,
+    Function,
+    World,
+    passes,
+    step,
+    workflow,
+)
 
 SLO = Slo(latency_s=1e6)
 REFUSALS = {Outcome.BUSY: Reason.SLO_BUSY, Outcome.IMPOSSIBLE: Reason.SLO_IMPOSSIBLE}
@@ -29,7 +38,8 @@ def graphs(draw: st.DrawFn) -> Workflow:
         feeders = draw(st.sets(st.sampled_from(NAMES[:n]), min_size=1, max_size=3))
         suffixes = draw(st.sampled_from([(), (".x",), (".y",)]))
         each = draw(st.booleans())
-        steps.append(step(NAMES[n], *sorted(feeders), each=each, suffixes=suffixes))
+        when = draw(st.sampled_from(["", "", SURE, UNSURE]))
+        steps.append(step(NAMES[n], *sorted(feeders), each=each, suffixes=suffixes, when=when))
     promised = draw(st.booleans())
     return workflow(*steps, slo=SLO if promised else None)
 
@@ -44,7 +54,10 @@ def functions(seed: int, *, failing: bool) -> dict[str, Function]:
     def fails(job: str, n: int) -> bool:
         return failing and n == 1 and random.Random(f"{seed}{job}!").random() < 0.3
 
-    return {name: Function(writes, fails) for name in NAMES}
+    def document(job: str) -> dict[str, object]:
+        return {"sure": random.Random(f"{seed}{job}?").random() < 0.5}
+
+    return {name: Function(writes, fails, document=document) for name in NAMES}
 
 
 def ended(world: World) -> RunState:
@@ -57,6 +70,18 @@ def ended(world: World) -> RunState:
     assert state.state is world.ended[0].state
     for one in state.steps.values():
         assert not one.open_jobs, "nothing of it runs"
+    assert state_of(world.facts()) == state, "equal facts, equal state"
+    for of in world.of.steps:
+        if state.state is RunState.SUCCEEDED and of.feeds:
+            fed = any(
+                feed.takes(str(file["bucket"]), str(file["key"]))
+                for feed in of.feeds
+                for job in state.steps[feed.step].jobs
+                if job.result is not None and passes(feed, job.result)
+                for file in job.result.files
+            )
+            done = StepState.DONE if fed else StepState.SKIPPED
+            assert state.steps[of.name].state is done, "a step runs if a feed gives it a file"
     return state.state
 
 

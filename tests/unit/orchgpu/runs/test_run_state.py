@@ -8,6 +8,7 @@ import pytest
 
 from contract.run import FILES_MAX, inputs_key, part_of, step_job_id
 from contract.states import JobState, Reason, RunState, StepState
+from corekit.decode import decode_json_known
 from corekit.values import replace
 from orchgpu.core.routing import InputEvent, Rejected, classify
 from orchgpu.core.runs.actions import CloseJobs, EndRun, ResendLost, StartStep
@@ -16,7 +17,18 @@ from orchgpu.core.runs.machine import next_actions
 from orchgpu.core.runs.messages import Advance, advance_body, classify_run
 from orchgpu.core.runs.records import Cancel, InputFile, Retry, local_names
 from orchgpu.core.runs.state import Stop, state_of
-from tests.unit.orchgpu.runs.run_world import BUCKET, INPUT, RUN, Function, World, step, workflow
+from orchgpu.core.runs.workflow import Feed
+from tests.unit.orchgpu.runs.run_world import (
+    BUCKET,
+    INPUT,
+    RUN,
+    SURE,
+    UNSURE,
+    Function,
+    World,
+    step,
+    workflow,
+)
 
 S = StepState
 
@@ -125,6 +137,63 @@ def test_a_cascade_skips_what_got_no_file_and_a_join_needs_one() -> None:
     }
     assert world.ended is not None
     assert world.ended[0].state is RunState.SUCCEEDED
+
+
+def sure(value: object, *names: str) -> Function:
+    return Function(lambda _job, _n: list(names), document=lambda _job: {"sure": value})
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_cascade_by_confidence_starts_the_next_step_only_where_it_is_needed(
+    certain: bool,
+) -> None:
+    of = workflow(step("small"), step("large", "small", when=UNSURE), step("all", "large"))
+    functions = {"small": sure(certain, "1.x"), "large": files("2.x"), "all": files("3.x")}
+    world = World(of, functions)
+    world.settle()
+    state = S.SKIPPED if certain else S.DONE
+    assert states(world) == {"small": S.DONE, "large": state, "all": state}
+    assert world.ended is not None
+    # what no step took is of the run
+    left = ["small/1.x"] if certain else ["all/3.x"]
+    assert [file.key for file in world.ended[0].files] == left
+
+
+def test_a_condition_is_about_each_result_of_a_map() -> None:
+    def write(job: str, _n: int) -> list[str]:
+        return [f"{job}.x"]
+
+    of = workflow(step("cut"), step("a", "cut", each=True), step("b", "a", when=SURE))
+    certain = step_job_id(RUN, "a", part_of(BUCKET, "cut/1", step_job_id(RUN, "cut") + "-1"))
+    of_a = Function(write, document=lambda job: {"sure": job == certain})
+    world = World(of, {"cut": files("1", "2", "3"), "a": of_a, "b": files("end")})
+    world.settle()
+    (job,) = world.state().steps["b"].jobs
+    assert [file.key for file in job.files] == [f"a/{certain}.x"]
+    assert world.ended is not None
+    assert len(world.ended[0].files) == 3, "two that b did not take, and its own"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(None, "it is null, neither true nor false"), (1, "it is int, neither true nor false")],
+)
+def test_a_condition_without_an_answer_fails_its_step_with_its_text(
+    value: object, why: str
+) -> None:
+    of = workflow(step("a"), step("b", "a", when=SURE), step("c", "b"))
+    world = World(of, {"a": sure(value, "1.x"), "b": files(), "c": files()}, checks=False)
+    world.settle()
+    assert states(world) == {"a": S.DONE, "b": S.FAILED, "c": S.CANCELLED}
+    assert world.ended is not None
+    result = world.ended[0]
+    assert (result.state, result.reason) == (RunState.FAILED, Reason.CONDITION_ERROR)
+    assert result.detail == f"step b: `when` of its input: {SURE}: {why}"
+
+
+def test_a_feed_of_an_older_version_has_no_condition() -> None:
+    old = b'{"step":"a","bucket":"b","prefix":"p","suffixes":[]}'
+    assert decode_json_known(Feed, old, "f")[0] == Feed(step="a", bucket="b", prefix="p")
 
 
 def test_a_failed_step_starts_nothing_more_and_ends_what_runs() -> None:

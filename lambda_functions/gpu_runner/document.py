@@ -1,0 +1,85 @@
+"""The document of a result: JSON that the user's code writes to RESULT_FILE.
+
+It is data for whoever reads the result (`when:` of a workflow, people), so it is small, and checked
+like any other file of the user's: a job whose document is not valid has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from contract.record import JsonObject
+from contract.result import DOCUMENT_BYTES_MAX
+from contract.states import Reason
+from lambda_functions.gpu_runner.errors import AttemptFailed
+from lambda_functions.gpu_runner.provenance import json_masked
+
+VARIABLE = "RESULT_FILE"
+#: Objects and arrays inside each other: every reader of the result must follow them.
+DEPTH_MAX = 32
+
+
+def place_in(folder: Path) -> Path:
+    """The file of a job, in its folder."""
+    return folder / ".orchgpu-result.json"
+
+
+def read_document(file: Path, masked: Callable[[str], str] = str) -> JsonObject | None:
+    """The document; None where the code wrote none. `masked` hides secrets.
+
+    Raises AttemptFailed(OUTPUT_ERROR) for a file that is no JSON object, or too large.
+    """
+    try:
+        data = _read(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _fail(f"cannot be read: {error.strerror}")
+    try:
+        value = json.loads(data, parse_constant=_refused)
+        if not isinstance(value, dict):
+            _fail("is not a JSON object")
+        if _depth(value) > DEPTH_MAX:
+            _fail(f"is nested over {DEPTH_MAX} deep")
+        found: JsonObject = json_masked(value, masked)
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        size = len(json.dumps(found, separators=(",", ":")))
+    except (ValueError, RecursionError) as error:
+        if len(data) > DOCUMENT_BYTES_MAX:
+            _fail(f"is larger than {DOCUMENT_BYTES_MAX} bytes")
+        _fail(f"is not JSON: {error}")
+    if size > DOCUMENT_BYTES_MAX:
+        _fail(f"has {size} bytes, more than {DOCUMENT_BYTES_MAX}: write large data as an output")
+    return found
+
+
+def _read(file: Path) -> bytes:
+    """A plain file alone: the code may have made a link or a pipe there."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            _fail("is no plain file")
+        return opened.read(DOCUMENT_BYTES_MAX * 2 + 1)
+
+
+def _refused(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _depth(value: object) -> int:
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        deepest = max(deepest, depth)
+        waiting += [(child, depth + 1) for child in inner if isinstance(child, dict | list)]
+    return deepest
+
+
+def _fail(detail: str) -> NoReturn:
+    raise AttemptFailed(Reason.OUTPUT_ERROR, f"the result document ({VARIABLE}) {detail}")
