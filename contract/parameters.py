@@ -57,7 +57,7 @@ def parameters_in(metadata: Mapping[str, str]) -> dict[str, str]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ValueError(f"the metadata {SET!r} of the input is no JSON object of texts")
+        raise ValueError(f"the metadata {SET!r} of the input is not a JSON object of texts")
     for name, value in found.items():
         if fault := _fault(name, value):
             raise ValueError(f"the metadata {SET!r} of the input: {fault}")
@@ -72,7 +72,7 @@ def variables_in(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def _fault(name: str, value: object) -> str:
-    """Why a name with a value is no parameter; "" = it is one."""
+    """The reason against a name with a value as a parameter; "" = it is one."""
     if not NAME.fullmatch(name):
         return f"{name[:70]!r} is not a name of a parameter (letters, digits and _, up to 64)"
     if not isinstance(value, str) or "\0" in value:

@@ -38,7 +38,7 @@ class ConditionFailed(ValueError):
 
 
 def check_condition(text: str, names: tuple[str, ...] = DOCUMENT) -> None:
-    """Raises BadCondition for a text that is no JMESPath, or names what the document lacks."""
+    """Raises BadCondition for a text that is not JMESPath, or names what the document lacks."""
     for node in _at_root(_compiled(text).parsed):
         if node["value"] not in names:
             message = f"the result has no {node['value']!r}{one_of_known(node['value'], names)}"

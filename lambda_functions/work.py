@@ -53,7 +53,7 @@ class Work:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What `orchgpu run --set NAME=VALUE` gave this input, or its run."""
+        """The values of `orchgpu run --set NAME=VALUE` for this input, or for its run."""
         start = len(PREFIX)
         return {k[start:]: v for k, v in self.variables.items() if k.startswith(PREFIX)}
 

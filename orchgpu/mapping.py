@@ -80,21 +80,17 @@ def map(  # noqa: A001 - what it is named for
         raise TypeError(f"{function!r} is not the name of a function, nor has it @orchgpu.function")
     folder = None if output is None else Path(output)
     given = [fspath(file) for file in files]
-    try:
-        text = set_text(parameters or {})
-    except ValueError as error:
-        raise invalid(f"parameters: {error}") from None
+    text = _set_text(parameters or {})
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function_or_workflow(name)
+        inputs = inputs_of(cloud, deployed, given, logger.warning)
         if isinstance(deployed, Workflow):
-            inputs = inputs_of(cloud, deployed, given, logger.warning)
             started = start_runs(
                 cloud, deployed, inputs, at_once, lambda _: None, again=again, parameters=text
             )
             for at, run in ended_runs(cloud, started, within_s=timeout_s):
                 yield _result_of_run(cloud, run, inputs[at].path, folder)
             return
-        inputs = inputs_of(cloud, deployed, given, logger.warning)
         address = answering_scheduler(scheduler)
         shown = _Shown(len(inputs)) if progress and sys.stderr.isatty() else None
         try:
@@ -124,6 +120,13 @@ def map(  # noqa: A001 - what it is named for
         finally:
             if shown is not None:
                 shown.bar.clear()
+
+
+def _set_text(parameters: Mapping[str, str]) -> str:
+    try:
+        return set_text(parameters)
+    except ValueError as error:
+        raise invalid(f"parameters: {error}") from None
 
 
 class _Shown:

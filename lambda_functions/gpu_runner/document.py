@@ -1,6 +1,6 @@
 """The document of a result: JSON that the user's code writes to RESULT_FILE.
 
-It is data for whoever reads the result (`when:` of a workflow, people), so it is small, and checked
+It is data for readers of the result (`when:` of a workflow, people), so it is small, and checked
 like any other file of the user's: a job whose document is not valid has failed.
 """
 
@@ -32,7 +32,7 @@ def place_in(folder: Path) -> Path:
 def read_document(file: Path, masked: Callable[[str], str] = str) -> JsonObject | None:
     """The document; None where the code wrote none. `masked` hides secrets.
 
-    Raises AttemptFailed(OUTPUT_ERROR) for a file that is no JSON object, or too large.
+    Raises AttemptFailed(OUTPUT_ERROR) for a file that is not a JSON object, or too large.
     """
     try:
         data = _read(file)
@@ -47,7 +47,7 @@ def read_document(file: Path, masked: Callable[[str], str] = str) -> JsonObject 
         if _depth(value) > DEPTH_MAX:
             _fail(f"is nested over {DEPTH_MAX} deep")
         found: JsonObject = json_masked(value, masked)
-        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is not text
         size = len(json.dumps(found, separators=(",", ":")))
     except (ValueError, RecursionError) as error:
         if len(data) > DOCUMENT_BYTES_MAX:
@@ -63,12 +63,12 @@ def _read(file: Path) -> bytes:
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            _fail("is no plain file")
+            _fail("is not a plain file")
         return opened.read(DOCUMENT_BYTES_MAX * 2 + 1)
 
 
 def _refused(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _depth(value: object) -> int:

@@ -66,6 +66,8 @@ class Workspace:
     It has no more folders than these: removing a folder is the costliest step here.
     """
 
+    run: Path | None  #: RUN_DIR: a folder that all steps of a group see; None = no group
+
     def __init__(self, parent: Path | None = None) -> None:
         self._make(*_create(parent or Path(tempfile.gettempdir())))
 
@@ -85,7 +87,7 @@ class Workspace:
 
     def _make(self, root: Path, lock: int) -> None:
         self.root, self._lock = root, lock
-        self.run: Path | None = None  #: RUN_DIR: a folder that all steps see; None = no group
+        self.run = None
         self.input = self.root / "input"
         self.output = self.root / "output"
         self.input.mkdir()

@@ -442,7 +442,7 @@ def _ahead_s(date: str | None, asked_s: float, answered_s: float) -> float | Non
     return min(0.0, began_s + 1.0 - asked_s)
 
 
-def _origin(function: TakesInputs, file: Path, parameters: str) -> dict[str, str]:
+def _origin(function: TakesInputs, file: Path, parameters: str = "") -> dict[str, str]:
     """Metadata of an input, by which a repeated command recognises its own upload."""
     try:
         with file.open("rb") as content:

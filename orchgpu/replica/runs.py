@@ -226,7 +226,7 @@ class Runs:
         return await self._performer.freeze(workflow, frozen)
 
     async def _metadata(self, source: InputEvent) -> dict[str, str]:
-        """What the jobs of a run see of its input; of one that is gone the first job reports it."""
+        """The metadata that the jobs of a run see; an input that is gone is for the first job."""
         with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT):
             found = await self._store.get(
                 source.bucket,

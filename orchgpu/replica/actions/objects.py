@@ -140,7 +140,7 @@ async def remove_envelope(store: ObjectStore, action: do.RemoveEnvelope) -> None
 async def metadata_of(
     store: ObjectStore, source: InputEvent, stored: StoredObject
 ) -> dict[str, str]:
-    """What a job sees of the metadata of its input as it was read; of a step that of its run's."""
+    """The metadata of a job's input as it was read, as far as jobs see it; of a step the run's."""
     of = source.step
     if of is None:
         return seen_by_jobs(stored.metadata)

@@ -33,7 +33,7 @@ def test_a_document_is_what_the_code_wrote_with_secrets_masked(file: Path) -> No
     [
         ("", "is not JSON"),
         ("[1]", "is not a JSON object"),
-        ('{"a": NaN}', "is not JSON: NaN is no number of JSON"),
+        ('{"a": NaN}', "is not JSON: NaN is not a number of JSON"),
         ('{"a": "\\ud800"}', "is not JSON"),
         ('{"a": ' + "[" * DEPTH_MAX + "]" * DEPTH_MAX + "}", "is nested over 32 deep"),
         ('{"a": ' + "[" * 60_000, "is not JSON"),
@@ -58,7 +58,7 @@ def test_only_a_plain_file_is_read(file: Path, kind: str) -> None:
         os.mkfifo(file)
     else:
         file.mkdir()
-    with pytest.raises(AttemptFailed, match=r"is no plain file|cannot be read"):
+    with pytest.raises(AttemptFailed, match=r"is not a plain file|cannot be read"):
         read_document(file)
 
 

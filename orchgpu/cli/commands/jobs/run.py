@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,8 @@ from orchgpu.cli.options import scheduler_option
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
-from orchgpu.jobs.runs import fetch_files, follow_runs, start_runs
+from orchgpu.jobs.places import Input
+from orchgpu.jobs.runs import StartedRun, fetch_files, follow_runs, start_runs
 from orchgpu.jobs.scheduler import answering_scheduler
 from orchgpu.jobs.transfers import (
     FIELDS,
@@ -42,6 +44,10 @@ from orchgpu.jobs.transfers import (
     submit_all,
 )
 
+#: `start_runs`, with its options.
+_Start = Callable[
+    [JobCloud, Workflow, list[Input], int, Callable[[StartedRun], None]], list[StartedRun]
+]
 #: Objects listed in a message; JSON has all of them.
 OVERWRITTEN_NAMED_MAX = 3
 
@@ -66,8 +72,9 @@ OVERWRITTEN_NAMED_MAX = 3
 )
 @click.option(
     "--set",
-    "given_set",
+    "parameters",
     multiple=True,
+    callback=lambda _context, _option, given: _parameters(given),
     metavar="NAME=VALUE",
     help="A parameter of the jobs: variable ORCHGPU_PARAM_NAME of their code; repeatable.",
 )
@@ -85,7 +92,7 @@ def command(
     wait: bool,
     output: Path | None,
     pattern: str,
-    given_set: tuple[str, ...],
+    parameters: str,
     quote: bool,
     again: bool,
     at_once: int,
@@ -107,8 +114,7 @@ def command(
     With --name, as in '{stem}.tsv' or '{input}/{name}', outputs get paths that other tools know
     beforehand; two outputs that would be one file are refused before any is fetched.
 
-    With --set, every step of a workflow gets the parameters, and a retry gets the same ones. They
-    are stored with the input: another value uploads the file again, and so is another job or run.
+    With --set, every job and step of the inputs gets the parameters; others make another job.
 
     \b
     Example:  orchgpu run text-recognition sign.png menu.png --wait --output out
@@ -118,7 +124,6 @@ def command(
     if folder is None and pattern != OWN_FOLDERS:
         raise invalid("--name is the path of outputs in a folder: give --output DIR as well")
     follows = wait or folder is not None
-    parameters = _parameters(given_set)
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function_or_workflow(function)
         if quote:
@@ -128,9 +133,8 @@ def command(
         if isinstance(deployed, Workflow):
             _check_pattern(pattern)
             shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
-            return _run_workflow(
-                cloud, deployed, given, shown, at_once, again=again, parameters=parameters
-            )
+            start = partial(start_runs, again=again, parameters=parameters)
+            return _run_workflow(cloud, deployed, given, shown, at_once, start)
         # all of them before the first upload
         files = inputs_of(cloud, deployed, given, partial(echo, err=True))
         if folder is not None:
@@ -138,15 +142,8 @@ def command(
         address = answering_scheduler(scheduler) if follows else None
         progress = Progress(len(files), quiet=as_json, ids=follows)
         try:
-            submitted = submit_all(
-                cloud,
-                deployed,
-                files,
-                at_once,
-                progress.uploaded,
-                again=again,
-                parameters=parameters,
-            )
+            submit = partial(submit_all, again=again, parameters=parameters)
+            submitted = submit(cloud, deployed, files, at_once, progress.uploaded)
             if not follows:
                 progress.end()
                 _echo_submitted(submitted, as_json=as_json)
@@ -202,9 +199,7 @@ def _run_workflow(
     given: tuple[str, ...],
     shown: _Shown,
     at_once: int,
-    *,
-    again: bool,
-    parameters: str,
+    start: _Start,
 ) -> int:
     """Start a run for each file; follow them with a line for each step, and fetch their files.
 
@@ -212,9 +207,7 @@ def _run_workflow(
     """
     files = inputs_of(cloud, workflow, given, partial(echo, err=True))
     uploaded = nothing if shown.as_json else echo_uploaded
-    started = start_runs(
-        cloud, workflow, files, at_once, uploaded, again=again, parameters=parameters
-    )
+    started = start(cloud, workflow, files, at_once, uploaded)
     if not shown.follows:
         runs = [{"run_id": one.run_ids[0], "input": one.input} for one in started]
         if shown.as_json:
