@@ -33,6 +33,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "tracing": (),
     "scheduler.cycles": ("--rounds", "3"),
     "scheduler.decision": ("--cycles", "1000", "--plot", "docs/pictures/decision.svg"),
+    "scheduler.admission": (),
     "scheduler.fleet": (),
     "scheduler.handover": ("--rounds", "3"),
     "scheduler.recovery": (),

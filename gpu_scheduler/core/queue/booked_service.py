@@ -227,12 +227,4 @@ def _next_end_s(view: View, bookings: Bookings) -> float:
     """The next moment at which a booking that is not requested is over (wall clock)."""
     if next(view.waiting(), None) is None:
         return inf
-    ends = (bookings.of(job) for job in bookings.jobs())
-    return min(
-        (
-            one.until_s + 2 * SAME_S
-            for one in ends
-            if one is not None and not (one.granted or one.late) and one.until_s >= view.wall_s
-        ),
-        default=inf,
-    )
+    return bookings.next_end_s() + 2 * SAME_S

@@ -23,6 +23,13 @@ class Admit(RunAction):
     done: frozenset[str]  #: steps that have ended already
 
 
+class WaiveSteps(RunAction):
+    """End the bookings of steps that are skipped; the rest of the run is promised as before."""
+
+    promise: str
+    jobs: tuple[str, ...]
+
+
 class StartStep(RunAction):
     """Store the list of files, if it has one; send the jobs; then mark the step as started."""
 

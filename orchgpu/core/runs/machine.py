@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contract.run import FILES_MAX, inputs_key
+from contract.run import FILES_MAX, inputs_key, step_job_id
 from contract.states import StepState
 from orchgpu.core.promises import promise_name
 from orchgpu.core.routing import StepOf
@@ -16,6 +16,7 @@ from orchgpu.core.runs.actions import (
     ResendLost,
     RunAction,
     StartStep,
+    WaiveSteps,
 )
 from orchgpu.core.runs.facts import Facts
 from orchgpu.core.runs.messages import step_body
@@ -39,6 +40,17 @@ def next_actions(facts: Facts, run: Run, *, patrol: bool = False) -> tuple[RunAc
     if facts.unadmitted:
         return (_admit(facts, run),)
     return tuple(_started(facts, run, patrol=patrol))
+
+
+def waived_steps(facts: Facts, run: Run) -> tuple[WaiveSteps, ...]:
+    """The bookings of a promised run that its skipped steps do not need. To be repeated freely."""
+    if facts.stands or facts.admission is None or not facts.admission.granted:
+        return ()
+    booked = {step.name for step in facts.admission.steps}
+    skipped = [one for one in run.steps.values() if one.state is StepState.SKIPPED]
+    jobs = tuple(step_job_id(run.id, one.name) for one in skipped if one.name in booked)
+    name = promise_name(run.id, len(facts.retries))
+    return (WaiveSteps(run=run.id, promise=name, jobs=jobs),) if jobs else ()
 
 
 def _admit(facts: Facts, run: Run) -> Admit:
