@@ -28,6 +28,7 @@ from orchgpu.cli.jobs.report import NAME_WIDTH
 from orchgpu.core.runs.records import InputFile
 from orchgpu.core.runs.workflow import Feed
 from orchgpu.history.measures import merged
+from orchgpu.jobs.run_following import RunChange
 from orchgpu.jobs.run_jobs import (
     NO_RECORDS,
     Records,
@@ -36,7 +37,7 @@ from orchgpu.jobs.run_jobs import (
     steps_of,
     unread_jobs,
 )
-from orchgpu.jobs.runs import RunChange, SeenRun, StartedRun
+from orchgpu.jobs.runs import SeenRun, StartedRun
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_or_none
 
 #: Jobs of one step that are listed; JSON has all of them.

@@ -182,12 +182,19 @@ def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object
     return {
         "name": name,
         "jobs_kept": plain is None,
+        "workflow": _workflow_of(cloud, name),
         "definition": revisions[0].written if revisions else None,
         "graph": graph_around(name, steps),
         "revisions": [revision_json(one, at == 0) for at, one in enumerate(revisions)],
         "may_roll_back": viewer.role is KeyRole.OPERATOR and len(revisions) > 1,
         "may_upload": viewer.role is not KeyRole.READER and plain is None,
     }
+
+
+def _workflow_of(cloud: JobCloud, name: str) -> str | None:
+    """The workflow that a function is a step of."""
+    steps = {step.name: one.name for one in cloud.workflows() for step in one.steps}
+    return steps.get(name)
 
 
 def plain_functions(cloud: JobCloud, viewer: KeyRights) -> list[DirectFunction]:

@@ -191,7 +191,7 @@ def _echo_runs(name: str, limit: int, *, as_json: bool) -> None:
         deployed = cloud.function_or_workflow(name)
         if not isinstance(deployed, Workflow):
             raise invalid(f"{name!r} is a function, not a workflow: write --function {name}")
-        runs = newest_runs(cloud, deployed, limit)
+        runs = newest_runs(cloud, deployed, limit, whole=as_json)
     if as_json:
         echo_json({"runs": [run_json(seen) for seen in runs]})
         return

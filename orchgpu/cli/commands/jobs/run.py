@@ -29,7 +29,8 @@ from orchgpu.cli.options import scheduler_option
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
-from orchgpu.jobs.runs import fetch_files, follow_runs, start_runs
+from orchgpu.jobs.run_following import follow_runs
+from orchgpu.jobs.runs import fetch_files, start_runs
 from orchgpu.jobs.scheduler import answering_scheduler
 from orchgpu.jobs.transfers import (
     FIELDS,

@@ -26,7 +26,8 @@ from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import follow
 from orchgpu.jobs.known import Known, moments
-from orchgpu.jobs.runs import as_started, find_run, follow_runs, is_run
+from orchgpu.jobs.run_following import as_started, follow_runs
+from orchgpu.jobs.runs import find_run, is_run
 from orchgpu.jobs.scheduler import scheduler_or_none
 
 
