@@ -20,7 +20,7 @@ export function FunctionView({ id: name }) {
       controls=${data.jobs_kept ? html`<a class="button" href=${href("jobs", null, { function: name })}>Its jobs</a>`
         : html`<a class="button" href=${href("jobs", null, { state: "LETTERS", function: name })}>Its dead letters</a>`}>
       <div class="stack">
-        ${data.may_upload && html`<${DropZone} path=${path} name=${name} />`}
+        ${data.may_upload && html`<${DropZone} path=${path} name=${name} starts=${data.workflow ? "run" : "job"} />`}
         ${data.graph && html`<${GraphAndRuns} graph=${data.graph} workflow=${data.workflow} name=${name} />`}
         <div class="columns">
           <${Definition} written=${data.definition} />
@@ -31,7 +31,7 @@ export function FunctionView({ id: name }) {
   `;
 }
 
-function DropZone({ path, name }) {
+function DropZone({ path, name, starts }) {
   const [over, setOver] = useState(false);
   const [sent, setSent] = useState([]); // newest first: {file, job, key}
   const input = useRef(null);
@@ -58,13 +58,13 @@ function DropZone({ path, name }) {
     <section class="drop text${over ? " over" : ""}" aria-label="Upload" data-drop
       onDragOver=${onDragOver} onDragLeave=${() => setOver(false)} onDrop=${onDrop}>
       <p><${Icon} name="upload" /> Drop files here, or${" "}
-        <button type="button" class="link" onClick=${() => input.current.click()}>choose them</button>; each becomes a job.</p>
+        <button type="button" class="link" onClick=${() => input.current.click()}>choose them</button>; each becomes a ${starts}.</p>
       <input ref=${input} type="file" multiple hidden aria-label="Files to upload"
         onChange=${(event) => upload([...event.target.files]).then(() => (event.target.value = ""))} />
       ${sent.length > 0 && html`
         <ul>${sent.map((one) => html`
           <li key=${one.key}>${one.file} <span class="muted">${bytes(one.size)}</span>
-            ${one.job ? html` → <a class="mono" href=${href("jobs", one.job)}>${shortId(one.job)}</a>`
+            ${one.job || one.run ? html` → <a class="mono" href=${href(`${starts}s`, one[starts])}>${shortId(one[starts])}</a>`
               : html` → <a href=${href("jobs", null, { function: name })}>its jobs</a>`}</li>`)}
         </ul>`}
     </section>

@@ -69,7 +69,7 @@ const LABEL_MAX = 28; // letters in a box
 
 function Box({ x, y, label, id, kind, device, current, step }) {
   const text = step ? stepText(step) : device || nameOf(kind);
-  const part = step && (step.state === "STARTED" ? step.ended / (step.count || 1) : step.state === "BLOCKED" ? 0 : 1);
+  const part = step && (step.state === "STARTED" ? step.ended / (step.count || 1) : Number(["DONE", "FAILED"].includes(step.state)));
   return html`
     <g class="box ${current ? "current" : ""} ${step ? "step" : ""}" style=${step && toned(toneOf(step.state))} transform="translate(${x} ${y})">
       <title>${nameOf(kind)} ${label ?? id}: ${text}${step?.device ? `, ${step.device}` : ""}</title>

@@ -25,7 +25,7 @@ export function GraphAndRuns({ graph, workflow, name }) {
   const [chosen, setChosen] = useState(null);
   const shown = data?.items.find((one) => one.run === chosen) ?? data?.items[0];
   const { data: run } = useRun(shown?.run, shown?.ended_s);
-  const aside = shown && html`<span class="muted text">filled by the run of <a href=${href("runs", shown.run)}>${fileName(shown.key)}</a></span>`;
+  const aside = shown && html`<a class="text" href=${href("runs", shown.run)}>filled by ${fileName(shown.key)}</a>`;
   return html`
     <${Panel} title="Graph" aside=${aside}><${Graph} ...${graph} current=${name} steps=${run?.steps} /><//>
     ${workflow && html`
