@@ -27,6 +27,8 @@ from corekit.budget import Budget
 from corekit.decode import decode_json, encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
+from corekit.tracing.context import named_context
+from corekit.tracing.span import Tracer
 from corekit.values import replace
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
@@ -46,6 +48,7 @@ from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.services import Deployed
 from simulator.faults.tenant_usage import TenantUsage
+from tests.tracing import Recorder
 from tests.unit.orchgpu.runs.run_world import BUCKET, step, workflow
 
 #: What a function writes: names by its step and its envelope. None = it fails.
@@ -106,7 +109,9 @@ class Bench:
         self.starting = True  #: False: no function starts
         nursery.start_eternal(self._functions(), "functions")
 
-    async def replica(self, nursery: Nursery, faults: Faults | None = None) -> Replica:
+    async def replica(
+        self, nursery: Nursery, faults: Faults | None = None, tracer: Tracer | None = None
+    ) -> Replica:
         self.number += 1
         name, budget = f"replica-{self.number}", Budget()
         requester = SimRequester(
@@ -125,6 +130,7 @@ class Bench:
             budget=budget,
             nursery=nursery,
             jitter=random.Random(1),
+            tracer=tracer,
         )
         await replica.start()
         return replica
@@ -263,6 +269,27 @@ def test_parts_become_one_table() -> None:
         await film_is_one_table(bench, await bench.upload(), 40)
 
     on_virtual_time(FILM, partial(parts, 40), test)
+
+
+def test_the_jobs_of_a_run_are_one_trace_whichever_replica_ends_them() -> None:
+    recorder = Recorder()
+
+    async def test(bench: Bench) -> None:
+        for _ in range(2):
+            await bench.replica(bench.nursery, tracer=recorder)
+        run = await bench.upload()
+        await film_is_one_table(bench, run, 5)
+        context = named_context(run, sampled=True)
+        jobs = [span for span in recorder.spans if span.name == "job"]
+        assert len(jobs) == 7
+        assert {span.parent for span in jobs} == {context}
+        assert {span.context.trace_id for span in recorder.spans} == {context.trace_id}
+        (span,) = [span for span in recorder.spans if span.name == "run"]
+        assert (span.context, span.parent, span.error) == (context, None, "")
+        assert span.attributes["orchgpu.workflow"] == bench.flow.name
+        assert all(span.start_s <= one.start_s <= one.end_s <= span.end_s for one in jobs)
+
+    on_virtual_time(FILM, partial(parts, 5), test)
 
 
 @pytest.mark.parametrize("seed", range(4))
