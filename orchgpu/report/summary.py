@@ -14,6 +14,7 @@ from orchgpu.history.reader import (
     Use,
     Window,
 )
+from orchgpu.history.run_uses import WorkflowUse
 from orchgpu.report.cost import Prices, UsedTime
 
 #: Lengths of a step, in seconds; the first one that gives at most `STEPS` is used.
@@ -62,6 +63,7 @@ class Report(Value):
     states: dict[str, int]
     series: Series
     uses: tuple[UseCost, ...]
+    workflows: tuple[WorkflowUse, ...]  #: with runs that ended in the interval
     failures: tuple[FailureCount, ...]
     devices: tuple[DeviceSpans, ...]  #: the `DEVICES_SHOWN` used most, by name
     prices: Prices
@@ -110,6 +112,7 @@ def report_of(
         states=reader.states(window),
         series=series,
         uses=uses,
+        workflows=reader.runs(window),
         failures=reader.failures(window),
         devices=tuple(sorted(devices, key=lambda one: one.name)),
         prices=prices,
