@@ -18,7 +18,16 @@ from contract.claim import Claim
 from contract.envelope import JOB_NAME, Job
 from contract.keys import claim_key, parse_staging_key, result_key
 from contract.result import Result
-from contract.run import cancel_key, inputs_key, retry_key, run_id, run_result_key, step_job_id
+from contract.run import (
+    cancel_key,
+    inputs_key,
+    newest_prefix,
+    newest_run,
+    retry_key,
+    run_id,
+    run_result_key,
+    step_job_id,
+)
 from contract.states import StepState
 from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
@@ -40,6 +49,7 @@ from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.records import Retry, RunResult
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
 from orchgpu.ports import Tolerating
+from orchgpu.replica.actions.function_failures import record_of
 from orchgpu.replica.actions.run_facts import RunFacts
 from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker
@@ -66,6 +76,10 @@ class Served(Deployed):
     def workflows(self) -> dict[str, Workflow]:
         return {self._flow.name: self._flow}
 
+    def remove(self, name: str) -> None:
+        """As `orchgpu rm` of a function does, whose workflow is still there."""
+        del self._functions[name]
+
 
 def function(name: str) -> Function:
     return Function(
@@ -88,6 +102,7 @@ class Bench:
     def __init__(self, nursery: Nursery, steps: tuple[WorkflowStep, ...], plays: Plays) -> None:
         self.nursery, self.clock, self.plays = nursery, LoopClock(), plays
         self.flow = workflow(*steps)
+        self.registry = Served(self.flow)
         self.bodies = MemoryBodies()
         self.cloud = Cloud(ids=IdSource("cloud"), bodies=self.bodies, strict_policies=False)
         self.cloud.adopt_bucket(BUCKET, self.clock.wall_s())
@@ -124,7 +139,7 @@ class Bench:
             store=MemoryStore(self.cloud, self.bodies, self.clock, faults),
             functions=MemoryStarter(self.cloud, self.clock),
             scheduler=requester,
-            registry=Served(self.flow),
+            registry=self.registry,
             render=lambda *_: {},
             clock=self.clock,
             budget=budget,
@@ -266,7 +281,10 @@ async def film_is_one_table(bench: Bench, run: str, count: int) -> None:
 def test_parts_become_one_table() -> None:
     async def test(bench: Bench) -> None:
         await bench.replica(bench.nursery)
-        await film_is_one_table(bench, await bench.upload(), 40)
+        run = await bench.upload()
+        await film_is_one_table(bench, run, 40)
+        named = await bench.store.etags(BUCKET, newest_prefix(bench.flow.name))
+        assert list(map(newest_run, named)) == [run], "the list of runs has it"
 
     on_virtual_time(FILM, partial(parts, 40), test)
 
@@ -383,6 +401,31 @@ def test_a_cancel_ends_a_run_whose_function_never_ends() -> None:
         await bench.queue.send(bench.flow.queue_url, [body])
         result = await bench.end_of(run)
         assert (result.state, result.reason) == ("CANCELLED", "CANCELLED_BY_USER")
+
+    on_virtual_time(FILM, partial(parts, 3), test)
+
+
+def test_a_job_of_a_removed_function_is_ended_with_its_run() -> None:
+    async def test(bench: Bench) -> None:
+        bench.starting = False
+        await bench.replica(bench.nursery)
+        looker = SimRequester(
+            bench.scheduler, "looker", Budget(), random.Random(1), delay_s_max=0.0, loss_rate=0.0
+        )
+        bench.nursery.start_eternal(looker.beat(), "looker")
+        run = await bench.upload()
+        await asyncio.sleep(20.0)
+        before = await record_of(looker, step_job_id(run, "cut"))
+        assert before is not None
+        assert before.outcome is None
+        bench.registry.remove("cut")
+        await asyncio.sleep(2 * Budget().registry_poll_s)
+        body = json.dumps({"orchgpu": {"advance": {"run": run}}})
+        await bench.queue.send(bench.flow.queue_url, [body])
+        result = await bench.end_of(run)
+        assert (result.state, result.reason) == ("FAILED", "UNKNOWN_FUNCTION")
+        record = await record_of(looker, step_job_id(run, "cut"))
+        assert record is None or record.outcome == "CANCELLED"
 
     on_virtual_time(FILM, partial(parts, 3), test)
 
