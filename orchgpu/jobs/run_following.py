@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence, Set
 from pathlib import PurePath
 
 from contract.states import StepState
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
+from gpu_scheduler.client import Disconnected
+from gpu_scheduler.protocol.answers import RecordPush
+from orchgpu.core.job import input_from_payload
 from orchgpu.core.runs.state import Step
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.live.feed import Change, Feed
 from orchgpu.jobs.runs import READS_AT_ONCE, SeenRun, StartedRun, read_run
 from orchgpu.jobs.transfers import for_each
 
+logger = logging.getLogger(__name__)
+
 #: The pause between two looks at runs that are followed.
 LOOK_EVERY_S = 0.5
+#: The same while the scheduler reports no change of their jobs for `FRESH_S`.
+QUIET_LOOK_EVERY_S = 5.0
+FRESH_S = 5.0
 
 
 class RunChange(Value):
@@ -27,17 +38,91 @@ class RunChange(Value):
     step: Step | None  #: None: the run
 
 
+class Pace:
+    """The pauses between looks at some runs: short ones after changes of their jobs.
+
+    A run goes on after the end of a job, by an orchestrator, and no change reports its own end: so
+    the looks go on for a while. While a job runs nothing of a run changes.
+    """
+
+    def __init__(self, runs: Set[str], now: Callable[[], float]) -> None:
+        """`now`: monotonic, in seconds."""
+        self._runs = runs
+        self._now = now
+        self._woken = asyncio.Event()
+        self._changed_s: float | None = None  #: None: no change was seen by this connection
+
+    def take(self, change: Change) -> None:
+        """Note a change of a job of these runs."""
+        if isinstance(change, Disconnected):
+            self._changed_s = None
+        if not isinstance(change, RecordPush) or change.record is None:
+            return
+        source = input_from_payload(change.record.block)
+        if source is not None and source.step is not None and source.step.run in self._runs:
+            self._changed_s = self._now()
+            self._woken.set()
+
+    @property
+    def pause_s(self) -> float:
+        """The longest pause from now on."""
+        quiet = self._changed_s is not None and self._now() - self._changed_s > FRESH_S
+        return QUIET_LOOK_EVERY_S if quiet else LOOK_EVERY_S
+
+    async def wait(self) -> None:
+        """Until the next look: a change ends a long pause."""
+        pause_s = self.pause_s
+        if pause_s <= LOOK_EVERY_S:
+            await asyncio.sleep(pause_s)
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._woken.wait()
+        self._woken.clear()
+
+    async def follow(self, scheduler: str) -> None:
+        """Take the scheduler's changes; while it does not answer there are none."""
+        try:
+            async with Feed(scheduler, on_change=self.take, deadline_s=None) as feed:
+                while True:
+                    await feed.subscribe()
+                    await feed.changed(QUIET_LOOK_EVERY_S)
+        except AppError as error:
+            logger.debug("runs are followed without the scheduler: %s", error)
+        finally:
+            self._changed_s = None
+
+
+@contextlib.asynccontextmanager
+async def _woken(pace: Pace, scheduler: str | None) -> AsyncIterator[None]:
+    if scheduler is None:
+        yield
+        return
+    following = asyncio.create_task(pace.follow(scheduler), name="run-changes")
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+
+
 async def follow_runs(
     cloud: JobCloud,
     started: Sequence[StartedRun],
     on_change: Callable[[RunChange], None],
     *,
     within_s: float | None,
+    scheduler: str | None = None,
 ) -> list[SeenRun]:
-    """Follow to the end. Raises TIMEOUT after `within_s`, naming the runs that are not over."""
+    """Follow to the end. Raises TIMEOUT after `within_s`, naming the runs that are not over.
+
+    `scheduler`: whose changes of jobs say when to look; without it the runs are looked at all the
+    time, as while it does not answer.
+    """
     seen: dict[int, SeenRun] = {}
+    pace = Pace({run for one in started for run in one.run_ids}, asyncio.get_running_loop().time)
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(within_s), _woken(pace, scheduler):
             while left := [at for at in range(len(started)) if not _over(seen.get(at))]:
                 for at in left:
                     now = await asyncio.to_thread(_look, cloud, started[at], seen.get(at))
@@ -45,7 +130,7 @@ async def follow_runs(
                         for step in _changed(seen.get(at), now):
                             on_change(RunChange(started=started[at], seen=now, step=step))
                         seen[at] = now
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pace.wait()
     except TimeoutError:
         waiting = [one.run_ids[0] for at, one in enumerate(started) if not _over(seen.get(at))]
         message = f"not over after {within_s:g} s: {', '.join(waiting)}"

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from math import inf, nextafter
 from pathlib import Path, PurePath
 from typing import TypeVar
@@ -18,6 +19,8 @@ from contract.result import Result
 from contract.run import (
     RUN_ID,
     cancel_key,
+    newest_prefix,
+    newest_run,
     retry_key,
     retry_numbers,
     run_id,
@@ -193,13 +196,23 @@ def newest_runs(
 
     `whole`: with the jobs of those that ended, too; without, an ended run is two reads.
     """
-    began = sorted(_ids(cloud, workflow).items(), key=lambda one: one[1], reverse=True)[:limit]
 
-    def read(one: tuple[str, float]) -> SeenRun | None:
-        return read_run(cloud, workflow, one[0], whole=whole)
+    def read(run: str) -> SeenRun | None:
+        return read_run(cloud, workflow, run, whole=whole)
 
-    seen = for_each(read, began, READS_AT_ONCE, _nothing)
+    seen = for_each(read, _newest(cloud, workflow, limit), READS_AT_ONCE, _nothing)
     return [run for run in seen if run is not None and run.workflow.name == workflow.name]
+
+
+def _newest(cloud: JobCloud, workflow: Workflow, limit: int) -> list[str]:
+    """The ids of the runs that began last, by as few keys as that takes."""
+    keys = (entry.key for entry in cloud.objects(workflow.bucket, newest_prefix(workflow.name)))
+    named = list(dict.fromkeys(run for key in islice(keys, limit) if (run := newest_run(key))))
+    if len(named) < limit:  # older versions wrote no such keys
+        began = _ids(cloud, workflow).items()
+        older = [run for run, _ in sorted(began, key=lambda one: one[1], reverse=True)]
+        named = list(dict.fromkeys([*named, *older]))
+    return named[:limit]
 
 
 def read_run(
@@ -232,7 +245,7 @@ def read_run(
     if facts.ended is not None and facts.stands and not whole:
         return SeenRun(workflow=frozen.workflow, facts=facts, state=_end_of(facts.ended))
     state = state_of(facts)
-    functions = _functions(cloud, frozen.workflow)
+    functions = _functions(cloud, frozen.workflow) if state.wanted else {}
     while state.wanted:
         facts = _more(cloud, functions, facts, state)
         state = state_of(facts)

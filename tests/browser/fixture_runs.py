@@ -33,7 +33,7 @@ def _summary(run: str, now_s: float) -> Json:
 
 def story(run: str, now_s: float, *, may_change: bool) -> Json:
     summary = _summary(run, now_s)
-    began_s = summary["began_s"]
+    began_s = float(str(summary["began_s"]))
     runs_now = run == RUNNING
     parts = [_job(f"{n:02}", began_s, start, end) for n, (start, end) in enumerate(_PARTS)]
     if not runs_now:

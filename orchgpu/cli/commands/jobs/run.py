@@ -31,7 +31,7 @@ from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
 from orchgpu.jobs.run_following import follow_runs
 from orchgpu.jobs.runs import fetch_files, start_runs
-from orchgpu.jobs.scheduler import answering_scheduler
+from orchgpu.jobs.scheduler import answering_scheduler, scheduler_or_none
 from orchgpu.jobs.transfers import (
     FIELDS,
     OWN_FOLDERS,
@@ -108,7 +108,13 @@ def command(
         deployed = cloud.function_or_workflow(function)
         if isinstance(deployed, Workflow):
             _check_pattern(pattern)
-            shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
+            shown = _Shown(
+                follows=follows,
+                output=output,
+                within_s=within_s,
+                scheduler=scheduler_or_none(scheduler),
+                as_json=as_json,
+            )
             return _run_workflow(cloud, deployed, given, shown, at_once, again=again)
         # all of them before the first upload
         files = inputs_of(cloud, deployed, given, partial(echo, err=True))
@@ -143,6 +149,7 @@ class _Shown(Value):
     follows: bool
     output: Path | None
     within_s: float | None
+    scheduler: str | None  #: whose changes say when to look
     as_json: bool
 
 
@@ -176,7 +183,9 @@ def _run_workflow(
                 echo(f"{one['run_id']}  {printable(one['input'])}")
         return 0
     changed = on_change(as_json=shown.as_json)
-    seen = asyncio.run(follow_runs(cloud, started, changed, within_s=shown.within_s))
+    within_s, scheduler = shown.within_s, shown.scheduler
+    following = follow_runs(cloud, started, changed, within_s=within_s, scheduler=scheduler)
+    seen = asyncio.run(following)
     folder = shown.output
     fetched = [] if folder is None else fetch_files(cloud, seen, folder, at_once)
     if shown.as_json:

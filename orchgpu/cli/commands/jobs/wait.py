@@ -51,7 +51,7 @@ def command(
     """
     within_s = None if timeout is None else parse_duration_s(timeout)
     if all(is_run(one) for one in jobs):
-        return _wait_for_runs(jobs, within_s, as_json=as_json)
+        return _wait_for_runs(jobs, within_s, scheduler, as_json=as_json)
     submitted = [submitted_as(known_job(job, scheduler)) for job in resolve_ids(jobs, scheduler)]
     on_change = echo_nothing if as_json else echo_progress
     with closing(JobCloud()) as cloud:
@@ -64,11 +64,16 @@ def command(
     return 0 if all(job.succeeded for job in followed) else NOT_SUCCEEDED_STATUS
 
 
-def _wait_for_runs(given: tuple[str, ...], within_s: float | None, *, as_json: bool) -> int:
+def _wait_for_runs(
+    given: tuple[str, ...], within_s: float | None, scheduler: str | None, *, as_json: bool
+) -> int:
+    address = scheduler_or_none(scheduler)
     with closing(JobCloud()) as cloud:
         started = [as_started(find_run(cloud, one)) for one in given]
         changed = on_change(as_json=as_json)
-        seen = asyncio.run(follow_runs(cloud, started, changed, within_s=within_s))
+        seen = asyncio.run(
+            follow_runs(cloud, started, changed, within_s=within_s, scheduler=address)
+        )
     if as_json:
         echo_json({"runs": [run_json(one) for one in seen]})
     else:
