@@ -2,7 +2,6 @@
 
 Layout in the bucket of the workflow (the intermediate bucket of its first step):
 
-    runs/newest/<workflow>/<n>-<run>  names a run; the keys of newer runs come first
     runs/<run>/run.json             the frozen workflow and the input of the run
     runs/<run>/inputs/<step>.json   the files that a step's one job takes (a gather)
     runs/<run>/started/<n>/<step>.json  the jobs of a step were sent, after the n-th retry
@@ -30,9 +29,6 @@ import re
 from collections.abc import Iterable
 
 RUN_ID = re.compile("r[0-9a-f]{25}")
-_NEWEST = re.compile(r"runs/newest/[^/]+/\d{15}-(?P<run>r[0-9a-f]{25})")
-#: Above every time of a wall clock: the keys of later times are smaller.
-_NEWEST_MS = 10**15 - 1
 _STARTED = re.compile(r"runs/[^/]+/started/(?P<n>\d+)/(?P<step>[^/]+)\.json")
 _RETRY = re.compile(r"runs/[^/]+/retries/(?P<n>\d+)\.json")
 #: Files that one step may get, in a gather or as parts.
@@ -70,23 +66,6 @@ def run_prefix(run: str) -> str:
 
 def run_key(run: str) -> str:
     return f"runs/{run}/run.json"
-
-
-def newest_prefix(workflow: str) -> str:
-    """A LIST below it names the runs of a workflow, the newest first."""
-    return f"runs/newest/{workflow}/"
-
-
-def newest_key(workflow: str, run: str, stored_at_s: float) -> str:
-    """Written before `run.json`, so that every run is named; `stored_at_s`: wall clock."""
-    left_ms = _NEWEST_MS - min(_NEWEST_MS, max(0, round(1000 * stored_at_s)))
-    return f"{newest_prefix(workflow)}{left_ms:015}-{run}"
-
-
-def newest_run(key: str) -> str | None:
-    """The run that a key of `newest_key` names; None for any other key."""
-    match = _NEWEST.fullmatch(key)
-    return match["run"] if match else None
 
 
 def inputs_key(run: str, step: str) -> str:

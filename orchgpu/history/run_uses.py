@@ -1,4 +1,4 @@
-"""Runs of workflows in the history: their number, their ends, their times. Pure.
+"""Runs of workflows in the history: their number, their ends, their times.
 
 The history has the jobs of runs, not the runs: a run is over here when no job of it lives, so one
 between two steps counts as over until its next job comes.

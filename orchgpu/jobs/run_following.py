@@ -41,8 +41,8 @@ class RunChange(Value):
 class Pace:
     """The pauses between looks at some runs: short ones after changes of their jobs.
 
-    A run goes on after the end of a job, by an orchestrator, and no change reports its own end: so
-    the looks go on for a while. While a job runs nothing of a run changes.
+    A run continues after the end of a job, by an orchestrator, and no change reports its own end:
+    so there are looks for a while. While a job runs nothing of a run changes.
     """
 
     def __init__(self, runs: Set[str], now: Callable[[], float]) -> None:
@@ -116,7 +116,7 @@ async def follow_runs(
 ) -> list[SeenRun]:
     """Follow to the end. Raises TIMEOUT after `within_s`, naming the runs that are not over.
 
-    `scheduler`: whose changes of jobs say when to look; without it the runs are looked at all the
+    `scheduler`: whose changes of jobs show when to look; without it the runs are looked at all the
     time, as while it does not answer.
     """
     seen: dict[int, SeenRun] = {}

@@ -19,8 +19,6 @@ from contract.result import Result
 from contract.run import (
     RUN_ID,
     cancel_key,
-    newest_prefix,
-    newest_run,
     retry_key,
     retry_numbers,
     run_id,
@@ -37,6 +35,7 @@ from corekit.values import Value, replace
 from orchgpu.core.function import Function
 from orchgpu.core.runs.facts import Facts, Read, list_prefix
 from orchgpu.core.runs.messages import advance_body
+from orchgpu.core.runs.newest import newest_prefix, newest_run
 from orchgpu.core.runs.records import Cancel, Frozen, InputFile, Retry, RunResult
 from orchgpu.core.runs.state import Run, Step, state_of
 from orchgpu.core.runs.workflow import Workflow

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatchmethod
 
 from contract.result import Result
-from contract.run import inputs_key, newest_key, run_key, run_result_key, started_key
+from contract.run import inputs_key, run_key, run_result_key, started_key
 from contract.states import JobState
 from corekit.aio.clock import Clock
 from corekit.decode import decode_json_known, encode_json
@@ -26,6 +26,7 @@ from orchgpu.core.runs.actions import (
     StartStep,
 )
 from orchgpu.core.runs.machine import list_body
+from orchgpu.core.runs.newest import newest_key
 from orchgpu.core.runs.records import Frozen, Inputs
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.ports import JobQueue, ObjectStore, Scheduler, Tolerating

@@ -12,7 +12,6 @@ import pytest_asyncio
 from contract.result import Result
 from contract.run import (
     cancel_key,
-    newest_key,
     retry_key,
     run_key,
     run_result_key,
@@ -22,6 +21,7 @@ from contract.run import (
 from contract.states import RunState, StepState
 from corekit.decode import encode_json
 from orchgpu.core.routing import InputEvent
+from orchgpu.core.runs.newest import newest_key
 from orchgpu.core.runs.records import EndedStep, Frozen, RunResult
 from orchgpu.core.runs.workflow import Feed, Workflow, WorkflowStep
 from tests.integration.web.conftest import STATE, Site

@@ -112,7 +112,7 @@ def command(
                 follows=follows,
                 output=output,
                 within_s=within_s,
-                scheduler=scheduler_or_none(scheduler),
+                scheduler=scheduler,
                 as_json=as_json,
             )
             return _run_workflow(cloud, deployed, given, shown, at_once, again=again)
@@ -149,7 +149,7 @@ class _Shown(Value):
     follows: bool
     output: Path | None
     within_s: float | None
-    scheduler: str | None  #: whose changes say when to look
+    scheduler: str | None  #: as given
     as_json: bool
 
 
@@ -183,7 +183,7 @@ def _run_workflow(
                 echo(f"{one['run_id']}  {printable(one['input'])}")
         return 0
     changed = on_change(as_json=shown.as_json)
-    within_s, scheduler = shown.within_s, shown.scheduler
+    within_s, scheduler = shown.within_s, scheduler_or_none(shown.scheduler)
     following = follow_runs(cloud, started, changed, within_s=within_s, scheduler=scheduler)
     seen = asyncio.run(following)
     folder = shown.output

@@ -21,8 +21,6 @@ from contract.result import Result
 from contract.run import (
     cancel_key,
     inputs_key,
-    newest_prefix,
-    newest_run,
     retry_key,
     run_id,
     run_result_key,
@@ -46,6 +44,7 @@ from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
+from orchgpu.core.runs.newest import newest_prefix, newest_run
 from orchgpu.core.runs.records import Retry, RunResult
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
 from orchgpu.ports import Tolerating

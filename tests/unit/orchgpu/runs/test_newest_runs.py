@@ -1,11 +1,12 @@
-"""Keys of runs."""
+"""Keys that name runs, the newest first."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.run import RUN_ID, newest_key, newest_prefix, newest_run, run_id, run_key, run_prefix
+from contract.run import RUN_ID, run_id, run_key, run_prefix
+from orchgpu.core.runs.newest import newest_key, newest_prefix, newest_run
 
 times = st.floats(min_value=0, max_value=1e11)
 runs = st.integers(min_value=0).map(lambda n: run_id("b", f"{n}", "v", "film"))
