@@ -108,14 +108,8 @@ def command(
         deployed = cloud.function_or_workflow(function)
         if isinstance(deployed, Workflow):
             _check_pattern(pattern)
-            shown = _Shown(
-                follows=follows,
-                output=output,
-                within_s=within_s,
-                scheduler=scheduler,
-                as_json=as_json,
-            )
-            return _run_workflow(cloud, deployed, given, shown, at_once, again=again)
+            shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
+            return _run_workflow(cloud, deployed, given, shown, at_once, scheduler, again=again)
         # all of them before the first upload
         files = inputs_of(cloud, deployed, given, partial(echo, err=True))
         if folder is not None:
@@ -149,7 +143,6 @@ class _Shown(Value):
     follows: bool
     output: Path | None
     within_s: float | None
-    scheduler: str | None  #: as given
     as_json: bool
 
 
@@ -164,6 +157,7 @@ def _run_workflow(
     given: tuple[str, ...],
     shown: _Shown,
     at_once: int,
+    scheduler: str | None,
     *,
     again: bool,
 ) -> int:
@@ -183,8 +177,8 @@ def _run_workflow(
                 echo(f"{one['run_id']}  {printable(one['input'])}")
         return 0
     changed = on_change(as_json=shown.as_json)
-    within_s, scheduler = shown.within_s, scheduler_or_none(shown.scheduler)
-    following = follow_runs(cloud, started, changed, within_s=within_s, scheduler=scheduler)
+    within_s, address = shown.within_s, scheduler_or_none(scheduler)
+    following = follow_runs(cloud, started, changed, within_s=within_s, scheduler=address)
     seen = asyncio.run(following)
     folder = shown.output
     fetched = [] if folder is None else fetch_files(cloud, seen, folder, at_once)
