@@ -25,7 +25,8 @@ from orchgpu.core.runs.workflow import Workflow
 from orchgpu.declaration import name_of
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed, Tally, follow
-from orchgpu.jobs.runs import SeenRun, ended_runs, fetch_files, start_runs
+from orchgpu.jobs.run_following import ended_runs
+from orchgpu.jobs.runs import SeenRun, fetch_files, start_runs
 from orchgpu.jobs.scheduler import answering_scheduler
 from orchgpu.jobs.transfers import OutputFolder, fetch_outputs, inputs_of, submit_all
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corekit.tracing.context import TraceContext
+from corekit.tracing.context import TraceContext, named_context
 from corekit.tracing.span import Span
 
 
@@ -21,6 +21,10 @@ class Recorder:
         trace_id = f"{self._traces:032x}" if parent is None else parent.trace_id
         sampled = parent is None or parent.sampled
         return TraceContext(trace_id, f"{self._traces:016x}", sampled)
+
+    def named(self, name: str) -> TraceContext:
+        """As every program derives it."""
+        return named_context(name, sampled=True)
 
     def record(self, span: Span) -> None:
         """Keep the span."""

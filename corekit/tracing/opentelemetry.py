@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 
 from opentelemetry import trace as api
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -18,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.status import Status, StatusCode
 
-from corekit.tracing.context import TraceContext
+from corekit.tracing.context import TraceContext, named_context
 from corekit.tracing.span import Span
 
 _SCOPE = InstrumentationScope("orchgpu")
@@ -56,6 +57,12 @@ class OpenTelemetryTracer:
         return TraceContext(
             trace_id, secrets.token_hex(8), result.decision is Decision.RECORD_AND_SAMPLE
         )
+
+    def named(self, name: str) -> TraceContext:
+        """The derived context, sampled as OTEL_TRACES_SAMPLER decides on its trace's id."""
+        context = named_context(name, sampled=True)
+        result = self._sampler.should_sample(None, int(context.trace_id, 16), "run")
+        return replace(context, sampled=result.decision is Decision.RECORD_AND_SAMPLE)
 
     def record(self, span: Span) -> None:
         """Give a span to the batch; a full queue drops it."""

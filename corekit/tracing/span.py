@@ -52,6 +52,10 @@ class Tracer(Protocol):
         """A new context: in the trace of the parent and sampled as that, or in a new trace."""
         ...
 
+    def named(self, name: str) -> TraceContext:
+        """The context of `named_context`, sampled by its trace's id: alike at every program."""
+        ...
+
     def record(self, span: Span) -> None:
         """Record a span that has ended; one that is not sampled is dropped."""
         ...
@@ -69,6 +73,10 @@ class NoTracer:
     def root(self, parent: TraceContext | None) -> TraceContext:
         """Unreachable: callers check `enabled`."""
         raise AssertionError(f"no traces are recorded; parent: {parent}")
+
+    def named(self, name: str) -> TraceContext:
+        """Unreachable: callers check `enabled`."""
+        raise AssertionError(f"no traces are recorded; name: {name}")
 
     def record(self, span: Span) -> None:
         """Drop the span."""

@@ -17,6 +17,7 @@ from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.definition.target import declared_address
 from orchgpu.cloud_services import Address
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.deploy.files import read_document
 from orchgpu.inspection.checks import installed
 from orchgpu.inspection.model import (
@@ -54,9 +55,11 @@ def inspect(
         if document is not None and file is not None:
             functions += _declared(file, names, document, place, read)
         else:
-            for name in names or cloud.served():
+            workflows = cloud.workflows()
+            steps = {step.name: one for one in workflows for step in one.steps}
+            for name in _functions_of(names, workflows) or cloud.served():
                 try:
-                    functions.append(deployed(cloud.function(name), read))
+                    functions.append(deployed(cloud.function(name), read, steps.get(name)))
                 except AppError as error:
                     yield "functions", refused(error, f"function {name}")
         up = [host for host in hosts if host.state is HostState.UP]
@@ -74,13 +77,24 @@ def inspect(
                 yield check.title, finding
 
 
+def _functions_of(names: tuple[str, ...], workflows: Sequence[Workflow]) -> list[str]:
+    """The functions, and the steps of the workflows, with these names, each once."""
+    steps = {one.name: [step.name for step in one.steps] for one in workflows}
+    return list(dict.fromkeys(one for name in names for one in steps.get(name, [name])))
+
+
 def _declared(
     file: Path, names: tuple[str, ...], document: Document, place: DeployTarget, read: Read
 ) -> list[Inspected]:
+    wanted = set(names)
     found = [
-        at_place(f, place) for f in deployed_functions(document) if f.name in names or not names
+        at_place(f, place)
+        for f in deployed_functions(document)
+        if not names or wanted & {f.name, f.workflow}
     ]
-    if missing := set(names) - {function.name for function in found}:
+    if missing := wanted - {
+        name for function in found for name in (function.name, function.workflow)
+    }:
         raise AppError(ErrorCode.NOT_FOUND, f"{file} has no function {', '.join(sorted(missing))}")
     return [
         declared(function, place, shipped_boto3(function, file.parent), read) for function in found

@@ -24,6 +24,7 @@ from orchgpu.history.measures import (
     total_s,
 )
 from orchgpu.history.rows import JobRow
+from orchgpu.history.run_uses import StepJobRow, WorkflowUse, workflow_uses
 from orchgpu.history.store import check_version, errors_of, opened_for_reading
 from orchgpu.jobs.measures import RFAST_WINDOW_S
 
@@ -216,6 +217,20 @@ class HistoryReader:
                 *window.span,
             )
         )
+
+    def runs(self, window: Window) -> tuple[WorkflowUse, ...]:
+        """The workflows with runs that ended in the window, by name."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'steps'"):
+            return ()  # an older version wrote the file
+        rows = self._values(
+            StepJobRow,
+            "SELECT s.workflow, s.run, s.step, j.state, coalesce(j.uploaded_s, j.received_s) "
+            "AS began_s, j.running_s, j.ended_s FROM steps s JOIN jobs j ON j.job = s.job "
+            "WHERE s.run IN (SELECT s.run FROM jobs j JOIN steps s ON s.job = j.job "
+            "WHERE j.ended_s >= ? AND j.ended_s < ?)",
+            *window.span,
+        )
+        return workflow_uses(rows, window.until_s)
 
     # --- devices
 

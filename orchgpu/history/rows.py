@@ -64,6 +64,14 @@ def job_row(record: Record) -> JobRow:
     )
 
 
+def step_rows(record: Record) -> Iterator[Row]:
+    """The run and the step of a job; none for a job of its own."""
+    source = input_from_payload(record.block)
+    if source is not None and source.step is not None:
+        of = source.step
+        yield {"job": record.holder, "run": of.run, "workflow": of.workflow, "step": of.step}
+
+
 def lease_rows(record: Record) -> Iterator[Row]:
     """The rows of a job's leases, live (`ended_s` None) or over."""
     for one in record.leases:

@@ -20,7 +20,7 @@ import msgspec
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.model import Record
-from orchgpu.history.rows import Row, attempt_rows, job_row, lease_rows, share_rows
+from orchgpu.history.rows import Row, attempt_rows, job_row, lease_rows, share_rows, step_rows
 
 #: Form of the tables; a file of another one is refused.
 VERSION = 1
@@ -50,6 +50,10 @@ CREATE TABLE IF NOT EXISTS shares (
     compute_pct REAL NOT NULL, exclusive INTEGER NOT NULL, PRIMARY KEY (lease, device)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS shares_device ON shares (device);
+CREATE TABLE IF NOT EXISTS steps (
+    job TEXT PRIMARY KEY, run TEXT NOT NULL, workflow TEXT NOT NULL, step TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS steps_run ON steps (run);
 CREATE TABLE IF NOT EXISTS attempts (
     job TEXT NOT NULL, n INTEGER NOT NULL, function TEXT NOT NULL, tenant TEXT NOT NULL,
     outcome TEXT NOT NULL, reason TEXT NOT NULL, ended_s REAL NOT NULL, PRIMARY KEY (job, n)
@@ -124,6 +128,7 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             for record in batch.records:
                 self._replace("jobs", (msgspec.structs.asdict(job_row(record)),))
+                self._replace("steps", step_rows(record))
                 self._replace("leases", lease_rows(record))
                 self._replace("shares", share_rows(record))
                 self._replace("attempts", attempt_rows(record))
@@ -215,7 +220,7 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             lease = f"SELECT lease FROM leases WHERE job IN ({old})"
             self._db.execute(f"DELETE FROM shares WHERE lease IN ({lease})", (before_s,))
-            for table in ("leases", "attempts"):
+            for table in ("leases", "attempts", "steps"):
                 self._db.execute(f"DELETE FROM {table} WHERE job IN ({old})", (before_s,))
             self._db.execute("DELETE FROM presences WHERE until_s < ?", (before_s,))
             done = self._db.execute(f"DELETE FROM jobs WHERE changed_s {compared} ?", (before_s,))

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 from contract.secrets.reference import SecretReference, parse_reference
 from corekit.errors import AppError
+from corekit.values import replace
 from fdl.model import Function, Gpu, Iam, Intermediate, Job, Lambda, Path, Queue, Storage, Vpc
 from fdl.plan.resources import DeployTarget
 from fdl.plan.secrets import deployed_secrets
 from orchgpu.core.function import Function as Served
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.inspection.model import Answer, Inspected, Read, ReadCall
 
 #: The signs of a boto3 that a package ships.
@@ -29,10 +31,18 @@ def declared(function: Function, place: DeployTarget, boto3: str, read: Read) ->
     return Inspected(function=function, deployed=exists, role=role, boto3=boto3)
 
 
-def deployed(served: Served, read: Read) -> Inspected:
-    """A deployed function, by its record and Lambda's settings. Raises AppError."""
+def deployed(served: Served, read: Read, workflow: Workflow | None = None) -> Inspected:
+    """A deployed function, by its record and Lambda's settings. Raises AppError.
+
+    `workflow`: whose step it is: the orchestrator's role needs its queues and the objects of its
+    runs, too.
+    """
     answer = _configuration(served.name, read)
-    return Inspected(function=_declaration(served, answer), deployed=True, role=answer["Role"])
+    function = _declaration(served, answer)
+    if workflow is not None:
+        runs_place = Path(bucket=workflow.bucket)
+        function = replace(function, workflow=workflow.name, runs_place=runs_place)
+    return Inspected(function=function, deployed=True, role=answer["Role"])
 
 
 def _configuration(name: str, read: Read) -> Answer:

@@ -12,6 +12,7 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.ops import PAGE_MAX
+from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.summary import state_of, summary_of
 
 #: A search looks through this many of the newest records; each `PAGE_MAX` of them cost a call.
@@ -66,6 +67,7 @@ def record_json(record: Record) -> dict[str, object]:
         "job_id": job.job,
         "function": job.function,
         "input": job.input,
+        **_step(record),
         "state": job.state,
         "reason": job.reason,
         **({} if job.promised is None else {"promised": job.promised.as_json()}),
@@ -79,3 +81,10 @@ def record_json(record: Record) -> dict[str, object]:
         "updated_s": record.updated_s,
         "times": dict(record.times),
     }
+
+
+def _step(record: Record) -> dict[str, str | None]:
+    """The run and the step of a job, None for a job of its own."""
+    source = input_from_payload(record.block)
+    of = None if source is None else source.step
+    return {"run": of.run if of else None, "step": of.step if of else None}

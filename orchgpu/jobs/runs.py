@@ -1,4 +1,4 @@
-"""Runs of workflows as people see them: started, read, followed, cancelled and retried.
+"""Runs of workflows as people see them: started, read, cancelled and retried.
 
 A run has no owner: its state is the fold of its objects (`orchgpu.core.runs`), which this module
 reads as an orchestrator does. Requests are objects too; an advance makes some orchestrator look.
@@ -6,11 +6,11 @@ reads as an orchestrator does. Requests are objects too; an advance makes some o
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from math import inf, nextafter
 from pathlib import Path, PurePath
 from typing import TypeVar
@@ -28,7 +28,7 @@ from contract.run import (
     run_result_key,
     started_steps,
 )
-from contract.states import JobState, Reason, RunState, StepState
+from contract.states import JobState, Reason, RunState
 from corekit.aio.newer import known
 from corekit.decode import decode_json_known, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
@@ -36,6 +36,7 @@ from corekit.values import Value, replace
 from orchgpu.core.function import Function
 from orchgpu.core.runs.facts import Facts, Read, list_prefix
 from orchgpu.core.runs.messages import advance_body
+from orchgpu.core.runs.newest import newest_prefix, newest_run
 from orchgpu.core.runs.records import Admission, Cancel, Frozen, InputFile, Retry, RunResult
 from orchgpu.core.runs.state import Run, Step, state_of
 from orchgpu.core.runs.workflow import Workflow
@@ -48,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: The pause between two looks at runs that are followed.
-LOOK_EVERY_S = 0.5
 #: Objects that are read at once.
 READS_AT_ONCE = 8
 #: Characters of an id that suffice, as of a job's.
@@ -169,8 +168,11 @@ def is_run(text: str) -> bool:
     return _PREFIX.fullmatch(text) is not None
 
 
-def find_run(cloud: JobCloud, text: str) -> SeenRun:
-    """The run with an id, or with the only one that begins so. Raises NOT_FOUND or INVALID."""
+def find_run(cloud: JobCloud, text: str, before: Facts | None = None) -> SeenRun:
+    """The run with an id, or with the only one that begins so. Raises NOT_FOUND or INVALID.
+
+    `before`: as of `read_run`.
+    """
     found = {
         run: workflow
         for workflow in cloud.workflows()
@@ -181,7 +183,7 @@ def find_run(cloud: JobCloud, text: str) -> SeenRun:
         named = "".join(f"\n  {run}  {found[run].name}" for run in sorted(found)[:8])
         raise invalid(f"the ids of {len(found)} runs begin with {text!r}:{named}")
     for run, workflow in found.items():
-        seen = read_run(cloud, workflow, run)
+        seen = read_run(cloud, workflow, run, before)
         if seen is not None:
             return seen
     names = ", ".join(workflow.name for workflow in cloud.workflows()) or "none"
@@ -201,19 +203,44 @@ def _ids(cloud: JobCloud, workflow: Workflow, text: str = "") -> dict[str, float
     }
 
 
-def newest_runs(cloud: JobCloud, workflow: Workflow, limit: int) -> list[SeenRun]:
-    """The runs of a workflow that began last, the newest first."""
-    began = sorted(_ids(cloud, workflow).items(), key=lambda one: one[1], reverse=True)[:limit]
-    seen = for_each(lambda one: read_run(cloud, workflow, one[0]), began, READS_AT_ONCE, _nothing)
-    return [run for run in seen if run is not None]
+def newest_runs(
+    cloud: JobCloud, workflow: Workflow, limit: int, *, whole: bool = False
+) -> list[SeenRun]:
+    """The runs of a workflow that began last, the newest first.
+
+    `whole`: with the jobs of those that ended, too; without, an ended run is two reads.
+    """
+
+    def read(run: str) -> SeenRun | None:
+        return read_run(cloud, workflow, run, whole=whole)
+
+    seen = for_each(read, _newest(cloud, workflow, limit), READS_AT_ONCE, _nothing)
+    return [run for run in seen if run is not None and run.workflow.name == workflow.name]
+
+
+def _newest(cloud: JobCloud, workflow: Workflow, limit: int) -> list[str]:
+    """The ids of the runs that began last, by as few keys as that takes."""
+    keys = (entry.key for entry in cloud.objects(workflow.bucket, newest_prefix(workflow.name)))
+    named = list(dict.fromkeys(run for key in islice(keys, limit) if (run := newest_run(key))))
+    if len(named) < limit:  # older versions wrote no such keys
+        began = _ids(cloud, workflow).items()
+        older = [run for run, _ in sorted(began, key=lambda one: one[1], reverse=True)]
+        named = list(dict.fromkeys([*named, *older]))
+    return named[:limit]
 
 
 def read_run(
-    cloud: JobCloud, workflow: Workflow, run: str, before: Facts | None = None
+    cloud: JobCloud,
+    workflow: Workflow,
+    run: str,
+    before: Facts | None = None,
+    *,
+    whole: bool = True,
 ) -> SeenRun | None:
     """The run as its objects show it now; None before it began.
 
     `before`: facts that an earlier call read; what no later one can change is not read again.
+    `whole`: False: of a run that ended, its end alone, without its jobs.
     """
     bucket = workflow.bucket
     keys = [entry.key for entry in cloud.objects(bucket, run_prefix(run))]
@@ -231,12 +258,26 @@ def read_run(
         started=started_steps(keys),
         reads={} if before is None else before.lasting(),
     )
+    if facts.ended is not None and facts.stands and not whole:
+        return SeenRun(workflow=frozen.workflow, facts=facts, state=_end_of(facts.ended))
     state = state_of(facts)
-    functions = _functions(cloud, frozen.workflow)
+    functions = _functions(cloud, frozen.workflow) if state.wanted else {}
     while state.wanted:
         facts = _more(cloud, functions, facts, state)
         state = state_of(facts)
     return SeenRun(workflow=frozen.workflow, facts=facts, state=_as_stored(facts, state))
+
+
+def _end_of(ended: RunResult) -> Run:
+    """The state at the end of a run, whose jobs were not read."""
+    steps = {
+        one.name: Step(
+            name=one.name, state=one.state, reason=_reason(one.reason), detail=one.detail
+        )
+        for one in ended.steps
+    }
+    reason = _reason(ended.reason)
+    return Run(id=ended.run, state=ended.state, steps=steps, reason=reason, detail=ended.detail)
 
 
 def _as_stored(facts: Facts, state: Run) -> Run:
@@ -308,103 +349,6 @@ def _retry(body: bytes) -> Retry:
 
 def _nothing(_: object) -> None:
     """Do nothing with one thing that is done."""
-
-
-# ---------------------------------------------------------------------- following
-
-
-class RunChange(Value):
-    """A step of a followed run whose state changed, or the run itself."""
-
-    started: StartedRun
-    seen: SeenRun
-    step: Step | None  #: None: the run
-
-
-async def follow_runs(
-    cloud: JobCloud,
-    started: Sequence[StartedRun],
-    on_change: Callable[[RunChange], None],
-    *,
-    within_s: float | None,
-) -> list[SeenRun]:
-    """Follow to the end. Raises TIMEOUT after `within_s`, naming the runs that are not over."""
-    seen: dict[int, SeenRun] = {}
-    try:
-        async with asyncio.timeout(within_s):
-            while left := [at for at in range(len(started)) if not _over(seen.get(at))]:
-                for at in left:
-                    now = await asyncio.to_thread(_look, cloud, started[at], seen.get(at))
-                    if now is not None:
-                        for step in _changed(seen.get(at), now):
-                            on_change(RunChange(started=started[at], seen=now, step=step))
-                        seen[at] = now
-                await asyncio.sleep(LOOK_EVERY_S)
-    except TimeoutError:
-        waiting = [one.run_ids[0] for at, one in enumerate(started) if not _over(seen.get(at))]
-        message = f"not over after {within_s:g} s: {', '.join(waiting)}"
-        raise AppError(ErrorCode.TIMEOUT, message, runs=waiting) from None
-    return [seen[at] for at in range(len(started))]
-
-
-def ended_runs(
-    cloud: JobCloud, started: Sequence[StartedRun], *, within_s: float | None
-) -> Iterator[tuple[int, SeenRun]]:
-    """Each run as it ends, with its place in the sequence. Raises TIMEOUT as `follow_runs` does."""
-    left = dict(enumerate(started))
-    ends_s = None if within_s is None else time.monotonic() + within_s
-    while left:
-        looks = for_each(
-            lambda one: (one[0], _look(cloud, one[1], None)),
-            list(left.items()),
-            READS_AT_ONCE,
-            _nothing,
-        )
-        for at, seen in looks:
-            if seen is not None and seen.over:
-                del left[at]
-                yield at, seen
-        if left and ends_s is not None and time.monotonic() >= ends_s:
-            waiting = [one.run_ids[0] for one in left.values()]
-            message = f"not over after {within_s:g} s: {', '.join(waiting)}"
-            raise AppError(ErrorCode.TIMEOUT, message, runs=waiting)
-        if left:
-            time.sleep(LOOK_EVERY_S)
-
-
-def _over(seen: SeenRun | None) -> bool:
-    return seen is not None and seen.over
-
-
-def _look(cloud: JobCloud, started: StartedRun, before: SeenRun | None) -> SeenRun | None:
-    for run in started.run_ids if before is None else (before.id,):
-        seen = read_run(cloud, started.workflow, run, None if before is None else before.facts)
-        if seen is not None:
-            return seen
-    return None
-
-
-def _changed(before: SeenRun | None, now: SeenRun) -> Iterator[Step | None]:
-    """The steps with a new state, in the order of the workflow, then the run itself (None)."""
-    old = {} if before is None else before.state.steps
-    for name, step in now.state.steps.items():
-        state = old[name].state if name in old else StepState.BLOCKED
-        if step.state is not state:
-            yield step
-    if now.over and not _over(before):
-        yield None
-
-
-def as_started(seen: SeenRun) -> StartedRun:
-    """The run as if its input had been uploaded here."""
-    key = seen.facts.frozen.input.key
-    return StartedRun(
-        workflow=seen.workflow,
-        file=PurePath(key),
-        key=key,
-        run_ids=(seen.id,),
-        uploaded_s=seen.facts.frozen.stored_at_s,
-    )
 
 
 # ---------------------------------------------------------------------- requests

@@ -32,6 +32,7 @@ from orchgpu.core.completion import read_completion
 from orchgpu.core.function import Function
 from orchgpu.core.job import UNSTAGED_SOON, Phase
 from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.core.runs.actions import EndRun
 from orchgpu.ports import (
     FunctionStarter,
     JobQueue,
@@ -145,7 +146,7 @@ class Replica:
             budget=budget,
             nursery=nursery,
             functions=lambda: self._functions,
-            finished=self.metrics.run_finished,
+            finished=self._run_finished,
         )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}
@@ -310,6 +311,11 @@ class Replica:
             await asyncio.sleep(self._budget.reconnect_s_max / 5)
             return ()
         return messages
+
+    def _run_finished(self, action: EndRun) -> None:
+        self.metrics.run_finished(action)
+        if self._spans is not None:
+            self._spans.run_finished(action)
 
     def _submit_message(self, function: Function, message: Message) -> None:
         self._driver.submit(

@@ -1,15 +1,20 @@
 """The spans of jobs: those of the orchestrator, and those of the function, from its moments.
 
+The jobs of a run of a workflow are in one trace, below the span of the run, which is derived from
+its id: the replica that ends the run records it.
+
 A function sends no spans: it has no access to a collector, and its time costs money. The moments
 in its result or report become spans here.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from contract.run import RUN_ID
 from corekit.aio.clock import Clock
 from corekit.tracing.context import TraceContext, parse_traceparent
 from corekit.tracing.job import JobTrace, attempt_context, function_context
@@ -17,6 +22,7 @@ from corekit.tracing.span import AttributeValue, Span, SpanKind, Tracer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Job
+from orchgpu.core.runs.actions import EndRun
 from orchgpu.ports import Message
 from orchgpu.replica.observer import Observer, Performed
 
@@ -51,8 +57,9 @@ class JobSpans(Observer):
         self._jobs: dict[str, _OpenJob] = {}
 
     def received(self, message: Message) -> JobTrace:
-        """The trace of the job that a message may begin."""
-        parent = parse_traceparent(message.traceparent)
+        """The trace of the job that a message may begin; of a step's job, that of its run."""
+        run = _run_of(message.body)
+        parent = parse_traceparent(message.traceparent) if run is None else self._tracer.named(run)
         if message.traceparent and parent is None:
             shown = message.traceparent[:80]
             logger.warning("traceparent %r is not valid and is ignored", shown)
@@ -62,6 +69,29 @@ class JobSpans(Observer):
             parent="" if parent is None else parent.header,
             sent_s=now_s if message.sent_at_s is None else min(now_s, message.sent_at_s),
             received_s=now_s,
+        )
+
+    def run_finished(self, action: EndRun) -> None:
+        """Record the span of a run whose end this replica has written; of each of its tries one."""
+        result, root = action.result, self._tracer.named(action.run)
+        again = root.child("retry", result.retries) if result.retries else None
+        attributes: dict[str, AttributeValue] = {
+            "orchgpu.run": action.run,
+            "orchgpu.workflow": result.workflow,
+            "orchgpu.outcome": result.state.value,
+            "orchgpu.reason": result.reason,
+            "orchgpu.retries": result.retries,
+        }
+        self._tracer.record(
+            Span(
+                name="run",
+                context=again or root,
+                parent=root if again else None,
+                start_s=result.started_at_s,
+                end_s=result.ended_at_s,
+                attributes=attributes,
+                error="" if result.state == "SUCCEEDED" else result.reason,
+            )
         )
 
     def performed(self, done: Performed) -> None:
@@ -193,6 +223,17 @@ class JobSpans(Observer):
                 error=error,
             )
         )
+
+
+def _run_of(body: str) -> str | None:
+    """The run whose step a message starts."""
+    if '"step"' not in body:
+        return None
+    try:
+        run = str(json.loads(body)["orchgpu"]["step"]["run"])
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return None
+    return run if RUN_ID.fullmatch(run) else None
 
 
 def _first(times: Mapping[str, float], read_s: float) -> float:

@@ -55,7 +55,7 @@ th { color: var(--text-muted); font-weight: 500; font-size: 13px; }
 
 
 #: Columns of texts; all others have numbers.
-TEXTS = ("Function", "Tenant", "Reason")
+TEXTS = ("Function", "Tenant", "Reason", "Workflow", "Step")
 
 
 def page(report: Report) -> str:
@@ -68,6 +68,7 @@ def page(report: Report) -> str:
         *_charts(report),
         _devices(report),
         _uses(report),
+        _workflows(report),
         _failures(report),
     )
     return (
@@ -198,6 +199,25 @@ def _use(one: UseCost) -> tuple[str, ...]:
         "–" if one.function_usd is None else dollars(one.function_usd),
         dollars(one.usd),
     )
+
+
+def _workflows(report: Report) -> str:
+    """The runs of each workflow, and its steps; nothing without runs."""
+    if not report.workflows:
+        return ""
+    columns = ("Workflow", "Step", "Runs", "Jobs", "Succeeded", "Median", "95 %")
+    rows: list[tuple[str, ...]] = []
+    for one in report.workflows:
+        counts = (f"{one.runs:,}", f"{one.jobs:,}", f"{one.succeeded:,}")
+        rows.append((one.workflow, "all", *counts, seconds(one.p50_s), seconds(one.p95_s)))
+        for step in one.steps:
+            counts = (f"{step.runs:,}", f"{step.jobs:,}", f"{step.succeeded:,}")
+            rows.append(("", step.step, *counts, seconds(step.p50_s), seconds(step.p95_s)))
+    about = (
+        "Runs that ended and succeeded, with their time from the storing of the input, of "
+        "successes; and the jobs of each step, with the time of their functions"
+    )
+    return _section("Workflows", about, _table(columns, rows))
 
 
 def _failures(report: Report) -> str:

@@ -15,6 +15,7 @@ from orchgpu.history.reader import (
     Use,
     Window,
 )
+from orchgpu.history.run_uses import WorkflowUse
 from orchgpu.report.cost import UsedTime
 
 #: Lengths of a step, in seconds; the first one that gives at most `STEPS` is used.
@@ -63,6 +64,7 @@ class Report(Value):
     states: dict[str, int]
     series: Series
     uses: tuple[UseCost, ...]
+    workflows: tuple[WorkflowUse, ...]  #: with runs that ended in the interval
     failures: tuple[FailureCount, ...]
     devices: tuple[DeviceSpans, ...]  #: the `DEVICES_SHOWN` used most, by name
     prices: Prices
@@ -111,6 +113,7 @@ def report_of(
         states=reader.states(window),
         series=series,
         uses=uses,
+        workflows=reader.runs(window),
         failures=reader.failures(window),
         devices=tuple(sorted(devices, key=lambda one: one.name)),
         prices=prices,

@@ -16,6 +16,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.metrics import family, single
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.core.admission.rates import Rates
+from orchgpu.core.runs.facts import Facts
 from orchgpu.jobs.live.feed import Feed
 from orchgpu.jobs.waiting import Explanations
 from orchgpu.web.doors import CloudDoor, SchedulerDoor
@@ -104,6 +105,8 @@ class Console:
     feed: Feed
     nursery: Nursery
     clock: Clock
+    #: The newest facts of runs that browsers look at: what cannot change is not read again.
+    run_facts: dict[str, Facts] = field(default_factory=dict)
 
 
 CONSOLE = web.AppKey("console", Console)

@@ -15,6 +15,7 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.client import SchedulerClient
+from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.known import Known, Scheduled, intervals_of, latencies, look, moments, scheduled
 from orchgpu.jobs.rights import KeyRights
 from orchgpu.jobs.summary import JobSummary, summary_of
@@ -191,6 +192,7 @@ def story_json(known: Known, viewer: KeyRights) -> dict[str, object]:
     live = known.scheduled.lease if known.scheduled is not None else None
     return {
         **encode(summary),
+        **_place_of(known),
         "timeline": intervals_of(known),
         "moments": found,
         "latencies": latencies(found),
@@ -203,6 +205,13 @@ def story_json(known: Known, viewer: KeyRights) -> dict[str, object]:
         "may_change": viewer.may_change(summary),
         "may_retry": known.over and known.state in ("FAILED", "REJECTED"),
     }
+
+
+def _place_of(known: Known) -> dict[str, object]:
+    """The run of a job and its step there; None for a job of its own, or where it is not known."""
+    source = input_from_payload(known.record.block) if known.record is not None else None
+    of = None if source is None else source.step
+    return {"run": of.run if of else None, "step": of.step if of else None}
 
 
 #: Numbers of jobs on one device that are compared.

@@ -20,6 +20,7 @@ from aiohttp.typedefs import Handler
 
 from benchmarks.scale.generated import ENDED, FUNCTIONS, GeneratedSystem, Json
 from orchgpu.web.http.security import CONTENT_SECURITY_POLICY
+from tests.browser.fixture_runs import WORKFLOW, runs, story
 
 ASSETS = Path(__file__).resolve().parents[2] / "orchgpu" / "web" / "assets"
 HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
@@ -95,6 +96,9 @@ class FixtureServer:
                 web.get("/api/letters", _answering(lambda: EMPTY)),
                 web.get("/api/functions", self._functions),
                 web.get("/api/functions/{name}", self._function),
+                web.get("/api/workflows/{name}/runs", _answering(lambda: runs(time.time()))),
+                web.get("/api/runs/{run}", self._run),
+                web.post("/api/runs/{job}/{change}", self._change),
                 web.get("/api/activity", self._activity),
                 web.get("/api/settings", self._settings),
             ]
@@ -214,7 +218,12 @@ class FixtureServer:
     async def _function(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         rights = {"may_upload": self._may_change, "may_roll_back": self.role == "operator"}
-        return await _json(self.system.function(name) | self.system.workflow(name) | rights)
+        found = self.system.function(name) | self.system.workflow(name) | rights
+        return await _json({**found, "workflow": WORKFLOW if name == FUNCTIONS[0] else None})
+
+    async def _run(self, request: web.Request) -> web.Response:
+        run = request.match_info["run"]
+        return await _json(story(run, time.time(), may_change=self._may_change))
 
     async def _activity(self, request: web.Request) -> web.Response:
         return await _json(self.system.activity(float(request.query.get("since_s", "3600"))))

@@ -11,6 +11,8 @@ from playwright.sync_api import Page, expect
 
 from benchmarks.scale.generated import GeneratedSystem
 from tests.browser.conftest import OpenPage
+from tests.browser.fixture_runs import FAILED as FAILED_RUN
+from tests.browser.fixture_runs import RUNNING as RUNNING_RUN
 from tests.browser.fixture_server import FixtureServer, serving
 from tests.e2e.live import until
 
@@ -39,6 +41,8 @@ def views(server: FixtureServer) -> dict[str, str]:
         f"#/jobs/{server.system.job_id(RUNNING)}": "Timeline",
         "#/functions": "thumbnail",
         "#/functions/yolo-detect": "Roll back",
+        f"#/runs/{RUNNING_RUN}": "holiday.zip",
+        f"#/runs/{FAILED_RUN}": "exit nonzero",
         "#/activity": "Utilisation",
         "#/settings": "aging_s",
     }
@@ -99,6 +103,36 @@ def test_jobs_are_sorted_chosen_and_exported(server: FixtureServer, open_page: O
     expect(page.locator(".together")).to_have_count(0)
     ids = {server.system.job_id(0), server.system.job_id(5)}
     assert set(server.changes) == {("cancel", one) for one in ids}
+
+
+def test_a_run_fills_the_graph_beside_it(server: FixtureServer, open_page: OpenPage) -> None:
+    page = open_page(server.address + "#/functions/yolo-detect")
+    box = page.locator(".graph .step")
+    expect(box).to_have_count(1)
+    expect(box).to_contain_text("started · 2 of 4")
+    expect(box.locator(".part")).to_have_attribute("width", "102")
+    rows = page.locator(".runs tbody tr")
+    expect(rows.first).to_contain_text("1 of 4: yolo-detect")
+    rows.nth(1).get_by_role("button", name="Show").click()
+    expect(box).to_contain_text("failed")
+    rows.first.get_by_role("link", name="holiday.zip").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("holiday.zip")
+    expect(page.locator(".graph .step")).to_have_count(4)
+    expect(page.locator(".timeline a.gantt-span.open")).to_have_count(2)
+    expect(page.get_by_role("region", name="Jobs of the run").locator("tbody tr")).to_have_count(5)
+
+
+def test_a_run_is_cancelled_and_a_failed_one_runs_again(
+    server: FixtureServer, open_page: OpenPage
+) -> None:
+    page = open_page(server.address + f"#/runs/{RUNNING_RUN}")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the run").click()
+    expect(page.locator(".notice")).to_contain_text("is being cancelled")
+    go(page, f"#/runs/{FAILED_RUN}", "exit nonzero")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".notice").last).to_contain_text("runs again")
+    assert server.changes[-2:] == [("cancel", RUNNING_RUN), ("retry", FAILED_RUN)]
 
 
 def test_functions_have_distinct_colours_that_do_not_depend_on_the_page(

@@ -130,6 +130,21 @@ def test_parts_become_one_table(live: Live) -> None:
     assert live.terminate("orchestrator") == 0
 
 
+def test_what_runs_and_what_a_gather_took_are_shown(live: Live) -> None:
+    live.start("orchestrator")
+    run, bucket = upload(live, "shown.mp4")
+    until("a device step", lambda: live.leases())
+    is_one_table(live, end_of(live, run, bucket))
+    tables = json.loads(live.orchgpu("jobs", "--function", "table", "--json"))["jobs"]
+    (table,) = [job for job in tables if job["run"] == run]
+    assert table["inputs"] == [f"film/counts/{n}.count" for n in range(1, PARTS + 1)]
+    assert f"film/counts/1.count and {PARTS - 1} more" in live.orchgpu("jobs")
+    printed = live.orchgpu("job", run)
+    assert [name for name in STEPS if f"\n{name}  " not in printed] == [], "a row for each step"
+    live.quiet(*STEPS)
+    assert live.terminate("orchestrator") == 0
+
+
 POINTS = (
     "before:StartStep:choose",
     "before:EndRun",

@@ -20,9 +20,13 @@ from gpu_scheduler.protocol.answers import HostView
 from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.inspection import reader
 from orchgpu.cli.inspecting import gateway_of, inspect, shipped_boto3
+from orchgpu.cloud_services import Address
 from orchgpu.inspection.model import Finding, Read, ReadCall, Verdict
+from orchgpu.inspection.subject import deployed
 from orchgpu.jobs.cloud import JobCloud
-from tests.aws_account import function
+from orchgpu.jobs.provider import provider
+from orchgpu.permissions.model import Scope
+from tests.aws_account import PLACE, function
 from tests.commandline import done
 from tests.embedded_cloud import cloud_in
 from tests.integration.conftest import Programs
@@ -100,7 +104,7 @@ def definition(folder: Path, network: Network) -> Path:
     return file
 
 
-def findings(file: Path | None) -> dict[str, list[Finding]]:
+def findings(file: Path | None, *names: str) -> dict[str, list[Finding]]:
     host = HostView(
         host=HostId("gpu-a"),
         state=HostState.UP,
@@ -111,7 +115,7 @@ def findings(file: Path | None) -> dict[str, list[Finding]]:
     )
     found: dict[str, list[Finding]] = {}
     with closing(JobCloud()) as cloud:
-        for title, finding in inspect(cloud, file, (), [host], ""):
+        for title, finding in inspect(cloud, file, names, [host], ""):
             found.setdefault(title, []).append(finding)
     return found
 
@@ -193,6 +197,38 @@ def test_deployed_functions_are_checked_without_a_file(embedded: str, tmp_path: 
     assert (reserved.verdict, "never runs" in reserved.message) == (Verdict.WRONG, True)
     client("lambda", embedded).delete_function(FunctionName="search")
     assert "GetFunctionConfiguration" in findings(None)["functions"][0].message
+
+
+FILM = """\
+functions:
+  aws:
+  - lambda: {name: cut, init_script: cut.sh, input: [{path: film/in}], output: [{path: film/parts}]}
+  - lambda:
+      {name: table, init_script: cut.sh, input: [{path: film/parts}], output: [{path: film/out}]}
+  - lambda: {name: other, init_script: cut.sh, input: [{path: else/in}], output: [{path: else/out}]}
+workflows:
+  film: {steps: [cut, table]}
+"""
+
+
+def test_a_workflow_stands_for_its_steps_and_needs_its_queues(
+    embedded: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cut.sh").write_text("")
+    file = tmp_path / "fdl.yaml"
+    file.write_text(FILM)
+    assert done(["deploy", str(file)]).exit_code == 0
+    for where in (None, file):
+        found = findings(where, "film")
+        assert {f.where for f in found["runtimes"]} == {"function cut", "function table"}
+    with closing(JobCloud()) as cloud, provider().deploy_cloud(Address(), Address()) as target:
+        step = deployed(cloud.function("table"), target.read, cloud.workflow("film"))
+    scope = Scope(place=PLACE, functions=(step.function,))
+    assert [arn.rpartition(":")[2] for arn in scope.workflow_queues] == [
+        "film-runs",
+        "film-runs-dlq",
+    ]
+    assert scope.runs() == ("arn:aws:s3:::cut-intermediate/runs/*",)
 
 
 def test_a_definition_has_the_named_functions(embedded: str, tmp_path: Path) -> None:

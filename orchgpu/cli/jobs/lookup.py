@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from contract.keys import parse_result_key, result_key
+from contract.run import inputs_key
 from corekit.cli.screen import echo
+from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.core.function import Function
+from orchgpu.core.runs.records import Inputs
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, look, scheduled
 from orchgpu.jobs.records import JobFilter, newest_records
@@ -210,5 +213,48 @@ def _described(cloud: JobCloud, job: str, stored_s: float, function: Function) -
         "times": {} if result is None else dict(result.times),
         "updated_s": stored_s,
         "blocking_leases": [],
-        **dict.fromkeys(("input", "owner", "lease", "waiting_s", "why", "waits", "note")),
+        **dict.fromkeys(("input", "run", "step", "owner", "lease", "waiting_s")),
+        **dict.fromkeys(("why", "waits", "note")),
     }
+
+
+#: Lists of files that are read for one list of jobs, the newest first; each is a call.
+LISTS_MAX = 100
+
+
+def with_files(cloud: JobCloud, entries: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """The jobs, with `inputs` in those of steps that take several files: instead of their list.
+
+    A list that cannot be read is left out: its job shows the key of the list.
+    """
+    lists = [
+        (at, place)
+        for at, entry in enumerate(entries)
+        if entry["run"] and (place := str(entry["input"])).endswith(_list_key(entry))
+    ]
+
+    def read(one: tuple[int, str]) -> tuple[int, list[str]]:
+        bucket, _, key = one[1].partition("/")
+        try:
+            found = decode_json_known(Inputs, cloud.fetch(bucket, key), key)[0]
+        except AppError:
+            return one[0], []
+        return one[0], [f"{file.bucket}/{file.key}" for file in found.files]
+
+    files = dict(for_each(read, lists[:LISTS_MAX], _READS_AT_ONCE, lambda _: None))
+    return [
+        {**entry, "inputs": files[at]} if files.get(at) else entry
+        for at, entry in enumerate(entries)
+    ]
+
+
+def _list_key(entry: Mapping[str, object]) -> str:
+    return "/" + inputs_key(str(entry["run"]), str(entry["step"]))
+
+
+def shown_input(entry: Mapping[str, object]) -> str:
+    """The input of a job for people: its file, or the first of several."""
+    files = entry.get("inputs")
+    if isinstance(files, list) and len(files) > 1:
+        return f"{files[0]} and {len(files) - 1} more"
+    return str(entry["input"] or "-")

@@ -1,41 +1,61 @@
-"""Output about runs of workflows: a line for each step that changes, the tree of a run, JSON."""
+"""Output about runs of workflows: lines of steps that change, the tree and Gantt of a run, JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 from contract.states import StepState
 from corekit.cli.chart import BLOCKS
-from corekit.cli.screen import Coloured, counted, echo, folded, output_glyphs
+from corekit.cli.gantt import Row, gantt_lines
+from corekit.cli.screen import (
+    Coloured,
+    counted,
+    echo,
+    folded,
+    output_glyphs,
+    terminal_width,
+)
 from corekit.cli.text import padded, printable
 from corekit.decode import encode
+from corekit.errors import AppError
 from corekit.units import format_bytes
 from fdl.graph.drawing import ASCII_BRANCHES, BRANCHES, text
 from fdl.graph.graph import Edge, Graph, StorageNode
 from fdl.graph.graph import Step as Node
 from orchgpu.cli.jobs.report import NAME_WIDTH
 from orchgpu.core.runs.records import InputFile
-from orchgpu.core.runs.state import Step, StepJob
 from orchgpu.core.runs.workflow import Feed
-from orchgpu.jobs.runs import RunChange, SeenRun, StartedRun
+from orchgpu.history.measures import merged
+from orchgpu.jobs.run_following import RunChange
+from orchgpu.jobs.run_jobs import (
+    NO_RECORDS,
+    Records,
+    SeenStep,
+    records_of,
+    steps_of,
+    unread_jobs,
+)
+from orchgpu.jobs.runs import SeenRun, StartedRun
+from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_or_none
 
 #: Jobs of one step that are listed; JSON has all of them.
 JOBS_SHOWN_MAX = 8
+#: Columns of the Gantt where there is no terminal.
+GANTT_WIDTH = 80
 
 
-def run_graph(seen: SeenRun) -> Graph:
+def run_graph(seen: SeenRun, records: Records = NO_RECORDS) -> Graph:
     """The graph of a run, with the state of each step in the place of its device."""
-    workflow = seen.workflow
+    workflow, now_s = seen.workflow, seen.facts.wall_s
+    shown = {one.name: step_text(one, now_s) for one in steps_of(seen, records)}
     entry = StorageNode(path=_path(workflow.input_bucket, workflow.input_prefix))
     folders = {
         (file.step, _path(file.bucket, file.key.rpartition("/")[0])): None for file in seen.files
     }
     return Graph(
-        steps=tuple(
-            Node(name=step.name, device=step_text(seen.state.steps[step.name]))
-            for step in workflow.steps
-        ),
+        steps=tuple(Node(name=step.name, device=shown[step.name]) for step in workflow.steps),
         edges=tuple(
             Edge(source=feed.step, target=step.name, place=_place(feed))
             for step in workflow.steps
@@ -54,29 +74,18 @@ def _place(feed: Feed) -> StorageNode:
     return StorageNode(path=_path(feed.bucket, feed.prefix), suffixes=feed.suffixes)
 
 
-def step_text(step: Step) -> str:
+def step_text(seen: SeenStep, now_s: float) -> str:
     """State, number of jobs, seconds and device of a step, for people."""
-    jobs = f"{sum(job.ended for job in step.jobs)}/{len(step.jobs)} jobs"
-    words = [step.state.value, jobs if len(step.jobs) > 1 else ""]
-    seconds = step_seconds(step)
-    words += ["" if seconds is None else f"{seconds:.1f} s", device_of(step)]
+    step, several = seen.step, len(seen.jobs) > 1
+    jobs = f"{seen.ended}/{len(seen.jobs)} jobs" if several else ""
+    if several and seen.running:
+        jobs += f", {seen.running} run"
+    state = step.state.value
+    if not several and seen.jobs and step.state is StepState.STARTED:
+        state = seen.jobs[0].state if seen.jobs[0].state != "-" else state
+    seconds = seen.seconds(now_s)
+    words = [state, jobs, "" if seconds is None else f"{seconds:.1f} s", seen.devices]
     return "  ".join(word for word in words if word)
-
-
-def step_seconds(step: Step) -> float | None:
-    """From the first start of its code to the last end of it; None before the first end."""
-    times = [job.result.times for job in step.jobs if job.result is not None]
-    starts = [one["EStart"] for one in times if "EStart" in one]
-    ends = [one["EEnd"] for one in times if "EEnd" in one]
-    return max(0.0, max(ends) - min(starts)) if starts and ends else None
-
-
-def device_of(step: Step) -> str:
-    """The devices that its jobs had, each once."""
-    devices = [job.result.device for job in step.jobs if job.result is not None]
-    return ", ".join(
-        dict.fromkeys(f"{one.get('kind')} on {one.get('host')}" for one in devices if one)
-    )
 
 
 def echo_change(change: RunChange) -> None:
@@ -87,13 +96,28 @@ def echo_change(change: RunChange) -> None:
         return
     if change.step.state in (StepState.BLOCKED, StepState.READY):
         return
-    state, _, rest = step_text(change.step).partition("  ")
+    seen = next(one for one in steps_of(change.seen) if one.name == change.step.name)
+    state, _, rest = step_text(seen, change.seen.facts.wall_s).partition("  ")
     step = padded(printable(change.step.name), NAME_WIDTH)
     echo(f"{name} {step} ", Coloured(state), f"  {rest}" if rest else "", err=True)
 
 
-def echo_run(seen: SeenRun) -> None:
-    """The run as a tree of its steps, its jobs, its files, and the reason of its end."""
+def records_at(scheduler: str | None, seen: SeenRun) -> Records:
+    """The scheduler's records of the jobs without a read result; none while it does not answer."""
+    jobs, address = unread_jobs(seen), scheduler_or_none(scheduler)
+    if not jobs or address is None:
+        return NO_RECORDS
+    try:
+        return ask(address, lambda client: records_of(client, jobs))
+    except AppError as error:
+        if error.code not in NO_ANSWER:
+            raise
+        echo(f"orchgpu: {error.message}; jobs that run are not shown", err=True)
+        return NO_RECORDS
+
+
+def echo_run(seen: SeenRun, records: Records = NO_RECORDS) -> None:
+    """The run as a tree and a Gantt of its steps, its jobs, its files, the reason of its end."""
     state = seen.state
     head = f"{seen.id}  {printable(seen.workflow.name)}  "
     tries = len(seen.facts.retries)
@@ -105,10 +129,15 @@ def echo_run(seen: SeenRun) -> None:
         echo(folded(f"{promise.sentence}; {printable(why)}"))
     echo(f"input s3://{printable(seen.input)}\n")
     branches = BRANCHES if output_glyphs() is BLOCKS else ASCII_BRANCHES
-    for line in text(run_graph(seen), branches).splitlines():
+    for line in text(run_graph(seen, records), branches).splitlines():
         echo(printable(line))
     echo()
-    for step in state.steps.values():
+    steps = steps_of(seen, records)
+    rows = step_rows(steps, seen.facts.wall_s)
+    if lines := gantt_lines(rows, terminal_width() or GANTT_WIDTH, output_glyphs()):
+        for line in (*lines, ""):
+            echo(line)
+    for step in steps:
         _echo_jobs(step)
     for file in seen.files:
         echo(f"s3://{file.bucket}/{printable(file.key)}  {format_bytes(file.size)}")
@@ -117,20 +146,25 @@ def echo_run(seen: SeenRun) -> None:
         echo(folded(f"{state.reason}{detail}"))
 
 
-def _echo_jobs(step: Step) -> None:
-    for job in step.jobs[:JOBS_SHOWN_MAX]:
+def step_rows(steps: Sequence[SeenStep], now_s: float) -> list[Row]:
+    """A row for each step whose code ran: the times at which any job of it did."""
+    rows = []
+    for step in steps:
+        if spans := step.spans(now_s):
+            bars, lasts = tuple(merged(spans)) or spans[:1], bool(step.running)
+            rows.append(Row(lane=printable(step.name), name="", bars=bars, lasts=lasts))
+    return rows
+
+
+def _echo_jobs(step: SeenStep) -> None:
+    files = (job.files for job in step.step.jobs)
+    for job, given in islice(zip(step.jobs, files, strict=True), JOBS_SHOWN_MAX):
         name = padded(printable(step.name), NAME_WIDTH)
-        source = printable(job.files[0].key) if job.part else counted(len(job.files), "file")
-        echo(f"{name} {job.id}  ", Coloured(job_state(job)), f"  {source}")
+        source = printable(given[0].key) if len(given) == 1 else counted(len(given), "file")
+        words = (job.reason, source, f"on {job.device}" if job.running and job.device else "")
+        echo(f"{name} {job.id}  ", Coloured(job.state), *(f"  {one}" for one in words if one))
     if len(step.jobs) > JOBS_SHOWN_MAX:
         echo(f"{printable(step.name)}: {len(step.jobs) - JOBS_SHOWN_MAX} more jobs")
-
-
-def job_state(job: StepJob) -> str:
-    """The state of a step's job, as far as its run's objects show it."""
-    if job.result is not None:
-        return job.result.state
-    return "ENDED" if job.ended else "-"
 
 
 def echo_runs(runs: Sequence[SeenRun], fetched: Sequence[Path] = ()) -> None:
@@ -156,7 +190,7 @@ def on_change(*, as_json: bool) -> Callable[[RunChange], None]:
     return nothing if as_json else echo_change
 
 
-def run_json(seen: SeenRun) -> dict[str, object]:
+def run_json(seen: SeenRun, records: Records = NO_RECORDS) -> dict[str, object]:
     """A run as data."""
     facts, state = seen.facts, seen.state
     return {
@@ -174,12 +208,13 @@ def run_json(seen: SeenRun) -> dict[str, object]:
         "promised": None if seen.promised is None else seen.promised.as_json(),
         "admission": None if facts.admission is None else encode(facts.admission),
         "cancelled": facts.cancelled is not None,
-        "steps": [_step_json(seen, step) for step in state.steps.values()],
+        "steps": [_step_json(seen, step) for step in steps_of(seen, records)],
         "files": [_file_json(file) for file in seen.files],
     }
 
 
-def _step_json(seen: SeenRun, step: Step) -> dict[str, object]:
+def _step_json(seen: SeenRun, shown: SeenStep) -> dict[str, object]:
+    step = shown.step
     feeds = next(one.feeds for one in seen.workflow.steps if one.name == step.name)
     return {
         "name": step.name,
@@ -187,16 +222,21 @@ def _step_json(seen: SeenRun, step: Step) -> dict[str, object]:
         "state": step.state.value,
         "reason": step.reason.value,
         "detail": step.detail,
-        "seconds": step_seconds(step),
-        "device": device_of(step),
+        "seconds": shown.seconds(seen.facts.wall_s),
+        "device": shown.devices,
+        "started_at_s": shown.start_s,
+        "ended_at_s": shown.end_s,
         "jobs": [
             {
                 "job_id": job.id,
-                "state": job_state(job),
+                "state": one.state,
+                "device": one.device,
+                "started_at_s": one.start_s,
+                "ended_at_s": one.end_s,
                 "inputs": [_file_json(file) for file in job.files],
                 "result": None if job.result is None else encode(job.result),
             }
-            for job in step.jobs
+            for job, one in zip(step.jobs, shown.jobs, strict=True)
         ],
     }
 

@@ -54,7 +54,10 @@ class ClosedJob(Value):
 
 
 class CloseJobs(RunAction):
-    """Commit a CANCELLED result for each job that has none; then end what it holds."""
+    """Commit a CANCELLED result for each job that has none; then end what it holds.
+
+    A job whose function was removed has no place for a result: only what it holds is ended.
+    """
 
     step: str
     jobs: tuple[ClosedJob, ...]

@@ -34,7 +34,7 @@ def next_actions(facts: Facts, run: Run, *, patrol: bool = False) -> tuple[RunAc
         return ()
     assert not run.wanted, "actions follow from complete facts"
     if run.state.terminal:
-        return (_end(facts, run),)
+        return (*_unknown(facts, run), _end(facts, run))
     if run.stop is not None:
         return tuple(_closed(facts, run))
     if facts.unadmitted:
@@ -137,6 +137,15 @@ def _closed(facts: Facts, run: Run) -> Iterator[RunAction]:
             ClosedJob(job=job.id, replace_etag=_void_etag(facts, job.id)) for job in step.open_jobs
         )
         yield CloseJobs(run=run.id, step=step.name, jobs=jobs, reason=reason, detail=detail)
+
+
+def _unknown(facts: Facts, run: Run) -> Iterator[RunAction]:
+    """Jobs whose function was removed: they have no place for a result, and hold devices."""
+    for step in run.steps.values():
+        jobs = tuple(ClosedJob(job=job.id, replace_etag=None) for job in step.open_jobs)
+        if jobs and step.name in facts.gone:
+            reason, detail = step.reason, step.detail
+            yield CloseJobs(run=run.id, step=step.name, jobs=jobs, reason=reason, detail=detail)
 
 
 def _void_etag(facts: Facts, job: str) -> str | None:

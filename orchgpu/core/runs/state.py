@@ -164,7 +164,9 @@ def _folded(facts: Facts, step: WorkflowStep, before: Mapping[str, Step]) -> Ste
     if step.name in facts.gone:
         detail = f"function {step.name} is not deployed any more"
         reason = Reason.UNKNOWN_FUNCTION
-        return Step(name=step.name, state=StepState.FAILED, reason=reason, detail=detail)
+        failed = Step(name=step.name, state=StepState.FAILED, reason=reason, detail=detail)
+        sent = (len(facts.retries), step.name) in facts.started
+        return replace(failed, jobs=tuple(_jobs(facts, step, files))) if sent else failed
     if len(files) > FILES_MAX:
         detail = f"step {step.name} would get {len(files):,} files; at most {FILES_MAX:,} can be"
         reason, detail = Reason.TOO_MANY_FILES, f"{detail} delivered: pack them into fewer"
@@ -342,6 +344,8 @@ def _wanted(facts: Facts, steps: Mapping[str, Step]) -> Wanted:
     lists: list[str] = []
     for step in facts.frozen.workflow.steps:
         folded = steps[step.name]
+        if step.name in facts.gone:
+            continue  # the place of its results is not known any more
         several = step.each and bool(step.feeds)
         if several and folded.jobs and step.name not in facts.listed:
             lists.append(step.name)

@@ -30,6 +30,7 @@ from orchgpu.core.runs.actions import (
     WaiveSteps,
 )
 from orchgpu.core.runs.machine import list_body
+from orchgpu.core.runs.newest import newest_key
 from orchgpu.core.runs.records import Admission, Frozen, Inputs
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.ports import JobQueue, ObjectStore, Scheduler, Tolerating
@@ -69,7 +70,9 @@ class RunPerformer:
 
     async def freeze(self, workflow: Workflow, frozen: Frozen) -> bool:
         """Begin a run; False when it has begun before."""
-        body = encode_json(frozen)
+        name, body = frozen.workflow.name, encode_json(frozen)
+        named = newest_key(name, frozen.run, frozen.stored_at_s)
+        await put_once(self._store, workflow.bucket, named, b"{}")
         with Tolerating(ErrorCode.CONFLICT):
             await self._store.put(workflow.bucket, run_key(frozen.run), body, if_absent=True)
             return True
@@ -209,11 +212,14 @@ class RunPerformer:
 
     @_perform.register
     async def _close(self, action: CloseJobs, _workflow: Workflow) -> None:
-        function, at_once = self._function(action.step), asyncio.Semaphore(CALLS_AT_ONCE)
+        function, at_once = self._functions().get(action.step), asyncio.Semaphore(CALLS_AT_ONCE)
 
         async def close(job: ClosedJob) -> None:
             async with at_once:
-                await self._close_job(function, action, job)
+                if function is None:
+                    await self._end_unknown(action, job)
+                else:
+                    await self._close_job(function, action, job)
 
         await together(close(job) for job in action.jobs)
 
@@ -226,6 +232,12 @@ class RunPerformer:
         if standing.state == JobState.CANCELLED and record is not None and record.outcome is None:
             await self._end(function, action, record)
 
+    async def _end_unknown(self, action: CloseJobs, closed: ClosedJob) -> None:
+        """End the record of a job whose function was removed, and its lease with it."""
+        record = await record_of(self._scheduler, closed.job)
+        if record is not None and record.outcome is None:
+            await self._finish(action, record)
+
     async def _end(self, function: Function, action: CloseJobs, record: Record) -> None:
         """End what a job holds: its owner finishes it when its lease ends, or finds the result."""
         if record.lease is not None:
@@ -237,6 +249,9 @@ class RunPerformer:
             if not function.object_bucket:
                 await close_claim(self._store, bucket, record.holder, record.attempt, wall_s)
             return
+        await self._finish(action, record)
+
+    async def _finish(self, action: CloseJobs, record: Record) -> None:
         await self._scheduler.ask(
             ops.Finish(
                 holder=JobId(record.holder),

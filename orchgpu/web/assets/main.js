@@ -15,6 +15,7 @@ import { FunctionView } from "./views/function.js";
 import { FunctionsView } from "./views/functions.js";
 import { JobView } from "./views/job.js";
 import { JobsView } from "./views/jobs.js";
+import { RunView } from "./views/run.js";
 import { LoginView } from "./views/login.js";
 import { QueueView } from "./views/queue.js";
 import { SettingsView } from "./views/settings.js";
@@ -27,7 +28,7 @@ const VIEWS = {
   activity: ActivityView,
   settings: SettingsView,
 };
-const DETAILS = { jobs: JobView, functions: FunctionView };
+const DETAILS = { jobs: JobView, functions: FunctionView, runs: RunView };
 
 function App() {
   const current = useStore(session);

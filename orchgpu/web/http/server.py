@@ -24,6 +24,7 @@ from orchgpu.web.routes import (
     jobs,
     letters,
     queue,
+    runs,
     session,
     settings,
     views,
@@ -81,7 +82,7 @@ def asset_answer(request: web.Request, asset: Asset | None) -> web.Response:
 
 
 #: The routes of the API, by subject.
-MODULES = (session, views, queue, jobs, letters, functions, activity, settings)
+MODULES = (session, views, queue, jobs, letters, functions, runs, activity, settings)
 
 
 def application(console: Console) -> web.Application:

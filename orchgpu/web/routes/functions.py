@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from aiohttp import web
 
+from contract.run import run_id
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.model import Request
@@ -19,9 +20,10 @@ from gpu_scheduler.request_text import request_text
 from gpu_scheduler.warm import workload_key
 from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function
+from orchgpu.core.runs.workflow import Workflow
 from orchgpu.deploy.deployment import execute, prepare_rollback
 from orchgpu.deploy.revisions import Revision
-from orchgpu.jobs.cloud import DirectFunction, JobCloud
+from orchgpu.jobs.cloud import DirectFunction, JobCloud, input_key, versions_of
 from orchgpu.jobs.provider import provider
 from orchgpu.jobs.rights import KeyRights
 from orchgpu.web.http.answers import answered, body_of
@@ -133,24 +135,33 @@ async def upload(request: web.Request) -> web.Response:
     if (request.content_length or 0) > UPLOAD_BYTES_MAX:
         raise _too_large()
 
-    def uploadable(cloud: JobCloud) -> Function:
+    def uploadable(cloud: JobCloud) -> Function | Workflow:
         visit.viewer.require(KeyRole.REQUESTER, "an upload")
         found = cloud.function(name)
         visit.viewer.require_function(found)
-        return found
+        workflow = _workflow_of(cloud, name)
+        if workflow is not None and not _is_first(workflow, name):
+            text = f"{name} is a step within workflow {workflow.name}: an upload starts nothing"
+            raise invalid(f"{text}; upload to {workflow.steps[0].name}")
+        return workflow or found
 
     target = await visit.ask_cloud(uploadable)
     received = Upload(request.match_info["file"])
     try:
         await _receive(request, received.file)
-        stored = await visit.ask_cloud(
-            lambda cloud: cloud.submit(target, received.file, now_s=time.time())
-        )
+        started = await visit.ask_cloud(lambda cloud: _stored(cloud, target, received.file))
     finally:
         received.remove()
-    job, bucket = stored.job_ids[0], target.input_bucket
-    done = {"job": job, "bucket": bucket, "key": stored.key, "function": name}
-    return answered(done, status=201)
+    return answered({**started, "bucket": target.input_bucket, "function": name}, status=201)
+
+
+def _stored(cloud: JobCloud, target: Function | Workflow, file: Path) -> dict[str, str]:
+    """Upload an input; the key, and the job or the run that it starts."""
+    if isinstance(target, Function):
+        stored = cloud.submit(target, file, now_s=time.time())
+        return {"job": stored.job_ids[0], "key": stored.key}
+    head, key = cloud.upload_input(target, file), input_key(target, file)
+    return {"run": run_id(target.input_bucket, key, versions_of(head)[0], target.name), "key": key}
 
 
 async def _receive(request: web.Request, to: Path) -> None:
@@ -175,6 +186,7 @@ def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object
         viewer.require_function(cloud.function(name))
     elif not _sees_plain(viewer):
         raise viewer.denied(f"function {name} belongs to no tenant")
+    workflow = _workflow_of(cloud, name)
     steps = [_step(one) for one in cloud.functions() if viewer.sees_function(one)]
     steps += [_plain_step(cloud, one) for one in plain_functions(cloud, viewer)]
     with provider().deploy_cloud(Address(), Address()) as target:
@@ -182,12 +194,26 @@ def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object
     return {
         "name": name,
         "jobs_kept": plain is None,
+        "workflow": None if workflow is None else workflow.name,
         "definition": revisions[0].written if revisions else None,
         "graph": graph_around(name, steps),
         "revisions": [revision_json(one, at == 0) for at, one in enumerate(revisions)],
         "may_roll_back": viewer.role is KeyRole.OPERATOR and len(revisions) > 1,
-        "may_upload": viewer.role is not KeyRole.READER and plain is None,
+        "may_upload": viewer.role is not KeyRole.READER
+        and plain is None
+        and (workflow is None or _is_first(workflow, name)),
     }
+
+
+def _workflow_of(cloud: JobCloud, name: str) -> Workflow | None:
+    """The workflow that a function is a step of."""
+    steps = {step.name: one for one in cloud.workflows() for step in one.steps}
+    return steps.get(name)
+
+
+def _is_first(workflow: Workflow, name: str) -> bool:
+    """Whether a step takes the input of the runs."""
+    return any(step.name == name and not step.feeds for step in workflow.steps)
 
 
 def plain_functions(cloud: JobCloud, viewer: KeyRights) -> list[DirectFunction]:

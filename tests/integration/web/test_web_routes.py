@@ -350,6 +350,7 @@ class _Events:
 #: Routes with parts, as requests.
 _FILLED = {
     "job": "j" + "0" * 25,
+    "run": "r" + "0" * 25,
     "number": "0",
     "letter": "x",
     "name": "f",

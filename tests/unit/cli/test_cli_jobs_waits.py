@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from corekit.decode import encode
+from corekit.values import replace
 from orchgpu.cli.commands.jobs.jobs import _table, wait_lines
+from orchgpu.cli.jobs.lookup import shown_input
+from orchgpu.core.routing import StepOf
+from orchgpu.jobs.records import record_json
+from tests.history_records import job_record
+from tests.unit.orchgpu.runs.run_world import INPUT, RUN
 
 
 def waiting(job: str, reason: str, why: str) -> dict[str, object]:
@@ -39,3 +46,14 @@ def test_reasons_without_leases_refer_to_no_lease() -> None:
 def test_a_job_without_a_reason_has_an_empty_cell() -> None:
     (_, row) = _table([waiting("j1", "NONE", "")], "no jobs")
     assert "NONE" not in "".join(map(str, row))
+
+
+def test_a_job_of_a_step_names_its_run_and_shows_its_first_file() -> None:
+    of = StepOf(run=RUN, workflow="films", step="table")
+    block = {"function": "table", "input": encode(replace(INPUT, step=of))}
+    entry = record_json(job_record(block=block))
+    assert (entry["run"], entry["step"]) == (RUN, "table")
+    assert shown_input(entry) == "work/in/film.mp4"
+    assert shown_input({**entry, "inputs": ["b/1", "b/2", "b/3"]}) == "b/1 and 2 more"
+    own = record_json(job_record(block={"function": "f", "input": encode(INPUT)}))
+    assert (own["run"], own["step"]) == (None, None)

@@ -148,6 +148,18 @@ def span(context: TraceContext, parent: TraceContext | None = None, error: str =
     )
 
 
+def test_a_named_root_is_the_same_at_every_program_and_sampled_by_its_trace() -> None:
+    environment = {"OTEL_SERVICE_NAME": "named"}
+    one, other = (OpenTelemetryTracer("gpud", environment, Exporter()) for _ in range(2))
+    found = one.named("r1")
+    assert found == other.named("r1")
+    assert found.trace_id != one.named("r2").trace_id
+    assert parse_traceparent(found.header) == found
+    assert one.root(found).trace_id == found.trace_id
+    one.close()
+    other.close()
+
+
 def test_a_span_reaches_the_exporter_as_it_was_recorded() -> None:
     exporter = Exporter()
     tracer = OpenTelemetryTracer("gpud", {}, exporter)

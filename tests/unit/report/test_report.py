@@ -23,6 +23,7 @@ from orchgpu.report.charts import LENGTHS_S, Line, bars, curves, moment
 from orchgpu.report.page import count, dollars, page, percent, seconds
 from orchgpu.report.summary import Report, report_of, step_for
 from tests.history_records import UPLOADED_S, ended_record, job_lease
+from tests.unit.history.test_history_runs import job as step_job
 
 T = UPLOADED_S
 WINDOW = Window(since_s=T, until_s=T + 3600)
@@ -194,3 +195,16 @@ def test_the_command_writes_a_page_or_prints_the_figures(history: Path, tmp_path
 def test_the_command_names_a_missing_history(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["report", "--store", str(tmp_path / "none")])
     assert "orchgpu collect" in str(done.exception)
+
+
+def test_runs_of_a_workflow_have_a_section_with_their_steps(history: Path) -> None:
+    assert "Workflows" not in page(made(history)), "without runs"
+    with Store(history) as store:
+        store.write(Batch(records=[step_job("r1", "cut", 30), step_job("r1", "<b>table", 1800)]))
+    report = made(history)
+    assert [one.runs for one in report.workflows] == [1]
+    text = page(report)
+    assert "<h2>Workflows</h2>" in text
+    assert '<td>film</td><td>all</td><td class="number">1</td><td class="number">2</td>' in text
+    assert '<td class="number">30 min</td>' in text
+    assert "<td>&lt;b&gt;table</td>" in text

@@ -28,7 +28,7 @@ from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job, whole_id
 from orchgpu.cli.jobs.provenance import echo_provenance, write_ro_crate
 from orchgpu.cli.jobs.report import gantt_rows
-from orchgpu.cli.jobs.runs import echo_run, run_json
+from orchgpu.cli.jobs.runs import GANTT_WIDTH, echo_run, records_at, run_json
 from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments, wait_text
@@ -39,8 +39,6 @@ from orchgpu.jobs.waiting import reason_of_wait
 
 #: Last lines of a failed job's output that are shown.
 LOG_LINES = 10
-#: Columns of the Gantt where there is no terminal.
-GANTT_WIDTH = 80
 
 MOMENTS = (
     Column(name="TIME", drop_order=2),
@@ -71,7 +69,8 @@ def command(
 ) -> None:
     """The timeline of the job ID, the reason why it waits, its outputs or its failure.
 
-    Of a run of a workflow: its steps as a tree, with state, seconds and device, and their jobs.
+    Of a run of a workflow: its steps as a tree and over time, with state, seconds and device, also
+    of what runs now, and their jobs.
 
     Below the moments its intervals are drawn over queue, scheduler, function and device; the
     drawing is as wide as the terminal, and in ASCII where the output has no block characters.
@@ -90,10 +89,11 @@ def command(
     if is_run(job):
         with closing(JobCloud()) as cloud:
             seen = find_run(cloud, job)
+        records = records_at(scheduler, seen)
         if as_json:
-            echo_json({"run": run_json(seen)})
+            echo_json({"run": run_json(seen, records)})
         else:
-            echo_run(seen)
+            echo_run(seen, records)
         return
     known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
     if ro_crate is not None:

@@ -35,7 +35,7 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.jobs.lookup import ended_jobs
+from orchgpu.cli.jobs.lookup import ended_jobs, shown_input, with_files
 from orchgpu.cli.jobs.report import job_columns
 from orchgpu.cli.jobs.runs import run_json, summary_row
 from orchgpu.cli.jobs.watching import ReadJobs, display, watch_jobs
@@ -153,6 +153,8 @@ def command(
         found = ask(address, lambda client: _jobs(client, limit, wanted))
     except AppError as error:
         scheduler_error, found = error, _ended(error, limit, wanted)
+    with closing(JobCloud()) as cloud, suppress(AppError):
+        found = with_files(cloud, found)
     notes = notes_of_functions()
     not_received = {
         name: count
@@ -189,7 +191,7 @@ def _echo_runs(name: str, limit: int, *, as_json: bool) -> None:
         deployed = cloud.function_or_workflow(name)
         if not isinstance(deployed, Workflow):
             raise invalid(f"{name!r} is a function, not a workflow: write --function {name}")
-        runs = newest_runs(cloud, deployed, limit)
+        runs = newest_runs(cloud, deployed, limit, whole=as_json)
     if as_json:
         echo_json({"runs": [run_json(seen) for seen in runs]})
         return
@@ -256,7 +258,7 @@ def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
             shown_reason(entry["reason"]) or _promised_word(entry),
             str(entry["attempt"]),
             shown_time(float(str(entry["updated_s"]))),
-            str(entry["input"] or "-"),
+            shown_input(entry),
         )
         for entry in found
     ]

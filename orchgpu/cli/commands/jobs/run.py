@@ -33,8 +33,9 @@ from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
 from orchgpu.jobs.places import Input
-from orchgpu.jobs.runs import StartedRun, fetch_files, follow_runs, start_runs
-from orchgpu.jobs.scheduler import answering_scheduler
+from orchgpu.jobs.run_following import follow_runs
+from orchgpu.jobs.runs import StartedRun, fetch_files, start_runs
+from orchgpu.jobs.scheduler import answering_scheduler, scheduler_or_none
 from orchgpu.jobs.transfers import (
     FIELDS,
     OWN_FOLDERS,
@@ -134,7 +135,7 @@ def command(
             _check_pattern(pattern)
             shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
             start = partial(start_runs, again=again, parameters=parameters)
-            return _run_workflow(cloud, deployed, given, shown, at_once, start)
+            return _run_workflow(cloud, deployed, given, shown, at_once, scheduler, start)
         # all of them before the first upload
         files = inputs_of(cloud, deployed, given, partial(echo, err=True))
         if folder is not None:
@@ -199,6 +200,7 @@ def _run_workflow(
     given: tuple[str, ...],
     shown: _Shown,
     at_once: int,
+    scheduler: str | None,
     start: _Start,
 ) -> int:
     """Start a run for each file; follow them with a line for each step, and fetch their files.
@@ -217,7 +219,9 @@ def _run_workflow(
                 echo(f"{one['run_id']}  {printable(one['input'])}")
         return 0
     changed = on_change(as_json=shown.as_json)
-    seen = asyncio.run(follow_runs(cloud, started, changed, within_s=shown.within_s))
+    within_s, address = shown.within_s, scheduler_or_none(scheduler)
+    following = follow_runs(cloud, started, changed, within_s=within_s, scheduler=address)
+    seen = asyncio.run(following)
     folder = shown.output
     fetched = [] if folder is None else fetch_files(cloud, seen, folder, at_once)
     if shown.as_json:

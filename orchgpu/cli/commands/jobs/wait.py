@@ -26,7 +26,8 @@ from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import follow
 from orchgpu.jobs.known import Known, moments
-from orchgpu.jobs.runs import as_started, find_run, follow_runs, is_run
+from orchgpu.jobs.run_following import as_started, follow_runs
+from orchgpu.jobs.runs import find_run, is_run
 from orchgpu.jobs.scheduler import scheduler_or_none
 
 
@@ -50,7 +51,7 @@ def command(
     """
     within_s = None if timeout is None else parse_duration_s(timeout)
     if all(is_run(one) for one in jobs):
-        return _wait_for_runs(jobs, within_s, as_json=as_json)
+        return _wait_for_runs(jobs, within_s, scheduler, as_json=as_json)
     submitted = [submitted_as(known_job(job, scheduler)) for job in resolve_ids(jobs, scheduler)]
     on_change = echo_nothing if as_json else echo_progress
     with closing(JobCloud()) as cloud:
@@ -63,11 +64,16 @@ def command(
     return ending_status(str(job.reason) for job in followed if not job.succeeded)
 
 
-def _wait_for_runs(given: tuple[str, ...], within_s: float | None, *, as_json: bool) -> int:
+def _wait_for_runs(
+    given: tuple[str, ...], within_s: float | None, scheduler: str | None, *, as_json: bool
+) -> int:
+    address = scheduler_or_none(scheduler)
     with closing(JobCloud()) as cloud:
         started = [as_started(find_run(cloud, one)) for one in given]
         changed = on_change(as_json=as_json)
-        seen = asyncio.run(follow_runs(cloud, started, changed, within_s=within_s))
+        seen = asyncio.run(
+            follow_runs(cloud, started, changed, within_s=within_s, scheduler=address)
+        )
     if as_json:
         echo_json({"runs": [run_json(one) for one in seen]})
     else:

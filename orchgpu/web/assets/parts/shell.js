@@ -22,7 +22,7 @@ export function Shell({ children }) {
       <ul>
         ${VIEWS.map((one) => html`
           <li key=${one.view}>
-            <a href=${href(one.view)} aria-current=${view === one.view ? "page" : null}>
+            <a href=${href(one.view)} aria-current=${one.view === (view === "runs" ? "functions" : view) ? "page" : null}>
               <${Icon} name=${one.view} /><span>${one.name}</span><kbd aria-hidden="true">g ${one.key}</kbd>
             </a>
           </li>

@@ -16,6 +16,13 @@ const TONES = {
   CANCELLED: ["neutral", "dash"],
   SUPERSEDED: ["neutral", "dash"],
   INPUT_GONE: ["neutral", "dash"],
+  // runs and their steps
+  DEADLINE: ["bad", "cross"],
+  BLOCKED: ["neutral", "ring"],
+  READY: ["wait", "ring"],
+  STARTED: ["run", "disc"],
+  DONE: ["good", "check"],
+  SKIPPED: ["neutral", "dash"],
   // devices and hosts
   BUSY: ["run", "disc"],
   IDLE: ["good", "check"],

@@ -102,6 +102,7 @@ function JobFacts({ job }) {
     <${Facts} facts=${[
       ["Job", html`<span class="mono break">${job.job}</span>`],
       ["Function", job.function && html`<a href=${href("functions", job.function)}>${job.function}</a>`],
+      job.run && ["Run", html`<a class="mono" href=${href("runs", job.run)} title=${job.run}>${shortId(job.run)}</a>, step ${job.step}`],
       ["Input", job.key ? html`<span class="break">${job.bucket}/${job.key}</span>` : "–"],
       ["Device", job.device ?? "–"],
       ["Attempt", html`<${Attempts} job=${job} />`],

@@ -18,7 +18,14 @@ from contract.claim import Claim
 from contract.envelope import JOB_NAME, Job
 from contract.keys import claim_key, parse_staging_key, result_key
 from contract.result import Result
-from contract.run import cancel_key, inputs_key, retry_key, run_id, run_result_key, step_job_id
+from contract.run import (
+    cancel_key,
+    inputs_key,
+    retry_key,
+    run_id,
+    run_result_key,
+    step_job_id,
+)
 from contract.states import StepState
 from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
@@ -27,6 +34,8 @@ from corekit.budget import Budget
 from corekit.decode import decode_json, encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
+from corekit.tracing.context import named_context
+from corekit.tracing.span import Tracer
 from corekit.values import replace
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
@@ -38,9 +47,11 @@ from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent, StepOf
 from orchgpu.core.runs.messages import step_note
+from orchgpu.core.runs.newest import newest_prefix, newest_run
 from orchgpu.core.runs.records import Retry, RunResult
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
 from orchgpu.ports import Tolerating
+from orchgpu.replica.actions.function_failures import record_of
 from orchgpu.replica.actions.run_facts import RunFacts
 from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker
@@ -49,6 +60,7 @@ from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.services import Deployed
 from simulator.faults.tenant_usage import TenantUsage
+from tests.tracing import Recorder
 from tests.unit.orchgpu.runs.run_world import BUCKET, step, workflow
 
 #: What a function writes: names by its step and its envelope. None = it fails.
@@ -65,6 +77,10 @@ class Served(Deployed):
 
     def workflows(self) -> dict[str, Workflow]:
         return {self._flow.name: self._flow}
+
+    def remove(self, name: str) -> None:
+        """As `orchgpu rm` of a function does, whose workflow is still there."""
+        del self._functions[name]
 
 
 def function(name: str) -> Function:
@@ -95,6 +111,7 @@ class Bench:
     ) -> None:
         self.nursery, self.clock, self.plays = nursery, LoopClock(), plays
         self.flow = workflow(*steps, slo=slo)
+        self.registry = Served(self.flow)
         self.bodies = MemoryBodies()
         self.cloud = Cloud(ids=IdSource("cloud"), bodies=self.bodies, strict_policies=False)
         self.cloud.adopt_bucket(BUCKET, self.clock.wall_s())
@@ -116,7 +133,9 @@ class Bench:
         self.starting = True  #: False: no function starts
         nursery.start_eternal(self._functions(), "functions")
 
-    async def replica(self, nursery: Nursery, faults: Faults | None = None) -> Replica:
+    async def replica(
+        self, nursery: Nursery, faults: Faults | None = None, tracer: Tracer | None = None
+    ) -> Replica:
         self.number += 1
         name, budget = f"replica-{self.number}", Budget()
         requester = SimRequester(
@@ -129,12 +148,13 @@ class Bench:
             store=MemoryStore(self.cloud, self.bodies, self.clock, faults),
             functions=MemoryStarter(self.cloud, self.clock),
             scheduler=requester,
-            registry=Served(self.flow),
+            registry=self.registry,
             render=lambda *_: {},
             clock=self.clock,
             budget=budget,
             nursery=nursery,
             jitter=random.Random(1),
+            tracer=tracer,
         )
         await replica.start()
         return replica
@@ -276,9 +296,33 @@ async def film_is_one_table(bench: Bench, run: str, count: int) -> None:
 def test_parts_become_one_table() -> None:
     async def test(bench: Bench) -> None:
         await bench.replica(bench.nursery)
-        await film_is_one_table(bench, await bench.upload(), 40)
+        run = await bench.upload()
+        await film_is_one_table(bench, run, 40)
+        named = await bench.store.etags(BUCKET, newest_prefix(bench.flow.name))
+        assert list(map(newest_run, named)) == [run], "the list of runs has it"
 
     on_virtual_time(FILM, partial(parts, 40), test)
+
+
+def test_the_jobs_of_a_run_are_one_trace_whichever_replica_ends_them() -> None:
+    recorder = Recorder()
+
+    async def test(bench: Bench) -> None:
+        for _ in range(2):
+            await bench.replica(bench.nursery, tracer=recorder)
+        run = await bench.upload()
+        await film_is_one_table(bench, run, 5)
+        context = named_context(run, sampled=True)
+        jobs = [span for span in recorder.spans if span.name == "job"]
+        assert len(jobs) == 7
+        assert {span.parent for span in jobs} == {context}
+        assert {span.context.trace_id for span in recorder.spans} == {context.trace_id}
+        (span,) = [span for span in recorder.spans if span.name == "run"]
+        assert (span.context, span.parent, span.error) == (context, None, "")
+        assert span.attributes["orchgpu.workflow"] == bench.flow.name
+        assert all(span.start_s <= one.start_s <= one.end_s <= span.end_s for one in jobs)
+
+    on_virtual_time(FILM, partial(parts, 5), test)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -423,6 +467,31 @@ def test_a_cancel_ends_a_run_whose_function_never_ends() -> None:
         await bench.queue.send(bench.flow.queue_url, [body])
         result = await bench.end_of(run)
         assert (result.state, result.reason) == ("CANCELLED", "CANCELLED_BY_USER")
+
+    on_virtual_time(FILM, partial(parts, 3), test)
+
+
+def test_a_job_of_a_removed_function_is_ended_with_its_run() -> None:
+    async def test(bench: Bench) -> None:
+        bench.starting = False
+        await bench.replica(bench.nursery)
+        looker = SimRequester(
+            bench.scheduler, "looker", Budget(), random.Random(1), delay_s_max=0.0, loss_rate=0.0
+        )
+        bench.nursery.start_eternal(looker.beat(), "looker")
+        run = await bench.upload()
+        await asyncio.sleep(20.0)
+        before = await record_of(looker, step_job_id(run, "cut"))
+        assert before is not None
+        assert before.outcome is None
+        bench.registry.remove("cut")
+        await asyncio.sleep(2 * Budget().registry_poll_s)
+        body = json.dumps({"orchgpu": {"advance": {"run": run}}})
+        await bench.queue.send(bench.flow.queue_url, [body])
+        result = await bench.end_of(run)
+        assert (result.state, result.reason) == ("FAILED", "UNKNOWN_FUNCTION")
+        record = await record_of(looker, step_job_id(run, "cut"))
+        assert record is None or record.outcome == "CANCELLED"
 
     on_virtual_time(FILM, partial(parts, 3), test)
 
