@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corekit.values import replace
+from fdl.keys.notify import NOTIFY
 from fdl.model import Promise, Workflow
 from fdl.schema.scalars import Duration, Number, Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema
@@ -56,6 +57,9 @@ WORKFLOW = Block(
             about="A promise that is given or refused when a run starts; not enforced yet, so a"
             " deploy refuses it.",
             default="none",
+        ),
+        "notify": Key(
+            reader=NOTIFY, about="Notified of the end of each run, at least once.", default="none"
         ),
         "gpu": Key(reader=Plain(), refused="steps share no sandbox yet: write `gpu:` at each one"),
         "sandbox": Key(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.values import Value, replace
 from fdl.model import BUILTIN, RETENTION_S, Function, Intermediate, Job, Storage
+from fdl.notified import Notified
 from fdl.plan import resources as kinds
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
@@ -405,9 +406,15 @@ def _record(
         "package_sha256": code.sha256 if has_package(function, place) else "",
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
+        **notify_of(function.notify),
     }
     body["revision"] = digest([revision, body])
     return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)
+
+
+def notify_of(notified: Sequence[Notified]) -> dict[str, object]:
+    """Part of a record: nothing where there is no target."""
+    return {"notify": [one.record for one in notified]} if notified else {}
 
 
 def _in_hand_max(function: Function) -> int | None:

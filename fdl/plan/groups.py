@@ -27,6 +27,7 @@ from fdl.model import (
     Lambda,
     Path,
     Storage,
+    Workflow,
     words_of_a_file,
 )
 from gpu_scheduler.request_options import REQUEST_OPTIONS
@@ -83,16 +84,27 @@ def deployed(document: Document) -> tuple[Function, ...]:
             made[f"function {function.name}"] = function
         elif f"group {function.group}" not in made:
             made[f"group {function.group}"] = _merged(_members(document, function.group))
-    return tuple(_with_runs(function, tuple(made.values())) for function in made.values())
+    functions = tuple(made.values())
+    return tuple(_with_runs(function, functions, document.workflows) for function in functions)
 
 
-def _with_runs(function: Function, functions: tuple[Function, ...]) -> Function:
-    """The same with the place of its runs: the bucket of its workflow's first step."""
+def _with_runs(
+    function: Function, functions: tuple[Function, ...], workflows: tuple[Workflow, ...]
+) -> Function:
+    """The same with the place of its runs, the bucket of its workflow's first step, and with who
+    is notified of their ends."""
     if not function.workflow:
         return function
     steps = [one for one in functions if one.workflow == function.workflow]
     first = next((one for one in steps if not feeding(one, steps)), function)
-    return replace(function, runs_place=Path(bucket=first.intermediate.bucket))
+    targets = [
+        one
+        for workflow in workflows
+        if workflow.name == function.workflow
+        for one in workflow.notify
+    ]
+    place = Path(bucket=first.intermediate.bucket)
+    return replace(function, runs_place=place, run_notify=tuple(targets))
 
 
 def listed(storage: Storage) -> dict[str, object]:
@@ -163,7 +175,10 @@ def _merged(members: tuple[Function, ...]) -> Function:
         output=tuple(dict.fromkeys(o for o in outputs if not _inner(o, inside))),
         preheat=any(step.function.preheat for step in members),
     )
-    return replace(first, function=lambda_, gpu=_gpu(members), secrets={}, steps=members)
+    targets = tuple(dict.fromkeys(one for step in members for one in step.notify))
+    return replace(
+        first, function=lambda_, gpu=_gpu(members), secrets={}, steps=members, notify=targets
+    )
 
 
 def _inner(output: Storage, inside: list[Storage]) -> bool:

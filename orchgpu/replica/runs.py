@@ -30,9 +30,10 @@ from orchgpu.core.runs.machine import next_actions
 from orchgpu.core.runs.messages import Advance, advance_body, classify_run
 from orchgpu.core.runs.records import Frozen
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.ports import JobQueue, Message, ObjectStore, Scheduler
+from orchgpu.ports import JobQueue, Message, NoticeSender, ObjectStore, Scheduler
 from orchgpu.replica.actions.run_facts import RunFacts
 from orchgpu.replica.actions.runs import RunPerformer
+from orchgpu.replica.notices import Counted, Notices
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,8 @@ class Runs:
         nursery: Nursery,
         functions: Callable[[], Mapping[str, Function]],
         finished: Callable[[EndRun], None],
+        notified: Counted,
+        sender: NoticeSender | None = None,
     ) -> None:
         self._queue = queue
         self._store = store
@@ -85,6 +88,16 @@ class Runs:
         self._budget = budget
         self._nursery = nursery
         self._finished = finished
+        #: of jobs as well
+        self.notices = Notices(
+            queue=queue,
+            store=store,
+            sender=sender,
+            clock=clock,
+            budget=budget,
+            nursery=nursery,
+            counted=notified,
+        )
         self._facts = RunFacts(store, clock, functions)
         self._performer = RunPerformer(
             queue=queue,
@@ -144,6 +157,8 @@ class Runs:
 
     def take(self, workflow: Workflow, message: Message) -> None:
         """Handle one message of a workflow's queue."""
+        if self.notices.take(workflow, message):
+            return
         verdict = classify_run(message.body, workflow)
         if isinstance(verdict, Advance):
             failed = verdict.job if verdict.failed else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from corekit.values import Value, field
+from orchgpu.core.notify import Target
 
 
 class Feed(Value):
@@ -49,3 +50,4 @@ class Workflow(Value):
     deadline_s: float | None = None  #: a run ends by then after its input was stored
     deployed_at_s: float = 0.0  #: wall clock of the store: an upload before it starts no run
     owners: Mapping[str, str] = field(default_factory=dict)  #: accounts that own the buckets
+    notify: tuple[Target, ...] = ()  #: notified of the end of each run
