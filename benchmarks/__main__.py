@@ -48,6 +48,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "remote_gpu.card": (),
     "remote_gpu.sequence_search": (),
     "simulator": (),
+    "workflows": ("--chains", "5"),
     "goodput": ("--seeds", "3"),
     "scheduler.peers": (),
     "remote_gpu.peers": ("--rounds", "2"),

@@ -98,6 +98,10 @@ class Budget:
     input_late_s: float = 900.0  #: a younger upload's 404 may be false (S3's versioning)
     not_started_s_max: float = 3600.0  #: Lambda may be throttled this long before a job fails
     drain_s: float = 10.0  #: SIGTERM to exit
+    notice_answer_s: RealS = 10.0  #: a webhook answers by then
+    notice_pause_s: float = 5.0  #: after a failed notice, growing with its age up to the next
+    notice_pause_s_max: float = 900.0
+    notice_age_s_max: float = 43200.0  #: 12 h: an older notice is dropped
     reconnect_base_s: float = 0.2  #: first back-off of a lost connection, doubling with jitter
     reconnect_s_max: float = 5.0
     # --- several schedulers over one log, of which one leads

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
+from fdl.notified import Notified
 from fdl.text.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import Request
 from gpu_scheduler.promises import Slo, StepTimes
@@ -266,10 +267,12 @@ class Function:
     s3: Mapping[str, object] = field(default_factory=dict)
     #: Variable of the script → the place of its value, which is read when a run starts.
     secrets: Mapping[str, SecretReference] = field(default_factory=dict)
+    notify: tuple[Notified, ...] = ()  #: notified of the end of each job
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
     steps: tuple[Function, ...] = ()  #: of a group (`fdl.plan.groups`), in order
     workflow: str = ""  #: that has it, or its group, as a step; "" = none
     runs_place: Path | None = None  #: of a deployed step: the bucket of its workflow's runs
+    run_notify: tuple[Notified, ...] = ()  #: of a deployed step: notified of the ends of its runs
     path: str = ""  #: `functions.aws[0]`
 
     @property
@@ -394,6 +397,7 @@ class Workflow:
     slo: Slo | None = None
     sandbox: str = "own"  #: of each step; "shared": all steps are one group of this name
     gpu: Gpu | None = None  #: of a shared sandbox, beside the requests of its steps
+    notify: tuple[Notified, ...] = ()  #: notified of the end of each run
     path: str = ""  #: `workflows.NAME`
 
 

@@ -169,12 +169,33 @@ class FunctionStarter(Protocol):
         ...
 
 
+class NoticeSender(Protocol):
+    """Topics and webhooks that are notified of ends, and the keys that sign webhooks."""
+
+    async def publish(self, topic: str, body: str) -> None:
+        """Publish one message to an SNS topic, by its ARN; a repetition may publish it twice."""
+        ...
+
+    async def post(self, url: str, body: str, headers: Mapping[str, str], within_s: float) -> None:
+        """Send a POST; returns after an answer of 200 to 299. Redirects are not followed.
+
+        Raises DENIED for a link-local or metadata address, UNAVAILABLE for another answer or no
+        connection, TIMEOUT.
+        """
+        ...
+
+    async def secret(self, reference: str) -> bytes:
+        """Read a secret (`contract.secrets`); kept for some minutes."""
+        ...
+
+
 class CloudPorts(Value):
     """One cloud, opened."""
 
     queue: JobQueue
     store: ObjectStore
     functions: FunctionStarter
+    notices: NoticeSender | None = None  #: None: only queues are notified of ends
     state_bucket: str  #: holds the registry of deployed functions
 
 

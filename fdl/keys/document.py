@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from corekit.values import replace
 from fdl.keys.jobs import GPU, JOB
+from fdl.keys.notify import NOTIFY
 from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.keys.scar import (
     ANOTHER_TOOL,
@@ -69,6 +70,11 @@ ELEMENT = Block(
             reader=Secrets(),
             about="Variables of the script whose values are read when a run starts, by the"
             " function's role. `file:`, a path on the function's machine, is refused on AWS.",
+        ),
+        "notify": Key(
+            reader=NOTIFY,
+            about="Notified of the end of each job, at least once.",
+            default="none",
         ),
         "group": Key(
             reader=Text(

@@ -8,6 +8,7 @@ from typing import Any
 
 from corekit.values import replace
 from fdl.keys.jobs import COST_USD_MIN, GPU
+from fdl.keys.notify import NOTIFY
 from fdl.keys.promises import SLO
 from fdl.model import Gpu, Workflow
 from fdl.schema.scalars import Choice, Duration, Number, Text
@@ -67,6 +68,9 @@ WORKFLOW = Block(
             about="A run ends as FAILED (MAX_COST) when its jobs have cost so much; each job gets"
             " what is left when it starts as its own cap.",
             default="no limit",
+        ),
+        "notify": Key(
+            reader=NOTIFY, about="Notified of the end of each run, at least once.", default="none"
         ),
         "sandbox": Key(
             reader=Choice(("own", "shared")),

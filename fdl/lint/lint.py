@@ -23,6 +23,7 @@ from fdl.diagnostics import (
     Severity,
 )
 from fdl.lint.flow import deployment_findings, workflow_findings
+from fdl.lint.notify import notify_findings
 from fdl.lint.settings import completion_findings, data_findings, owner_findings, settings_findings
 from fdl.lint.variables import CLEAR_REMEDY, LOADERS, OUR_NAME, risky, secret_findings
 from fdl.lint.workflows import run_findings, sandbox_findings
@@ -61,6 +62,7 @@ def lint(
     if not of_groups:
         findings += deployment_findings(deployed(document))
         findings += run_findings(document, deployed(document))
+        findings += notify_findings(document, deployed(document))
     findings += owner_findings(document.functions.aws)
     for function in document.functions.aws:
         findings += _one_place(function)

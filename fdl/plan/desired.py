@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.values import Value, replace
 from fdl.model import BUILTIN, RETENTION_S, Function, Gpu, Intermediate, Job, Storage
+from fdl.notified import Notified
 from fdl.plan import resources as kinds
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
@@ -408,6 +409,7 @@ def _record(
         **_promised(gpu),
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
+        **notify_of(function.notify),
     }
     body["revision"] = digest([revision, body])
     return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)
@@ -420,6 +422,11 @@ def _promised(gpu: Gpu | None) -> dict[str, object]:
         **({} if slo is None else {"slo": encode(slo)}),
         **({"times": {name: encode(one) for name, one in times.items()}} if times else {}),
     }
+
+
+def notify_of(notified: Sequence[Notified]) -> dict[str, object]:
+    """Part of a record: nothing where there is no target."""
+    return {"notify": [one.record for one in notified]} if notified else {}
 
 
 def _in_hand_max(function: Function) -> int | None:

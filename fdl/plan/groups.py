@@ -85,16 +85,27 @@ def deployed(document: Document) -> tuple[Function, ...]:
         elif f"group {function.group}" not in made:
             members, own = _members(document, function.group), _own_gpu(document, function.group)
             made[f"group {function.group}"] = _merged(members, own)
-    return tuple(_with_runs(function, tuple(made.values())) for function in made.values())
+    functions = tuple(made.values())
+    return tuple(_with_runs(function, functions, document.workflows) for function in functions)
 
 
-def _with_runs(function: Function, functions: tuple[Function, ...]) -> Function:
-    """The same with the place of its runs: the bucket of its workflow's first step."""
+def _with_runs(
+    function: Function, functions: tuple[Function, ...], workflows: tuple[Workflow, ...]
+) -> Function:
+    """The same with the place of its runs, the bucket of its workflow's first step, and with who
+    is notified of their ends."""
     if not function.workflow:
         return function
     steps = [one for one in functions if one.workflow == function.workflow]
     first = next((one for one in steps if not feeding(one, steps)), function)
-    return replace(function, runs_place=Path(bucket=first.intermediate.bucket))
+    targets = [
+        one
+        for workflow in workflows
+        if workflow.name == function.workflow
+        for one in workflow.notify
+    ]
+    place = Path(bucket=first.intermediate.bucket)
+    return replace(function, runs_place=place, run_notify=tuple(targets))
 
 
 def listed(storage: Storage) -> dict[str, object]:
@@ -170,7 +181,10 @@ def _merged(members: tuple[Function, ...], own: Gpu | None) -> Function:
         output=tuple(dict.fromkeys(o for o in outputs if not _inner(o, inside))),
         preheat=any(step.function.preheat for step in members),
     )
-    return replace(first, function=lambda_, gpu=_gpu(members, own), secrets={}, steps=members)
+    targets = tuple(dict.fromkeys(one for step in members for one in step.notify))
+    return replace(
+        first, function=lambda_, gpu=_gpu(members, own), secrets={}, steps=members, notify=targets
+    )
 
 
 def _inner(output: Storage, inside: list[Storage]) -> bool:

@@ -17,6 +17,7 @@ from fdl.plan.desired import (
     buckets_of,
     from_s3,
     notification_rules,
+    notify_of,
     policy_document,
     results_days,
 )
@@ -77,6 +78,7 @@ def desired_workflow(
             for name in buckets_of(step)
         },
     }
+    body |= notify_of(workflow.notify)
     body["revision"] = digest([digest(parts), body])
     record = kinds.WorkflowRecord(name=workflow.name, bucket=place.state_bucket, body=body)
     return DesiredFunction(name=workflow.name, resources=(*parts, record))

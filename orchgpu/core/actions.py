@@ -215,12 +215,20 @@ class AdvanceRun(Value):
     body: str
 
 
+class SendNotices(Value):
+    """Messages about the end of a job: one for each target."""
+
+    queue_url: str
+    bodies: tuple[str, ...]
+
+
 class DeleteMessages(Action):
     """→ MessagesDeleted"""
 
     queue_url: str
     receipt_handles: tuple[str, ...]
     advance: AdvanceRun | None = None  #: sent first
+    notices: SendNotices | None = None  #: as well
 
 
 class ExtendVisibility(Action):

@@ -15,6 +15,7 @@ from orchgpu.core import events as on
 from orchgpu.core.context import Context
 from orchgpu.core.job import UNCOUNTED, Failure, Job, Phase
 from orchgpu.core.not_on_host import Lacked, newly_lacked
+from orchgpu.core.notify import Notice, notice_bodies
 from orchgpu.core.provenance import provenance_of
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.messages import advance_body, step_note
@@ -415,8 +416,28 @@ def delete(job: Job) -> list[do.Action]:
             queue_url=job.function.queue_url,
             receipt_handles=receipt_handles,
             advance=_advance(job),
+            notices=_notices(job),
         )
     ]
+
+
+def _notices(job: Job) -> do.SendNotices | None:
+    """Words to those who are notified of the end: before the message is gone, as `_advance`."""
+    function, source, of = job.function, job.input, job.input.step
+    if not function.notify:
+        return None
+    notice = Notice(
+        target="",
+        job=job.id,
+        run="" if of is None else of.run,
+        workflow="" if of is None else of.workflow,
+        step="" if of is None else of.step,
+        bucket=source.bucket,
+        key=source.key,
+        version=source.version_id or "",
+    )
+    bodies = notice_bodies(function.notify, notice)
+    return do.SendNotices(queue_url=function.completion_url, bodies=bodies)
 
 
 def _advance(job: Job) -> do.AdvanceRun | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from corekit.values import Value, field
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.promises import Slo, StepTimes
+from orchgpu.core.notify import Target as Notified
 
 
 class Output(Value):
@@ -65,6 +66,7 @@ class Function(Value):
     deployed_at_s: float = 0.0
     #: Accounts that must own the buckets; a record of an older version names none.
     owners: Mapping[str, str] = field(default_factory=dict)
+    notify: tuple[Notified, ...] = ()  #: notified of the end of each job
 
     @property
     def hold(self) -> LeaseLifetime:

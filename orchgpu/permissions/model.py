@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from contract.secrets.reference import Scheme
 from corekit.values import Value
 from fdl.model import ROLE_PATH, Function
+from fdl.notified import Notified
 from fdl.plan.desired import buckets_of
 from fdl.plan.resources import DeployTarget
-from fdl.plan.roles import BOUNDARY_NAME, boundary_of, role_of
+from fdl.plan.roles import BOUNDARY_NAME, boundary_of, role_of, secret_arns
 from fdl.plan.workflows import queues_of
 
 #: The version of IAM's policy language.
@@ -137,6 +139,37 @@ class Scope(Value):
         workflows = dict.fromkeys(f.workflow for f in self.functions if f.workflow)
         named = (queue for workflow in workflows for queue in queues_of(workflow))
         return tuple(self.place.queue_arn(name) for name in named)
+
+    @property
+    def _notified(self) -> tuple[Notified, ...]:
+        targets = (one for f in self.functions for one in (*f.notify, *f.run_notify))
+        return tuple(dict.fromkeys(targets))
+
+    @property
+    def notified_queues(self) -> tuple[str, ...]:
+        """Queues that are notified of ends, and those of completions, which hold notices of jobs.
+
+        Without functions those with the prefix, as all queues.
+        """
+        targets = [self.place.queue_arn(one.queue) for one in self._notified if one.queue]
+        notices = (f.queues[2] for f in self.functions if f.notify and f.queued)
+        return tuple(dict.fromkeys([*targets, *map(self.place.queue_arn, notices)]))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Topics that are notified of ends; without functions those with the prefix."""
+        if not self.functions:
+            return (f"arn:{self.place.partition}:sns:{self.where}:{self.function_prefix}*",)
+        return tuple(dict.fromkeys(one.topic for one in self._notified if one.topic))
+
+    @property
+    def signing_secrets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The entries of Secrets Manager and of the Parameter Store whose keys sign webhooks."""
+        named: dict[Scheme, list[str]] = {scheme: [] for scheme in Scheme}
+        for one in self._notified:
+            if one.secret is not None and one.secret.stored:
+                named[one.secret.scheme] += secret_arns(one.secret, self.place)
+        return tuple(named[Scheme.SECRETS_MANAGER]), tuple(named[Scheme.PARAMETER_STORE])
 
     def runs(self, *keys: str) -> tuple[str, ...]:
         """The objects of runs of workflows, below `runs/`. [default: all]"""

@@ -67,6 +67,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
                 nursery=nursery,
                 jitter=ids.stream("reconcile"),
                 tracer=tracer,
+                notices=cloud.notices,
             )
             addresses = await stack.enter_async_context(
                 metrics_endpoint(settings.metrics, shell.metrics.lines)

@@ -37,6 +37,7 @@ from orchgpu.ports import (
     FunctionStarter,
     JobQueue,
     Message,
+    NoticeSender,
     ObjectStore,
     Registry,
     Scheduler,
@@ -101,6 +102,7 @@ class Replica:
         nursery: Nursery,
         jitter: RandomStream,
         tracer: Tracer | None = None,
+        notices: NoticeSender | None = None,
     ) -> None:
         self._machine = machine
         self._queue = queue
@@ -147,6 +149,8 @@ class Replica:
             nursery=nursery,
             functions=lambda: self._functions,
             finished=self._run_finished,
+            notified=self.metrics.notified,
+            sender=notices,
         )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}
@@ -338,6 +342,8 @@ class Replica:
             await asyncio.sleep(AFTER_EVENTS_S)
 
     def _notice(self, function: Function, message: Message) -> None:
+        if self._runs.notices.take(function, message):
+            return
         works: list[do.Action] = []
         for notice in read_completion(message.body, function, self._now()):
             if isinstance(notice, do.Action):

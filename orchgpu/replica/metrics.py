@@ -44,6 +44,7 @@ class OrchestratorMetrics(Observer):
     dead_letters: Counts = field(default_factory=Counter)
     refused_secrets: Counts = field(default_factory=Counter)
     runs: Counts = field(default_factory=Counter)  #: ended, by workflow and state
+    notices: Counts = field(default_factory=Counter)  #: tries, by function or workflow and outcome
     own_time: dict[LabelValues, Observations] = field(default_factory=dict)
 
     def serves(self, functions: Mapping[str, Function]) -> None:
@@ -75,6 +76,10 @@ class OrchestratorMetrics(Observer):
 
     def run_finished(self, action: EndRun) -> None:
         self.runs[action.result.workflow, action.result.state.value] += 1
+
+    def notified(self, name: str, outcome: str) -> None:
+        """A try to notify a target of the end of a job or run: delivered, failed or dropped."""
+        self.notices[name, outcome] += 1
 
     def own_time_of(self, function: str, own_s: float) -> None:
         series = self.own_time.get((function,))
@@ -108,6 +113,7 @@ class OrchestratorMetrics(Observer):
         yield "orchgpu_jobs", sorted(in_hand.items())
         yield "orchgpu_jobs_finished_total", sorted(self.finished.items())
         yield "orchgpu_runs_finished_total", sorted(self.runs.items())
+        yield "orchgpu_notices_total", sorted(self.notices.items())
         yield "orchgpu_attempts_total", sorted(self.attempts.items())
         yield "orchgpu_dead_letters_total", _with_zeros(self.dead_letters, names)
         yield "orchgpu_refused_secrets_total", _with_zeros(self.refused_secrets, names)

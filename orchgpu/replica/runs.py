@@ -31,9 +31,18 @@ from orchgpu.core.runs.machine import next_actions, waived_steps
 from orchgpu.core.runs.messages import Advance, advance_body, classify_run
 from orchgpu.core.runs.records import Frozen
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.ports import NO_BODY, JobQueue, Message, ObjectStore, Scheduler, Tolerating
+from orchgpu.ports import (
+    NO_BODY,
+    JobQueue,
+    Message,
+    NoticeSender,
+    ObjectStore,
+    Scheduler,
+    Tolerating,
+)
 from orchgpu.replica.actions.run_facts import RunFacts
 from orchgpu.replica.actions.runs import RunPerformer
+from orchgpu.replica.notices import Counted, Notices
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +88,8 @@ class Runs:
         nursery: Nursery,
         functions: Callable[[], Mapping[str, Function]],
         finished: Callable[[EndRun], None],
+        notified: Counted,
+        sender: NoticeSender | None = None,
     ) -> None:
         self._queue = queue
         self._store = store
@@ -86,6 +97,16 @@ class Runs:
         self._budget = budget
         self._nursery = nursery
         self._finished = finished
+        #: of jobs as well
+        self.notices = Notices(
+            queue=queue,
+            store=store,
+            sender=sender,
+            clock=clock,
+            budget=budget,
+            nursery=nursery,
+            counted=notified,
+        )
         self._facts = RunFacts(store, clock, functions)
         self._performer = RunPerformer(
             queue=queue,
@@ -145,6 +166,8 @@ class Runs:
 
     def take(self, workflow: Workflow, message: Message) -> None:
         """Handle one message of a workflow's queue."""
+        if self.notices.take(workflow, message):
+            return
         verdict = classify_run(message.body, workflow)
         if isinstance(verdict, Advance):
             failed = verdict.job if verdict.failed else ""

@@ -14,6 +14,7 @@ from contract.aws.clients import Client, expect_owner, patience, service_descrip
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import translated
 from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of, resolve
+from orchgpu.adapters.aws.notices import open_notices
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.ports import CloudPorts
@@ -34,9 +35,14 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
     """
     async with AsyncExitStack() as stack:
 
-        async def client(service: str, connections_max: int = CONNECTIONS_MAX) -> Client:
-            settings = resolve(service, endpoint_url=endpoint_url)
+        async def client(
+            service: str, connections_max: int = CONNECTIONS_MAX, region: str | None = None
+        ) -> Client:
+            settings = resolve(service, endpoint_url=endpoint_url, region=region)
             return await stack.enter_async_context(_client(settings, connections_max))
+
+        async def client_in(service: str, region: str | None) -> Client:
+            return await client(service, region=region)
 
         place = await asyncio.to_thread(_place, endpoint_url)
         s3, sqs = await client("s3"), await client("sqs")
@@ -48,6 +54,7 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
             queue=SqsQueue(sqs, polls),
             store=store,
             functions=LambdaStarter(await client("lambda")),
+            notices=await stack.enter_async_context(open_notices(client_in)),
             state_bucket=place.state_bucket,
         )
 

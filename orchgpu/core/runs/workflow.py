@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from corekit.values import Value, field
 from gpu_scheduler.promises import Slo
+from orchgpu.core.notify import Target
 
 
 class Feed(Value):
@@ -55,3 +56,4 @@ class Workflow(Value):
     slo: Slo | None = None
     deployed_at_s: float = 0.0  #: wall clock of the store: an upload before it starts no run
     owners: Mapping[str, str] = field(default_factory=dict)  #: accounts that own the buckets
+    notify: tuple[Target, ...] = ()  #: notified of the end of each run

@@ -30,7 +30,11 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield allow("Receive", "sqs:ReceiveMessage", "DeleteMessage", on=(*jobs, *done, *runs))
     yield allow("Keep", "sqs:ChangeMessageVisibility", on=(*jobs, *runs))
     yield allow("Count", "sqs:GetQueueAttributes", on=(*scope.queues(), *runs))
-    yield allow("Send", "sqs:SendMessage", on=(*jobs, *dead, *runs))
+    yield allow("Send", "sqs:SendMessage", on=(*jobs, *dead, *runs, *scope.notified_queues))
+    yield allow("Publish", "sns:Publish", on=scope.topics)
+    secrets, parameters = scope.signing_secrets
+    yield allow("SigningSecrets", "secretsmanager:GetSecretValue", on=secrets)
+    yield allow("SigningParameters", "ssm:GetParameter", on=parameters)
     yield allow("Start", "lambda:InvokeFunction", on=scope.lambdas)
     yield allow("Keys", "kms:Decrypt", "GenerateDataKey", on=keys, when=by)
 

@@ -458,6 +458,8 @@ class Performer:
         advance = action.advance
         if advance is not None and (url := self.workflow_queues.get(advance.workflow)):
             await self._queue.send(url, [advance.body])
+        if action.notices is not None:
+            await self._queue.send(action.notices.queue_url, action.notices.bodies)
         if action.receipt_handles:
             await self._queue.delete(action.queue_url, action.receipt_handles)
         return on.MessagesDeleted(**self._about(action))

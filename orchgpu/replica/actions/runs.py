@@ -17,6 +17,7 @@ from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol import ops
 from orchgpu.core.function import Function
+from orchgpu.core.notify import Notice, notice_bodies
 from orchgpu.core.prices import Prices
 from orchgpu.core.promises import promise_name, promised_steps
 from orchgpu.core.runs.actions import (
@@ -266,11 +267,19 @@ class RunPerformer:
     async def _end_run(self, action: EndRun, workflow: Workflow) -> None:
         if action.promise:
             await self._scheduler.ask(ops.Waive(run=action.promise))
+        await self._notify(action, workflow)
         key, body = run_result_key(action.run), encode_json(action.result)
         etag = action.replace_etag
         with Tolerating(ErrorCode.CONFLICT):
             await self._store.put(workflow.bucket, key, body, if_absent=etag is None, if_match=etag)
             self._report_end(action)
+
+    async def _notify(self, action: EndRun, workflow: Workflow) -> None:
+        """Before the result is there, so that no end is lost; a notice waits for its result."""
+        notice = Notice(target="", run=action.run, retries=action.result.retries)
+        bodies = notice_bodies(workflow.notify, notice)
+        if bodies:
+            await self._queue.send(workflow.queue_url, bodies)
 
 
 def _cancelled(job: str, action: CloseJobs, attempt: int, wall_s: float) -> Result:

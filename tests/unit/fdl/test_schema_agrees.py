@@ -32,6 +32,7 @@ VALUES = (
     *("", "two words", "{a: b}", "{KEY: value}", "' 4 GiB '", "' 25 % '", "[cuda, cpu]"),
     *("[{path: a-bucket}]", "{path: a-bucket}", "{Variables: {A: 1}}", "{Variables: }"),
     *("{name: q}", "{bucket: a-bucket}", "{x-mine: 1}"),
+    *("https://hooks.example/x", "arn:aws:sns:us-east-1:123456789012:ends", "'ssm:/key'"),
 )
 #: A value of each key that its block cannot be without.
 NEEDED = {
@@ -69,6 +70,8 @@ def _scalar(node: Scalar, text: str) -> Any:
 
 
 def _needed(known: KnownKey, siblings: list[KnownKey]) -> list[str]:
+    if known.path.endswith("notify[].secret"):
+        return ["webhook: https://hooks.example/x"]
     return [
         f"{name}: {NEEDED[name]}"
         for other in siblings

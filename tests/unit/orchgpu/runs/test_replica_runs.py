@@ -45,12 +45,13 @@ from local_cloud.model.s3.body import MemoryBodies
 from local_cloud.model.s3.object_version import Attributes
 from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.core.notify import Target
 from orchgpu.core.routing import InputEvent, StepOf
 from orchgpu.core.runs.messages import step_note
 from orchgpu.core.runs.newest import newest_prefix, newest_run
 from orchgpu.core.runs.records import Retry, RunResult
 from orchgpu.core.runs.workflow import Workflow, WorkflowStep
-from orchgpu.ports import Tolerating
+from orchgpu.ports import NoticeSender, Tolerating
 from orchgpu.replica.actions.function_failures import record_of
 from orchgpu.replica.actions.run_facts import RunFacts
 from orchgpu.replica.loops import Replica
@@ -71,8 +72,9 @@ KEY = "in/film.mp4"
 class Served(Deployed):
     """A registry with one workflow."""
 
-    def __init__(self, flow: Workflow) -> None:
-        super().__init__([function(one.name) for one in flow.steps])
+    def __init__(self, flow: Workflow, notify: tuple[Target, ...] = ()) -> None:
+        """`notify`: the targets of every step's jobs."""
+        super().__init__([replace(function(one.name), notify=notify) for one in flow.steps])
         self._flow = flow
 
     def workflows(self) -> dict[str, Workflow]:
@@ -131,13 +133,18 @@ class Bench:
         self.commits: Counter[str] = Counter()
         self.number = 0
         self.starting = True  #: False: no function starts
+        self.notify: tuple[Target, ...] = ()  #: the targets of jobs
+        self.notices: NoticeSender | None = None
+        self.budget = Budget()
         nursery.start_eternal(self._functions(), "functions")
 
     async def replica(
         self, nursery: Nursery, faults: Faults | None = None, tracer: Tracer | None = None
     ) -> Replica:
         self.number += 1
-        name, budget = f"replica-{self.number}", Budget()
+        if self.notify:
+            self.registry = Served(self.flow, self.notify)
+        name, budget = f"replica-{self.number}", self.budget
         requester = SimRequester(
             self.scheduler, name, budget, random.Random(1), delay_s_max=0.001, loss_rate=0.0
         )
@@ -155,6 +162,7 @@ class Bench:
             nursery=nursery,
             jitter=random.Random(1),
             tracer=tracer,
+            notices=self.notices,
         )
         await replica.start()
         return replica
