@@ -41,14 +41,14 @@ def read_document(file: Path, masked: Callable[[str], str] = str) -> JsonObject 
     except OSError as error:
         _fail(f"cannot be read: {error.strerror}")
     try:
-        value = json.loads(data, parse_constant=_refused)
+        value = json.loads(data, parse_constant=_refused, parse_int=_integer)
         if not isinstance(value, dict):
             _fail("is not a JSON object")
         if _depth(value) > DEPTH_MAX:
             _fail(f"is nested over {DEPTH_MAX} deep")
         found: JsonObject = json_masked(value, masked)
         json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is not text
-        size = len(json.dumps(found, separators=(",", ":")))
+        size = len(json.dumps(found, separators=(",", ":"), allow_nan=False))
     except (ValueError, RecursionError) as error:
         if len(data) > DOCUMENT_BYTES_MAX:
             _fail(f"is larger than {DOCUMENT_BYTES_MAX} bytes")
@@ -65,6 +65,14 @@ def _read(file: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             _fail("is not a plain file")
         return opened.read(DOCUMENT_BYTES_MAX * 2 + 1)
+
+
+def _integer(text: str) -> int:
+    """Readers in other languages, and ours in C, have 64 bits."""
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{text[:20]}… does not fit into 64 bits")
+    return number
 
 
 def _refused(word: str) -> NoReturn:

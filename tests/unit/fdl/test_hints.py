@@ -27,7 +27,7 @@ BLOCKS = (
 _NAMES = """
 advisory alpine api_gateway asynchronous batch delete_image ecr_image event invocation_type
 layer_name license_info log_type max_payload_size max_receive_count max_s3_payload_size
-provider sandbox scar storage_providers version visibility_timeout
+provider scar storage_providers version visibility_timeout
 """
 WITHOUT_EFFECT = set(_NAMES.split())
 PATHS = {known.path.replace("[]", "") for known in known_keys()}

@@ -96,7 +96,7 @@ CASES: Mapping[str, Mapping[str | bytes, str]] = {
         "      memmory: 4096\n": "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'memmory'; did you mean 'memory'?",
         "    gpus: 1\n": "f.yaml:5:5: error: functions.aws[0]: unknown key 'gpus'; did you mean 'gpu'?",
         "    job: {max_wait: 5}\n": "f.yaml:5:11: error: functions.aws[0].job: unknown key 'max_wait'; it belongs in 'gpu'",
-        "      gpu: {}\n": "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs next to 'lambda'",
+        "      gpu: {}\n": "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs next to 'lambda' or in 'workflows.NAME'",
         "    gpu: {lease: 960}\n": "f.yaml:5:11: error: functions.aws[0].gpu: unknown key 'lease'; did you mean 'lease_length'?",
         "      memory: 999999\n": "f.yaml:5:15: error: functions.aws[0].lambda.memory: 999999 must lie in 128…10240 MB",
         "      memory: '512'\n": "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected an integer; remove the quotes",

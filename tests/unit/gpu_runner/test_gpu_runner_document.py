@@ -34,6 +34,8 @@ def test_a_document_is_what_the_code_wrote_with_secrets_masked(file: Path) -> No
         ("", "is not JSON"),
         ("[1]", "is not a JSON object"),
         ('{"a": NaN}', "is not JSON: NaN is not a number of JSON"),
+        ('{"a": 1e999}', "is not JSON: Out of range float"),
+        ('{"a": 9223372036854775808}', "is not JSON: 9223372036854775808… does not fit into 64"),
         ('{"a": "\\ud800"}', "is not JSON"),
         ('{"a": ' + "[" * DEPTH_MAX + "]" * DEPTH_MAX + "}", "is nested over 32 deep"),
         ('{"a": ' + "[" * 60_000, "is not JSON"),
