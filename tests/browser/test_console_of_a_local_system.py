@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,21 @@ from tests.e2e.live import COPY, FunctionSpec, Live, live_system, until
 
 SLOW = "#!/bin/sh\nsleep 120\n"
 FAILING = "#!/bin/sh\necho reading the model\necho out of luck >&2\nexit 3\n"
+FILM = """\
+functions:
+  aws:
+  - lambda:
+      {name: cut, init_script: cut.sh, timeout: 30, container: {timeout_threshold: 10},
+       input: [{path: film/in}], output: [{path: film/parts}]}
+  - lambda:
+      {name: measure, init_script: measure.sh, timeout: 60, container: {timeout_threshold: 10},
+       input: [{path: film/parts, each: true}], output: [{path: film/counts}]}
+    gpu: {memory: 256, kinds: [cpu]}
+workflows:
+  film: {steps: [cut, measure]}
+"""
+CUT = '#!/bin/sh\nfor n in 1 2; do echo $n > "$TMP_OUTPUT_DIR/$n.part"; done\n'
+MEASURE = '#!/bin/sh\nsleep 3\ncp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"\n'
 #: Longest wait for something that a job does; real time of this system runs at 1/20.
 JOB_MS = 60_000
 
@@ -135,6 +151,28 @@ def test_a_device_drains_until_its_job_has_ended(live: Live, open_page: OpenPage
     expect(drained.locator(".state")).to_have_text("drained", timeout=JOB_MS)
     press(page, drained, "Undrain")
     expect(drained.locator(".state")).to_have_text("idle")
+
+
+def test_a_dropped_file_becomes_a_run_that_fills_the_graph(live: Live, open_page: OpenPage) -> None:
+    live.deploy_text("film", FILM, {"cut.sh": CUT, "measure.sh": MEASURE})
+    page = open_page(address(live, "#/functions/cut"))
+    expect(page.locator("[data-drop]")).to_contain_text("becomes a run", timeout=JOB_MS)
+    page.evaluate(DROP, ["[data-drop]", "a.mp4", base64.b64encode(b"film").decode()])
+    link = page.locator("[data-drop] li a")
+    expect(link).to_have_attribute("href", re.compile("#/runs/r[0-9a-f]{25}"), timeout=JOB_MS)
+    row = page.locator(".runs tbody tr", has_text="a.mp4")
+    expect(row).to_contain_text("1 of 2: measure", timeout=JOB_MS)
+    step = page.locator(".graph .step", has_text="measure")
+    expect(step).to_contain_text("started", timeout=JOB_MS)
+    expect(step).to_contain_text("cpu on", timeout=JOB_MS)
+    expect(row).to_contain_text("succeeded", timeout=JOB_MS)
+    expect(step).to_contain_text("done · 2 of 2", timeout=JOB_MS)
+    link.click()
+    expect(page.locator(".page-title .state")).to_have_text("succeeded", timeout=JOB_MS)
+    expect(page.locator(".timeline a.gantt-span")).to_have_count(3)
+    expect(page.locator(".outputs li")).to_have_count(2)
+    page.get_by_role("region", name="Jobs of the run").get_by_role("link").nth(1).click()
+    expect(page.locator(".facts")).to_contain_text("step cut", timeout=JOB_MS)
 
 
 def test_the_page_continues_after_a_restart_of_the_scheduler(
