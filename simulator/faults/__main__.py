@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
 
 import click
 
@@ -13,7 +14,8 @@ from corekit.values import replace
 from local_cloud.model.weather import parse_weather
 from simulator.faults.checkers import Violation
 from simulator.faults.scenario import Scenario, draw
-from simulator.faults.world import Verdict, simulate
+from simulator.faults.services import Verdict
+from simulator.faults.world import simulate
 
 
 @click.command()
@@ -55,13 +57,16 @@ def scenario(seed: int, weather: str | None) -> Scenario:
 
 def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
     outcomes: dict[str, int] = {}
+    runs: Counter[str] = Counter()
     for verdict in verdicts:
         for state, count in verdict.outcomes.items():
             outcomes[state] = outcomes.get(state, 0) + count
+        runs.update(verdict.runs)
     summary = {
         "seeds": len(verdicts),
         "jobs": sum(v.jobs for v in verdicts),
         "outcomes": outcomes,
+        "runs": dict(runs),
         "preempted": sum(v.preempted for v in verdicts),
         "decisions": sum(v.decisions for v in verdicts),
         "virtual_s": round(sum(v.virtual_s for v in verdicts)),
@@ -73,6 +78,7 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         return
     click.echo(
         f"{summary['seeds']} seeds passed: {summary['jobs']} jobs {outcomes}, "
+        f"{runs.total()} runs {dict(runs)}, "
         f"{summary['preempted']} preempted attempts, "
         f"{summary['decisions']} scheduler decisions, {summary['virtual_s']} virtual seconds in "
         f"{summary['real_s']} s"

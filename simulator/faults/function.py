@@ -16,6 +16,7 @@ from urllib.parse import unquote_plus
 from contract.claim import Claim
 from contract.envelope import ENV_NAME, JOB_NAME, Job
 from contract.keys import claim_key, parse_staging_key, report_key, result_key
+from contract.record import JsonObject
 from contract.result import Report, Result
 from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
@@ -89,6 +90,8 @@ class SimLambda:
         self._runs = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.successes: dict[str, int] = {}  #: job → commits that won
+        #: Stores the output files of a job, and names them for its result.
+        self.writes: Callable[[MemoryStore, Job], Awaitable[list[JsonObject]]] | None = None
         cloud.on_invocation = self._due
 
     def _due(self, function: LambdaFunction) -> None:
@@ -308,6 +311,7 @@ class SimLambda:
         return Result.from_json(stored.body or b"").nonce == nonce
 
     async def _commit(self, job: Job, nonce: str, times: dict[str, float]) -> None:
+        files = [] if self.writes is None else await self.writes(self._store, job)
         result = Result(
             job_id=job.job_id,
             state="SUCCEEDED",
@@ -315,7 +319,7 @@ class SimLambda:
             attempt=job.attempt,
             nonce=nonce,
             exit_code=0,
-            files=[],
+            files=files,
             times=times,
             log_tail="",
             ended_at_s=self._clock.wall_s(),

@@ -62,6 +62,7 @@ class Scenario(Value):
     preemptible: bool = False  #: its leases may end for urgent jobs
     urgent_jobs: int = 0  #: of a second function, whose requests preempt
     plain_jobs: int = 0  #: of a third function, whose jobs need no device
+    runs: int = 0  #: of a workflow, with more functions
     promises: int = 0  #: of uploaded jobs, with a second step that never comes
     upload_pause_s_max: float = 5.0
     duplicate_event_rate: float = 0.0
@@ -138,6 +139,7 @@ def draw(seed: int) -> Scenario:
         ),
         urgent_jobs=preemption.choice((0, 3, 10)),
         plain_jobs=random.Random(f"{seed}/plain").choice((0, 5, 15)),
+        runs=random.Random(f"{seed}/runs").choice((0, 0, 1, 4)),
         promises=promises,
         preemptible=preemption.random() < 0.7,
         weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,

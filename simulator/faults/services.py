@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from corekit.values import replace
+from corekit.values import Value, replace
 from gpu_scheduler.model import Request
 from local_cloud.model.errors import CloudError
 from orchgpu.core.function import Function
@@ -16,17 +16,31 @@ T = TypeVar("T")
 _PASSING = ("OperationAborted", "TooManyRequestsException", "SlowDown", "InternalError")
 
 
+class Verdict(Value):
+    """The outcome of one seed."""
+
+    seed: int
+    trace: str
+    jobs: int
+    preempted: int  #: attempts whose lease ended for another request
+    outcomes: dict[str, int]
+    decisions: int
+    virtual_s: float
+    runs: dict[str, int] = {}  #: of the workflow: states of its runs
+
+
 class Deployed:
     """The registry of deployed functions, of all orchestrators."""
 
-    def __init__(self, functions: Sequence[Function]) -> None:
+    def __init__(self, functions: Sequence[Function], workflows: Sequence[Workflow] = ()) -> None:
         self._functions = {one.name: one for one in functions}
+        self._workflows = {one.name: one for one in workflows}
 
     async def functions(self) -> dict[str, Function]:
         return self._functions
 
     def workflows(self) -> dict[str, Workflow]:
-        return {}
+        return self._workflows
 
     def redeploy(self, name: str, like: str) -> None:
         """Deploy a function again: with the device of another one, or without if it has one."""

@@ -19,7 +19,6 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import IdSource, JobId
 from corekit.tracing.span import Tracer
-from corekit.values import Value
 from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import InvokeConfig
@@ -39,9 +38,10 @@ from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryS
 from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.promises import ask_for_promises
 from simulator.faults.requester import SimRequester
+from simulator.faults.runs import PLAIN_STEPS, SimRuns
 from simulator.faults.scenario import DRAIN_S, Scenario, draw
 from simulator.faults.scheduler import SimScheduler
-from simulator.faults.services import Deployed, settled
+from simulator.faults.services import Deployed, Verdict, settled
 from simulator.faults.tenant_usage import TenantUsage
 
 T = TypeVar("T")
@@ -49,18 +49,6 @@ T = TypeVar("T")
 WORK, URGENT, PLAIN = "work", "urgent", "plain"
 ATTEMPTS_MAX = 3  #: of a job
 QUIET_AFTER_S = 6 * 3600.0  #: after the last fault every job must be over within this
-
-
-class Verdict(Value):
-    """The outcome of one seed."""
-
-    seed: int
-    trace: str
-    jobs: int
-    preempted: int  #: attempts whose lease ended for another request
-    outcomes: dict[str, int]
-    decisions: int
-    virtual_s: float
 
 
 @dataclass(slots=True)
@@ -84,6 +72,7 @@ class World:
     nursery: Nursery
     cloud: Cloud = field(init=False)
     bodies: MemoryBodies = field(default_factory=MemoryBodies)
+    runs: SimRuns = field(init=False)
     replicas: list[Running] = field(default_factory=list)
     uploads: dict[str, str] = field(default_factory=dict)  #: job id → its function
     tracer: Tracer | None = None  #: of all replicas
@@ -96,6 +85,7 @@ class World:
             weather=self.scenario.weather,
         )
         self.arrivals = Arrivals(self.cloud)
+        self.runs = SimRuns(self.cloud, self.bodies, self.clock, self.checker, self.scenario.runs)
         self.scheduler = SimScheduler(
             self.budget,
             self.clock,
@@ -163,7 +153,7 @@ class World:
         run = Rule(id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix="")
         results = Rule(id="done", arn=done, events=created, prefix="results/", suffix="")
         attempts = Rule(id="att", arn=done, events=created, prefix="attempts/", suffix=".json")
-        between = [run, results, *([attempts] if name == PLAIN else [])]
+        between = [run, results, *([attempts] if name in (PLAIN, *PLAIN_STEPS) else [])]
         for bucket, rules in (("in", self._input_rules(name)), ("mid", between)):
             self._configure(f"{name}-{bucket}", rules)
         return self._function(name)
@@ -187,7 +177,7 @@ class World:
             start="invoke" if self.seed % 4 else "event",
             timeout_s=self.scenario.behaviour(self.stream("timeout")).timeout_s,
             request=Request(count=0)
-            if name == PLAIN
+            if name in (PLAIN, *PLAIN_STEPS)
             else Request(
                 kinds=(DeviceKind.CPU,),
                 memory_mib=self.scenario.request_mib,
@@ -274,26 +264,31 @@ class World:
     # ------------------------------------------------------------------ running
 
     async def run(self) -> Verdict:
-        deployed = Deployed(self.deploy())
+        functions, flows = self.runs.deploy(self._deploy, self.budget.visibility_s)
+        deployed = Deployed((*self.deploy(), *functions), flows)
         self.scheduler.start()
         for host in self.hosts.values():
             self.nursery.start_eternal(host.report(), "report")
             self.nursery.start_eternal(host.apply_pushes(), "apply_pushes")
         store = MemoryStore(self.cloud, self.bodies, self.clock)
         behaviour = self.scenario.behaviour(self.stream("fates"))
-        functions = SimLambda(
+        lambdas = SimLambda(
             self.cloud, store, self.hosts, self.clock, behaviour, self.checker, self.nursery
         )
+        lambdas.writes = self.runs.written
         for _ in range(self.scenario.replicas):
             await self.start_replica(deployed)
         for name in self._names:
             self.nursery.start(self._upload(name, self._counts[name]), f"uploads of {name}")
+        uploads = self.runs.upload(self.stream("runs"), self.scenario.upload_pause_s_max)
+        self.nursery.start(uploads, "uploads of runs")
         self.nursery.start(self._inject_faults(deployed), "faults")
         promises = self.stream("promises")
         asked = ask_for_promises(self.scheduler, self.scenario, self.uploads, promises)
         self.nursery.start(asked, "promises")
         await self._until_quiet()
-        outcomes = self._check(functions)
+        outcomes = self._check(lambdas)
+        await self.runs.check(store, lambdas.successes)
         for _ in list(self.replicas):
             await self.kill_replica(0)
         return Verdict(
@@ -304,6 +299,7 @@ class World:
             outcomes=outcomes,
             decisions=self.checker.decisions,
             virtual_s=self.clock.monotonic_s(),
+            runs=dict(self.runs.outcomes),
         )
 
     async def _upload(self, name: str, count: int) -> None:
@@ -410,7 +406,8 @@ class World:
     def _left(self) -> dict[str, int]:
         """Counts of unfinished work."""
         now_s = self.clock.wall_s()
-        counts = [self.cloud.queues.get(f"{name}-jobs").counts(now_s) for name in self._names]
+        queues = (*(f"{name}-jobs" for name in self._names), *self.runs.queues)
+        counts = [self.cloud.queues.get(name).counts(now_s) for name in queues]
         state = self.scheduler.machine.state if self.scheduler.up else None
         left = {
             "messages": sum(one.visible + one.in_flight for one in counts),
@@ -418,6 +415,7 @@ class World:
             "records": sum(r.outcome is None for r in state.records.values()) if state else 1,
             "uploads": self._jobs - len(self.uploads),
             "jobs": sum(self._stored(job) is None for job in self.uploads),
+            "runs": self.runs.left(),
         }
         return {name: count for name, count in left.items() if count}
 

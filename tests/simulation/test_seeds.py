@@ -36,6 +36,18 @@ def test_every_invariant_holds(seed: int, caplog: pytest.LogCaptureFixture) -> N
     assert sum(verdict.outcomes.values()) == verdict.jobs
 
 
+@seeds(20, always=4)
+def test_every_part_of_a_run_is_in_one_table(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    verdict = simulate(seed, replace(draw(seed), runs=4))
+    assert sum(verdict.runs.values()) == 4
+
+
+def test_runs_without_faults_succeed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    assert simulate(1, Scenario(jobs=2, runs=3)).runs == {"SUCCEEDED": 3}
+
+
 @seeds(10, always=5)
 def test_every_invariant_holds_in_the_weather_of_aws(
     seed: int, caplog: pytest.LogCaptureFixture
@@ -53,8 +65,9 @@ def test_traces_change_no_decision_and_every_job_has_one(
     """Orchestrators die in these seeds: a successor continues the trace of its jobs."""
     caplog.set_level("CRITICAL")
     recorder = Recorder()
-    verdict = simulate(seed, tracer=recorder)
-    assert verdict.trace == simulate(seed).trace
+    scenario = replace(draw(seed), runs=0)  # the jobs of steps are not counted
+    verdict = simulate(seed, scenario, recorder)
+    assert verdict.trace == simulate(seed, scenario).trace
     roots = {span.context.trace_id: span for span in recorder.spans if span.name == "job"}
     assert len({root.attributes["orchgpu.job"] for root in roots.values()}) == verdict.jobs
     for span in recorder.spans:
