@@ -106,6 +106,21 @@ class Core:
     def ask(self, op: ops.Op[Value]) -> Value | None:
         return self.handle(on.Asked, session=SessionId("s"), reply_to="r", op=op)
 
+    def join(self, devices: int) -> None:
+        """Register hosts with that many devices."""
+        for host in range((devices + PER_HOST - 1) // PER_HOST):
+            those = range(min(PER_HOST, devices - host * PER_HOST))
+            hello = host_ops.HostHello(
+                host=HostId(f"h{host}"),
+                incarnation="1",
+                gateway=f"h{host}:1",
+                devices=tuple(device(host, index) for index in those),
+                epoch_seen=0,
+                installed=(),
+                version=VERSION,
+            )
+            self.handle(on.HostAsked, host=hello.host, reply_to="h", op=hello)
+
     def reserve(self, number: int, request: Request) -> None:
         attempt = AttemptId(f"a{number}")
         answer = self.ask(ops.Reserve(attempt=attempt, request=request, wait=True))
@@ -198,18 +213,7 @@ def filled(devices: int, waiting: int, policy: str, stream: random.Random, resid
     core = Core(policy)
     core.handle(on.EpochBegan)
     core.ask(ops.Hello(session="s", version=VERSION))
-    for host in range((devices + PER_HOST - 1) // PER_HOST):
-        those = range(min(PER_HOST, devices - host * PER_HOST))
-        hello = host_ops.HostHello(
-            host=HostId(f"h{host}"),
-            incarnation="1",
-            gateway=f"h{host}:1",
-            devices=tuple(device(host, index) for index in those),
-            epoch_seen=0,
-            installed=(),
-            version=VERSION,
-        )
-        core.handle(on.HostAsked, host=hello.host, reply_to="h", op=hello)
+    core.join(devices)
     for number in range(4 * devices):
         core.reserve(-1 - number, quarter())
     assert len(core.leases) == 4 * devices, "a quarter found no place"

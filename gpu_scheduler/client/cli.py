@@ -11,7 +11,13 @@ import click
 from corekit.aio.output import exiting_by_output
 from corekit.cli.groups import CommandGroup
 from corekit.cli.program import status_of
-from gpu_scheduler.client.commands import admin_commands, classic, lease_commands, query_commands
+from gpu_scheduler.client.commands import (
+    admin_commands,
+    classic,
+    lease_commands,
+    query_commands,
+    quote_command,
+)
 
 
 @click.group(
@@ -27,6 +33,7 @@ def commands() -> None:
     ssgm hosts                               the hosts
     ssgm dry-run -g 2 -m 4GiB                the answer to a request, without a lease
     ssgm alloc -g 2 -m 4GiB --wait           take a lease, from the queue if necessary
+    ssgm quote run.yaml                      expected end and cost of a run
     ssgm explain ATTEMPT                     why a request waits
     ssgm dealloc LEASE                       give a lease back
 
@@ -44,7 +51,7 @@ def commands() -> None:
 
 
 commands.add_section("Leases", lease_commands.COMMANDS)
-commands.add_section("Queries", query_commands.COMMANDS)
+commands.add_section("Queries", (*query_commands.COMMANDS, *quote_command.COMMANDS))
 commands.add_section("Administration", admin_commands.COMMANDS)
 
 

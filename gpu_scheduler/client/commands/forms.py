@@ -72,6 +72,7 @@ FORMS: Mapping[str, type[Value]] = {
     "workloads": answers.WorkloadsAnswer,
     "explain": answers.ExplainAnswer,
     "dry-run": answers.ExplainAnswer,
+    "quote": answers.AdmitAnswer,
     "drain": Drained,
     "undrain": Undrained,
     "forget": Forgotten,

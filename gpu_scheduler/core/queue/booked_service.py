@@ -81,6 +81,8 @@ class BookingPolicy(Policy):
                 return Choice(due.waiting.attempt, (due.device,), _begun(view, due))
             if due.booking.start_s > view.wall_s:
                 until_s = min(until_s, due.booking.start_s)
+            else:  # its device is late
+                until_s = min(until_s, due.booking.until_s + OVERDUE_S + SAME_S)
         for due in late:
             if not due.booking.late:
                 remember[BOOK + due.job] = due.booking._replace(late=True).text()
@@ -211,12 +213,4 @@ def _next_end_s(view: View, bookings: Bookings) -> float:
     """The next moment at which a booking that is not requested is over (wall clock)."""
     if next(view.waiting(), None) is None:
         return inf
-    ends = (bookings.of(job) for job in bookings.jobs())
-    return min(
-        (
-            one.until_s + 2 * SAME_S
-            for one in ends
-            if one is not None and not (one.granted or one.late) and one.until_s >= view.wall_s
-        ),
-        default=inf,
-    )
+    return bookings.next_end_s() + 2 * SAME_S

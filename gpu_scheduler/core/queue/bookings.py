@@ -11,8 +11,10 @@ policy and with the ends of leases (settlement.py), and replay makes them again.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from corekit.ids import DeviceId, JobId, attempt_id
@@ -22,6 +24,7 @@ from gpu_scheduler.core.admission.slo.plan import Batch
 from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.placement.eviction import resident_key
 from gpu_scheduler.core.queue.view import View
+from gpu_scheduler.core.state.policy_memory import MemoryKind
 from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol.changes import Scalar, Waiting
@@ -115,6 +118,12 @@ def read_booking(text: str) -> Booking:
     )
 
 
+@lru_cache(maxsize=_CACHED_MAX)
+def read_use(text: str) -> Use:
+    """The place in a calendar of a value in the memory."""
+    return read_booking(text).use()
+
+
 class RunPromise(NamedTuple):
     """The promise of one run."""
 
@@ -137,6 +146,48 @@ def read_run(text: str) -> RunPromise:
     given, due, cost, left, skipped, cause, *more = text.split(" ", 6)
     numbers = float(given), float(due), float(cost), int(left), int(skipped)
     return RunPromise(*numbers, cause, *more)
+
+
+class BookingIndex:
+    """The bookings by run, and those without a lease by the end of their time."""
+
+    def __init__(self) -> None:
+        self.of_run: dict[str, dict[str, None]] = {}
+        self.ends_s: list[tuple[float, str]] = []  #: ascending: until when a device is booked
+        self._known: dict[str, Booking] = {}
+
+    def change(self, job: str, booking: Booking | None) -> None:
+        """Replace the booking of a job, or remove it (None)."""
+        before = self._known.pop(job, None)
+        if before is not None:
+            self._remove(job, before)
+        if booking is None:
+            return
+        self._known[job] = booking
+        self.of_run.setdefault(booking.run, {})[job] = None
+        if not booking.granted:
+            insort(self.ends_s, (booking.until_s, job))
+
+    def _remove(self, job: str, before: Booking) -> None:
+        jobs = self.of_run[before.run]
+        del jobs[job]
+        if not jobs:
+            del self.of_run[before.run]
+        if not before.granted:
+            del self.ends_s[bisect_left(self.ends_s, (before.until_s, job))]
+
+
+def index_of(kind: MemoryKind) -> BookingIndex:
+    """The index of the bookings, brought up to date."""
+    index = kind.index
+    if not isinstance(index, BookingIndex):
+        index = kind.index = BookingIndex()
+        kind.changed = dict.fromkeys(kind.values)
+    for job in kind.changed or ():
+        text = kind.values.get(job)
+        index.change(job, read_booking(text) if isinstance(text, str) else None)
+    kind.changed = {}
+    return index
 
 
 def job_of(waiting: Waiting) -> str:
@@ -163,7 +214,8 @@ class Bookings:
     def __init__(self, view: View) -> None:
         self.view = view
         self.now_s = view.wall_s
-        self._booked = view.remembered(BOOK).values
+        kind = view.remembered(BOOK)
+        self._booked, self.index = kind.values, index_of(kind)
         self._devices = view.remembered(ON)
         self._calendars: dict[DeviceId, Calendar] = {}
 
@@ -187,6 +239,29 @@ class Bookings:
     def jobs(self) -> Iterator[str]:
         """All booked jobs, the first booked first."""
         return iter(self._booked)
+
+    def of_run(self, run: str) -> tuple[str, ...]:
+        """The booked jobs of a run."""
+        return tuple(self.index.of_run.get(run, ()))
+
+    def past(self) -> Iterator[tuple[str, Booking]]:
+        """The bookings without a lease whose time has passed, the first that ended first."""
+        for until_s, job in self.index.ends_s:
+            if until_s >= self.now_s - SAME_S:
+                return
+            booking = self.of(job)
+            if booking is not None:
+                yield job, booking
+
+    def next_end_s(self) -> float:
+        """The next end of a booking that has its place and no lease; infinite without one."""
+        ends_s = self.index.ends_s
+        for at in range(bisect_left(ends_s, (self.now_s, "")), len(ends_s)):
+            until_s, job = ends_s[at]
+            booking = self.of(job)
+            if booking is not None and not booking.late:
+                return until_s
+        return inf
 
     def waiting(self, job: str) -> Waiting | None:
         """The request of a job in the queue."""
@@ -256,7 +331,7 @@ class Bookings:
             if booking.granted:
                 uses.append(self._running(booking))
             elif job != without:
-                uses.append(self._moved(booking).use())
+                uses.append(self._planned(job, booking))
         found.uses = sorted(uses, key=lambda use: use.start_s)
         return found
 
@@ -264,7 +339,7 @@ class Bookings:
         """An ordinary lease until its stated length is over."""
         need, length_s = need_of(entry.request, whole_mib), entry.lease_s
         began_s = self.now_s if entry.active_s is None else entry.active_s
-        end_s = float("inf") if length_s is None else max(self.now_s, began_s + length_s)
+        end_s = inf if length_s is None else max(self.now_s, began_s + length_s)
         return Use(entry.granted_s, end_s, need, resident_key(entry.request))
 
     def _running(self, booking: Booking) -> Use:
@@ -273,11 +348,11 @@ class Bookings:
             return use
         return use._replace(end_s=self.now_s + max(_OVERRUN_S_MIN, booking.length_s / 10))
 
-    def _moved(self, booking: Booking) -> Booking:
+    def _planned(self, job: str, booking: Booking) -> Use:
         """A booking whose start has passed uses its device from now on."""
         if booking.start_s >= self.now_s:
-            return booking
-        return booking._replace(start_s=self.now_s, until_s=self.now_s + booking.length_s)
+            return read_use(str(self._booked[job]))
+        return booking.use()._replace(start_s=self.now_s, end_s=self.now_s + booking.length_s)
 
     def batches(self, calendar: Calendar, workload: str) -> Sequence[Batch]:
         """The batches of a workload on a device that have not begun and take more members."""

@@ -23,8 +23,9 @@ from gpu_scheduler.protocol.changes import Scalar, Waiting
 #: Changed values of a policy's memory; None removes a value.
 Remembered = Mapping[str, Scalar | None]
 #: Most values that one policy remembers: two for each device of the largest inventory in
-#: `benchmarks.scheduler.decision`.
-MEMORY_MAX = 20_000
+#: `benchmarks.scheduler.decision`, or three for each step that is booked in `….admission`
+#: there, with a run for each.
+MEMORY_MAX = 40_000
 #: Most characters of the name of a value, and of a text that is remembered.
 MEMORY_CHARS_MAX = 512
 _NOTHING: Remembered = {}

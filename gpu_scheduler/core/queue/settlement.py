@@ -26,8 +26,9 @@ from gpu_scheduler.promises import MissCause
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.changes import Scalar
 
-#: Bookings that each settlement looks at for steps that were never requested, the oldest first.
-_SWEPT = 8
+#: Bookings without a lease whose time has passed that one settlement looks at, at most: steps that
+#: wait beyond their time stay, and there may be many of them.
+_SWEPT_MAX = 256
 _DONE = (None, EndReason.DONE, EndReason.RELEASED, EndReason.EXPIRED, EndReason.CAP)
 _CAUSES = {
     EndReason.HOST_LOST: MissCause.HOST_LOST,
@@ -54,7 +55,7 @@ def waive(tx: QueueTransaction, run: str) -> None:
     if bookings.run(run) is None:
         return
     changed: dict[str, Scalar | None] = {RUN + run: None, **counted(bookings.view, "waived")}
-    for job in _jobs_of(bookings, run):
+    for job in bookings.of_run(run):
         changed |= {ON + job: None, BOOK + job: None}
     _remember(tx, changed)
     tx.capacity_freed = True
@@ -80,11 +81,6 @@ def _bookings(tx: QueueTransaction) -> Bookings:
 def _remember(tx: QueueTransaction, changed: dict[str, Scalar | None]) -> None:
     tx.drawn = 0
     remember(tx, changed)
-
-
-def _jobs_of(bookings: Bookings, run: str) -> list[str]:
-    jobs = ((job, bookings.of(job)) for job in bookings.jobs())
-    return [job for job, one in jobs if one is not None and one.run == run]
 
 
 def _released(tx: QueueTransaction, entry: LeaseEntry) -> None:
@@ -148,9 +144,8 @@ def _notify(
 def _sweep(tx: QueueTransaction) -> None:
     """End the bookings of steps that were not requested in their time."""
     bookings = _bookings(tx)
-    for job in list(islice(bookings.jobs(), _SWEPT)):
-        booking = bookings.of(job)
-        if booking is not None and bookings.is_over(job, booking):
+    for job, booking in list(islice(bookings.past(), _SWEPT_MAX)):
+        if bookings.waiting(job) is None:
             why = f"step {job} requested no device in its time"
             cause = MissCause.NOT_REQUESTED
             _step_over(tx, job, booking, bookings.run(booking.run), cause, why)

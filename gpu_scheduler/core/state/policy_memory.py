@@ -20,9 +20,15 @@ class MemoryKind:
     names: dict[Scalar, dict[str, None]] = field(default_factory=dict)
     #: The availability version at which every name was a known device; None = not checked.
     known_at: int | None = None
+    #: An index of the policy's own, and the names that changed since it was current; None = it has
+    #: none.
+    index: object | None = None
+    changed: dict[str, None] | None = None
 
     def change(self, name: str, value: Scalar | None) -> None:
         """Replace a value, or remove it (None)."""
+        if self.changed is not None:
+            self.changed[name] = None
         old = self.values.pop(name, None)
         if old is not None:
             same = self.names[old]
