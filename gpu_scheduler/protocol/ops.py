@@ -309,6 +309,9 @@ class Waive(Op[Done]):
     """End the promise of a run: its bookings are free; unknown run = success."""
 
     run: Name
+    #: Of a step that is not needed any more: its booking alone is free, and the run's promise
+    #: stays; unknown job, or one with a lease = success. None: the whole promise ends.
+    job: Name | None = None
 
 
 class Withdraw(Op[Done]):

@@ -204,6 +204,8 @@ class FinishJob(Action):
     received_at_s: float  #: monotonic
     committed_at_s: float  #: monotonic: the result was seen
     promise: str = ""  #: ends with the job; "" = it has none
+    way_s: float | None = None  #: of a success: its time outside of its lease and its waiting
+    workload: str | None = None  #: for which that is learned
 
 
 class AdvanceRun(Value):

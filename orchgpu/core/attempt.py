@@ -72,6 +72,7 @@ def receipt_handle_renewed(job: Job, event: on.ReceiptHandleRenewed) -> Iterable
 
 def waiting(context: Context, job: Job, event: on.AttemptWaiting) -> list[do.Action]:
     job.revision, job.attempt = event.record.revision, event.record.attempt
+    job.opened(job.attempt, event.at_s, event.wall_s)
     return wait(context, job)
 
 
@@ -86,6 +87,7 @@ def granted(context: Context, job: Job, event: on.AttemptGranted) -> list[do.Act
         job.revision = event.record.revision
     job.attempt, job.granted, job.with_device = event.attempt, event.granted, True
     if not event.pushed:
+        job.opened(job.attempt, event.at_s, event.wall_s)
         return stage(context, job, event.wall_s)
     job.phase, job.state, job.reason = Phase.ACCEPTING, JobState.RESERVED, Reason.NONE
     accepting = do.RenewLease(job=job.id, attempt=job.attempt, lease=job.lease)

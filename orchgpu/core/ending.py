@@ -51,6 +51,7 @@ def lease_changed(job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
     if event.reason is EndReason.NOT_ACCEPTED:
         return ()  # nothing was tried: the request keeps its place, a new grant comes
     max_cost.end(job, event.wall_s)
+    job.lease_over_at_s = event.at_s
     return lease_ended(job, event.reason, event.detail)
 
 
@@ -393,6 +394,8 @@ def finish(job: Job) -> list[do.Action]:
             received_at_s=job.received_at_s,
             committed_at_s=job.committed_at_s,
             promise=job.promise,
+            way_s=job.way_s,
+            workload=job.request.workload,
         )
     ]
 

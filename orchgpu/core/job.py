@@ -13,7 +13,7 @@ from corekit.errors import AppError
 from corekit.tracing.job import BLOCK_KEY, JobTrace
 from corekit.values import Value, replace
 from gpu_scheduler.constraints import of_libraries
-from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
+from gpu_scheduler.model import LENGTH_S_MAX, DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function, Target, target_key
 from orchgpu.core.not_on_host import Lacked, with_lacked
 from orchgpu.core.routing import InputEvent
@@ -120,6 +120,9 @@ class Job:
     result_known: bool = False
     result: Result | None = None
     committed_at_s: float = 0.0  #: monotonic: `result` was seen
+    asked_at_s: float | None = None  #: monotonic: the first attempt was opened, by this replica
+    way_there_s: float = 0.0  #: until then, from the end of the steps before it, or its receipt
+    lease_over_at_s: float | None = None  #: monotonic: the end of its lease was seen
     looking: bool = False  #: a read of the result is under way
     #: Something happened since that read began: its "absent" does not count.
     look_again: bool = False
@@ -170,6 +173,29 @@ class Job:
         """The name of its own promise; "" = it needs none, or its run has one for all steps."""
         return "" if self.function.slo is None or self.input.step is not None else self.id
 
+    def opened(self, attempt: int, at_s: float, wall_s: float) -> None:
+        """The scheduler answered to an attempt."""
+        if attempt != 1 or self.asked_at_s is not None:
+            return
+        ready_at_s, self.asked_at_s = self.input.ready_at_s, at_s
+        self.way_there_s = at_s - self.received_at_s if ready_at_s is None else wall_s - ready_at_s
+
+    @property
+    def way_s(self) -> float | None:
+        """Time of a job outside of its lease and its waiting.
+
+        Known of one that succeeded at its first attempt, and was opened by this replica.
+        """
+        result = self.result
+        if self.asked_at_s is None or result is None or result.attempt != 1:
+            return None
+        if result.state != JobState.SUCCEEDED:
+            return None
+        since_s = self.lease_over_at_s if self.with_device else self.asked_at_s
+        way_back_s = 0.0 if since_s is None else self.committed_at_s - since_s
+        way_s = max(0.0, self.way_there_s) + max(0.0, way_back_s)
+        return min(way_s, LENGTH_S_MAX)
+
     @property
     def newest_receipt_handle(self) -> str:
         return next(reversed(self.receipt_handles.values()), "")
@@ -192,6 +218,7 @@ class Job:
         return {
             **traced,
             **({} if self.max_cost_usd is None else paid),
+            **({"slo": encode(self.function.slo)} if self.promise else {}),
             "function": self.function.name,
             "first_attempt": self.first_attempt,
             "not_started": self.not_started,
@@ -205,7 +232,7 @@ class Job:
     def _input(self) -> dict[str, object]:
         source: dict[str, object] = encode(self.input)
         if self.input.step is None:  # a replica of an older version reads what it knows
-            del source["step"]
+            del source["step"], source["ready_at_s"]
         if self.input.max_cost_usd is None:
             del source["max_cost_usd"]
         return source

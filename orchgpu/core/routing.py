@@ -58,6 +58,7 @@ class InputEvent(Value):
     dead_at_s: float | None = None  #: of a redriven dead-letter copy: the time it was sent
     step: StepOf | None = None  #: of a run of a workflow; None = a job of its own
     max_cost_usd: float | None = None  #: of a step's job: what its run has left
+    ready_at_s: float | None = None  #: of a step: wall clock of the end of those before it
 
     @property
     def lists_files(self) -> bool:
@@ -191,9 +192,17 @@ def _classify_value(value: object, function: Taker) -> Classified:
     if "step" in note and (step is None or step.step != function.name):
         detail = f"the message is of no step of a run that {function.name} has"
         return Rejected(reason=Reason.BAD_EVENT, detail=detail)
-    verdict = _classify_record(records[0], _dead_at_s(note), step, function)
-    if isinstance(verdict, InputEvent) and step is not None:
-        return replace(verdict, max_cost_usd=_max_cost_usd(note))
+    verdict = _classify_record(records[0], step, function)
+    if isinstance(verdict, InputEvent):
+        dead_at_s, ready_at_s = _wall_s(note, "dead_at"), _wall_s(note, "ready_at")
+        cap_usd = None if step is None else _max_cost_usd(note)
+        return replace(
+            verdict,
+            dead_at_s=dead_at_s,
+            step=step,
+            ready_at_s=ready_at_s,
+            max_cost_usd=cap_usd,
+        )
     return verdict
 
 
@@ -207,12 +216,12 @@ def _step_of(note: Mapping[str, object]) -> StepOf | None:
     return StepOf(**known)
 
 
-def _dead_at_s(note: Mapping[str, object]) -> float | None:
-    """The time at which a dead-letter copy was sent; None for a fresh event."""
-    dead_at = note.get("dead_at")
-    if isinstance(dead_at, bool) or not isinstance(dead_at, (int, float)):
+def _wall_s(note: Mapping[str, object], name: str) -> float | None:
+    """A time of a note: `dead_at`, a dead-letter copy was sent; `ready_at`, a step could begin."""
+    wall_s = note.get(name)
+    if isinstance(wall_s, bool) or not isinstance(wall_s, (int, float)):
         return None
-    return float(dead_at) if 0 <= dead_at < _WALL_S_MAX else None
+    return float(wall_s) if 0 <= wall_s < _WALL_S_MAX else None
 
 
 def _max_cost_usd(note: Mapping[str, object]) -> float | None:
@@ -223,9 +232,7 @@ def _max_cost_usd(note: Mapping[str, object]) -> float | None:
     return float(cap) if 0 <= cap < math.inf else None
 
 
-def _classify_record(
-    record: object, dead_at_s: float | None, step: StepOf | None, function: Taker
-) -> Classified:
+def _classify_record(record: object, step: StepOf | None, function: Taker) -> Classified:
     if not isinstance(record, Mapping) or not isinstance(record.get("s3"), Mapping):
         return Rejected(reason=Reason.BAD_EVENT, detail="the record is not an S3 event record")
     name = record.get("eventName")
@@ -239,10 +246,7 @@ def _classify_record(
     if step is None and bucket.get("name") != function.input_bucket:
         detail = f"bucket {str(bucket.get('name'))[:80]!r} is not the input of {function.name}"
         return Rejected(reason=Reason.BAD_EVENT, detail=detail)
-    verdict = _classify_object(entry, record, str(bucket.get("name")), name)
-    if isinstance(verdict, InputEvent):
-        return replace(verdict, dead_at_s=dead_at_s, step=step)
-    return verdict
+    return _classify_object(entry, record, str(bucket.get("name")), name)
 
 
 def _classify_object(

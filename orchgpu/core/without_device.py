@@ -26,6 +26,7 @@ from orchgpu.core.job import Job, Phase
 def opened(context: Context, job: Job, event: on.AttemptOpened) -> list[do.Action]:
     job.revision, job.attempt = event.record.revision, event.attempt
     job.with_device, job.granted = False, None
+    job.opened(job.attempt, event.at_s, event.wall_s)
     return attempt.stage(context, job, event.wall_s)
 
 

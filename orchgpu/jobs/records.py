@@ -68,6 +68,7 @@ def record_json(record: Record) -> dict[str, object]:
         "input": job.input,
         "state": job.state,
         "reason": job.reason,
+        **({} if job.promised is None else {"promised": job.promised.as_json()}),
         "attempt": job.attempt,
         "owner": record.owner,
         "lease": record.lease,

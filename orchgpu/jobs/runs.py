@@ -41,6 +41,7 @@ from orchgpu.core.runs.state import Run, Step, state_of
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, input_key, versions_of
 from orchgpu.jobs.places import Input
+from orchgpu.jobs.promised import Promised, promised
 from orchgpu.jobs.transfers import for_each
 
 logger = logging.getLogger(__name__)
@@ -113,9 +114,21 @@ class SeenRun(Value):
     @property
     def seconds(self) -> float:
         """From the storing of its input to its end, or until now."""
+        return max(0.0, self._until_s - self.facts.frozen.stored_at_s)
+
+    @property
+    def _until_s(self) -> float:
         ended = self.facts.ended
-        until_s = ended.ended_at_s if ended is not None and self.over else self.facts.wall_s
-        return max(0.0, until_s - self.facts.frozen.stored_at_s)
+        return ended.ended_at_s if ended is not None and self.over else self.facts.wall_s
+
+    @property
+    def promised(self) -> Promised | None:
+        """Its promise; None: it has no objectives. A retry begins their time again."""
+        slo, state = self.workflow.slo, self.state
+        if slo is None:
+            return None
+        seconds = max(0.0, self._until_s - self.facts.begun_at_s)
+        return promised(slo, seconds, state.state.value, state.reason.value)
 
 
 # ---------------------------------------------------------------------- starting

@@ -9,6 +9,7 @@ from corekit.values import Value, replace
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.keys import key_of
 from orchgpu.jobs.intervals import uploaded_s
+from orchgpu.jobs.promised import Promised, promised, slo_in
 
 _JOB_REASONS = frozenset(reason.value for reason in Reason)
 
@@ -34,6 +35,7 @@ class JobSummary(Value):
     lease: str | None = None
     made_by: str = ""  #: name of a key
     owned_by: str = ""
+    promised: Promised | None = None  #: None: it has no objectives
 
     @property
     def order(self) -> Key:
@@ -69,22 +71,26 @@ def summary_of(record: Record) -> JobSummary:
     given = record.block.get("input")
     source: Mapping[str, object] = given if isinstance(given, Mapping) else {}
     received_s = record.times.get(Step.RECEIVED, record.updated_s)
+    submitted_s, slo = uploaded_s(record), slo_in(record.block)
+    state, reason = state_of(record), reason_of(record)
+    seconds = record.updated_s - (submitted_s or received_s)
     return JobSummary(
         job=record.holder,
         function=_text(record.block.get("function")),
         bucket=_text(source.get("bucket")),
         key=_text(source.get("key")),
-        state=state_of(record),
-        reason=reason_of(record),
+        state=state,
+        reason=reason,
         attempt=record.attempt,
         received_s=received_s,
         changed_s=record.updated_s,
-        submitted_s=uploaded_s(record),
+        submitted_s=submitted_s,
         device=record.device_text or None,
         tenant=record.tenant,
         lease=record.lease,
         made_by=record.key,
         owned_by=key_of(record.owner),
+        promised=None if slo is None else promised(slo, seconds, state, reason),
     )
 
 

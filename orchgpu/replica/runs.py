@@ -26,7 +26,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several
 from orchgpu.core.runs.actions import EndRun
 from orchgpu.core.runs.facts import Facts
-from orchgpu.core.runs.machine import next_actions
+from orchgpu.core.runs.machine import next_actions, waived_steps
 from orchgpu.core.runs.messages import Advance, advance_body, classify_run
 from orchgpu.core.runs.records import Frozen
 from orchgpu.core.runs.workflow import Workflow
@@ -261,7 +261,7 @@ class Runs:
         self, workflow: Workflow, run: str, hints: Sequence[str], *, patrol: bool
     ) -> Facts | None:
         """Fold and act until nothing comes next; the last facts."""
-        for _ in range(FOLDS_MAX):
+        for fold in range(FOLDS_MAX):
             found = await self._facts.fold(workflow, run, hints)
             if found is None:
                 logger.warning(
@@ -271,6 +271,9 @@ class Runs:
                 )
                 return None
             facts, state = found
+            if fold == 0:  # a message about the end of a step shows what it lets be skipped
+                for waived in waived_steps(facts, state):
+                    await self._performer.perform(workflow, waived)
             actions = next_actions(facts, state, patrol=patrol)
             patrol = False
             if not actions:

@@ -18,7 +18,8 @@ from typing import Any
 
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.runs.actions import RunAction, StartStep
+from orchgpu.core.runs.actions import Admit, RunAction, StartStep
+from orchgpu.core.runs.records import Admission
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.replica import loops, runs
 from orchgpu.replica.actions.performer import Performer
@@ -60,6 +61,11 @@ class CrashingPerformer(Performer):
 
 
 class CrashingRuns(RunPerformer):
+    async def _requested(self, action: Admit, promise: str) -> Admission:
+        admission = await super()._requested(action, promise)
+        crash_at("promised")
+        return admission
+
     async def perform(self, workflow: Workflow, action: RunAction) -> None:
         names = [type(action).__name__]
         if isinstance(action, StartStep):

@@ -68,7 +68,10 @@ def admit(tx: QueueTransaction, event: on.Asked[ops.Admit]) -> answers.AdmitAnsw
 def waive(tx: QueueTransaction, event: on.Asked[ops.Waive]) -> answers.Done:
     """End a promise; unknown run = success."""
     if tx.policy.promises:
-        settlement.waive(tx, event.op.run)
+        if event.op.job is None:
+            settlement.waive(tx, event.op.run)
+        else:
+            settlement.waive_step(tx, event.op.run, event.op.job)
     return answers.Done()
 
 

@@ -6,8 +6,9 @@ the next of them, and evicts no worker that one counts on. Without bookings the 
 oldest request that fits.
 
 A step that runs longer than stated delays the bookings behind it on its device, by no more than
-that. A step whose request comes after its start has lost its place (`late`): it runs as an ordinary
-request of its known length, so that it delays no other.
+that. A step whose request comes after its start keeps its place while it is in the way of no
+other run's booking; else it has lost it (`late`): it runs as an ordinary request of its known
+length, so that it delays no other.
 """
 
 from __future__ import annotations
@@ -156,8 +157,23 @@ def _lost_its_place(view: View, due: _Due, bookings: Bookings) -> bool:
     booking, now_s = due.booking, view.wall_s
     if booking.start_s <= now_s and not view.serves(due.waiting, due.device):
         return True
-    overdue = now_s > booking.until_s + OVERDUE_S
-    return overdue or due.waiting.waiting_since_s > booking.start_s + SAME_S
+    if now_s > booking.until_s + OVERDUE_S:
+        return True
+    missed = due.waiting.waiting_since_s > booking.start_s + SAME_S
+    return missed and not _delays_none(view, due, bookings)
+
+
+def _delays_none(view: View, due: _Due, bookings: Bookings) -> bool:
+    """True when a step that missed its start is in the way of no other run's booking.
+
+    Later steps of its own run begin after it in any case.
+    """
+    booking, now_s = due.booking, view.wall_s
+    return not any(
+        other.run != booking.run and other.start_s < now_s + booking.length_s - SAME_S
+        for _, other in bookings.booked_on(due.device)
+        if not other.granted
+    )
 
 
 def _may_begin(view: View, due: _Due, bookings: Bookings) -> bool:

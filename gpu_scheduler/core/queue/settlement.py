@@ -61,6 +61,17 @@ def waive(tx: QueueTransaction, run: str) -> None:
     tx.capacity_freed = True
 
 
+def waive_step(tx: QueueTransaction, run: str, job: str) -> None:
+    """End the booking of a step that is not needed any more; its run is promised as before."""
+    bookings = _bookings(tx)
+    booking = bookings.of(job)
+    if booking is None or booking.run != run or booking.granted:
+        return
+    promise = bookings.run(run)
+    _step_over(tx, job, booking, promise, MissCause.LATE, f"step {job} was the last, and late")
+    tx.capacity_freed = True
+
+
 def withdraw_all(tx: QueueTransaction) -> None:
     """Miss every live promise: the policy that gave them is no longer in force."""
     bookings = _bookings(tx)

@@ -8,13 +8,14 @@ in seconds since the epoch. There are three clocks: this machine's (RStart), the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from contract.states import JobState
+from contract.states import JobState, Reason
 from corekit.cli.gantt import Row
 from corekit.cli.screen import Coloured, continued, counted, echo, folded, packed
 from corekit.cli.table import Column
 from corekit.cli.text import cells, padded, printable
+from corekit.errors import EXIT_STATUS, ErrorCode
 from corekit.units import format_bytes
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.intervals import LANES, NAMES, Interval
@@ -57,6 +58,19 @@ def _row(lane: str, name: str, own: Sequence[Interval], now_s: float) -> Row:
 NAME_WIDTH = 24
 #: Ends a command when a job did not succeed; the job's own reason is in the output.
 NOT_SUCCEEDED_STATUS = 1
+#: The same when nothing failed but promises that were refused: as of the scheduler's own refusals.
+_REFUSED_STATUS = {
+    Reason.SLO_IMPOSSIBLE.value: EXIT_STATUS[ErrorCode.IMPOSSIBLE],
+    Reason.SLO_BUSY.value: EXIT_STATUS[ErrorCode.EXHAUSTED],
+}
+
+
+def ending_status(failed: Iterable[str]) -> int:
+    """The status of a command that followed jobs or runs; `failed`: reasons of the unsuccessful."""
+    statuses = {_REFUSED_STATUS.get(reason, NOT_SUCCEEDED_STATUS) for reason in failed}
+    if NOT_SUCCEEDED_STATUS in statuses:
+        return NOT_SUCCEEDED_STATUS
+    return max(statuses, default=0)
 
 
 def timeline(job: Followed) -> dict[str, object]:

@@ -99,6 +99,10 @@ def echo_run(seen: SeenRun) -> None:
     tries = len(seen.facts.retries)
     after = f"  tried {tries + 1} times" if tries else ""
     echo(head, Coloured(state.state.value), f"  {seen.seconds:.1f} s{after}")
+    promise = seen.promised
+    if promise is not None:
+        why = seen.facts.admission.why if seen.facts.admission is not None else "not asked for yet"
+        echo(folded(f"{promise.sentence}; {printable(why)}"))
     echo(f"input s3://{printable(seen.input)}\n")
     branches = BRANCHES if output_glyphs() is BLOCKS else ASCII_BRANCHES
     for line in text(run_graph(seen), branches).splitlines():
@@ -167,6 +171,8 @@ def run_json(seen: SeenRun) -> dict[str, object]:
         "ended_at_s": facts.ended.ended_at_s if facts.ended is not None and seen.over else None,
         "seconds": round(seen.seconds, 3),
         "retries": len(facts.retries),
+        "promised": None if seen.promised is None else seen.promised.as_json(),
+        "admission": None if facts.admission is None else encode(facts.admission),
         "cancelled": facts.cancelled is not None,
         "steps": [_step_json(seen, step) for step in state.steps.values()],
         "files": [_file_json(file) for file in seen.files],
@@ -212,8 +218,6 @@ def summary_row(seen: SeenRun) -> tuple[str, ...]:
     running = [step.name for step in steps if step.state is StepState.STARTED]
     where = f"{ended}/{len(seen.state.steps)}" + (f" {', '.join(running)}" if running else "")
     reason = "" if seen.state.reason == "NONE" else seen.state.reason.value
+    if not reason and seen.promised is not None:
+        reason = seen.promised.word
     return (seen.id, seen.state.state.value, where, reason, seen.input)
-
-
-def succeeded(runs: Sequence[SeenRun]) -> bool:
-    return all(run.succeeded for run in runs)

@@ -23,6 +23,13 @@ class Admit(RunAction):
     done: frozenset[str]  #: steps that have ended already
 
 
+class WaiveSteps(RunAction):
+    """End the bookings of steps that are skipped; the rest of the run is promised as before."""
+
+    promise: str
+    jobs: tuple[str, ...]
+
+
 class StartStep(RunAction):
     """Store the list of files, if it has one; send the jobs; then mark the step as started."""
 
@@ -34,6 +41,7 @@ class StartStep(RunAction):
     bodies: tuple[str, ...]
     stored_at_s: float  #: wall clock: the input of the run was stored
     dead_at_s: float | None  #: of a retry: see `InputEvent.dead_at_s`
+    ready_at_s: float  #: wall clock: the last step before it had ended
     max_cost_usd: float | None = None  #: what the run has left; None = it has no cap
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contract.run import FILES_MAX, inputs_key
+from contract.run import FILES_MAX, inputs_key, step_job_id
 from contract.states import StepState
 from orchgpu.core.promises import promise_name
 from orchgpu.core.routing import StepOf
@@ -16,6 +16,7 @@ from orchgpu.core.runs.actions import (
     ResendLost,
     RunAction,
     StartStep,
+    WaiveSteps,
 )
 from orchgpu.core.runs.facts import Facts
 from orchgpu.core.runs.messages import step_body
@@ -41,6 +42,17 @@ def next_actions(facts: Facts, run: Run, *, patrol: bool = False) -> tuple[RunAc
     return tuple(_started(facts, run, patrol=patrol))
 
 
+def waived_steps(facts: Facts, run: Run) -> tuple[WaiveSteps, ...]:
+    """The bookings of a promised run that its skipped steps do not need. To be repeated freely."""
+    if facts.stands or facts.admission is None or not facts.admission.granted:
+        return ()
+    booked = {step.name for step in facts.admission.steps}
+    skipped = [one for one in run.steps.values() if one.state is StepState.SKIPPED]
+    jobs = tuple(step_job_id(run.id, one.name) for one in skipped if one.name in booked)
+    name = promise_name(run.id, len(facts.retries))
+    return (WaiveSteps(run=run.id, promise=name, jobs=jobs),) if jobs else ()
+
+
 def _admit(facts: Facts, run: Run) -> Admit:
     workflow = facts.frozen.workflow
     assert workflow.slo is not None, "a run without objectives needs no promise"
@@ -64,7 +76,7 @@ def _started(facts: Facts, run: Run, *, patrol: bool) -> Iterator[RunAction]:
 
 
 def _start(facts: Facts, run: Run, step: Step) -> StartStep:
-    jobs = step.open_jobs
+    jobs, ready_at_s = step.open_jobs, _ready_at_s(facts, run, step)
     listed = jobs[0].files if len(jobs) == 1 and len(jobs[0].files) > 1 else None
     retries, dead_at_s = len(facts.retries), facts.retried_at_s
     left_usd = run.left_usd(facts.frozen.workflow)
@@ -82,14 +94,25 @@ def _start(facts: Facts, run: Run, step: Step) -> StartStep:
         step=step.name,
         retries=retries,
         inputs=inputs,
-        bodies=() if inputs else tuple(_body(facts, step, job, left_usd) for job in jobs),
+        bodies=()
+        if inputs
+        else tuple(_body(facts, step, job, ready_at_s, left_usd) for job in jobs),
         dead_at_s=dead_at_s,
         stored_at_s=facts.frozen.stored_at_s,
+        ready_at_s=ready_at_s,
         max_cost_usd=left_usd,
     )
 
 
-def _body(facts: Facts, step: Step, job: StepJob, left_usd: float | None) -> str:
+def _ready_at_s(facts: Facts, run: Run, step: Step) -> float:
+    """Wall clock: the last of the steps before it had ended, and the run was promised."""
+    of = next(one for one in facts.frozen.workflow.steps if one.name == step.name)
+    ends_s = [run.steps[feed.step].ended_at_s for feed in of.feeds]
+    begun_at_s = facts.begun_at_s if facts.admission is None else facts.admission.at_s
+    return max(begun_at_s, *ends_s) if ends_s else begun_at_s
+
+
+def _body(facts: Facts, step: Step, job: StepJob, ready_at_s: float, left_usd: float | None) -> str:
     file = job.files[0]
     of = StepOf(
         run=facts.run,
@@ -98,7 +121,8 @@ def _body(facts: Facts, step: Step, job: StepJob, left_usd: float | None) -> str
         part=job.part,
         feeder=file.step,
     )
-    return step_body(of, file, facts.frozen.stored_at_s, facts.retried_at_s, left_usd)
+    stored_at_s = facts.frozen.stored_at_s
+    return step_body(of, file, stored_at_s, facts.retried_at_s, ready_at_s, left_usd)
 
 
 def _closed(facts: Facts, run: Run) -> Iterator[RunAction]:
@@ -161,4 +185,5 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         size=size,
     )
     of = StepOf(run=start.run, workflow=start.inputs.workflow, step=start.step)
-    return step_body(of, file, start.stored_at_s, start.dead_at_s, start.max_cost_usd)
+    times = (start.stored_at_s, start.dead_at_s, start.ready_at_s)
+    return step_body(of, file, *times, start.max_cost_usd)

@@ -72,6 +72,7 @@ def step_body(
     file: InputFile,
     stored_at_s: float,
     dead_at_s: float | None = None,
+    ready_at_s: float | None = None,
     max_cost_usd: float | None = None,
 ) -> str:
     """The message of a step's job, whose record names its only file or its list of files."""
@@ -87,6 +88,8 @@ def step_body(
     note: dict[str, object] = {"step": step_note(of)}
     if dead_at_s is not None:
         note["dead_at"] = dead_at_s
+    if ready_at_s is not None:
+        note["ready_at"] = ready_at_s
     if max_cost_usd is not None:
         note["max_cost_usd"] = max_cost_usd
     return json.dumps({"orchgpu": note, **source.as_s3_event()})

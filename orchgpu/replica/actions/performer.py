@@ -381,6 +381,8 @@ class Performer:
                 block=action.payload,
                 received_ago_s=self._since(action.received_at_s),
                 committed_ago_s=self._since(action.committed_at_s),
+                way_s=action.way_s,
+                workload=None if action.way_s is None else action.workload,
             )
         )
         if action.promise:

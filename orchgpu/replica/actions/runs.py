@@ -27,6 +27,7 @@ from orchgpu.core.runs.actions import (
     ResendLost,
     RunAction,
     StartStep,
+    WaiveSteps,
 )
 from orchgpu.core.runs.machine import list_body
 from orchgpu.core.runs.records import Admission, Frozen, Inputs
@@ -112,6 +113,11 @@ class RunPerformer:
                 "outcome": admission.outcome.value,
             },
         )
+
+    @_perform.register
+    async def _waive(self, action: WaiveSteps, _workflow: Workflow) -> None:
+        for job in action.jobs:
+            await self._scheduler.ask(ops.Waive(run=action.promise, job=job))
 
     async def _requested(self, action: Admit, promise: str) -> Admission:
         wall_s = self._clock.wall_s()

@@ -311,7 +311,7 @@ def test_the_job_of_a_step_has_what_its_run_has_left() -> None:
             function="search",
             message_id="m1",
             receipt_handle="h1",
-            body=step_body(of, file, 1.0, None, 20.0 * RATE),
+            body=step_body(of, file, 1.0, max_cost_usd=20.0 * RATE),
         )
     )
     (job,) = bench.machine.jobs.values()

@@ -34,6 +34,7 @@ from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments, wait_text
 from orchgpu.jobs.records import record_json
 from orchgpu.jobs.runs import find_run, is_run
+from orchgpu.jobs.summary import summary_of
 from orchgpu.jobs.waiting import reason_of_wait
 
 #: Last lines of a failed job's output that are shown.
@@ -150,6 +151,9 @@ def echo_head(known: Known) -> None:
     echo(f"{known.job}  {function}  ", Coloured(known.state), f"  attempt {known.attempt}{most}")
     if why := wait_text(known, time.time()):
         echo(folded(why))
+    promise = None if known.record is None else summary_of(known.record).promised
+    if promise is not None:
+        echo(promise.sentence)
     if known.scheduled and known.scheduled.ends_in_s is not None:
         echo(f"its lease ends in {known.scheduled.ends_in_s:.0f} s at the latest")
     echo()

@@ -241,13 +241,19 @@ def wait_lines(found: Sequence[Entry]) -> Iterator[str]:
         yield "`orchgpu job ID` has the leases that a job waits for"
 
 
+def _promised_word(entry: Mapping[str, object]) -> str:
+    """The state of the promise of a job; nothing for one without."""
+    promised = entry.get("promised")
+    return str(promised["word"]) if isinstance(promised, Mapping) else ""
+
+
 def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
     rows = [
         (
             str(entry["job_id"]),
             str(entry["function"] or "-"),
             str(entry["state"]),
-            shown_reason(entry["reason"]),
+            shown_reason(entry["reason"]) or _promised_word(entry),
             str(entry["attempt"]),
             shown_time(float(str(entry["updated_s"]))),
             str(entry["input"] or "-"),

@@ -18,14 +18,13 @@ from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import Progress, at_once_option
 from orchgpu.cli.jobs.quotes import deployed_subject
 from orchgpu.cli.jobs.quotes import quote as show_quote
-from orchgpu.cli.jobs.report import NOT_SUCCEEDED_STATUS, echo_outcomes, job_json
+from orchgpu.cli.jobs.report import echo_outcomes, ending_status, job_json
 from orchgpu.cli.jobs.runs import (
     echo_runs,
     echo_uploaded,
     nothing,
     on_change,
     run_json,
-    succeeded,
 )
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.runs.workflow import Workflow
@@ -141,7 +140,7 @@ def command(
     _echo_jobs(jobs, folder, conflict, as_json=as_json)
     if conflict is not None:
         return EXIT_STATUS[conflict.code]
-    return 0 if all(job.succeeded for job in jobs) else NOT_SUCCEEDED_STATUS
+    return ending_status(str(job.reason) for job in jobs if not job.succeeded)
 
 
 class _Shown(Value):
@@ -169,7 +168,7 @@ def _run_workflow(
 ) -> int:
     """Start a run for each file; follow them with a line for each step, and fetch their files.
 
-    Ends with 1 when a run did not succeed.
+    Ends with 1 when a run did not succeed, with 6 or 7 when its promise was refused.
     """
     files = inputs_of(cloud, workflow, given, partial(echo, err=True))
     uploaded = nothing if shown.as_json else echo_uploaded
@@ -190,7 +189,7 @@ def _run_workflow(
         echo_json({"runs": [run_json(one) for one in seen], "fetched": [str(f) for f in fetched]})
     else:
         echo_runs(seen, fetched)
-    return 0 if succeeded(seen) else NOT_SUCCEEDED_STATUS
+    return ending_status(one.state.reason for one in seen if not one.succeeded)
 
 
 def _follow(

@@ -14,13 +14,13 @@ from corekit.units import parse_duration_s
 from orchgpu.cli.completing import live_job
 from orchgpu.cli.jobs.lookup import known_job, resolve_ids
 from orchgpu.cli.jobs.report import (
-    NOT_SUCCEEDED_STATUS,
     echo_nothing,
     echo_outcomes,
     echo_progress,
+    ending_status,
     job_json,
 )
-from orchgpu.cli.jobs.runs import echo_runs, on_change, run_json, succeeded
+from orchgpu.cli.jobs.runs import echo_runs, on_change, run_json
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.cloud import JobCloud, Submitted
@@ -42,8 +42,8 @@ def command(
 
     Or runs of workflows, with a line for each step.
 
-    Ends with 1 when a job did not succeed, with 9 after the timeout; jobs that have ended already
-    are shown at once.
+    Ends with 1 when a job did not succeed, with 6 or 7 when a promise was refused (for now, for
+    good), with 9 after the timeout; jobs that have ended already are shown at once.
 
     \b
     Example:  orchgpu wait j1f0c2a9b --timeout 10m
@@ -60,7 +60,7 @@ def command(
         echo_json({"jobs": [job_json(job) for job in followed]})
     else:
         echo_outcomes(followed)
-    return 0 if all(job.succeeded for job in followed) else NOT_SUCCEEDED_STATUS
+    return ending_status(str(job.reason) for job in followed if not job.succeeded)
 
 
 def _wait_for_runs(given: tuple[str, ...], within_s: float | None, *, as_json: bool) -> int:
@@ -72,7 +72,7 @@ def _wait_for_runs(given: tuple[str, ...], within_s: float | None, *, as_json: b
         echo_json({"runs": [run_json(one) for one in seen]})
     else:
         echo_runs(seen)
-    return 0 if succeeded(seen) else NOT_SUCCEEDED_STATUS
+    return ending_status(one.state.reason for one in seen if not one.succeeded)
 
 
 def submitted_as(known: Known) -> Submitted:

@@ -233,3 +233,39 @@ def test_a_job_is_served_by_the_name_of_its_holder(world: World) -> None:
     world.reserve("other", WHOLE)
     answer = world.attempt("job", request=WHOLE)
     assert answer.outcome is answers.Outcome.GRANTED
+
+
+def test_a_step_that_misses_its_start_keeps_its_place_until_another_run_is_behind_it(
+    world: World,
+) -> None:
+    admit(world, "r", step("a", 2.0), step("b", 3.0, "a"), latency_s=9.0)
+    world.advance(0.5)
+    lease = world.granted("a", WHOLE)
+    admit(world, "q", step("c", 2.0), latency_s=12.0)
+    world.advance(2.0)
+    world.release(lease)
+    late = world.reserve("b", WHOLE, wait=True)
+    assert late.outcome is answers.Outcome.WAITING, "the other run's step is booked behind it"
+
+
+def test_a_step_that_is_not_needed_gives_its_booking_back_and_its_run_stays_promised(
+    world: World,
+) -> None:
+    admit(world, "r", step("a", 2.0), step("b", 3.0, "a"), step("c", 4.0, "b"), latency_s=9.0)
+    lease = world.granted("a", WHOLE)
+    world.ask(ops.Waive, run="r", job="a")
+    world.ask(ops.Waive, run="other", job="b")
+    assert admit(world, "q", step("d", 3.0), latency_s=6.0).outcome is answers.Outcome.BUSY
+    for _ in range(2):
+        world.ask(ops.Waive, run="r", job="b")
+    assert admit(world, "q", step("d", 3.0), latency_s=6.0).outcome is answers.Outcome.GRANTED
+    world.advance(2.0)
+    world.release(lease)
+    other = world.granted("d", WHOLE)
+    world.advance(3.0)
+    world.release(other)
+    last = world.granted("c", WHOLE)
+    world.advance(4.0)
+    world.release(last)
+    counts = {"count/given": 2, "count/kept": 2}
+    assert dict(world.machine.state.memory.values) == counts

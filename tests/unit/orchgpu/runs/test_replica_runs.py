@@ -30,6 +30,7 @@ from corekit.ids import IdSource
 from corekit.values import replace
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.promises import Slo
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.core.function import Function
@@ -82,9 +83,16 @@ def function(name: str) -> Function:
 class Bench:
     """A cloud, a scheduler, replicas that can be killed, and functions."""
 
-    def __init__(self, nursery: Nursery, steps: tuple[WorkflowStep, ...], plays: Plays) -> None:
+    def __init__(
+        self,
+        nursery: Nursery,
+        steps: tuple[WorkflowStep, ...],
+        plays: Plays,
+        slo: Slo | None = None,
+        policy: str = "fifo",
+    ) -> None:
         self.nursery, self.clock, self.plays = nursery, LoopClock(), plays
-        self.flow = workflow(*steps)
+        self.flow = workflow(*steps, slo=slo)
         self.bodies = MemoryBodies()
         self.cloud = Cloud(ids=IdSource("cloud"), bodies=self.bodies, strict_policies=False)
         self.cloud.adopt_bucket(BUCKET, self.clock.wall_s())
@@ -98,7 +106,7 @@ class Bench:
         self.store = MemoryStore(self.cloud, self.bodies, self.clock)
         self.queue = MemoryQueue(self.cloud, self.arrivals, self.clock)
         self.scheduler = SimScheduler(
-            Budget(), self.clock, Checker(TenantUsage()), "replica", Parameters()
+            Budget(), self.clock, Checker(TenantUsage()), "replica", Parameters(policy=policy)
         )
         self.scheduler.start()
         self.commits: Counter[str] = Counter()
@@ -229,11 +237,15 @@ class Bench:
 
 
 def on_virtual_time(
-    steps: tuple[WorkflowStep, ...], plays: Plays, test: Callable[[Bench], Awaitable[None]]
+    steps: tuple[WorkflowStep, ...],
+    plays: Plays,
+    test: Callable[[Bench], Awaitable[None]],
+    slo: Slo | None = None,
+    policy: str = "fifo",
 ) -> None:
     async def main() -> None:
         async with Nursery("test") as nursery:
-            await test(Bench(nursery, steps, plays))
+            await test(Bench(nursery, steps, plays, slo, policy))
 
     run_virtual(main())
 

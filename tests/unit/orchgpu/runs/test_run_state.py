@@ -9,10 +9,11 @@ import pytest
 from contract.run import FILES_MAX, inputs_key, part_of, step_job_id
 from contract.states import JobState, Reason, RunState, StepState
 from corekit.values import replace
+from gpu_scheduler.promises import PlannedStep, Slo
 from orchgpu.core.routing import InputEvent, Rejected, classify
-from orchgpu.core.runs.actions import CloseJobs, EndRun, ResendLost, StartStep
+from orchgpu.core.runs.actions import Admit, CloseJobs, EndRun, ResendLost, StartStep
 from orchgpu.core.runs.facts import Read, after
-from orchgpu.core.runs.machine import next_actions
+from orchgpu.core.runs.machine import next_actions, waived_steps
 from orchgpu.core.runs.messages import Advance, advance_body, classify_run
 from orchgpu.core.runs.records import Cancel, InputFile, Retry, local_names
 from orchgpu.core.runs.state import Stop, state_of
@@ -353,3 +354,61 @@ def test_no_two_files_are_in_each_others_way() -> None:
 def test_a_list_of_files_is_known_by_its_key() -> None:
     event = replace(INPUT, key=inputs_key(RUN, "a"))
     assert not event.lists_files
+
+
+def test_the_bookings_of_skipped_steps_are_given_back() -> None:
+    of = workflow(step("a"), step("b", "a", suffixes=(".y",)), slo=Slo(latency_s=9.0))
+    world = World(of, {"a": files("1.x"), "b": files()})
+    world.fold()
+    assert waived_steps(world.facts(), world.state()) == ()
+    world.admissions[0] = replace(world.admissions[0], steps=tuple(map(booked, "ab")))
+    assert waived_steps(world.facts(), world.state()) == ()
+    world.run_job(world.jobs.pop())
+    (waived,) = waived_steps(world.facts(), world.state())
+    assert (waived.promise, waived.jobs) == (RUN, (step_job_id(RUN, "b"),))
+    world.settle()
+    assert waived_steps(world.facts(), world.state()) == ()
+
+
+def booked(name: str) -> PlannedStep:
+    device = {"host": "h", "device": "d", "kind": "cpu", "model": "M"}
+    return PlannedStep(name=name, job=name, start_in_s=0.0, end_in_s=1.0, warm=False, **device)
+
+
+def test_the_admission_of_a_run_has_the_steps_that_are_not_done() -> None:
+    of = workflow(step("a"), step("b", "a"), slo=Slo(latency_s=9.0))
+    fails = Function(lambda _job, _n: ["2.x"], lambda _job, n: n == 1)
+    world = World(of, {"a": files("1.x"), "b": fails})
+    (first,) = next_actions(world.facts(), world.state())
+    assert isinstance(first, Admit)
+    assert (first.retries, first.done, first.begun_at_s) == (0, frozenset(), 100.0)
+    world.settle()
+    assert end_of(world) is RunState.FAILED
+    world.retries.append(Retry(at_s=world.now_s))
+    (again,) = next_actions(world.facts(), world.state())
+    assert isinstance(again, Admit)
+    assert (again.retries, again.done) == (1, {"a"})
+    assert again.begun_at_s == world.retries[0].at_s
+    world.settle()
+    assert end_of(world) is RunState.SUCCEEDED
+
+
+def test_a_cancel_comes_before_the_promise() -> None:
+    world = World(workflow(step("a"), slo=Slo(latency_s=9.0)), {"a": files()})
+    world.cancel = Cancel(at_s=world.now_s)
+    world.settle()
+    assert end_of(world) is RunState.CANCELLED
+    assert not world.admissions
+
+
+def test_the_jobs_of_a_step_know_when_they_could_begin() -> None:
+    world = World(workflow(step("a"), step("b", "a")), {"a": files("1.x"), "b": files()})
+    world.fold()
+    first = classify(world.jobs[0], replace(world.of, name="a"))
+    assert isinstance(first, InputEvent)
+    assert first.ready_at_s == 100.0, "the input was stored"
+    world.run_job(world.jobs.pop())
+    world.fold()
+    second = classify(world.jobs[0], replace(world.of, name="b"))
+    assert isinstance(second, InputEvent)
+    assert second.ready_at_s == world.state().steps["a"].ended_at_s
