@@ -49,6 +49,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "remote_gpu.sequence_search": (),
     "simulator": (),
     "goodput": ("--seeds", "3"),
+    "quotes": (),
     "scheduler.peers": (),
     "remote_gpu.peers": ("--rounds", "2"),
     "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/pictures/search-curve.svg"),
