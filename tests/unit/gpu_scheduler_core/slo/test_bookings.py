@@ -163,9 +163,13 @@ def test_a_late_booking_holds_no_device_and_a_running_one_does(world: World) -> 
 def test_a_late_step_that_runs_counts_until_the_end_of_its_time(world: World) -> None:
     busy = busy_for(world, 5.0)
     admit(world, "r", step("a"), latency_s=30.0)
+    other = PromisedStep(name="o", job="o", request=WHOLE, times=TWO_SECONDS)
+    admit(world, "other", other, latency_s=30.0)
     world.advance(5.5)
-    world.reserve("a", WHOLE)  # after its start: it has lost its place
+    world.reserve("a", WHOLE)  # after its start, with another run behind: it has lost its place
     world.release(busy)
+    assert not world.leases
+    world.ask(ops.Waive, run="other")
     assert [lease.attempt for lease in world.leases] == ["a"]
     assert booking_of(world, "a").late
     assert booking_of(world, "a").granted

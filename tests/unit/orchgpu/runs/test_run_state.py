@@ -387,7 +387,7 @@ def test_the_admission_of_a_run_has_the_steps_that_are_not_done() -> None:
     world.retries.append(Retry(at_s=world.now_s))
     (again,) = next_actions(world.facts(), world.state())
     assert isinstance(again, Admit)
-    assert (again.retries, again.done) == (1, {"a"})
+    assert (again.retries, again.done) == (1, frozenset({"a"}))
     assert again.begun_at_s == world.retries[0].at_s
     world.settle()
     assert end_of(world) is RunState.SUCCEEDED
