@@ -50,6 +50,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "simulator": (),
     "workflows": ("--chains", "5"),
     "goodput": ("--seeds", "3"),
+    "quotes": (),
     "scheduler.peers": (),
     "remote_gpu.peers": ("--rounds", "2"),
     "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/pictures/search-curve.svg"),

@@ -12,16 +12,22 @@ The load of `simulator/runs/promises.yaml`, ensembles and cascades in equal numb
 capacity: that of a cluster which spreads each step over all its devices. All policies get the same
 runs, objectives and draws. FIFO and EDF refuse no run.
 
+With --keep the figures of each seed are added to a file, and those that it has are not computed
+again: a run that was stopped continues. A file is of one commit.
+
     python -m benchmarks.goodput [--json] [--seeds N] [--loads L,…] [--duration S] [--workers N]
+                                 [--keep FILE]
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +45,8 @@ LOADS = (0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
 FRONTIERS = 30
 
 Found = Mapping[str, float]
+#: Policy, load, seed and duration of one simulation.
+Call = tuple[str, float, int, float]
 
 
 def one_run(policy: str, load: float, seed: int, duration_s: float) -> Found:
@@ -52,20 +60,30 @@ def one_run(policy: str, load: float, seed: int, duration_s: float) -> Found:
     return figures(engine)
 
 
-def at_load(
-    load: float, seeds: Sequence[int], duration_s: float, workers: int
-) -> dict[str, list[Found]]:
-    """The figures of all policies at one load, by policy, in the order of the seeds."""
-    policies = (OURS, *BASELINES)
-    calls = [(policy, load, seed, duration_s) for policy in policies for seed in seeds]
-    if workers < 2:
-        found = [one_run(*call) for call in calls]
-    else:
-        with ProcessPoolExecutor(workers) as pool:
-            found = list(pool.map(one_run, *zip(*calls, strict=True)))
-    return {
-        policy: found[i * len(seeds) : (i + 1) * len(seeds)] for i, policy in enumerate(policies)
-    }
+def all_runs(calls: Sequence[Call], workers: int, kept: Path | None = None) -> Mapping[Call, Found]:
+    """The figures of all calls; those in the file are read, the others are added to it."""
+    found = {} if kept is None else read_kept(kept)
+    missing = [call for call in calls if call not in found]
+    with ProcessPoolExecutor(max(1, workers)) as pool:
+        # the longest first, so that no worker is left alone with one of them
+        longest = sorted(missing, key=lambda call: -call[1])
+        asked = {pool.submit(one_run, *call): call for call in longest}
+        for done in as_completed(asked):
+            found[asked[done]] = done.result()
+            if kept is not None:
+                with kept.open("a") as lines:
+                    lines.write(json.dumps([asked[done], found[asked[done]]]) + "\n")
+    return found
+
+
+def read_kept(path: Path) -> dict[Call, Found]:
+    """The calls of a file that have figures; a line that was cut off is left out."""
+    found: dict[Call, Found] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            (policy, load, seed, duration_s), figures_ = json.loads(line)
+            found[policy, load, seed, duration_s] = figures_
+    return found
 
 
 def gain(found: Mapping[str, Sequence[Found]]) -> tuple[Interval, str]:
@@ -105,13 +123,25 @@ def main() -> None:
     parser.add_argument("--loads", default=",".join(map(str, LOADS)))
     parser.add_argument("--duration", type=float, default=1.0, help="seconds of arrivals")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="a file to continue from")
     options = parser.parse_args()
+    loads = [float(load) for load in options.loads.split(",")]
+    seeds = range(1, options.seeds + 1)
+    calls = [
+        (policy, load, seed, options.duration)
+        for load in loads
+        for policy in (OURS, *BASELINES)
+        for seed in seeds
+    ]
+    everything = all_runs(calls, options.workers, options.keep)
     shown: list[report.Figure] = []
     gains: list[float] = []
     missed = 0.0
-    for load in map(float, options.loads.split(",")):
-        seeds = range(1, options.seeds + 1)
-        found = at_load(load, seeds, options.duration, options.workers)
+    for load in loads:
+        found = {
+            policy: [everything[policy, load, seed, options.duration] for seed in seeds]
+            for policy in (OURS, *BASELINES)
+        }
         difference, best = gain(found)
         gains.append(difference.mean)
         missed += sum(one["missed"] for one in found[OURS])

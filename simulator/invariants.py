@@ -16,6 +16,7 @@ from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.queue.policy import Policy, values_of
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import LeaseState, Record, Step
+from simulator.booking_invariants import check_bookings
 
 _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
 _ONLY_WITH_DEVICE = (Step.WAITING, Step.RESERVED)
@@ -33,6 +34,7 @@ def check(state: State) -> list[str]:
         *_hosts(state),
         *_tenants(state),
         *_tallies(state),
+        *check_bookings(state),
     ]
 
 

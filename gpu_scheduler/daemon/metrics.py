@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import nlargest
 from operator import attrgetter
 
@@ -50,7 +51,8 @@ class CoreCounts:
     learned_times: LearnedTimes = field(default_factory=LearnedTimes)
     residents: Residents = field(default_factory=Residents)
     inventory: Inventory = field(default_factory=Inventory)
-    promises: Mapping[str, int] = field(default_factory=dict)  #: by outcome, of the policy in force
+    #: By outcome, of the policy in force.
+    promises: Callable[[], Mapping[str, int]] = dict
 
     @classmethod
     def of(cls, state: State) -> CoreCounts:
@@ -60,7 +62,7 @@ class CoreCounts:
             learned_times=state.learned_times,
             residents=state.inventory.residents,
             inventory=state.inventory,
-            promises=promise_counts(state),
+            promises=partial(promise_counts, state),
         )
 
 
@@ -81,7 +83,7 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
     yield from _requests(metrics)
     yield from _inventory(standing)
     yield from _usage_counts(standing.counts.usage_counts)
-    yield from counts("ssgmd_promises_total", Counter(standing.counts.promises))
+    yield from counts("ssgmd_promises_total", Counter(standing.counts.promises()))
     yield from _workloads(standing.counts, names=standing.names_workloads)
     yield from single("ssgmd_leader", 1)
     yield from _journal(metrics, journal)

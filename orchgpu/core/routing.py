@@ -200,6 +200,14 @@ def _classify_value(value: object, function: Taker) -> Classified:
         verdict = replace(verdict, dead_at_s=dead_at_s, step=step, ready_at_s=ready_at_s)
         if step is not None:
             return replace(verdict, max_cost_usd=_max_cost_usd(note))
+        cap_usd = None if step is None else _max_cost_usd(note)
+        return replace(
+            verdict,
+            dead_at_s=dead_at_s,
+            step=step,
+            ready_at_s=ready_at_s,
+            max_cost_usd=cap_usd,
+        )
     return verdict
 
 

@@ -15,7 +15,7 @@ _REFUSED = (Reason.SLO_BUSY, Reason.SLO_IMPOSSIBLE)
 
 
 class PromiseState(StrEnum):
-    """What became of the objectives of a run or job."""
+    """The state of the promise of a run or job."""
 
     PROMISED = "PROMISED"  #: it is not over, or not even admitted yet
     KEPT = "KEPT"
@@ -25,7 +25,7 @@ class PromiseState(StrEnum):
 
 
 class Promised(Value):
-    """The objectives of a run or job, and what became of them.
+    """The objectives of a run or job, and how it stands to them.
 
     The cost is what was planned: it is not measured against its objective.
     """

@@ -122,7 +122,7 @@ class SeenRun(Value):
 
     @property
     def promised(self) -> Promised | None:
-        """What became of its objectives; None: it has none. A retry begins their time again."""
+        """Its promise; None: it has no objectives. A retry begins their time again."""
         slo, state = self.workflow.slo, self.state
         if slo is None:
             return None

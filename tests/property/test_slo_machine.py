@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from corekit.ids import DeviceId
+from corekit.values import replace
 from gpu_scheduler.core.queue.bookings import Bookings
 from gpu_scheduler.core.queue.view import View
-from gpu_scheduler.model import Request
+from gpu_scheduler.model import Batch, Request
 from gpu_scheduler.promises import PromisedStep, Slo, StepTimes
 from gpu_scheduler.protocol import answers, ops
 from tests.scheduler_world import World, device
 
 DEVICES = ("d0", "d1", "d2")
+BATCH = Batch(joins=True, size_max=4)
 SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
     ((),),
     ((), (0,)),
@@ -43,6 +45,10 @@ class Promises(RuleBasedStateMachine):
         self.asked: dict[str, None] = {}
         self.over: dict[str, float] = {}
         self.ends: dict[str, float] = {}  #: attempt → end of its work
+        self.ways: dict[str, float] = {}  #: step → its way
+        self.requests: dict[str, Request] = {}  #: of steps
+        self.due_ways: dict[str, float] = {}  #: step → when its way is over
+        self.local: dict[str, None] = {}  #: steps without a device
 
     def _join(self) -> None:
         self.world.host("h", *(device(one, index=i) for i, one in enumerate(DEVICES)))
@@ -55,6 +61,9 @@ class Promises(RuleBasedStateMachine):
         compute=st.sampled_from([100, 50]),
         memory=st.sampled_from([100, 600]),
         slack=st.sampled_from([1.0, 1.5, 4.0]),
+        way=st.sampled_from([0.0, 0.0, 0.3]),
+        local=st.sampled_from([None, None, 0, 1]),
+        batched=st.booleans(),
     )
     def admit(
         self,
@@ -63,33 +72,48 @@ class Promises(RuleBasedStateMachine):
         compute: int,
         memory: int,
         slack: float,
+        way: float,
+        local: int | None,
+        *,
+        batched: bool,
     ) -> None:
+        """A run; one of its steps may need no device, and others may join a batch."""
         self.number += 1
         run = f"r{self.number}"
         request = Request(compute_guarantee_pct=compute, memory_mib=memory)
+        if batched:
+            request = Request(compute_guarantee_pct=20, memory_mib=100, workload="w", batch=BATCH)
         names = [f"{run}.{i}" for i in range(len(shape))]
         ends: list[float] = []
-        for seconds, after in zip(tenths, shape, strict=False):
-            ends.append(seconds / 10 + max((ends[i] for i in after), default=0.0))
+        for i, after in enumerate(shape):
+            own_s = (0.0 if i == local else tenths[i] / 10) + way
+            ends.append(own_s + max((ends[k] for k in after), default=0.0))
+        stated = StepTimes(execution_s=1.0, batch_item_s=0.5 if batched else None)
+        times = [replace(stated, execution_s=one / 10) for one in tenths]
         steps = tuple(
             PromisedStep(
                 name=names[i],
                 job=names[i],
-                request=request,
+                request=Request(count=0) if i == local else request,
                 after=tuple(names[k] for k in after),
-                times={"*": StepTimes(execution_s=tenths[i] / 10)},
+                times={} if i == local else {"*": times[i]},
+                way_s=way,
             )
             for i, after in enumerate(shape)
         )
-        slo = Slo(latency_s=slack * max(ends))
+        slo = Slo(latency_s=slack * max(0.1, *ends))
         before = self.world.machine.snapshot()
         answer = self.world.ask(ops.Admit, run=run, steps=steps, slo=slo)
         if answer.outcome is not answers.Outcome.GRANTED:
             assert self.world.machine.snapshot() == before
             return
-        self.due[run] = self.world.now_s + slack * max(ends)
+        self.due[run] = self.world.now_s + slack * max(0.1, *ends)
         for i, step in enumerate(steps):
-            self.steps[step.job] = run, tenths[i] / 10, step.after
+            own_s = 0.0 if i == local else tenths[i] / 10
+            self.steps[step.job] = run, own_s, step.after
+            self.ways[step.job], self.requests[step.job] = way, step.request
+            if i == local:
+                self.local[step.job] = None
         self._request_ready()
 
     @rule(seconds=st.integers(1, 40), stated=st.booleans())
@@ -115,13 +139,15 @@ class Promises(RuleBasedStateMachine):
     def wait(self, tenths: int) -> None:
         until_s = self.world.now_s + tenths / 10
         while True:
-            next_s = min((end for end in self.ends.values() if end <= until_s), default=None)
+            moments = (*self.ends.values(), *self.due_ways.values())
+            next_s = min((end for end in moments if end <= until_s), default=None)
             step_s = (until_s if next_s is None else next_s) - self.world.now_s
             if self.world.wake_s is not None:
                 step_s = min(step_s, max(0.0, self.world.wake_s - self.world.now_s) + 1e-9)
             self.world.advance(max(0.0, step_s))
             self._grant()
             self._end_due()
+            self._request_ready()
             if next_s is None and self.world.now_s >= until_s - 1e-6:
                 return
 
@@ -146,7 +172,11 @@ class Promises(RuleBasedStateMachine):
                 if not entry.accepted:
                     self.world.renew(entry.lease)
                 self.world.told("h", entry.lease, "opened")
-                self.ends[attempt] = self.world.now_s + self.steps[attempt][1]
+                booking = self._bookings().of(attempt)
+                length_s = self.steps[attempt][1]
+                if booking is not None:  # a batch lasts longer with each member
+                    length_s = max(length_s, booking.end_s - booking.start_s)
+                self.ends[attempt] = self.world.now_s + length_s
 
     def _end_due(self) -> None:
         for attempt, end_s in sorted(self.ends.items(), key=lambda one: one[1]):
@@ -161,14 +191,22 @@ class Promises(RuleBasedStateMachine):
             self._request_ready()
 
     def _request_ready(self) -> None:
+        """A step whose way is over requests its device, or has ended if it needs none."""
         for name, (_, _, after) in list(self.steps.items()):
-            if name not in self.asked and all(one in self.over for one in after):
-                booking = self._bookings().of(name)
-                assert booking is not None, f"{name} lost its booking"
-                asked = Request(
-                    compute_guarantee_pct=booking.permille / 10, memory_mib=booking.memory_mib
-                )
-                self._reserve(name, asked)
+            if name in self.asked or name in self.over:
+                continue
+            if not all(one in self.over for one in after):
+                continue
+            due_s = self.due_ways.setdefault(name, self.world.now_s + self.ways.get(name, 0.0))
+            if due_s > self.world.now_s + 1e-6:
+                continue
+            del self.due_ways[name]
+            if name in self.local:
+                self.over[name] = self.world.now_s
+                self._request_ready()
+                return
+            assert self._bookings().of(name) is not None, f"{name} lost its booking"
+            self._reserve(name, self.requests[name])
 
     def _bookings(self) -> Bookings:
         machine, now_s = self.world.machine, self.world.now_s

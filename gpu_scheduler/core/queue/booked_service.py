@@ -82,6 +82,8 @@ class BookingPolicy(Policy):
                 return Choice(due.waiting.attempt, (due.device,), _begun(view, due))
             if due.booking.start_s > view.wall_s:
                 until_s = min(until_s, due.booking.start_s)
+            else:  # its device is late
+                until_s = min(until_s, due.booking.until_s + OVERDUE_S + SAME_S)
         for due in late:
             if not due.booking.late:
                 remember[BOOK + due.job] = due.booking._replace(late=True).text()

@@ -118,6 +118,12 @@ def read_booking(text: str) -> Booking:
     )
 
 
+@lru_cache(maxsize=_CACHED_MAX)
+def read_use(text: str) -> Use:
+    """The place in a calendar of a value in the memory."""
+    return read_booking(text).use()
+
+
 class RunPromise(NamedTuple):
     """The promise of one run."""
 
@@ -325,7 +331,7 @@ class Bookings:
             if booking.granted:
                 uses.append(self._running(booking))
             elif job != without:
-                uses.append(self._moved(booking).use())
+                uses.append(self._planned(job, booking))
         found.uses = sorted(uses, key=lambda use: use.start_s)
         return found
 
@@ -342,11 +348,11 @@ class Bookings:
             return use
         return use._replace(end_s=self.now_s + max(_OVERRUN_S_MIN, booking.length_s / 10))
 
-    def _moved(self, booking: Booking) -> Booking:
+    def _planned(self, job: str, booking: Booking) -> Use:
         """A booking whose start has passed uses its device from now on."""
         if booking.start_s >= self.now_s:
-            return booking
-        return booking._replace(start_s=self.now_s, until_s=self.now_s + booking.length_s)
+            return read_use(str(self._booked[job]))
+        return booking.use()._replace(start_s=self.now_s, end_s=self.now_s + booking.length_s)
 
     def batches(self, calendar: Calendar, workload: str) -> Sequence[Batch]:
         """The batches of a workload on a device that have not begun and take more members."""

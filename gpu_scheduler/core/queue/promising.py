@@ -256,12 +256,14 @@ class Promising:
         self, step: PromisedStep, options: Sequence[Option], devices: Devices
     ) -> PlanStep:
         inventory = self.view.state.inventory
-        unfit = frozenset(
-            one.device
-            for calendars in devices.sampled.values()
-            for one in calendars
-            if not is_feasible(step.request, inventory.state_of(one.device).device_class)
-        )
+        unfit: frozenset[DeviceId] = frozenset()
+        if not all(is_feasible(step.request, one) for one in inventory.index.classes()):
+            unfit = frozenset(
+                one.device
+                for calendars in devices.sampled.values()
+                for one in calendars
+                if not is_feasible(step.request, inventory.state_of(one.device).device_class)
+            )
         sizes = {
             ClassKey(one.kind.value, one.model): one.memory_mib
             for one in inventory.index.classes()
@@ -293,7 +295,8 @@ class Promising:
     def _sampled(self, devices: list[DeviceId]) -> list[DeviceId]:
         first = int(self.view.draw() * len(devices))
         drawn = [devices[(first + i) % len(devices)] for i in range(self.sample)]
-        warm = islice((one for one in self._warm() if one in set(devices)), self.sample)
+        known = frozenset(devices)
+        warm = islice((one for one in self._warm() if one in known), self.sample)
         return list(dict.fromkeys(chain(drawn, warm)))
 
     def _warm(self) -> Iterator[DeviceId]:

@@ -101,7 +101,6 @@ def _start(facts: Facts, run: Run, step: Step) -> StartStep:
         stored_at_s=facts.frozen.stored_at_s,
         ready_at_s=ready_at_s,
         max_cost_usd=left_usd,
-        run_bucket=facts.frozen.metadata_bucket,
     )
 
 
@@ -123,8 +122,8 @@ def _body(facts: Facts, step: Step, job: StepJob, ready_at_s: float, left_usd: f
         feeder=file.step,
         run_bucket=facts.frozen.metadata_bucket,
     )
-    frozen = facts.frozen
-    return step_body(of, file, frozen.stored_at_s, facts.retried_at_s, ready_at_s, left_usd)
+    stored_at_s = facts.frozen.stored_at_s
+    return step_body(of, file, stored_at_s, facts.retried_at_s, ready_at_s, left_usd)
 
 
 def _closed(facts: Facts, run: Run) -> Iterator[RunAction]:
@@ -195,12 +194,5 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         etag=etag,
         size=size,
     )
-    of = StepOf(
-        run=start.run,
-        workflow=start.inputs.workflow,
-        step=start.step,
-        run_bucket=start.run_bucket,
-    )
-    return step_body(
-        of, file, start.stored_at_s, start.dead_at_s, start.ready_at_s, start.max_cost_usd
-    )
+    stored_at_s = facts.frozen.stored_at_s
+    return step_body(of, file, stored_at_s, facts.retried_at_s, ready_at_s, left_usd)

@@ -64,7 +64,7 @@ async def promise_of_job(
     assert slo is not None, "a function without objectives needs no promise"
     try:
         steps = promised_steps(action.function, {}, Prices(), run=action.job)
-    except AppError as error:  # as its record says, it is no job that a promise can hold
+    except AppError as error:  # of what its record states, no promise is possible
         return refused(error.message, wall_s)
     gone_s = max(0.0, wall_s - action.begun_at_s)
     return await request_promise(

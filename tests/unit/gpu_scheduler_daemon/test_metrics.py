@@ -24,12 +24,15 @@ from gpu_scheduler.model import (
     HostState,
     Lease,
     LeaseState,
+    Request,
     Resident,
     Symptom,
     Usage,
 )
-from gpu_scheduler.protocol import answers
+from gpu_scheduler.promises import PromisedStep, Slo, StepTimes
+from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.warm import workload_key
+from tests.scheduler_world import device, world_with
 from tests.shares import share_of
 from tests.unit.gpu_scheduler_daemon.journals import opened
 
@@ -188,3 +191,15 @@ def test_only_the_workloads_with_the_most_starts_have_counters(tmp_path: Path) -
     shown = "\n".join(lines)
     assert workload_key("t", f"w{WORKLOADS_MAX}") in shown
     assert workload_key("t", "w0") not in shown
+
+
+def test_promises_are_counted_at_each_scrape(tmp_path: Path) -> None:
+    world = world_with(device("d"), policy="slo")
+    journal, _ = opened(tmp_path)
+    journal.close()
+    counts = CoreCounts.of(world.machine.state)
+    step = PromisedStep(name="a", job="a", request=Request(), times={"*": StepTimes(execution_s=1)})
+    world.ask(ops.Admit, run="r", steps=(step,), slo=Slo(latency_s=9.0))
+    standing = Standing(hosts=(), leases=(), waiting=0, counts=counts)
+    lines = list(prometheus_lines(Metrics(), journal, standing))
+    assert 'ssgmd_promises_total{outcome="given"} 1' in lines

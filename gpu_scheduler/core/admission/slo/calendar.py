@@ -98,11 +98,33 @@ class Calendar:
 
     def earliest_s(self, need: Need, ready_s: float, length_s: float) -> float:
         """The first start from `ready_s` on at which `need` fits for this long; may be infinite."""
+        if need.exclusive or all(self._excludes(need, use.need) for use in self.uses):
+            return self._alone_s(need, ready_s, length_s)
         start_s = ready_s
         while (free_s := self.conflict_s(need, start_s, start_s + length_s)) is not None:
             if free_s == inf:
                 return inf
             start_s = free_s
+        return start_s
+
+    def _excludes(self, need: Need, other: Need) -> bool:
+        """True when no two such uses fit at once: the ordinary case of whole devices."""
+        return (
+            other.exclusive
+            or need.permille + other.permille > self.permille
+            or need.memory_mib + other.memory_mib > self.memory_mib
+        )
+
+    def _alone_s(self, need: Need, ready_s: float, length_s: float) -> float:
+        """The first start at which no other use is there: one pass, as uses are in order."""
+        if not self._holds(need, ()):
+            return inf
+        start_s = ready_s
+        for use in self.uses:
+            if use.start_s >= start_s + length_s - SAME_S:
+                break
+            if use.end_s > start_s + SAME_S:
+                start_s = use.end_s
         return start_s
 
     def gap_s(self, start_s: float, now_s: float) -> float:

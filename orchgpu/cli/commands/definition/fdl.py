@@ -13,14 +13,17 @@ from corekit.cli.groups import CommandGroup
 from corekit.cli.screen import counted, echo, echo_json, echo_raw, json_option, output_glyphs
 from corekit.decode import encode
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
+from corekit.suggest import one_of_known
 from fdl.diagnostics import Severity
 from fdl.graph import drawing
+from fdl.graph.asl import machine
 from fdl.graph.graph import Graph, graph_of
 from fdl.keys.document import json_schema
 from fdl.keys.reference import explain, known_keys
 from fdl.lint.lint import lint
-from fdl.model import Rewrite
+from fdl.model import Document, Rewrite, Workflow
 from fdl.parse import read
+from fdl.plan.groups import deployed
 from fdl.text.compose import Composed
 from fdl.text.nodes import Node
 from fdl.text.render import render
@@ -233,6 +236,45 @@ def graph(file: Path | None, run: str | None, kind: str, as_json: bool) -> None:
         echo(shown if in_blocks else shown.replace("×", "x"))
     else:
         echo_raw({"dot": drawing.dot, "mermaid": drawing.mermaid}[kind](found), nl=False)
+
+
+@command.command("export")
+@_file
+@click.option(
+    "--format", "kind", type=click.Choice(["asl"]), required=True, help="`asl`: Step Functions."
+)
+@click.option("--workflow", metavar="NAME", help="Of several in FILE.")
+def export(file: Path, kind: str, workflow: str | None) -> None:
+    """Print a workflow of FILE as a state machine in the Amazon States Language.
+
+    Each function takes `{"files": [{"bucket", "key"}]}` and returns the same with what it wrote.
+    What a state machine cannot express is refused with its line: devices (`gpu`), promises, caps, a
+    step that takes only some files of another one, branches that do not join as a whole. FILE may
+    be `-` (standard input).
+
+    \b
+    Example:  orchgpu fdl export fdl.yaml --format asl --workflow film > film.asl.json
+    """
+    document = read_document(file)
+    notes = lint(document, middlewares=known_middlewares())
+    if errors := [note for note in notes if note.severity is Severity.ERROR]:
+        raise invalid("\n".join(note.text(name_of(file)) for note in errors))
+    one = _workflow(document, workflow)
+    echo_raw(json.dumps({"asl": machine}[kind](document, one, deployed(document)), indent=2))
+
+
+def _workflow(document: Document, name: str | None) -> Workflow:
+    """The workflow of that name, or the only one."""
+    known = {one.name: one for one in document.workflows}
+    if name is None:
+        if len(known) != 1:
+            names = ", ".join(known)
+            raise invalid(f"give --workflow: {names}" if known else "the file has no workflows")
+        return next(iter(known.values()))
+    if name not in known:
+        text = f"the file has no workflow {name!r}{one_of_known(name, known)}"
+        raise AppError(ErrorCode.NOT_FOUND, text)
+    return known[name]
 
 
 @command.command("schema")

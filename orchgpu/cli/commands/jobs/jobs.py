@@ -244,7 +244,7 @@ def wait_lines(found: Sequence[Entry]) -> Iterator[str]:
 
 
 def _promised_word(entry: Mapping[str, object]) -> str:
-    """What became of the objectives of a job; nothing for one without."""
+    """The state of the promise of a job; nothing for one without."""
     promised = entry.get("promised")
     return str(promised["word"]) if isinstance(promised, Mapping) else ""
 

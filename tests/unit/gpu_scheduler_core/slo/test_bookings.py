@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.core.queue.bookings import read_run
+from gpu_scheduler.core.queue import promising
+from gpu_scheduler.core.queue.bookings import Booking, read_booking, read_run
 from gpu_scheduler.model import Batch, EndReason, Request
 from gpu_scheduler.promises import MissCause, PromisedStep, Slo, StepTimes
 from gpu_scheduler.protocol import answers, ops
 from tests.scheduler_world import World, device, world_with
 
 WHOLE = Request(compute_guarantee_pct=100, memory_mib=100)
+TWO_SECONDS = {"*": StepTimes(execution_s=2.0)}
 BATCHED = Request(
     compute_guarantee_pct=10, memory_mib=10, workload="w", batch=Batch(joins=True, size_max=8)
 )
@@ -128,3 +130,121 @@ def test_a_refusal_draws_nothing() -> None:
     before = world.machine.snapshot()
     assert admit(world, "r", step("a")).outcome is answers.Outcome.BUSY
     assert world.machine.snapshot() == before
+
+
+def booking_of(world: World, job: str) -> Booking:
+    return read_booking(str(world.machine.state.memory.values[f"book/{job}"]))
+
+
+def test_a_step_may_end_no_later_than_the_next_one_of_its_run_begins_its_way(
+    world: World,
+) -> None:
+    second = PromisedStep(
+        name="b", job="b", request=WHOLE, after=("a",), times=TWO_SECONDS, way_s=1.5
+    )
+    third = PromisedStep(name="c", job="c", request=Request(count=0), after=("b",), way_s=4.0)
+    admit(world, "r", step("a"), second, third, latency_s=20.0)
+    begun_s = booking_of(world, "a").start_s
+    assert booking_of(world, "a").latest_s - begun_s == pytest.approx(2.0)
+    assert booking_of(world, "b").latest_s - begun_s == pytest.approx(16.0)
+    assert [booking_of(world, one).final for one in "ab"] == [False, True]
+
+
+def test_a_late_booking_holds_no_device_and_a_running_one_does(world: World) -> None:
+    admit(world, "r", step("a"))
+    lease = world.granted("a", WHOLE)
+    world.advance(1.0)
+    assert admit(world, "q", step("b")).end_in_s == pytest.approx(3.0)  # a runs for 1 s more
+    world.ask(ops.Release, lease=lease.id, reason=EndReason.SESSION_LOST)
+    assert booking_of(world, "a").late
+    assert admit(world, "p", step("c", execution_s=1.0)).end_in_s == pytest.approx(1.0)
+
+
+def test_a_late_step_that_runs_counts_until_the_end_of_its_time(world: World) -> None:
+    busy = busy_for(world, 5.0)
+    admit(world, "r", step("a"), latency_s=30.0)
+    other = PromisedStep(name="o", job="o", request=WHOLE, times=TWO_SECONDS)
+    admit(world, "other", other, latency_s=30.0)
+    world.advance(5.5)
+    world.reserve("a", WHOLE)  # after its start, with another run behind: it has lost its place
+    world.release(busy)
+    assert not world.leases
+    world.ask(ops.Waive, run="other")
+    assert [lease.attempt for lease in world.leases] == ["a"]
+    assert booking_of(world, "a").late
+    assert booking_of(world, "a").granted
+    world.advance(0.5)
+    assert admit(world, "q", step("b")).end_in_s == pytest.approx(3.5)
+
+
+def test_a_step_begins_early_only_where_the_worker_of_a_later_one_is_not_idle_for_too_long() -> (
+    None
+):
+    own = Request(compute_guarantee_pct=100, memory_mib=100, workload="w")
+    for idle_s, early in ((60.0, True), (3.0, False)):
+        world = world_with(device("d"), policy="slo", warm_idle_s_max=idle_s)
+        world.alive["s1"] = None
+        busy = busy_for(world, 5.0)
+        first = step("a", request=own, loading_s=1.0)
+        admit(world, "r", first, step("b", "a", request=own, loading_s=1.0))
+        assert booking_of(world, "b").warm
+        world.release(busy)
+        # 5 s before its start; the worker would be idle for those until b begins
+        outcome = world.reserve("a", own).outcome
+        assert (outcome is answers.Outcome.GRANTED) is early, idle_s
+
+
+def test_a_step_that_waits_for_a_minute_after_its_time_may_use_another_device(
+    world: World,
+) -> None:
+    admit(world, "x", step("x"))
+    world.told("h", world.granted("x", WHOLE), "opened")  # it will not end
+    admit(world, "r", step("a"), latency_s=900.0)
+    world.host("h2", device("e"))
+    world.reserve("a", WHOLE)  # booked on d from 2 s to 4 s
+    world.advance(63.5)
+    assert [lease.attempt for lease in world.leases] == ["x"]
+    world.advance(1.0)
+    devices = {str(lease.attempt): lease.shares[0].device for lease in world.leases}
+    assert devices == {"x": "d", "a": "e"}
+
+
+def test_no_run_is_admitted_when_the_memory_is_full(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = 2 + 8  # of a step, and of its run with the counts
+    monkeypatch.setattr(promising, "MEMORY_MAX", values)
+    assert admit(world, "r", step("a")).outcome is answers.Outcome.GRANTED
+    before = world.machine.snapshot()
+    refused = admit(world, "q", step("b"))
+    assert refused.outcome is answers.Outcome.BUSY
+    assert refused.why == "1 steps are booked, the most that are remembered"
+    assert refused.estimates
+    assert world.machine.snapshot() == before
+
+
+def test_two_steps_of_a_run_never_join_one_batch(world: World) -> None:
+    busy_for(world, 5.0)
+    admit(world, "q", batched("a"))
+    both = admit(world, "r", batched("b"), batched("c"))
+    starts = [one.start_in_s for one in both.steps]
+    assert starts[0] == pytest.approx(5.0)
+    assert booking_of(world, "a").end_s == booking_of(world, "b").end_s
+    assert booking_of(world, "c").end_s - booking_of(world, "c").start_s == pytest.approx(2.0)
+
+
+def test_a_sweep_sees_beyond_steps_that_wait_after_their_time(world: World) -> None:
+    world.ask(ops.Watch, all=True)
+    tenth = Request(compute_guarantee_pct=10, memory_mib=10)
+    small = [step(f"w{i}", request=tenth) for i in range(9)]
+    for one in small:
+        admit(world, f"r{one.name}", one, latency_s=900.0)
+    admit(world, "never", step("x", request=tenth), latency_s=900.0)
+    world.ask(ops.Drain, host="h")
+    for one in small:
+        world.reserve(one.name, tenth)
+    world.advance(3.0)
+    world.ask(ops.Undrain, host="h")
+    counts = world.machine.state.memory.values
+    assert counts["count/missed_NOT_REQUESTED"] == 1
+    assert "book/x" not in counts
