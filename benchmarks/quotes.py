@@ -25,9 +25,9 @@ from pathlib import Path
 
 import simulator
 from benchmarks import report
-from gpu_scheduler.promises import PromisedStep, Slo
+from gpu_scheduler.promises import Estimate, PromisedStep, Slo
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.answers import AdmitAnswer, Estimate, Outcome
+from gpu_scheduler.protocol.answers import AdmitAnswer, Outcome
 from simulator.workloads.engine import Engine, Job
 from simulator.workloads.model import Arrival, Run
 from simulator.workloads.run_file import load_run, parse_run
