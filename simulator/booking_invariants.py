@@ -25,9 +25,9 @@ _APART_S = 2 * SAME_S
 
 def check_bookings(state: State) -> Iterator[str]:
     """Every violation as one sentence; a policy without bookings has none."""
-    booked = state.memory.kind(BOOK)
-    if not booked.values:
+    if not any(name.startswith(BOOK) for name in state.memory.values):
         return
+    booked = state.memory.kind(BOOK)
     devices = state.memory.kind(ON).values
     if devices.keys() != booked.values.keys():
         yield "a booking has no device, or a device is noted for no booking"
