@@ -25,9 +25,9 @@ _APART_S = 2 * SAME_S
 
 def check_bookings(state: State) -> Iterator[str]:
     """Every violation as one sentence; a policy without bookings has none."""
-    booked = state.memory.kind(BOOK)
-    if not booked.values:
+    if not any(name.startswith(BOOK) for name in state.memory.values):
         return
+    booked = state.memory.kind(BOOK)
     devices = state.memory.kind(ON).values
     if devices.keys() != booked.values.keys():
         yield "a booking has no device, or a device is noted for no booking"
@@ -40,7 +40,11 @@ def check_bookings(state: State) -> Iterator[str]:
         by_run[one.run] = by_run.get(one.run, 0) + 1
         if not (one.granted or one.late):
             by_device.setdefault(str(devices.get(job)), []).append(one)
-    index = index_of(booked)
+    on = state.memory.kind(ON)
+    index = index_of(booked, on)
+    for device, cached in index.planned.items():
+        if cached != fresh.planned_on(device, on.names.get(device, ())):
+            yield f"{device}: its bookings are not those of a fresh index"
     if (index.of_run, index.ends_s) != (fresh.of_run, fresh.ends_s):
         yield "the index of the bookings is not that of a fresh one"
     for run, text in state.memory.kind(RUN).values.items():
@@ -49,8 +53,8 @@ def check_bookings(state: State) -> Iterator[str]:
             yield f"run {run} has {left} steps left, but {steps} bookings"
     for run in by_run:
         yield f"run {run} has bookings, but no promise"
-    for device, planned in by_device.items():
-        yield from _calendar(state, device, planned)
+    for name, planned in by_device.items():
+        yield from _calendar(state, name, planned)
 
 
 def _calendar(state: State, device: str, planned: Sequence[Booking]) -> Iterator[str]:

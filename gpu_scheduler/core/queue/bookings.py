@@ -12,9 +12,10 @@ policy and with the ends of leases (settlement.py), and replay makes them again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from corekit.ids import DeviceId, JobId, attempt_id
@@ -118,12 +119,6 @@ def read_booking(text: str) -> Booking:
     )
 
 
-@lru_cache(maxsize=_CACHED_MAX)
-def read_use(text: str) -> Use:
-    """The place in a calendar of a value in the memory."""
-    return read_booking(text).use()
-
-
 class RunPromise(NamedTuple):
     """The promise of one run."""
 
@@ -148,16 +143,29 @@ def read_run(text: str) -> RunPromise:
     return RunPromise(*numbers, cause, *more)
 
 
+class Planned(NamedTuple):
+    """The bookings of one device that have their place."""
+
+    starts_s: list[float]  #: ascending: of those without a lease
+    jobs: list[str]  #: of the same
+    uses: list[Use]  #: of the same
+    granted: list[str]
+
+
 class BookingIndex:
-    """The bookings by run, and those without a lease by the end of their time."""
+    """The bookings by run, those without a lease by the end of their time, and by device."""
 
     def __init__(self) -> None:
+        self.planned: dict[DeviceId, Planned] = {}  #: of devices that were looked at
+        self._looked_at: dict[str, DeviceId] = {}  #: job → the device under which it is there
         self.of_run: dict[str, dict[str, None]] = {}
         self.ends_s: list[tuple[float, str]] = []  #: ascending: until when a device is booked
         self._known: dict[str, Booking] = {}
 
     def change(self, job: str, booking: Booking | None) -> None:
         """Replace the booking of a job, or remove it (None)."""
+        if job in self._looked_at:
+            self.planned.pop(self._looked_at.pop(job), None)
         before = self._known.pop(job, None)
         if before is not None:
             self._remove(job, before)
@@ -176,14 +184,32 @@ class BookingIndex:
         if not before.granted:
             del self.ends_s[bisect_left(self.ends_s, (before.until_s, job))]
 
+    def planned_on(self, device: DeviceId, jobs: Iterable[str]) -> Planned:
+        """The bookings of a device, whose jobs are given, in the order of their start."""
+        found = self.planned.get(device)
+        if found is None:
+            placed = [(job, self._known[job]) for job in jobs if not self._known[job].late]
+            self._looked_at |= {job: device for job, _ in placed}
+            placed.sort(key=lambda one: one[1].start_s)
+            waiting = [(job, one) for job, one in placed if not one.granted]
+            found = self.planned[device] = Planned(
+                [one.start_s for _, one in waiting],
+                [job for job, _ in waiting],
+                [one.use() for _, one in waiting],
+                [job for job, one in placed if one.granted],
+            )
+        return found
 
-def index_of(kind: MemoryKind) -> BookingIndex:
+
+def index_of(kind: MemoryKind, devices: MemoryKind) -> BookingIndex:
     """The index of the bookings, brought up to date."""
     index = kind.index
     if not isinstance(index, BookingIndex):
         index = kind.index = BookingIndex()
         kind.changed = dict.fromkeys(kind.values)
     for job in kind.changed or ():
+        if job in devices.values:
+            index.planned.pop(DeviceId(str(devices.values[job])), None)
         text = kind.values.get(job)
         index.change(job, read_booking(text) if isinstance(text, str) else None)
     kind.changed = {}
@@ -215,8 +241,8 @@ class Bookings:
         self.view = view
         self.now_s = view.wall_s
         kind = view.remembered(BOOK)
-        self._booked, self.index = kind.values, index_of(kind)
         self._devices = view.remembered(ON)
+        self._booked, self.index = kind.values, index_of(kind, self._devices)
         self._calendars: dict[DeviceId, Calendar] = {}
 
     def __len__(self) -> int:
@@ -327,13 +353,27 @@ class Bookings:
                 uses.append(self._ordinary(lease, entry.device.memory_mib))
             elif booking.late:
                 uses.append(self._running(booking))
-        for job, booking in self.booked_on(device):
-            if booking.granted:
-                uses.append(self._running(booking))
-            elif job != without:
-                uses.append(self._planned(job, booking))
-        found.uses = sorted(uses, key=lambda use: use.start_s)
+        uses += self._booked_uses(device, without)
+        found.uses = sorted(uses, key=attrgetter("start_s"))
         return found
+
+    def _booked_uses(self, device: DeviceId, without: str | None) -> Iterator[Use]:
+        """The places of the bookings of a device; those that begin later are not looked at."""
+        planned = self.index.planned_on(device, self._devices.names.get(device, ()))
+        for job in planned.granted:
+            booking = self.of(job)
+            if booking is not None:
+                yield self._running(booking)
+        at = bisect_left(planned.starts_s, self.now_s)
+        for job in planned.jobs[:at]:
+            booking = self.of(job)
+            if booking is not None and job != without and not self.is_over(job, booking):
+                yield self._moved(booking)
+        if without in planned.jobs[at:]:
+            later = zip(planned.jobs[at:], planned.uses[at:], strict=True)
+            yield from (use for job, use in later if job != without)
+        else:
+            yield from planned.uses[at:]
 
     def _ordinary(self, entry: LeaseEntry, whole_mib: int) -> Use:
         """An ordinary lease until its stated length is over."""
@@ -348,10 +388,8 @@ class Bookings:
             return use
         return use._replace(end_s=self.now_s + max(_OVERRUN_S_MIN, booking.length_s / 10))
 
-    def _planned(self, job: str, booking: Booking) -> Use:
+    def _moved(self, booking: Booking) -> Use:
         """A booking whose start has passed uses its device from now on."""
-        if booking.start_s >= self.now_s:
-            return read_use(str(self._booked[job]))
         return booking.use()._replace(start_s=self.now_s, end_s=self.now_s + booking.length_s)
 
     def batches(self, calendar: Calendar, workload: str) -> Sequence[Batch]:

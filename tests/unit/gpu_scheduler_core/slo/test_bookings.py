@@ -248,3 +248,18 @@ def test_a_sweep_sees_beyond_steps_that_wait_after_their_time(world: World) -> N
     counts = world.machine.state.memory.values
     assert counts["count/missed_NOT_REQUESTED"] == 1
     assert "book/x" not in counts
+
+
+def test_what_is_known_of_a_device_follows_its_bookings(world: World) -> None:
+    admit(world, "r", step("a"))
+    admit(world, "q", step("b"))
+    assert admit(world, "p", step("c")).end_in_s == pytest.approx(6.0)
+    world.ask(ops.Waive, run="q")
+    assert admit(world, "o", step("d")).end_in_s == pytest.approx(4.0)
+    world.ask(ops.Waive, run="p")
+    lease = world.granted("a", WHOLE)
+    assert admit(world, "n", step("e")).end_in_s == pytest.approx(6.0)
+    world.advance(1.0)
+    assert admit(world, "m", step("f")).end_in_s == pytest.approx(7.0)
+    world.release(lease)
+    assert admit(world, "l", step("g", execution_s=1.0)).end_in_s == pytest.approx(1.0)
