@@ -43,8 +43,6 @@ class StartStep(RunAction):
     dead_at_s: float | None  #: of a retry: see `InputEvent.dead_at_s`
     ready_at_s: float  #: wall clock: the last step before it had ended
     max_cost_usd: float | None = None  #: what the run has left; None = it has no cap
-    max_cost_usd: float | None = None  #: what the run has left; None = it has no cap
-    ready_at_s: float  #: wall clock: the last step before it had ended
     run_bucket: str = ""  #: see `StepOf.run_bucket`
 
 

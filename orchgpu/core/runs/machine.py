@@ -101,6 +101,7 @@ def _start(facts: Facts, run: Run, step: Step) -> StartStep:
         stored_at_s=facts.frozen.stored_at_s,
         ready_at_s=ready_at_s,
         max_cost_usd=left_usd,
+        run_bucket=facts.frozen.metadata_bucket,
     )
 
 
@@ -194,5 +195,11 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         etag=etag,
         size=size,
     )
-    stored_at_s = facts.frozen.stored_at_s
-    return step_body(of, file, stored_at_s, facts.retried_at_s, ready_at_s, left_usd)
+    of = StepOf(
+        run=start.run,
+        workflow=start.inputs.workflow,
+        step=start.step,
+        run_bucket=start.run_bucket,
+    )
+    times = (start.stored_at_s, start.dead_at_s, start.ready_at_s)
+    return step_body(of, file, *times, start.max_cost_usd)
