@@ -42,7 +42,8 @@ from orchgpu.ports import (
     Registry,
     Scheduler,
 )
-from orchgpu.replica.actions.performer import Performer, Render, Timers
+from orchgpu.replica.actions.performer import Performer, Render
+from orchgpu.replica.actions.timers import Timers
 from orchgpu.replica.metrics import EmbeddedMetrics, OrchestratorMetrics
 from orchgpu.replica.observer import Observer, Performed, Progress, Windows
 from orchgpu.replica.own_time import OwnTimes

@@ -43,6 +43,7 @@ from orchgpu.replica.actions.objects import (
 )
 from orchgpu.replica.actions.packing import pack
 from orchgpu.replica.actions.starting import DirectStarts
+from orchgpu.replica.actions.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -51,29 +52,6 @@ KEPT_BYTES_MAX = 64 * 2**20
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
 Render = Callable[[str, GrantedLease], Mapping[str, object]]
-
-
-class Timers:
-    """At most one timer of each name per job."""
-
-    def __init__(self, submit: Callable[[on.JobEvent], None]) -> None:
-        self._submit = submit
-        self._jobs: dict[str, dict[str, asyncio.TimerHandle]] = {}
-
-    def arm(self, job: str, name: str, in_s: float, due: Callable[[], on.JobEvent]) -> None:
-        """Submit the event that `due` makes, `in_s` from now; a timer of that name is replaced."""
-        timers = self._jobs.setdefault(job, {})
-        if name in timers:
-            timers[name].cancel()
-        timers[name] = asyncio.get_running_loop().call_later(in_s, self._fire, job, name, due)
-
-    def forget(self, job: str) -> None:
-        for handle in self._jobs.pop(job, {}).values():
-            handle.cancel()
-
-    def _fire(self, job: str, name: str, due: Callable[[], on.JobEvent]) -> None:
-        del self._jobs[job][name]
-        self._submit(due())
 
 
 class Performer:
