@@ -89,7 +89,7 @@ def read_run(path: Path) -> QuotedRun:
     except OSError as error:
         raise AppError(ErrorCode.NOT_FOUND, f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise invalid(f"{path}: not YAML or JSON: it is no UTF-8 text") from None
+        raise invalid(f"{path}: not YAML or JSON: it is not UTF-8 text") from None
     try:
         value = yaml.safe_load(text)  # JSON is YAML
     except (yaml.YAMLError, ValueError, RecursionError) as error:
