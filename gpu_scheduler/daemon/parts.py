@@ -17,6 +17,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, JobId, LeaseId
 from corekit.net.addresses import is_loopback, parse_address
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.queue.bookings import RUN, read_run
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
 from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
@@ -71,6 +72,7 @@ def locked_parts(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),
         lambda holder: _job_owner_of(machine.state, holder),
+        lambda run: _run_tenant_of(machine.state, run),
         None if settings.join_iam is None else IamKeyIssuer(settings.join_iam, SystemClock()),
     )
     _only_loopback_without_keys(settings, authorizer)
@@ -107,6 +109,11 @@ def _job_owner_of(state: State, holder: str) -> JobOwner | None:
     if record is None:
         return None
     return JobOwner(record.owner, record.tenant, record.key)
+
+
+def _run_tenant_of(state: State, run: str) -> str | None:
+    promise = state.memory.values.get(RUN + run)
+    return read_run(promise).tenant if isinstance(promise, str) else None
 
 
 def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer) -> None:

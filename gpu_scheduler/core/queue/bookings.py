@@ -129,18 +129,20 @@ class RunPromise(NamedTuple):
     skipped: int = 0  #: steps that never ran: it cannot be kept any more
     cause: str = "-"  #: the first thing that went wrong; "-" = nothing
     fingerprint: str = ""  #: of its steps and its objective of cost; "" = not known
+    tenant: str = ""  #: of its requests; "" = not known
 
     def text(self) -> str:
         """The value in the memory."""
         times = f"{self.given_s!r} {self.due_s!r} {self.cost_usd!r}"
-        return f"{times} {self.left} {self.skipped} {self.cause} {self.fingerprint}".rstrip()
+        whose = f"{self.fingerprint} {self.tenant}"
+        return f"{times} {self.left} {self.skipped} {self.cause} {whose}".rstrip()
 
 
 def read_run(text: str) -> RunPromise:
     """The promise of a value in the memory."""
-    given, due, cost, left, skipped, cause, *more = text.split(" ", 6)
+    given, due, cost, left, skipped, cause, *more = text.split(" ")
     numbers = float(given), float(due), float(cost), int(left), int(skipped)
-    return RunPromise(*numbers, cause, *more)
+    return RunPromise(*numbers, cause, *more[:2])
 
 
 class Planned(NamedTuple):

@@ -329,8 +329,14 @@ class Promising:
         if not booked:  # no device can be late
             return {}
         found: dict[str, Scalar | None] = counted(self.view, "given")
-        given_s, mark = self.view.wall_s, asked.fingerprint
-        run = RunPromise(given_s, due_s, plan.cost_usd, booked, fingerprint=mark)
+        run = RunPromise(
+            self.view.wall_s,
+            due_s,
+            plan.cost_usd,
+            booked,
+            fingerprint=asked.fingerprint,
+            tenant=asked.steps[0].request.tenant,
+        )
         found[RUN + asked.run] = run.text()
         for step, options, place in zip(asked.steps, self.options, plan.steps, strict=True):
             if not step.has_device:

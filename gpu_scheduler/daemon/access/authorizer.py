@@ -3,7 +3,8 @@
 Without a keys file every program of this machine may do everything. With one every connection has a
 caller: the role of its key decides on the op, and the op's fields on the rest. A requester bound to
 a tenant requests for that tenant only; a lease belongs to the key that requested it (and to
-operators), a job to the key of its owner and to keys bound to the same tenant.
+operators), a job to the key of its owner and to keys bound to the same tenant, and the promise of a
+run to every key that is not bound to another tenant.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
 from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, keys_in, verified
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
+from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import session_of
 
@@ -109,17 +111,20 @@ class Authorizer:
         keys: Path | SecretSource,
         owner_of: Callable[[str], str | None],
         job_owner_of: Callable[[str], JobOwner | None],
+        run_tenant_of: Callable[[str], str | None],
         join: IamKeyIssuer | None = None,
     ) -> None:
         """A missing file means that no keys are required. Raises what `keys_in` raises.
 
         `owner_of` is the session of a live lease, `job_owner_of` None for a job without a record,
-        `join` the keys of hosts that joined by their IAM role.
+        `run_tenant_of` None for a run without a promise, `join` the keys of hosts that joined by
+        their IAM role.
         """
         self.join = join
         self._source = FileSecret(keys) if isinstance(keys, Path) else keys
         self._owner_of = owner_of
         self._job_owner_of = job_owner_of
+        self._run_tenant_of = run_tenant_of
         self._seen = self._source.stamp()
         self._keys = None if self._seen is None else keys_in(self._source)
         self._open: dict[Closable, Caller] = {}
@@ -195,10 +200,12 @@ class Authorizer:
             self._check_job(caller.key, value)
 
     def _check_tenant(self, key: KeyEntry, value: object) -> None:
-        if not isinstance(value, ops.Attempt | ops.Reserve):
+        if key.tenant is None:
             return
-        tenant = value.request.tenant
-        if key.tenant not in (None, tenant):
+        tenants = {request.tenant for request in _requests(value)}
+        if isinstance(value, ops.Waive):
+            tenants = {self._run_tenant_of(value.run) or key.tenant}
+        for tenant in sorted(tenants - {key.tenant}):
             text = f"key {key.name!r} may request for tenant {key.tenant!r} only, not for "
             raise AppError(ErrorCode.DENIED, f"{text}{tenant!r}", needs="tenant")
 
@@ -285,15 +292,23 @@ def _check_priority(key: KeyEntry, value: object) -> None:
     A lower one instead of an error would reverse that order without a word. `explain` is refused
     likewise, so that a deploy reports it before the first job.
     """
-    if not isinstance(value, ops.Attempt | ops.Reserve | ops.Explain):
-        return
-    request = value.request
-    if request is None or request.priority <= key.priority_max:
+    asked = [request.priority for request in _requests(value, ops.Explain)]
+    highest = max(asked, default=key.priority_max)
+    if highest <= key.priority_max:
         return
     text = f"key {key.name!r} may request priority {key.priority_max} at most, not "
-    text += f"{request.priority}: lower the others of your requests instead (down to -100), or ask "
+    text += f"{highest}: lower the others of your requests instead (down to -100), or ask "
     text += "an operator for a key with --priority-max"
     raise AppError(ErrorCode.DENIED, text, needs="priority")
+
+
+def _requests(value: object, *others: type[ops.Explain]) -> tuple[Request, ...]:
+    """The requests of devices in an op: of one attempt, or of all steps of a run."""
+    if isinstance(value, ops.Admit):
+        return tuple(step.request for step in value.steps)
+    if isinstance(value, (ops.Attempt, ops.Reserve, *others)):
+        return () if value.request is None else (value.request,)
+    return ()
 
 
 def _may_act_for(key: KeyEntry, owner: KeyEntry) -> bool:

@@ -56,7 +56,7 @@ def device(number: int) -> Device:
 
 
 def performer(folder: Path) -> Performer:
-    authorizer = Authorizer(folder / "keys.json", lambda _: None, lambda _: None)
+    authorizer = Authorizer(folder / "keys.json", lambda _: None, lambda _: None, lambda _: None)
     registry = ConnectionRegistry(LeaseSecrets(bytes(32)), Metrics(), Redaction(authorizer))
     return Performer(registry, LoopClock())
 

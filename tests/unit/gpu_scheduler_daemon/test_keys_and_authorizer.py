@@ -21,6 +21,7 @@ from gpu_scheduler.daemon.access.keys import (
     verified,
 )
 from gpu_scheduler.model import Request
+from gpu_scheduler.promises import PromisedStep, Slo
 from gpu_scheduler.protocol import ops
 
 
@@ -58,6 +59,10 @@ def job_of(holder: str) -> JobOwner | None:
         "j-left-gone": JobOwner(None, "lab", "revoked"),
         "j-old": JobOwner("session-1", None),
     }.get(holder)
+
+
+def run_of(run: str) -> str | None:
+    return {"r-lab": "lab", "r-other": "other"}.get(run)
 
 
 def denied(text: str) -> pytest.RaisesExc[AppError]:
@@ -124,7 +129,7 @@ def test_a_broken_file_opens_nothing(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(AppError, match=said):
-        Authorizer(path, owner_of, job_of)
+        Authorizer(path, owner_of, job_of, run_of)
 
 
 def test_a_file_that_others_may_read_is_refused(path: Path) -> None:
@@ -144,7 +149,7 @@ def test_two_keys_of_one_name_are_refused(path: Path) -> None:
 
 
 def test_without_keys_every_caller_is_trusted(path: Path) -> None:
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     caller = authorizer.caller(None)
     authorizer.authorize(caller, "forget", ops.Forget(host="h"))  # type: ignore[arg-type]
     authorizer.authorize_host(caller, "h")
@@ -155,11 +160,11 @@ def test_without_keys_every_caller_is_trusted(path: Path) -> None:
 @pytest.mark.parametrize("op", ops.OPS)
 def test_a_connection_before_its_hello_has_no_rights(path: Path, op: str) -> None:
     with denied("needs a key"):
-        Authorizer(path, owner_of, job_of).authorize(NOBODY, op, None)
+        Authorizer(path, owner_of, job_of, run_of).authorize(NOBODY, op, None)
 
 
 def test_a_connection_before_its_hello_is_not_a_host_and_sees_redacted_answers(path: Path) -> None:
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     with denied("needs a key"):
         authorizer.authorize_host(NOBODY, "h")
     assert not NOBODY.sees_all
@@ -182,7 +187,7 @@ def test_a_role_includes_the_rights_of_lower_ones(
     path: Path, role: KeyRole, allowed: tuple[str, ...]
 ) -> None:
     gate_key = added(path, "k", role)
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     caller = authorizer.caller(gate_key)
     for op in (LOOK, ASK, RULE):
         if op in allowed:
@@ -193,7 +198,7 @@ def test_a_role_includes_the_rights_of_lower_ones(
 
 
 def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> None:
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     key = added(path, "r", KeyRole.READER)
     authorizer.reread_if_changed()
     caller = authorizer.caller(key)
@@ -222,7 +227,7 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
 def test_a_key_of_a_host_authorizes_its_host_only(path: Path) -> None:
     bound, free = added(path, "a", KeyRole.HOST, host="gpu-a"), added(path, "b", KeyRole.HOST)
     operator = added(path, "o", KeyRole.OPERATOR)
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     authorizer.authorize_host(authorizer.caller(bound), "gpu-a")
     authorizer.authorize_host(authorizer.caller(free), "gpu-z")
     with denied("bound to host 'gpu-a', not to 'gpu-b'"):
@@ -233,7 +238,7 @@ def test_a_key_of_a_host_authorizes_its_host_only(path: Path) -> None:
 
 def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
     key = added(path, "a", KeyRole.REQUESTER, tenant="lab")
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     caller = authorizer.caller(key)
     authorizer.authorize(
         caller, "reserve", ops.Reserve(attempt=AttemptId("x"), request=Request(tenant="lab"))
@@ -247,11 +252,37 @@ def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
         authorizer.authorize(caller, "attempt", op)
 
 
+def admit(*requests: Request) -> ops.Admit:
+    steps = tuple(
+        PromisedStep(name=f"s{n}", job=f"j{n}", request=one) for n, one in enumerate(requests)
+    )
+    return ops.Admit(run="r", steps=steps, slo=Slo(latency_s=1.0))
+
+
+def test_a_promise_is_for_the_tenant_of_the_key_and_within_its_priority(path: Path) -> None:
+    key = added(path, "a", KeyRole.REQUESTER, tenant="lab")
+    free = added(path, "b", KeyRole.REQUESTER)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
+    caller, anyone = authorizer.caller(key), authorizer.caller(free)
+    own, foreign = Request(tenant="lab"), Request(tenant="other")
+    authorizer.authorize(caller, "admit", admit(own, own))
+    authorizer.authorize(anyone, "admit", admit(own, foreign))
+    with denied("tenant 'lab' only, not for 'other'"):
+        authorizer.authorize(caller, "admit", admit(own, foreign))
+    with denied("priority 0 at most, not 5"):
+        authorizer.authorize(caller, "admit", admit(own, Request(tenant="lab", priority=5)))
+    for run in ("r-lab", "r-unknown"):
+        authorizer.authorize(caller, "waive", ops.Waive(run=run))
+    authorizer.authorize(anyone, "waive", ops.Waive(run="r-other"))
+    with denied("tenant 'lab' only, not for 'other'"):
+        authorizer.authorize(caller, "waive", ops.Waive(run="r-other"))
+
+
 @pytest.mark.parametrize(("most", "priority"), [(0, 1), (0, 100), (5, 6), (-10, 0)])
 def test_a_priority_above_that_of_the_key_is_refused(path: Path, most: int, priority: int) -> None:
     key = added(path, "a", KeyRole.REQUESTER, priority_max=most)
     chief = added(path, "chief", KeyRole.OPERATOR)
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     attempt = AttemptId("a:1")
     allowed, above = (Request(priority=one, tenant="t") for one in (most, priority))
     authorizer.authorize(
@@ -274,7 +305,7 @@ def test_a_priority_above_that_of_the_key_is_refused(path: Path, most: int, prio
 
 def test_a_lease_belongs_to_its_key_and_to_operators(path: Path) -> None:
     a, operator = added(path, "a", KeyRole.REQUESTER), added(path, "o", KeyRole.OPERATOR)
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     for lease in ("l-a", "l-old", "l-unknown"):
         authorizer.authorize(authorizer.caller(a), "release", ops.Release(lease=LeaseId(lease)))
     with denied("lease l-b belongs to key 'b'"):
@@ -319,7 +350,7 @@ def test_a_job_belongs_to_its_owners_key_its_tenants_keys_and_operators(path: Pa
         for name, tenant in (("lab1", "lab"), ("lab2", "lab"), ("x", "other"))
     )
     operator = added(path, "o", KeyRole.OPERATOR)
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     for key in (a, operator):
         may_all(authorizer, key, acts("j-a"))
     for key in (b, lab1, other):
@@ -335,7 +366,7 @@ def test_a_job_without_any_key_belongs_to_every_key_but_another_tenants(path: Pa
     a, operator = added(path, "a", KeyRole.REQUESTER), added(path, "o", KeyRole.OPERATOR)
     lab = added(path, "lab1", KeyRole.REQUESTER, tenant="lab")
     other = added(path, "x", KeyRole.REQUESTER, tenant="other")
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     for job in ("j-orphan", "j-gone", "j-left-gone"):
         for key in (a, lab, operator):
             may_all(authorizer, key, acts(job) | takes(job, "lab"))
@@ -357,7 +388,7 @@ def test_a_job_without_an_owner_belongs_to_the_key_that_made_it(path: Path) -> N
     )
     lab2 = added(path, "lab2", KeyRole.REQUESTER, tenant="lab")
     added(path, "lab1", KeyRole.REQUESTER, tenant="lab")
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     for key in (a, operator):
         may_all(authorizer, key, acts("j-left") | takes("j-left", "lab"))
     for key in (b, lab2):
@@ -380,7 +411,7 @@ def touched(path: Path) -> None:
 
 def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> None:
     a, b = added(path, "a", KeyRole.READER), added(path, "b", KeyRole.READER)
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     first, second = Connection(), Connection()
     authorizer.track(first, authorizer.caller(a))
     authorizer.track(second, authorizer.caller(b))
@@ -398,7 +429,7 @@ def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> No
 
 
 def test_the_first_key_closes_connections_without_one(path: Path) -> None:
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     open_one = Connection()
     authorizer.track(open_one, authorizer.caller(None))
     added(path, "a", KeyRole.READER)
@@ -413,7 +444,7 @@ def test_the_first_key_closes_connections_without_one(path: Path) -> None:
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{")])
 def test_an_invalid_keys_file_leaves_the_last_keys_in_force(path: Path, spoil: object) -> None:
     key = added(path, "a", KeyRole.READER)
-    authorizer = Authorizer(path, owner_of, job_of)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
     assert callable(spoil)
     spoil(path)
     authorizer.reread_if_changed()

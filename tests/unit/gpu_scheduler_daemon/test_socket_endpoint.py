@@ -64,7 +64,9 @@ class System:
 
     def __init__(self, folder: Path) -> None:
         self.submitted: list[on.Event] = []
-        authorizer = Authorizer(folder / "keys.json", lambda _: None, lambda _: None)
+        authorizer = Authorizer(
+            folder / "keys.json", lambda _: None, lambda _: None, lambda _: None
+        )
         metrics = Metrics()
         self.connections = ConnectionRegistry(
             LeaseSecrets(b"k" * 32), metrics, Redaction(authorizer)

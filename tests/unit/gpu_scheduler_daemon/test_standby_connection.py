@@ -31,7 +31,9 @@ def answer_to(line: bytes, folder: Path, *, joins: bool) -> dict[str, Any]:
         server = 'server = "prod"\nsts = ["https://sts.eu-central-1.amazonaws.com"]'
         rules.write_text(f'{server}\n[[role]]\narn = "{ROLE_ARN}"\n')
         join = IamKeyIssuer(rules, LoopClock()) if joins else None
-        authorizer = Authorizer(folder / "keys.json", lambda _: None, lambda _: None, join)
+        authorizer = Authorizer(
+            folder / "keys.json", lambda _: None, lambda _: None, lambda _: None, join
+        )
         admission = ConnectionAdmission(AdmissionLimits.of(1000, 100), 5.0)
         connection, wire = StandbyConnection(lambda: STATUS, authorizer, admission), Wire()
         connection.connection_made(wire)
