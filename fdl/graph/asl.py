@@ -76,7 +76,7 @@ def machine(
     if findings or part is None:
         lines = (_line(document, *finding) for finding in findings)
         raise invalid("\n".join(lines))
-    built = _Building({step.name: step for step in steps})
+    built = _Machine({step.name: step for step in steps})
     states = built.states(part, first=True)
     limit = {} if workflow.deadline_s is None else {"TimeoutSeconds": round(workflow.deadline_s)}
     return {
@@ -196,7 +196,7 @@ def _islands(names: Sequence[str], feeders: Mapping[str, frozenset[str]]) -> lis
 # ---------------------------------------------------------------------- states
 
 
-class _Building:
+class _Machine:
     """The states; their names are unique in the whole machine."""
 
     def __init__(self, steps: Mapping[str, Function]) -> None:

@@ -292,7 +292,8 @@ def _check_priority(key: KeyEntry, value: object) -> None:
     A lower one instead of an error would reverse that order without a word. `explain` is refused
     likewise, so that a deploy reports it before the first job.
     """
-    asked = [request.priority for request in _requests(value, ops.Explain)]
+    requests = (value.request,) if isinstance(value, ops.Explain) else _requests(value)
+    asked = [request.priority for request in requests if request is not None]
     highest = max(asked, default=key.priority_max)
     if highest <= key.priority_max:
         return
@@ -302,13 +303,11 @@ def _check_priority(key: KeyEntry, value: object) -> None:
     raise AppError(ErrorCode.DENIED, text, needs="priority")
 
 
-def _requests(value: object, *others: type[ops.Explain]) -> tuple[Request, ...]:
+def _requests(value: object) -> tuple[Request, ...]:
     """The requests of devices in an op: of one attempt, or of all steps of a run."""
     if isinstance(value, ops.Admit):
         return tuple(step.request for step in value.steps)
-    if isinstance(value, (ops.Attempt, ops.Reserve, *others)):
-        return () if value.request is None else (value.request,)
-    return ()
+    return (value.request,) if isinstance(value, ops.Attempt | ops.Reserve) else ()
 
 
 def _may_act_for(key: KeyEntry, owner: KeyEntry) -> bool:

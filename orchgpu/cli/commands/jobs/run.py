@@ -29,6 +29,7 @@ from orchgpu.cli.jobs.runs import (
     run_json,
 )
 from orchgpu.cli.options import scheduler_option
+from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
@@ -77,7 +78,8 @@ OVERWRITTEN_NAMED_MAX = 3
     multiple=True,
     callback=lambda _context, _option, given: _parameters(given),
     metavar="NAME=VALUE",
-    help="A parameter of the jobs: variable ORCHGPU_PARAM_NAME of their code; repeatable.",
+    help="A parameter of the jobs: variable ORCHGPU_PARAM_NAME of their code; repeatable. Other"
+    " parameters make other jobs.",
 )
 @click.option("--quote", is_flag=True, help="Show when it would end, and its cost; start nothing.")
 @click.option("--again", is_flag=True, help="Upload files again, and so run them again.")
@@ -115,22 +117,16 @@ def command(
     With --name, as in '{stem}.tsv' or '{input}/{name}', outputs get paths that other tools know
     beforehand; two outputs that would be one file are refused before any is fetched.
 
-    With --set, every job and step of the inputs gets the parameters; others make another job.
-
     \b
     Example:  orchgpu run text-recognition sign.png menu.png --wait --output out
     """
     within_s = None if timeout is None else parse_duration_s(timeout)
-    folder = None if output is None else OutputFolder(path=output, pattern=pattern)
-    if folder is None and pattern != OWN_FOLDERS:
-        raise invalid("--name is the path of outputs in a folder: give --output DIR as well")
+    folder = _output_folder(output, pattern)
     follows = wait or folder is not None
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function_or_workflow(function)
         if quote:
-            count = len(inputs_of(cloud, deployed, given, partial(echo, err=True)))
-            subject = deployed_subject(cloud, deployed)
-            return show_quote(subject, count, scheduler, as_json=as_json)
+            return _quote(cloud, deployed, given, scheduler, as_json=as_json)
         if isinstance(deployed, Workflow):
             _check_pattern(pattern)
             shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
@@ -162,6 +158,24 @@ def command(
     if conflict is not None:
         return EXIT_STATUS[conflict.code]
     return ending_status(str(job.reason) for job in jobs if not job.succeeded)
+
+
+def _output_folder(output: Path | None, pattern: str) -> OutputFolder | None:
+    if output is None and pattern != OWN_FOLDERS:
+        raise invalid("--name is the path of outputs in a folder: give --output DIR as well")
+    return None if output is None else OutputFolder(path=output, pattern=pattern)
+
+
+def _quote(
+    cloud: JobCloud,
+    deployed: Function | Workflow,
+    given: tuple[str, ...],
+    scheduler: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    count = len(inputs_of(cloud, deployed, given, partial(echo, err=True)))
+    return show_quote(deployed_subject(cloud, deployed), count, scheduler, as_json=as_json)
 
 
 def _parameters(given: tuple[str, ...]) -> str:

@@ -183,6 +183,6 @@ def test_a_promised_run_with_other_steps_or_another_objective_is_a_conflict(worl
 def test_a_run_of_an_older_version_has_no_fingerprint_and_is_repeated(world: World) -> None:
     admit(world, "r", step("a"), latency_s=60.0)
     values = world.machine.state.memory.values
-    older = str(values["run/r"]).rsplit(" ", 1)[0]
+    older = str(values["run/r"]).rsplit(" ", 2)[0]
     assert read_run(older).fingerprint == ""
     assert read_run(older)._replace(fingerprint="x") == read_run(f"{older} x")

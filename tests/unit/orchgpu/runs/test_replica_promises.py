@@ -18,8 +18,8 @@ from gpu_scheduler.promises import Slo
 from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core.runs.records import Admission
 from simulator.faults.memory_cloud import Faults
+from tests.unit.orchgpu.runs.run_bench import Bench, on_virtual_time
 from tests.unit.orchgpu.runs.run_world import BUCKET, step
-from tests.unit.orchgpu.runs.test_replica_runs import Bench, on_virtual_time
 
 CHAIN = (step("a"), step("b", "a"))
 SLO = Slo(latency_s=3600.0)
