@@ -23,7 +23,16 @@ from orchgpu.cli.main import cli
 from tests.commandline import run
 
 #: What these print is itself a text for other programs, or a screen: a script, JSON, a log.
-PRINT_NO_DATA = {"collect", "completion", "fdl schema", "iam", "orchestrate", "top", "web"}
+PRINT_NO_DATA = {
+    "collect",
+    "completion",
+    "fdl export",
+    "fdl schema",
+    "iam",
+    "orchestrate",
+    "top",
+    "web",
+}
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -21,8 +21,8 @@ from orchgpu.core.notify import Target
 from orchgpu.replica.notices import IN_HAND_MAX
 from simulator.faults.memory_cloud import Faults
 from tests.unit.orchgpu.runs.run_bench import Bench, on_virtual_time
-from tests.unit.orchgpu.runs.test_replica_runs import parts
 from tests.unit.orchgpu.runs.run_world import step
+from tests.unit.orchgpu.runs.test_replica_runs import parts
 
 FILM = (step("cut"), step("small", "cut", each=True), step("table", "small"))
 HOOK = Target(webhook="https://hooks.example/x", secret="ssm:/hook")
