@@ -113,6 +113,10 @@ class Facts(Value):
         steps = self.frozen.workflow.steps
         return any(feed.when and feed.step == step for one in steps for feed in one.feeds)
 
+    def may_have_results(self, step: str) -> bool:
+        """Whether jobs of a step are known to be sent, or were sent before a retry."""
+        return bool(self.retries) or (0, step) in self.started
+
     def unread_end(self, step: str, job: str) -> bool:
         """Whether a LIST found the result of a job, which is not read yet."""
         return not self.retries and job not in self.reads and job in self.listed.get(step, {})

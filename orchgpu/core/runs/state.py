@@ -138,7 +138,7 @@ def state_of(facts: Facts) -> Run:
         reason=reason,
         detail=detail,
         stop=stop,
-        wanted=_wanted(facts, steps),
+        wanted=_wanted(facts, steps, stop),
     )
 
 
@@ -339,13 +339,15 @@ def _ended(
     return state, reason, detail
 
 
-def _wanted(facts: Facts, steps: Mapping[str, Step]) -> Wanted:
+def _wanted(facts: Facts, steps: Mapping[str, Step], stop: Stop | None) -> Wanted:
     jobs: list[tuple[str, str]] = []
     lists: list[str] = []
     for step in facts.frozen.workflow.steps:
         folded = steps[step.name]
         if step.name in facts.gone:
             continue  # the place of its results is not known any more
+        if stop is None and not facts.may_have_results(step.name):
+            continue  # a job that was sent twice ends once, so a look before its start is in vain
         several = step.each and bool(step.feeds)
         if several and folded.jobs and step.name not in facts.listed:
             lists.append(step.name)

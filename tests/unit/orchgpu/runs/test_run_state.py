@@ -337,6 +337,8 @@ def test_what_later_folds_need_not_read_again() -> None:
     world = World(of, {"a": files("1"), "b": files()})
     world.fold()
     world.run_job(world.jobs.pop())
+    assert list(world.facts().reads) == [step_job_id(RUN, "a")], "b is not started yet"
+    world.fold()
     facts = world.facts()
     assert list(facts.lasting()) == [step_job_id(RUN, "a")], "not the absent result of b"
     again = replace(facts, retries=(Retry(at_s=world.now_s, from_step="a"),))
