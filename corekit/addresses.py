@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 
-#: Instance metadata at other addresses than link-local ones: AWS (IPv6), Alibaba and Oracle.
+#: Metadata and credentials at other addresses than link-local ones: AWS (IPv6: instances and pods),
+#: Alibaba and Oracle.
 _METADATA = frozenset(
-    map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192"))
+    map(
+        ipaddress.ip_address,
+        ("fd00:ec2::254", "fd00:ec2::23", "100.100.100.200", "192.0.0.192"),
+    )
 )
 #: An IPv4 address inside of an IPv6 one: NAT64 (RFC 6052).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")

@@ -20,6 +20,9 @@ from corekit.suggest import one_of_known
 CHARACTERS_MAX = 1024
 #: What an expression about a job's result may name: keys of the result record (`contract.result`).
 DOCUMENT = ("attempt", "device", "document", "exit_code", "files", "notes", "times")
+#: The product of the lengths of all lists and objects that an expression makes: each may double the
+#: work of those around it, and it is evaluated on the event loop.
+MADE_MAX = 64
 #: Expressions that stay compiled.
 _COMPILED_MAX = 256
 
@@ -73,7 +76,12 @@ def _compiled(text: str) -> Any:
         ) from None
     except (JMESPathError, RecursionError, ValueError) as error:
         raise BadCondition(f"not a JMESPath expression: {_one_line(error)}") from None
+    made = 1
     for node in _all(compiled.parsed):
+        if node["type"] in ("multi_select_list", "multi_select_dict"):
+            made *= len(node["children"])
+            if made > MADE_MAX:
+                raise BadCondition("it makes too many lists or objects: compare single values")
         if node["type"] == "function_expression":
             _check_call(text, node)
         elif node["type"] == "subexpression" and node["children"][0]["type"] == "not_expression":

@@ -25,7 +25,14 @@ from fdl.diagnostics import (
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.notify import notify_findings
 from fdl.lint.settings import completion_findings, data_findings, owner_findings, settings_findings
-from fdl.lint.variables import CLEAR_REMEDY, LOADERS, OUR_NAME, risky, secret_findings
+from fdl.lint.variables import (
+    CLEAR_REMEDY,
+    LOADERS,
+    OUR_NAME,
+    SET_BY_RUNNER,
+    risky,
+    secret_findings,
+)
 from fdl.lint.workflows import run_findings, sandbox_findings
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION
@@ -269,6 +276,12 @@ def _variables(function: Function, known: Mapping[str, MiddlewareFacts]) -> Iter
                 yield _W, f"{path}.{name}", message
             if reserved.match(name):
                 yield _E, f"{path}.{name}", "this name is reserved"
+            elif name in SET_BY_RUNNER and block != "lambda.environment":
+                yield (
+                    _W,
+                    f"{path}.{name}",
+                    "the runner sets it, so the script never sees this value",
+                )
             elif name in wanted:
                 continue
             elif block == "lambda.environment" and name in LOADERS:

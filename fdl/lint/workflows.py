@@ -165,6 +165,9 @@ def sandbox_findings(document: Document) -> Iterator[Finding]:
             if value is not None:
                 message = "steps of one sandbox are one job, not a run: it is for runs alone"
                 yield _E, f"{sandbox.path}.{key}", message
+        if sandbox.max_cost_usd is not None:
+            message = "steps of one sandbox are one job, not a run: write it in `gpu:` of each step"
+            yield _E, f"{sandbox.path}.max_cost", message
         for at, name in enumerate(sandbox.steps):
             path = f"{sandbox.path}.steps[{at}]"
             if name not in named:

@@ -83,8 +83,8 @@ def deployed(document: Document) -> tuple[Function, ...]:
         if function.group is None:
             made[f"function {function.name}"] = function
         elif f"group {function.group}" not in made:
-            members, own = _members(document, function.group), _own_gpu(document, function.group)
-            made[f"group {function.group}"] = _merged(members, own)
+            sandbox = _sandbox(document, function.group)
+            made[f"group {function.group}"] = _merged(_members(document, function.group), sandbox)
     functions = tuple(made.values())
     return tuple(_with_runs(function, functions, document.workflows) for function in functions)
 
@@ -148,9 +148,9 @@ def _members(document: Document, group: str) -> tuple[Function, ...]:
     return tuple(sorted(members, key=lambda f: f not in firsts[:1]))
 
 
-def _own_gpu(document: Document, group: str) -> Gpu | None:
-    """The request of a shared sandbox itself, beside those of its steps."""
-    return next((one.gpu for one in document.sandboxes if one.name == group), None)
+def _sandbox(document: Document, group: str) -> Workflow | None:
+    """The workflow whose shared sandbox the group is; None for a `group:` of steps."""
+    return next((one for one in document.sandboxes if one.name == group), None)
 
 
 def _fed(function: Function, members: list[Function]) -> bool:
@@ -158,8 +158,8 @@ def _fed(function: Function, members: list[Function]) -> bool:
     return any(overlap(o, s) for o, s in product(written, function.user_input))
 
 
-def _merged(members: tuple[Function, ...], own: Gpu | None) -> Function:
-    first = members[0]
+def _merged(members: tuple[Function, ...], sandbox: Workflow | None) -> Function:
+    first, own = members[0], None if sandbox is None else sandbox.gpu
     inside = [place for step in members[1:] for place in step.function.input]
     outputs = [o for step in members for o in step.function.output]
     container = first.function.container
@@ -181,9 +181,15 @@ def _merged(members: tuple[Function, ...], own: Gpu | None) -> Function:
         output=tuple(dict.fromkeys(o for o in outputs if not _inner(o, inside))),
         preheat=any(step.function.preheat for step in members),
     )
-    targets = tuple(dict.fromkeys(one for step in members for one in step.notify))
+    of_steps = (one for step in members for one in step.notify)
+    targets = dict.fromkeys((*of_steps, *(() if sandbox is None else sandbox.notify)))
     return replace(
-        first, function=lambda_, gpu=_gpu(members, own), secrets={}, steps=members, notify=targets
+        first,
+        function=lambda_,
+        gpu=_gpu(members, own),
+        secrets={},
+        steps=members,
+        notify=tuple(targets),
     )
 
 
@@ -244,7 +250,7 @@ def check(document: Document) -> Iterator[Finding]:
         yield from _first(members)
         for other in members[1:]:
             yield from _same(members[0], other)
-        own = next((one for one in document.sandboxes if one.name == group), None)
+        own = _sandbox(document, group)
         with_gpu = [f for f in (*members, *_as_step(own, members[0])) if f.gpu is not None]
         for other in with_gpu[1:]:
             yield from _same_gpu(with_gpu[0], other)

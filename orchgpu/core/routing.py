@@ -197,9 +197,6 @@ def _classify_value(value: object, function: Taker) -> Classified:
     verdict = _classify_record(records[0], step, function)
     if isinstance(verdict, InputEvent):
         dead_at_s, ready_at_s = _wall_s(note, "dead_at"), _wall_s(note, "ready_at")
-        verdict = replace(verdict, dead_at_s=dead_at_s, step=step, ready_at_s=ready_at_s)
-        if step is not None:
-            return replace(verdict, max_cost_usd=_max_cost_usd(note))
         cap_usd = None if step is None else _max_cost_usd(note)
         return replace(
             verdict,

@@ -104,7 +104,8 @@ class Notices:
             if result is None:
                 return self._dropped(of, notice, "there is no result")
             await self._deliver(of, target, document_of(notice, of.name, result))
-        except AppError as error:
+        except (AppError, OSError, OverflowError, TypeError, ValueError) as error:
+            # also of an address or a result that is not valid: its message ends, too
             if age_s >= self._budget.notice_age_s_max:
                 return self._dropped(of, notice, str(error))
             logger.warning(

@@ -134,15 +134,16 @@ class RunPromise(NamedTuple):
     def text(self) -> str:
         """The value in the memory."""
         times = f"{self.given_s!r} {self.due_s!r} {self.cost_usd!r}"
-        whose = f"{self.fingerprint} {self.tenant}"
+        whose = f"{self.fingerprint or '-'} {self.tenant}"  # a tenant may have spaces
         return f"{times} {self.left} {self.skipped} {self.cause} {whose}".rstrip()
 
 
 def read_run(text: str) -> RunPromise:
     """The promise of a value in the memory."""
-    given, due, cost, left, skipped, cause, *more = text.split(" ")
+    given, due, cost, left, skipped, cause, *more = text.split(" ", 7)
     numbers = float(given), float(due), float(cost), int(left), int(skipped)
-    return RunPromise(*numbers, cause, *more[:2])
+    mark, tenant = (*more, "", "")[:2]
+    return RunPromise(*numbers, cause, "" if mark == "-" else mark, tenant)
 
 
 class Planned(NamedTuple):

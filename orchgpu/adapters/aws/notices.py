@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from orchgpu.adapters.webhooks import Webhooks
 
 #: A key is read again after so long: each read of Secrets Manager has a price.
 KEPT_S = 300.0
+#: As of a value in Secrets Manager.
+KEY_BYTES_MAX = 65_536
 
 #: Opens a client of a service in a region (None = the orchestrator's own).
 OpenClient = Callable[[str, str | None], Awaitable[Client]]
@@ -55,7 +58,7 @@ class AwsNotices:
             raise invalid(str(error)) from None
         if not reference.stored:
             try:
-                return await asyncio.to_thread(Path(reference.name).read_bytes)
+                return await asyncio.to_thread(_content, Path(reference.name))
             except OSError as error:
                 raise AppError(ErrorCode.NOT_FOUND, f"{reference}: {error.strerror}") from None
         call = call_of(reference)
@@ -72,6 +75,13 @@ class AwsNotices:
             if (service, region) not in self._clients:
                 self._clients[service, region] = await self._open(service, region)
         return self._clients[service, region]
+
+
+def _content(file: Path) -> bytes:
+    """Of a regular file: a device or a pipe may never end. Raises OSError."""
+    if not file.is_file() or file.stat().st_size > KEY_BYTES_MAX:
+        raise OSError(errno.EINVAL, f"it is not a file of at most {KEY_BYTES_MAX} bytes")
+    return file.read_bytes()
 
 
 @asynccontextmanager

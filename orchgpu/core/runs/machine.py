@@ -80,6 +80,8 @@ def _start(facts: Facts, run: Run, step: Step) -> StartStep:
     listed = jobs[0].files if len(jobs) == 1 and len(jobs[0].files) > 1 else None
     retries, dead_at_s = len(facts.retries), facts.retried_at_s
     left_usd = run.left_usd(facts.frozen.workflow)
+    if left_usd is not None:  # parts are read once all have ended, so none may spend it all
+        left_usd /= max(1, len(jobs))
     inputs = None
     if listed is not None:
         inputs = Inputs(

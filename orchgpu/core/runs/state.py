@@ -347,7 +347,7 @@ def _wanted(facts: Facts, steps: Mapping[str, Step], stop: Stop | None) -> Wante
         if step.name in facts.gone:
             continue  # the place of its results is not known any more
         if stop is None and not facts.may_have_results(step.name):
-            continue  # a job that was sent twice ends once, so a look before its start is in vain
+            continue  # before its start none is expected, and a job that is sent twice ends once
         several = step.each and bool(step.feeds)
         if several and folded.jobs and step.name not in facts.listed:
             lists.append(step.name)

@@ -28,7 +28,7 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield allow("Write", "s3:PutObject", on=written)
     yield allow("Envelopes", "s3:DeleteObject", on=envelopes)
     yield allow("Receive", "sqs:ReceiveMessage", "DeleteMessage", on=(*jobs, *done, *runs))
-    yield allow("Keep", "sqs:ChangeMessageVisibility", on=(*jobs, *runs))
+    yield allow("Keep", "sqs:ChangeMessageVisibility", on=(*jobs, *done, *runs))
     yield allow("Count", "sqs:GetQueueAttributes", on=(*scope.queues(), *runs))
     yield allow("Send", "sqs:SendMessage", on=(*jobs, *dead, *runs, *scope.notified_queues))
     yield allow("Publish", "sns:Publish", on=scope.topics)

@@ -45,9 +45,9 @@ async def request_promise(
         try:
             return _admission(await scheduler.ask(asked), wall_s)
         except AppError as error:
-            if error.code not in (ErrorCode.CONFLICT, ErrorCode.INVALID):
+            if error.code not in (ErrorCode.CONFLICT, ErrorCode.INVALID, ErrorCode.DENIED):
                 raise
-            if error.code is ErrorCode.INVALID or tries == _TRIES:
+            if error.code is not ErrorCode.CONFLICT or tries == _TRIES:
                 return refused(_sentence(error), wall_s)
         await scheduler.ask(ops.Waive(run=promise))
     raise AssertionError("the last try returns or raises")

@@ -30,6 +30,7 @@ FAULTS = {
     "lengt(files) > `1`": ("no function 'lengt'; did you mean 'length'?", 0),
     "exit_code == `0` && length(files, files)": ("length() takes 1 argument(s), not 2", 20),
     "not_null() == `1`": ("not_null() takes at least 1 argument(s), not 0", 0),
+    "length(document" + "|[@,@][]" * 8 + ") > `0`": ("it makes too many lists or objects", 0),
     "document." + "a" * CHARACTERS_MAX: ("longer than 1024 characters", 0),
 }
 

@@ -52,6 +52,14 @@ def test_its_own_request_is_added() -> None:
     assert film.gpu.request.memory_mib == 100
 
 
+def test_its_targets_are_notified_of_its_jobs_and_its_cap_belongs_to_the_steps() -> None:
+    notified = SHARED.replace("shared}", "shared, notify: [{queue: done}]}")
+    (film,) = deployed(parse(notified, "f"))
+    assert [one.queue for one in film.notify] == ["done"]
+    capped = SHARED.replace("shared}", "shared, max_cost: 0.5}")
+    assert "write it in `gpu:` of each step" in errors(capped)[0]
+
+
 def test_own_is_the_default_and_changes_nothing() -> None:
     before = parse(STEPS + "  film: {steps: [faces, split]}\n", "f")
     written = parse(STEPS + "  film: {steps: [faces, split], sandbox: own}\n", "f")

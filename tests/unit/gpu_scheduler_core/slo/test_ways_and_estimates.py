@@ -8,7 +8,7 @@ import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
-from gpu_scheduler.core.queue.bookings import read_run
+from gpu_scheduler.core.queue.bookings import RunPromise, read_run
 from gpu_scheduler.model import Request
 from gpu_scheduler.promises import PromisedStep, Slo, StepTimes
 from gpu_scheduler.protocol import answers, ops
@@ -186,3 +186,9 @@ def test_a_run_of_an_older_version_has_no_fingerprint_and_is_repeated(world: Wor
     older = str(values["run/r"]).rsplit(" ", 2)[0]
     assert read_run(older).fingerprint == ""
     assert read_run(older)._replace(fingerprint="x") == read_run(f"{older} x")
+
+
+def test_a_tenant_with_spaces_is_read_as_it_was_written() -> None:
+    for mark in ("8fab", ""):
+        run = RunPromise(1.0, 2.0, 0.5, 3, fingerprint=mark, tenant="lab a b")
+        assert read_run(run.text()) == run

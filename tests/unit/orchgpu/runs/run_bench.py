@@ -128,7 +128,7 @@ class Bench:
         self, nursery: Nursery, faults: Faults | None = None, tracer: Tracer | None = None
     ) -> Replica:
         self.number += 1
-        if self.notify:
+        if self.notify or self.flow.notify:
             self.registry = Served(self.flow, self.notify)
         name, budget = f"replica-{self.number}", self.budget
         requester = SimRequester(

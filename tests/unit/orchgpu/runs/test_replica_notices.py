@@ -40,6 +40,7 @@ class Receivers:
         self.headers: list[Mapping[str, str]] = []
         self.published: list[dict[str, Any]] = []
         self.dead = False  #: no webhook answers
+        self.broken = False  #: no address of a webhook can be read
         self.tries = 0
         self.at_once = 0
         self.most_at_once = 0
@@ -51,6 +52,8 @@ class Receivers:
     async def post(self, url: str, body: str, headers: Mapping[str, str], within_s: float) -> None:
         assert url == HOOK.webhook
         self.tries += 1
+        if self.broken:
+            raise UnicodeError("label empty")
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
         try:
@@ -167,6 +170,18 @@ def test_a_webhook_that_never_answers_is_given_up() -> None:
         tries = receivers.tries
         await asyncio.sleep(600.0)
         assert receivers.tries == tries
+
+    on_virtual_time(FILM, partial(parts, COUNT), test)
+
+
+def test_a_webhook_that_cannot_be_called_is_given_up_too() -> None:
+    async def test(bench: Bench) -> None:
+        receivers = prepared(bench, (), (HOOK,))
+        receivers.broken = True
+        bench.budget = dataclasses.replace(bench.budget, notice_age_s_max=900.0)
+        replica = await bench.replica(bench.nursery)
+        await bench.upload()
+        await until(lambda: ("films", "dropped") in replica.metrics.notices)
 
     on_virtual_time(FILM, partial(parts, COUNT), test)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,12 @@ from contract.run import admission_key
 from contract.states import Reason, RunState
 from corekit.aio.supervise import Nursery
 from corekit.decode import decode_json
-from corekit.errors import AppError
-from gpu_scheduler.promises import Slo
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.model import Request
+from gpu_scheduler.promises import PromisedStep, Slo
 from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core.runs.records import Admission
+from orchgpu.replica.actions.admitting import request_promise
 from simulator.faults.memory_cloud import Faults
 from tests.unit.orchgpu.runs.run_bench import Bench, on_virtual_time
 from tests.unit.orchgpu.runs.run_world import BUCKET, step
@@ -101,3 +104,18 @@ def test_a_step_with_jobs_for_each_file_is_no_promise() -> None:
         assert "each: true" in result.detail
 
     on_virtual_time((step("a"), step("b", "a", each=True)), plays, test, SLO, "slo")
+
+
+class Denying:
+    """A scheduler whose keys let the caller promise nothing."""
+
+    async def ask(self, _op: object) -> object:
+        raise AppError(ErrorCode.DENIED, "key 'orch' may request priority 0 at most")
+
+
+def test_a_promise_that_the_key_may_not_have_is_refused_and_not_asked_for_again() -> None:
+    steps = (PromisedStep(name="a", job="j", request=Request()),)
+    scheduler: Any = Denying()
+    refusal = asyncio.run(request_promise(scheduler, "r", steps, SLO, gone_s=0.0, wall_s=1.0))
+    assert not refusal.granted
+    assert "priority 0 at most" in refusal.why

@@ -59,6 +59,16 @@ def test_each_job_has_what_is_left() -> None:
     assert (end_of(world).state, end_of(world).cost_usd) == (RunState.SUCCEEDED, 0.75)
 
 
+def test_the_parts_of_a_map_share_what_is_left() -> None:
+    of = workflow(step("a"), step("b", "a", each=True), max_cost_usd=1.0)
+    many = Function(lambda _job, _n: [f"{n}.x" for n in range(5)], cost_usd=0.5)
+    world = World(of, {"a": many, "b": costing(0.05)})
+    world.fold()
+    world.run_job(world.jobs.pop())
+    world.fold()
+    assert [cap_of(world, body, "b") for body in world.jobs] == [0.1] * 5
+
+
 def test_a_run_whose_cost_is_used_up_ends_with_that_reason() -> None:
     world = World(workflow(*CHAIN, max_cost_usd=0.5), dict.fromkeys("abc", costing(0.25)))
     world.settle()
