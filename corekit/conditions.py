@@ -52,7 +52,9 @@ def holds(text: str, document: Mapping[str, object]) -> bool:
     """Whether a condition holds. Raises ConditionFailed unless it is true or false."""
     try:
         answer = _compiled(text).search(document)
-    except Exception as error:  # also TypeError, of values that cannot be compared
+    except TypeError:
+        raise ConditionFailed(f"{text}: it compares values that have no order") from None
+    except Exception as error:
         raise ConditionFailed(f"{text}: {_one_line(error)}") from None
     if not isinstance(answer, bool):
         shown = "null" if answer is None else type(answer).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from contract.secrets.reference import SecretReference, parse_reference
@@ -48,6 +49,10 @@ def _notified(
         raise invalid("write exactly one of `queue`, `topic` and `webhook` in each element")
     if secret is not None and not webhook:
         raise invalid("`secret` signs webhooks; access to queues and topics is by IAM")
+    if secret is not None and not secret.stored and not PurePath(secret.name).is_absolute():
+        raise invalid(
+            f"{secret}: orchestrators read the file on their machine: write its whole path"
+        )
     if webhook:
         _check(webhook)
     return Notified(queue=queue, topic=topic, webhook=webhook, secret=secret)

@@ -361,12 +361,10 @@ def notification_rules(
 
 def _request(function: Function, budget: Budget, contents: str) -> Request:
     """The request of each job; the lease length defaults to the longest that a run can take."""
-    if function.gpu is None:
-        return Request(count=0)
-    asked = function.gpu.request
+    asked = Request(count=0) if function.gpu is None else function.gpu.request
     if asked.workload is None and not function.foreign:
         asked = replace(asked, workload=workload_of(function, contents))
-    if asked.lease_s is not None:
+    if asked.lease_s is not None or function.gpu is None:
         return asked
     longest_s = budget.reserved_ttl_s + budget.connect_by_s + CAP_SLACK_S
     return replace(asked, lease_s=longest_s + function.function.timeout_s)

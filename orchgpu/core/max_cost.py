@@ -72,7 +72,7 @@ def refusal(job: Job, wall_s: float) -> Failure | None:
     seconds = left_s(job, wall_s)
     if seconds is None or seconds >= ATTEMPT_S_MIN:
         return None
-    detail = f"{_words(job, wall_s)}: that does not pay for another attempt"
+    detail = f"{_words(job, wall_s)}: it does not pay for {ATTEMPT_S_MIN:g} s of an attempt"
     return Failure(reason=Reason.MAX_COST, detail=detail)
 
 

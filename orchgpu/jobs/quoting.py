@@ -154,7 +154,7 @@ async def _ask(
     except AppError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
-        text = f"{error.message}: only such a policy can quote; `ssgm set policy slo` selects one"
+        text = f"no quote: {error.message} (`ssgm set policy slo`)"
         raise AppError(ErrorCode.CONFLICT, text) from None
 
 

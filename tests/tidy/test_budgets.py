@@ -82,7 +82,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/recognition": (400, "reading text in pictures"),
     "orchgpu/*": (1_000, "declaration, map, settings and ports"),
     "orchgpu/adapters": (3_600, "AWS behind the ports: queue, store, commands, deploy"),
-    "orchgpu/cli": (8_250, "commands, `top`, live tables"),
+    "orchgpu/cli": (8_300, "commands, `top`, live tables"),
     "orchgpu/core": (5_050, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_200, "packages, files, revisions, waiting for AWS"),
     "orchgpu/history": (1_350, "bounded history of jobs, leases, devices"),

@@ -28,7 +28,7 @@ def admit(tx: QueueTransaction, event: on.Asked[ops.Admit]) -> answers.AdmitAnsw
     steps = ordered_steps(op.steps)
     if not policy.promises:
         names = ", ".join(name for name, one in tx.policies.items() if one.promises)
-        text = f"policy {tx.state.parameters.policy} gives no promises; these do: {names}"
+        text = f"policy {tx.state.parameters.policy} gives no promises; {names} give them"
         raise AppError(ErrorCode.CONFLICT, text)
     view = tx.view()
     bookings = Bookings(view)

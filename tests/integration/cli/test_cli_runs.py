@@ -53,6 +53,7 @@ class Replica:
         return body
 
     def begin(self, run: str, key: str) -> None:
+        self.run = run
         head = self._s3.head_object(Bucket="wf-in", Key=key)
         source = InputEvent(
             bucket="wf-in",
@@ -96,6 +97,7 @@ class Replica:
             device={"host": "h", "kind": "cpu", "model": ""},
             ended_at_s=time.time(),
         )
+        self.put(started_key(self.run, 0, step), b"{}")
         self.put(result_key(job), result.to_json(), f"{step}-intermediate")
         return result
 

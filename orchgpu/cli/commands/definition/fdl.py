@@ -266,6 +266,10 @@ def export(file: Path, kind: str, workflow: str | None) -> None:
 def _workflow(document: Document, name: str | None) -> Workflow:
     """The workflow of that name, or the only one."""
     known = {one.name: one for one in document.workflows}
+    shared = {one.name for one in document.sandboxes}
+    if name in shared or (name is None and shared and not known):
+        names = ", ".join(sorted(shared))
+        raise invalid(f"{names}: the steps of a shared sandbox are one function, not a machine")
     if name is None:
         if len(known) != 1:
             names = ", ".join(known)

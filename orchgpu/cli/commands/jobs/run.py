@@ -126,7 +126,7 @@ def command(
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function_or_workflow(function)
         if quote:
-            return _quote(cloud, deployed, given, scheduler, as_json=as_json)
+            return _quote(cloud, deployed, given, scheduler, follows=follows, as_json=as_json)
         if isinstance(deployed, Workflow):
             _check_pattern(pattern)
             shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
@@ -172,8 +172,11 @@ def _quote(
     given: tuple[str, ...],
     scheduler: str | None,
     *,
+    follows: bool,
     as_json: bool,
 ) -> int:
+    if follows:
+        raise invalid("--quote starts nothing: leave --wait and --output out")
     count = len(inputs_of(cloud, deployed, given, partial(echo, err=True)))
     return show_quote(deployed_subject(cloud, deployed), count, scheduler, as_json=as_json)
 
