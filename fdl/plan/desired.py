@@ -423,7 +423,7 @@ def _promised(gpu: Gpu | None) -> dict[str, object]:
 
 
 def notify_of(notified: Sequence[Notified]) -> dict[str, object]:
-    """Part of a record: nothing where there is no target."""
+    """Part of a record; empty without a target."""
     return {"notify": [one.record for one in notified]} if notified else {}
 
 

@@ -23,9 +23,7 @@ _HELD = (Step.RESERVED, Step.STAGED, Step.RUNNING, Step.COMMITTED)
 
 def usd_per_s(job: Job) -> float:
     """Dollars for each second of an attempt; at least what is paid where devices are shared."""
-    prices = Prices()
-    devices_usd = job.request.count * prices.device_usd_per_s
-    return prices.function_usd_per_s(job.function.memory_mib) + devices_usd
+    return Prices().job_usd_per_s(job.function.memory_mib, job.request.count)
 
 
 def begin(job: Job, wall_s: float) -> list[do.Action]:
@@ -52,7 +50,7 @@ def spent_usd(job: Job, wall_s: float) -> float:
 
 
 def left_s(job: Job, wall_s: float) -> float | None:
-    """Seconds of an attempt until the cap is reached; None = there is no cap, or no price."""
+    """Seconds of an attempt until the cap is reached; None = it has no cap, or costs nothing."""
     cap, rate = job.max_cost_usd, usd_per_s(job)
     if cap is None or rate <= 0:
         return None

@@ -23,3 +23,8 @@ class Prices(Value):
     def function_usd_per_s(self, memory_mib: int) -> float:
         """Of a function with so much memory."""
         return memory_mib / MIB_PER_GB * self.lambda_usd_per_gb_s
+
+    def job_usd_per_s(self, memory_mib: int, devices: int) -> float:
+        """Of a job: its function with so much memory, and whole devices, also where they are
+        shared."""
+        return self.function_usd_per_s(memory_mib) + devices * self.device_usd_per_s

@@ -39,12 +39,6 @@ def promise_name(run: str, tries: int) -> str:
     return f"{run}.{tries}" if tries else run
 
 
-def usd_per_s(function: Function, prices: Prices) -> float:
-    """The price of a second of a function's job: of its memory, and of a whole device."""
-    device_usd = prices.device_usd_per_s if function.with_device else 0.0
-    return prices.function_usd_per_s(function.memory_mib) + device_usd
-
-
 def _steps(
     of: Workflow, functions: Mapping[str, Function], prices: Prices, run: str, done: Set[str]
 ) -> Iterator[PromisedStep]:
@@ -63,11 +57,12 @@ def _steps(
 def _step(
     function: Function, prices: Prices, *, job: str, after: tuple[str, ...] = ()
 ) -> PromisedStep:
+    usd_per_s = prices.job_usd_per_s(function.memory_mib, function.request.count)
     return PromisedStep(
         name=function.name,
         job=job,
         request=function.request,
         after=after,
         times=function.times,
-        usd_per_s={ANY_DEVICE: usd_per_s(function, prices)},
+        usd_per_s={ANY_DEVICE: usd_per_s},
     )

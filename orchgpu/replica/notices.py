@@ -102,7 +102,7 @@ class Notices:
             if result is None and age_s < self._budget.notice_age_s_max:
                 return False  # not written yet
             if result is None:
-                return self._dropped(of, notice, "there is no result")
+                return self._dropped(of, notice, "its result does not exist")
             await self._deliver(of, target, document_of(notice, of.name, result))
         except (AppError, OSError, OverflowError, TypeError, ValueError) as error:
             # also of an address or a result that is not valid: its message ends, too

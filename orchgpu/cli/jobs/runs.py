@@ -42,7 +42,7 @@ from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_or_none
 
 #: Jobs of one step that are listed; JSON has all of them.
 JOBS_SHOWN_MAX = 8
-#: Columns of the Gantt where there is no terminal.
+#: Columns of the Gantt without a terminal.
 GANTT_WIDTH = 80
 
 
