@@ -136,6 +136,18 @@ class Batch(Checked):
     size_max: Annotated[int, Meta(ge=1, le=BATCH_SIZE_MAX)] = 64  #: items of one run
 
 
+class Advance(Checked):
+    """The terms on which a request takes a lease ahead: before its shares are free.
+
+    Its function starts at once, and waits at the gateway without running the user's code.
+    """
+
+    wait_s: WaitS = 30.0  #: the longest wait; then the lease is withdrawn, and the attempt not counted
+    #: How often its function may come after its shares are free: the part of a second of a function
+    #: in the price of a second of function and device, in percent.
+    late_pct: Annotated[float, Meta(ge=0, le=50)] = 10.0
+
+
 class Request(Checked):
     """A request for devices. Validated on construction (raises INVALID)."""
 
@@ -164,6 +176,8 @@ class Request(Checked):
     preempts: bool = False
     preemptible: bool = False  #: True: its lease may end for a request that preempts
     batch: Batch | None = None  #: None: calls join only others of the same lease
+    #: None: it takes leases of free shares only.
+    advance: Advance | None = None
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
     middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
@@ -305,6 +319,7 @@ class EndReason(StrEnum):
     HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
     DEVICE_BAD = "DEVICE_BAD"
     PREEMPTED = "PREEMPTED"  #: it was preemptible, and a request of higher priority needed it
+    WITHDRAWN = "WITHDRAWN"  #: it was granted ahead, and its shares did not become free for it
 
 
 class Share(Value):
@@ -352,6 +367,9 @@ class Lease(Value):
     doors: Mapping[str, str] = field(default_factory=dict)  #: host → "address:port" of its own port
     end_reason: EndReason | None = None
     end_detail: str = ""
+    #: Not empty: granted ahead. Its shares still belong to these leases, and are booked for it when
+    #: they are free.
+    after: tuple[LeaseId, ...] = ()
 
 
 class GrantedLease(Value):
@@ -399,6 +417,8 @@ class JobLease(Value):
     reason: EndReason | None = None
     detail: str = ""
     loading_s: float | None = None  #: spent loading by its workers: 0 = warm; None = not known
+    ahead: bool = False  #: it was granted before its shares were free
+    booked_s: float | None = None  #: of a lease granted ahead: its shares became free for it
 
     @property
     def device_text(self) -> str:

@@ -64,6 +64,7 @@ class HostRegistered(Value):
     ephemeral: bool = False  #: forgotten some time after it is lost
     data: Mapping[str, str] = field(default_factory=dict)  #: name → SHA-256
     programs: Mapping[str, str] = field(default_factory=dict)  #: name → SHA-256
+    advance: bool = False  #: sessions of leases granted ahead may wait there
 
 
 class HostDrained(Value):
@@ -186,6 +187,17 @@ class LeaseChanged(Value):
     detail: str = ""
     loading_s: float | None = None  #: seconds that its workers spent loading; None = unknown
     succeeded: bool | None = None  #: False: its code failed; None = unknown
+    waited_s: float | None = None  #: opened: its session waited this long for the shares
+
+
+class LeaseBooked(Value):
+    """A lease granted ahead got its shares; or it lost them again, before its session opened, to
+    one whose session waited."""
+
+    lease: LeaseId
+    booked_s: float  #: wall clock
+    after: tuple[LeaseId, ...] = ()  #: not empty: it waits again, for these leases
+    ignorable: bool = True  #: a version without it booked the shares at the grant
 
 
 class LeasePreempted(Value):
@@ -320,6 +332,7 @@ Part = (
     | TenantUsed
     | WorkloadLearned
     | WayLearned
+    | LeaseBooked
     | LeasePreempted
     | LeaseProlonged
     | LeaseResized
@@ -358,6 +371,7 @@ CHANGES: Mapping[str, type[Part]] = {
     "tenant_used": TenantUsed,
     "workload_learned": WorkloadLearned,
     "way_learned": WayLearned,
+    "lease_booked": LeaseBooked,
     "lease_preempted": LeasePreempted,
     "lease_extended": LeaseProlonged,
     "lease_resized": LeaseResized,

@@ -60,6 +60,7 @@ Number = Annotated[int, Meta(ge=0)]
 class SessionState(StrEnum):
     """A step of the session of a lease, as its gateway reports it."""
 
+    KNOCKED = "knocked"  #: of a lease granted ahead: a session is proven, and waits for the shares
     OPENED = "opened"
     FREED = "freed"
     CLOSED = "closed"
@@ -99,6 +100,9 @@ class Install(Value):
     evict: tuple[str, ...] = ()
     cap_s: float | None  #: DEADLINE holds: seconds from receipt to the lease's end; else None
     connect_by_s: float | None  #: seconds from receipt to the first session; None until staged
+    #: True: granted before its shares are free. A session of it waits; the next install of the
+    #: lease, without it, gives it the shares.
+    ahead: bool = False
 
 
 class InstallPush(Value):
@@ -182,6 +186,7 @@ class HostHello(Checked, omit_defaults=True):
     oldest_version: int | None = None  #: as in a requester's hello
     data: DataDigests = field(default_factory=dict)  #: its data sets, `gpud --data`
     programs: DataDigests = field(default_factory=dict)  #: its programs, `gpud --program`
+    advance: bool = False  #: its gateway lets sessions of leases granted ahead wait
 
 
 class HostWelcome(Value, omit_defaults=True):
@@ -246,6 +251,8 @@ class SessionChange(Checked):
     loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `freed` and `closed`: MiB of the models that they loaded; None = unknown.
     loaded_mib: Annotated[int, Meta(ge=0, le=LOADED_MIB_MAX)] | None = None
+    #: Of `opened`: seconds that the session waited for its shares; None = unknown.
+    waited_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `freed` and `closed`: False = its code failed, and its execution is not typical; None =
     #: unknown.
     succeeded: bool | None = None
