@@ -142,7 +142,9 @@ class Advance(Checked):
     Its function starts at once, and waits at the gateway without running the user's code.
     """
 
-    wait_s: WaitS = 30.0  #: the longest wait; then the lease is withdrawn, and the attempt not counted
+    wait_s: WaitS = (
+        30.0  #: the longest wait; then the lease is withdrawn, and the attempt not counted
+    )
     #: How often its function may come after its shares are free: the part of a second of a function
     #: in the price of a second of function and device, in percent.
     late_pct: Annotated[float, Meta(ge=0, le=50)] = 10.0

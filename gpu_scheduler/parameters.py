@@ -27,6 +27,8 @@ TENANTS_MAX = 1000  #: most tenants with a quota or a weight: one line of the jo
 WARM_WORKERS_MAX = 64
 WARM_IDLE_S_MAX = 366 * 86400.0
 PREEMPT_GRACE_S_MAX = 3600.0
+#: A Lambda function runs for at most 900 s: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+ADVANCE_S_MAX = 900.0
 #: The most ended leases, and ended attempts, of one job record: it is one item of a log.
 RECORD_PAST_MAX = 32
 
@@ -120,6 +122,8 @@ class Parameters(Checked):
     warm_memory_pct_max: Annotated[int, Meta(ge=0, le=100)] = 50
     #: The time between the notice to a preempted lease and its end.
     preempt_grace_s: Annotated[float, Meta(ge=0, le=PREEMPT_GRACE_S_MAX)] = 10.0
+    #: The longest wait of a function for a lease granted ahead; 0: none is granted ahead.
+    advance_s_max: Annotated[float, Meta(ge=0, le=ADVANCE_S_MAX)] = 30.0
     #: An ephemeral host is forgotten this long after it is lost: longer than a reboot of its
     #: machine takes. None: it stays, as every other host.
     forget_after_s: Seconds | None = 600.0
@@ -350,6 +354,7 @@ MEANINGS: Mapping[str, str] = {
     "warm_workers_max": "warm workers that a device keeps without a lease; 0: none",
     "warm_idle_s_max": "the longest time that a warm worker stays without a lease",
     "warm_memory_pct_max": "the most memory of all warm workers of a device, in percent of it",
+    "advance_s_max": "longest wait of a function for a share that is not free yet; 0 = none waits",
     "preempt_grace_s": "time between the notice to a preempted lease and its end",
     "forget_after_s": "an ephemeral host is forgotten this long after it is LOST; none: it stays",
     "leases_max": "live leases; at this limit every request waits",

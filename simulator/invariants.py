@@ -8,11 +8,12 @@ from corekit.ids import SessionId, attempt_id
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.admission.tenants import NOTHING, Amount, amount_of, capacity_of
 from gpu_scheduler.core.admission.usage_counts import UsageCount, UsageCounts
-from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
+from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX, fits
 from gpu_scheduler.core.inventory.index import Index
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.placement import place
+from gpu_scheduler.core.queue.advance import AHEAD_MAX
 from gpu_scheduler.core.queue.policy import Policy, values_of
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import LeaseState, Record, Step
@@ -28,6 +29,7 @@ def check(state: State) -> list[str]:
         *_devices(state),
         *_index(state),
         *_leases(state),
+        *_ahead(state),
         *_records(state),
         *_strikes(state),
         *_queue(state),
@@ -109,13 +111,36 @@ def _leases(state: State) -> Iterator[str]:
             yield f"{lease.id}: ended but still known"
         if state.lease_of.get(lease.attempt) != lease.id:
             yield f"{lease.id}: attempt {lease.attempt} has another live lease"
-        holds = lease.state is not LeaseState.ENDING
+        holds = lease.state is not LeaseState.ENDING and not entry.ahead
         for share in lease.shares:
             device = state.inventory.devices.get(share.device)
             if device is None or (lease.id in device.shares) is not holds:
                 yield f"{lease.id}: its share of {share.device} is not booked as it should be"
     if len(state.lease_of) != len(state.leases):
         yield "leases and the index of attempts differ in number"
+
+
+def _ahead(state: State) -> Iterator[str]:
+    """Leases granted ahead: listed where they wait, few, and none whose shares are free."""
+    listed = {(device, lease) for device, leases in state.ahead.items() for lease in leases}
+    ahead = [entry for entry in state.leases.values() if entry.ahead]
+    if listed != {(e.lease.shares[0].device, e.lease.id) for e in ahead}:
+        yield "leases ahead are not listed at their devices"
+    for entry in ahead:
+        lease = entry.lease
+        device = lease.shares[0].device
+        if lease.state is not LeaseState.RESERVED or len(lease.shares) != 1:
+            yield f"{lease.id}: ahead, but {lease.state} with {len(lease.shares)} shares"
+        if entry.deadline_s is None:
+            yield f"{lease.id}: ahead without a limit of its wait"
+        if len(state.ahead.get(device, ())) > AHEAD_MAX + 1:
+            yield f"{device}: {len(state.ahead[device])} leases are ahead there"
+        known = device in state.inventory.devices
+        room = (
+            known and fits(entry.request, state.inventory.state_of(device), lease.attempt) is None
+        )
+        if room and within_quota(state, entry.request):
+            yield f"{lease.id}: ahead, although its shares are free"
 
 
 def _records(state: State) -> Iterator[str]:
@@ -204,7 +229,7 @@ def _tenants(state: State) -> Iterator[str]:
     held: dict[str, Amount] = {}
     shares: dict[tuple[str, str], int] = {}
     for entry in state.leases.values():
-        if entry.lease.state is not LeaseState.ENDING:
+        if entry.lease.state is not LeaseState.ENDING and not entry.ahead:
             tenant, workload = entry.lease.tenant, entry.request.workload
             held[tenant] = held.get(tenant, NOTHING).plus(amount_of(entry.lease.shares))
             if workload is not None:

@@ -46,7 +46,7 @@ from gpu_scheduler.core.handlers import (
 from gpu_scheduler.core.handlers import leases as lease_handlers
 from gpu_scheduler.core.leases import leases
 from gpu_scheduler.core.policies import fifo
-from gpu_scheduler.core.queue import dispatch, settlement
+from gpu_scheduler.core.queue import advance, dispatch, settlement
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.core.replay.apply import apply_part
@@ -97,6 +97,7 @@ class SchedulerMachine:
         if tx.policy.promises:
             settlement.settle(tx)
         if tx.capacity_freed:
+            advance.book(tx)
             dispatch.serve(tx)
         self._ask_for_tick(tx)
         changes = (to.Entry(parts=tuple(tx.parts)),) if tx.parts else ()
@@ -212,6 +213,7 @@ TIMERS: Mapping[TimerKind, Callable[[QueueTransaction, Any], None]] = {
     TimerKind.DEVICE: health.clean_long_enough,
     TimerKind.POLICY: _pause_over,
     TimerKind.RECORD: records.forget,
+    TimerKind.ADVANCE: advance.ends_soon,
 }
 
 #: Handler of each event without an op; the machine handles `Ticked` itself.

@@ -131,7 +131,8 @@ class Transaction:
             residents=used,
             evict=evicted,
             cap_s=cap_s,
-            connect_by_s=left_s if waits else None,
+            connect_by_s=left_s if waits and not entry.ahead else None,
+            ahead=entry.ahead,
         )
 
     def push_installs(self, entry: LeaseEntry) -> None:

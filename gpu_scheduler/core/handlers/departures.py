@@ -66,7 +66,8 @@ def drain(tx: QueueTransaction, event: on.Asked[ops.Drain | ops.Undrain]) -> ans
         tx.capacity_freed = True
         push_warm_limits(tx, host)
     for lease in leases if isinstance(op, ops.Drain) and op.revoke else ():
-        end(tx, tx.state.leases[lease], EndReason.REVOKED, f"{op.host} is drained")
+        if not tx.state.leases[lease].ahead:  # those are withdrawn
+            end(tx, tx.state.leases[lease], EndReason.REVOKED, f"{op.host} is drained")
     return answers.Done()
 
 

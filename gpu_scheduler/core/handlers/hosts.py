@@ -56,6 +56,7 @@ def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> host
         ephemeral=op.ephemeral,
         data=dict(offered_of(op.data)),
         programs=dict(offered_of(op.programs)),
+        advance=op.advance,
     )
     host = _register(tx, registration, op.devices)
     departures.withdraw_residents(tx, host)

@@ -12,6 +12,8 @@ from gpu_scheduler.core.inventory.devices import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import accept, end, notify, preempted_why
 from gpu_scheduler.core.leases.lengths import check_length
+from gpu_scheduler.core.queue import advance
+from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
@@ -29,6 +31,8 @@ from gpu_scheduler.protocol import host as host_ops
 
 #: Reasons for which a host ends a deadline lease early; the end of a session does not.
 _HOST_ENDS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
+#: Steps of a session that ends.
+_ENDS = (host_ops.SessionState.FREED, host_ops.SessionState.CLOSED)
 #: Reasons of a session's own end.
 _OF_SESSION = (EndReason.DONE, EndReason.RELEASED, EndReason.SESSION_LOST)
 
@@ -46,7 +50,7 @@ def renew(tx: Transaction, event: on.Asked[ops.Renew]) -> answers.Done:
     if op.lease_s is not None:
         _extend(tx, entry, op.lease_s)
     unstaged = entry.lease.state is LeaseState.RESERVED and not entry.staged
-    if unstaged and entry.lease.hold is LeaseLifetime.SESSION:
+    if unstaged and entry.lease.hold is LeaseLifetime.SESSION and not entry.ahead:
         tx.set_deadline(entry, tx.budget.reserved_ttl_s)
     return answers.Done()
 
@@ -108,8 +112,9 @@ def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) ->
         # a deadline lease is not opened by a session
         step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
         return tx.write(record, step, ended_owners=())
-    tx.set_deadline(entry, op.connect_by_s)
-    tx.push_to_hosts(entry, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
+    if not entry.ahead:  # else it counts from the time at which its shares are free
+        tx.set_deadline(entry, op.connect_by_s)
+        tx.push_to_hosts(entry, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
     return tx.write(record, Step.STAGED, ended_owners=())
 
 
@@ -171,7 +176,9 @@ def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> 
 # ---------------------------------------------------------------------- messages of its hosts
 
 
-def session_changed(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]) -> answers.Done:
+def session_changed(
+    tx: QueueTransaction, event: on.HostAsked[host_ops.SessionChange]
+) -> answers.Done:
     """Apply a gateway's message about the session of a lease. Idempotent."""
     op = event.op
     entry = tx.state.leases.get(op.lease)
@@ -189,15 +196,18 @@ def session_changed(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]
 
 
 def _session_changed(
-    tx: Transaction, entry: LeaseEntry, event: on.HostAsked[host_ops.SessionChange]
+    tx: QueueTransaction, entry: LeaseEntry, event: on.HostAsked[host_ops.SessionChange]
 ) -> None:
     op = event.op
-    ends = op.state is not host_ops.SessionState.OPENED
-    if ends and entry.lease.state is not LeaseState.ENDING:  # `closed` repeats what `freed` had
+    if (
+        op.state in _ENDS and entry.lease.state is not LeaseState.ENDING
+    ):  # `closed` repeats what `freed` had
         tx.state.inventory.residents.loaded_mib += op.loaded_mib or 0
     match op.state:
+        case host_ops.SessionState.KNOCKED:
+            advance.knocked(tx, entry)
         case host_ops.SessionState.OPENED:
-            _opened(tx, entry)
+            _opened(tx, entry, op)
         case host_ops.SessionState.FREED:
             _freed(tx, entry, op)
         case host_ops.SessionState.CLOSED:
@@ -209,11 +219,20 @@ def _session_changed(
             assert_never(op.state)
 
 
-def _opened(tx: Transaction, entry: LeaseEntry) -> None:
+def _opened(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
     if entry.lease.state is not LeaseState.RESERVED:
         return
-    tx.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=tx.wall_s))
+    if entry.ahead:  # it opened before its host knew that another one has its shares
+        advance.reclaim(tx, entry)
+    opened = to.LeaseChanged(
+        lease=entry.lease.id,
+        state=LeaseState.ACTIVE,
+        active_s=tx.wall_s,
+        waited_s=op.waited_s,
+    )
+    tx.emit(opened)
     tx.set_deadline(entry, entry.lease_s)
+    advance.watch(tx, entry)
     record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
         tx.write(with_lease(record, entry, tx), Step.RUNNING)

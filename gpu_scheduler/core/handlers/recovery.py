@@ -10,7 +10,8 @@ from __future__ import annotations
 from corekit.ids import SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.handlers import departures
-from gpu_scheduler.core.queue import decide
+from gpu_scheduler.core.leases.leases import reserved_s
+from gpu_scheduler.core.queue import advance, decide
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.state.timers import TimerKind
@@ -45,6 +46,7 @@ def begin(tx: QueueTransaction, event: on.EpochBegan) -> None:
             state.timers.arm(TimerKind.SESSION, session, tx.at_s + budget.client_gone_s)
     for entry in state.leases.values():
         tx.set_deadline(entry, _left_s(tx, entry))
+        advance.watch(tx, entry)
     for waiting in state.queue.entries.values():
         tx.start_wait_timer(waiting)
     state.queue.mark_all_dirty()
@@ -68,7 +70,7 @@ def _left_s(tx: QueueTransaction, entry: LeaseEntry) -> float | None:
         return _left_by_wall_s(tx, entry.active_s or entry.granted_s, entry.lease_s)
     if entry.lease.state is not LeaseState.RESERVED:
         return None
-    return entry.connect_by_s if entry.staged else tx.budget.reserved_ttl_s
+    return reserved_s(tx, entry)
 
 
 def _left_by_wall_s(tx: QueueTransaction, since_s: float, length_s: float) -> float:

@@ -76,6 +76,7 @@ class HostEntry:
     ephemeral: bool = False  #: forgotten `forget_after_s` after it is lost
     data: Offered = ()  #: data sets that the host has
     programs: Offered = ()  #: programs that `exec` runs there
+    advance: bool = False  #: sessions of leases granted ahead may wait there
     drained: bool = False  #: by an operator
     own_drain: OwnDrain | None = None  #: of this incarnation
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
@@ -95,6 +96,7 @@ class HostEntry:
             ephemeral=self.ephemeral,
             data=dict(self.data),
             programs=dict(self.programs),
+            advance=self.advance,
         )
 
     @property
@@ -189,6 +191,7 @@ class Inventory:
             entry.own_drain = None
         entry.incarnation, entry.gateway = part.incarnation, part.gateway
         entry.middlewares, entry.ephemeral = part.middlewares, part.ephemeral
+        entry.advance = part.advance
         entry.data, entry.programs = offered_of(part.data), offered_of(part.programs)
         for device in part.devices:
             known = entry.devices.get(device.id)

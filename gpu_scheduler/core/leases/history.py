@@ -39,6 +39,8 @@ def with_lease(record: Record, entry: LeaseEntry, tx: Transaction) -> Record:
         reason=lease.end_reason,
         detail=lease.end_detail,
         loading_s=entry.loading_s,
+        ahead=entry.ahead or entry.booked_s is not None,
+        booked_s=entry.booked_s,
     )
     earlier = [one for one in record.leases if one.lease != lease.id]
     parameters = tx.state.parameters

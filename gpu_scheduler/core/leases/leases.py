@@ -33,6 +33,14 @@ from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 
+#: Ends of a lease for reasons of its devices or of other requests.
+_OF_OTHERS = (
+    EndReason.HOST_LOST,
+    EndReason.HOST_RESTARTED,
+    EndReason.DEVICE_BAD,
+    EndReason.PREEMPTED,
+)
+
 # ---------------------------------------------------------------------- granting
 
 
@@ -43,20 +51,22 @@ def grant(
     *,
     reservation: str,
     accepted: bool,
+    after: tuple[LeaseId, ...] = (),
 ) -> LeaseEntry:
     """Grant devices to a request, after a check. The caller writes the record and replies.
 
-    `reservation`: the attempt whose reserved devices it may use.
+    `reservation`: the attempt whose reserved devices it may use. `after`: the lease is granted
+    ahead, while these hold its shares.
     """
     request, inventory = waiting.request, tx.state.inventory
     shares: dict[DeviceId, Share] = {}
     for device in devices:
         entry = inventory.devices[device]
-        reason = fits(request, inventory.state_of(device), reservation)
+        reason = None if after else fits(request, inventory.state_of(device), reservation)
         assert reason is None, f"{waiting.attempt} does not fit the proposed {device}: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
     assert len(shares) == request.count, f"{waiting.attempt}: a grant must have all devices"
-    takes = _takes(request, inventory, devices) if inventory.residents else NO_RESIDENTS_TAKEN
+    takes = NO_RESIDENTS_TAKEN if after else takes_of(request, inventory, devices)
     by_time = waiting.hold is LeaseLifetime.DEADLINE
     lease = Lease(
         id=_new_id(tx),
@@ -69,6 +79,7 @@ def grant(
         hold=waiting.hold,
         door=waiting.door,
         sources=waiting.sources,
+        after=after,
     )
     tx.emit(
         to.LeaseGranted(
@@ -83,22 +94,25 @@ def grant(
     )
     granted = tx.state.leases[lease.id]
     if takes:
-        _take_residents(tx, granted, takes)
+        take_residents(tx, granted, takes)
     tx.set_deadline(granted, _first_deadline_s(tx, granted))
     tx.push_installs(granted)
     notify(tx, granted, owner=None)
     return granted
 
 
-def _takes(
+def takes_of(
     request: Request, inventory: Inventory, devices: tuple[DeviceId, ...]
 ) -> Mapping[DeviceId, Taken]:
     """The residents that a grant uses or evicts, by device; only devices where it does."""
+    if not inventory.residents:
+        return NO_RESIDENTS_TAKEN
     takes = ((device, taken(request, inventory, device)) for device in devices)
     return {device: one for device, one in takes if one != NOTHING_TAKEN}
 
 
-def _take_residents(tx: Transaction, entry: LeaseEntry, takes: Mapping[DeviceId, Taken]) -> None:
+def take_residents(tx: Transaction, entry: LeaseEntry, takes: Mapping[DeviceId, Taken]) -> None:
+    """Take the residents of a lease out of the books."""
     entry.taken = takes
     for device, one in takes.items():
         gone = (*one.evicted, *(() if one.used is None else (one.used,)))
@@ -152,7 +166,19 @@ def accept(tx: Transaction, entry: LeaseEntry) -> None:
     else:
         tx.emit(to.LeaseChanged(lease=entry.lease.id, state=entry.lease.state))
         if entry.lease.state is LeaseState.RESERVED and not entry.staged:
-            tx.set_deadline(entry, tx.budget.reserved_ttl_s)
+            tx.set_deadline(entry, reserved_s(tx, entry))
+
+
+def reserved_s(tx: Transaction, entry: LeaseEntry) -> float:
+    """The time for which an accepted lease may stay as it is until its session opens.
+
+    Of a lease granted ahead: what is left of the longest wait of its function.
+    """
+    if not entry.ahead:
+        return entry.connect_by_s if entry.connect_by_s is not None else tx.budget.reserved_ttl_s
+    advance = entry.request.advance
+    wait_s = 0.0 if advance is None else min(advance.wait_s, tx.state.parameters.advance_s_max)
+    return min(wait_s, max(0.0, entry.granted_s + wait_s - tx.wall_s))
 
 
 # ---------------------------------------------------------------------- its end
@@ -166,8 +192,13 @@ def end(
     loading_s: float | None = None,
     succeeded: bool | None = None,
 ) -> None:
-    """End a lease; the record keeps its step and gets the reason, in the same entry."""
+    """End a lease; the record keeps its step and gets the reason, in the same entry.
+
+    A lease granted ahead, whose code cannot have run, ends as WITHDRAWN for reasons of others.
+    """
     owner = tx.owner_of(entry)
+    if entry.ahead and reason in _OF_OTHERS:
+        reason = EndReason.WITHDRAWN
     tx.emit(
         to.LeaseChanged(
             lease=entry.lease.id,
@@ -208,6 +239,8 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
         return
     if not entry.accepted:
         _not_accepted(tx, entry)
+    elif entry.ahead:
+        end(tx, entry, EndReason.WITHDRAWN, "its shares did not become free in time")
     elif entry.preempted_for is not None:
         end(tx, entry, EndReason.PREEMPTED, preempted_why(tx.state, entry))
     elif entry.lease.hold is LeaseLifetime.DEADLINE:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from corekit.ids import LeaseId
 from gpu_scheduler.core.admission.quotas import within_quota
 from gpu_scheduler.core.leases.leases import grant
 from gpu_scheduler.core.queue.policy import (
@@ -51,11 +52,16 @@ class QueueTransaction(Transaction):
 
 
 def commit(
-    tx: QueueTransaction, waiting: to.Waiting, choice: Choice, *, accepted: bool
+    tx: QueueTransaction,
+    waiting: to.Waiting,
+    choice: Choice,
+    *,
+    accepted: bool,
+    after: tuple[LeaseId, ...] = (),
 ) -> LeaseEntry:
-    """Grant what the policy chose, with what it remembers."""
-    reservation = choice.reservation or waiting.attempt
-    entry = grant(tx, waiting, choice.devices, reservation=reservation, accepted=accepted)
+    """Grant what the policy chose, with what it remembers; ahead, if leases `after` hold it."""
+    of = choice.reservation or waiting.attempt
+    entry = grant(tx, waiting, choice.devices, reservation=of, accepted=accepted, after=after)
     if choice.remember or tx.drawn:
         remember(tx, choice.remember)
     return entry

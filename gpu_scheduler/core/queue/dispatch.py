@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from corekit.ids import AttemptId
+from corekit.ids import AttemptId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core.admission.limits import Refusal, waiting_refusal
 from gpu_scheduler.core.admission.quotas import (
@@ -24,7 +24,7 @@ from gpu_scheduler.core.admission.tenants import least_amount
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.explain import explain, out_of_service, queue_place
-from gpu_scheduler.core.queue import overtaking, preemption
+from gpu_scheduler.core.queue import advance, overtaking, preemption
 from gpu_scheduler.core.queue.decide import (
     QueueTransaction,
     commit,
@@ -85,7 +85,9 @@ def admit(
     if evaluation.choice is not None:
         if tx.state.queue.entries:
             overtaking.count(tx, waiting, evaluation.choice.devices)
-        return evaluation.outcome, commit(tx, waiting, evaluation.choice, accepted=True)
+        entry = commit(tx, waiting, evaluation.choice, accepted=True)
+        advance.watch(tx, entry)
+        return evaluation.outcome, entry
     if evaluation.full is not None and wait:
         raise evaluation.full.error
     if evaluation.outcome is answers.Outcome.WAITING and wait:
@@ -244,7 +246,18 @@ def serve(tx: QueueTransaction) -> None:
             state.freed_capacity.add(state.inventory, choice.devices)
             preemption.maintain(tx)
         elif not (room and preemption.begin(tx)):
-            return
+            break
+    if room and state.ending:
+        _grant_ahead(tx)
+
+
+def _grant_ahead(tx: QueueTransaction) -> None:
+    """Grant the next requests shares whose leases are about to end."""
+    for choice, after in advance.choices(tx):
+        waiting = tx.state.queue.entries[choice.attempt]
+        overtaking.count(tx, waiting, choice.devices)
+        _grant_waiting(tx, waiting, choice, after)
+        overtaking.maintain(tx)
 
 
 def _resume_groups(tx: QueueTransaction) -> None:
@@ -263,9 +276,12 @@ def _resume_groups(tx: QueueTransaction) -> None:
         queue.resume(group)
 
 
-def _grant_waiting(tx: QueueTransaction, waiting: to.Waiting, choice: Choice) -> None:
+def _grant_waiting(
+    tx: QueueTransaction, waiting: to.Waiting, choice: Choice, after: tuple[LeaseId, ...] = ()
+) -> None:
     tx.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
-    entry = commit(tx, waiting, choice, accepted=False)
+    entry = commit(tx, waiting, choice, accepted=False, after=after)
+    advance.watch(tx, entry)
     record = tx.record_of(waiting.holder)
     if record is not None:
         record = with_lease(record, entry, tx)

@@ -100,7 +100,7 @@ def _released(tx: QueueTransaction, entry: LeaseEntry) -> None:
     if booking is None or not booking.granted:
         return
     run, reason = bookings.run(booking.run), entry.lease.end_reason
-    if reason is EndReason.NOT_ACCEPTED:
+    if reason in (EndReason.NOT_ACCEPTED, EndReason.WITHDRAWN):
         _remember(tx, {BOOK + job: booking._replace(granted=False).text()})
         return
     if reason not in _DONE:

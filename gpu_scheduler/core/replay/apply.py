@@ -120,11 +120,50 @@ def _granted(state: State, part: to.LeaseGranted) -> None:
         active_s=part.granted_s if lease.state is LeaseState.ACTIVE else None,
     )
     state.lease_of[lease.attempt] = lease.id
-    state.tenants.add(lease.tenant, amount)
-    _count_shares(state, state.leases[lease.id], +1)
     for share in lease.shares:
         state.inventory.hosts[share.host].leases[lease.id] = None
+    _hold(state, state.leases[lease.id])
+
+
+def _booked(state: State, part: to.LeaseBooked) -> None:
+    entry = state.leases[part.lease]
+    held = not entry.ahead
+    if part.after and held:
+        _let_go(state, entry)
+    _take_off(state, entry)
+    entry.lease = replace(entry.lease, after=part.after)
+    entry.booked_s = None if part.after else part.booked_s
+    if entry.ahead or not held:
+        _hold(state, entry)
+
+
+def _hold(state: State, entry: LeaseEntry) -> None:
+    """Book the shares of a lease, or note that it waits for them."""
+    lease = entry.lease
+    if entry.ahead:
+        for share in lease.shares:
+            state.ahead.setdefault(share.device, {})[lease.id] = None
+        return
+    state.tenants.add(lease.tenant, entry.amount)
+    count_shares(state, entry, +1)
+    for share in lease.shares:
         state.inventory.allocate(lease.id, share)
+
+
+def _let_go(state: State, entry: LeaseEntry) -> None:
+    """Free the shares of a lease that is not over."""
+    state.tenants.release(entry.lease.tenant, entry.amount)
+    count_shares(state, entry, -1)
+    for share in entry.lease.shares:
+        state.inventory.deallocate(entry.lease.id, share)
+
+
+def _take_off(state: State, entry: LeaseEntry) -> None:
+    for share in entry.lease.shares if entry.ahead else ():
+        of_device = state.ahead[share.device]
+        of_device.pop(entry.lease.id)
+        if not of_device:
+            del state.ahead[share.device]
 
 
 def _queued(state: State, part: to.RequestQueued) -> None:
@@ -149,12 +188,14 @@ def _changed(state: State, part: to.LeaseChanged) -> None:
     entry.accepted = part.accepted
     entry.connect_by_s = part.connect_by_s if part.connect_by_s is not None else entry.connect_by_s
     entry.active_s = part.active_s if part.active_s is not None else entry.active_s
+    entry.waited_s = part.waited_s if part.waited_s is not None else entry.waited_s
     if part.state in (LeaseState.ENDING, LeaseState.ENDED):
         if held:
             entry.freed_s, entry.loading_s = part.freed_s, part.loading_s
+        _take_off(state, entry)
         for share in entry.lease.shares:
             state.inventory.deallocate(part.lease, share)
-        if held:
+        if held and not entry.ahead:
             _given_back(state, entry, part.freed_s)
             _learn(state, entry, part)
     if part.state is LeaseState.ENDED:
@@ -166,7 +207,7 @@ def _resized(state: State, part: to.LeaseResized) -> None:
     entry.request = replace(entry.request, compute_limit_pct=limit_pct)
     shares = tuple(replace(share, compute_limit_pct=limit_pct) for share in entry.lease.shares)
     entry.lease = replace(entry.lease, shares=shares)
-    for share in shares:
+    for share in shares if not entry.ahead else ():
         state.inventory.devices[share.device].shares[entry.lease.id] = share
 
 
@@ -179,14 +220,15 @@ def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
     """Subtract a freed lease from its tenant; add its use, unless a snapshot already has it."""
     tenants, tenant = state.tenants, entry.lease.tenant
     tenants.release(tenant, entry.amount)
-    _count_shares(state, entry, -1)
+    count_shares(state, entry, -1)
     if freed_s is not None:
-        held_s = max(0.0, freed_s - entry.granted_s)
+        held_s = max(0.0, freed_s - entry.held_since_s)
         half_life_s = state.parameters.usage_half_life_s
         tenants.charge(tenant, entry.amount, held_s, freed_s, half_life_s)
 
 
-def _count_shares(state: State, entry: LeaseEntry, sign: int) -> None:
+def count_shares(state: State, entry: LeaseEntry, sign: int) -> None:
+    """Add the shares of a lease to those of its workload, or subtract them."""
     workload = entry.request.workload
     if workload is None:
         return
@@ -211,13 +253,20 @@ def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
     if lease.hold is LeaseLifetime.SESSION and part.reason in COMPLETE:
         key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
         held_s = None if part.succeeded is False else max(0.0, part.freed_s - entry.active_s)
-        start_s = entry.active_s - entry.granted_s
-        state.learned_times.learn(key, held_s, part.loading_s, start_s)
+        state.learned_times.learn(key, held_s, part.loading_s, _start_s(entry, entry.active_s))
+
+
+def _start_s(entry: LeaseEntry, active_s: float) -> float | None:
+    """The time from the grant to the first session, without its wait for the shares."""
+    if entry.booked_s is not None and entry.waited_s is None:
+        return None
+    return active_s - entry.granted_s - (entry.waited_s or 0.0)
 
 
 def _ended(state: State, entry: LeaseEntry) -> None:
     lease = entry.lease
     del state.leases[lease.id]
+    state.ending.pop(lease.id, None)
     if state.lease_of.get(lease.attempt) == lease.id:
         del state.lease_of[lease.attempt]
     for share in lease.shares:
@@ -230,6 +279,7 @@ def _ended(state: State, entry: LeaseEntry) -> None:
 _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.LeaseGranted: _granted,
     to.LeaseChanged: _changed,
+    to.LeaseBooked: _booked,
     to.LeasePreempted: _preempted,
     to.LeaseProlonged: _prolonged,
     to.LeaseResized: _resized,

@@ -123,5 +123,7 @@ def _lease_parts(entry: LeaseEntry) -> Iterator[to.Part]:
         reason=lease.end_reason,
         detail=lease.end_detail,
     )
+    if entry.booked_s is not None:
+        yield to.LeaseBooked(lease=lease.id, booked_s=entry.booked_s)
     if entry.preempted_for is not None:
         yield to.LeasePreempted(lease=lease.id, attempt=entry.preempted_for)

@@ -59,6 +59,19 @@ class LeaseEntry:
     deadline_s: float | None = None  #: monotonic; not durable
     #: The request for which it ends after a grace time, or `DRAINED`.
     preempted_for: AttemptId | None = None
+    booked_s: float | None = None  #: wall clock; None: never granted ahead, or ahead now
+    waited_s: float | None = None  #: its session waited this long for its shares
+    knocked: bool = False  #: granted ahead: its session waits for its shares; not durable
+
+    @property
+    def ahead(self) -> bool:
+        """True: granted before its shares are free, and not booked yet."""
+        return bool(self.lease.after)
+
+    @property
+    def held_since_s(self) -> float:
+        """Wall clock: it has its shares since then."""
+        return self.granted_s if self.booked_s is None else self.booked_s
 
     @property
     def staged(self) -> bool:
@@ -103,6 +116,8 @@ class State(Accounts):
     learned_times: LearnedTimes = field(default_factory=LearnedTimes)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
+    #: Leases granted ahead by device; they hold no shares.
+    ahead: dict[DeviceId, dict[LeaseId, None]] = field(default_factory=dict)
     #: (tenant, workload) → shares that leases of it hold; only those above zero.
     shares_of: dict[tuple[str, str], int] = field(default_factory=dict)
     #: Ended records in the order in which they ended, others in the order of creation.
@@ -128,6 +143,8 @@ class State(Accounts):
     freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     device_order: DeviceOrder = field(default_factory=DeviceOrder)
     timers: Timers = field(default_factory=Timers)
+    ending: dict[LeaseId, None] = field(default_factory=dict)  #: leases that end soon
+    ahead_checked: int = 0  #: `availability_version` of the last check of leases ahead
     has_room: bool = True  #: in the journal, for grants
 
     def __post_init__(self) -> None:

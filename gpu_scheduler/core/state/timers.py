@@ -15,6 +15,7 @@ class TimerKind(StrEnum):
     WAIT = "wait"  #: max_wait_s or the deadline of a request
     DEVICE = "device"  #: clean reports of a recovering device
     POLICY = "policy"  #: end of a pause of a deciding policy
+    ADVANCE = "advance"  #: a lease ends soon: another may be granted ahead
     RECORD = "record"  #: retention of an ended record
 
 

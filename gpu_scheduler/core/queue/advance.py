@@ -1,0 +1,333 @@
+"""Leases granted ahead: the next request gets a share while its present lease still runs.
+
+    expected end of a lease near ──▶ the policy chooses as if it had ended ──▶ granted ahead
+    granted ahead ── shares freed ──▶ booked ── session ──▶ ACTIVE
+                  ── too long, device unavailable or reserved ──▶ WITHDRAWN, not counted
+
+A lease ahead has an id, a fence and a secret, but no shares: its function starts, and waits at its
+host. The shares are booked in the transaction that frees them, before the queue is served, for the
+first one whose session waits there, else for the oldest. A booked lease without a session gives
+way to one ahead whose session waits (late binding), and waits for the next shares itself.
+
+A lease is expected to end by learned times. A function that comes early costs its own seconds, one
+that comes late those of the device: with the prices f and d of a second the cheapest start has the
+part f / (f + d) of functions come late (`Advance.late_pct`), the critical ratio of the newsvendor
+problem (Arrow, Harris, Marschak: "Optimal Inventory Policy", Econometrica 19, 1951). That part is
+the quantile of the remaining time, and its complement that of the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.core.admission.quotas import within_quota
+from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
+from gpu_scheduler.core.leases.history import with_lease
+from gpu_scheduler.core.leases.leases import end, notify, reserved_s, take_residents, takes_of
+from gpu_scheduler.core.leases.lengths import fits_without
+from gpu_scheduler.core.placement.eviction import resident_key
+from gpu_scheduler.core.queue.decide import QueueTransaction
+from gpu_scheduler.core.queue.policy import Choice
+from gpu_scheduler.core.replay.apply import count_shares
+from gpu_scheduler.core.state.learned_times import Times, weighted_quantile
+from gpu_scheduler.core.state.state import LeaseEntry, State
+from gpu_scheduler.core.state.timers import TimerKind
+from gpu_scheduler.model import (
+    Advance,
+    Door,
+    EndReason,
+    LeaseLifetime,
+    LeaseState,
+    Resident,
+)
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.verdicts import NoFit
+
+#: Most leases ahead of one device.
+AHEAD_MAX = 4
+#: Most leases that are about to end for which one event asks the policy.
+ASKED_MAX = 8
+_MEDIAN = 0.5
+#: Of a device that serves nobody soon.
+_LEFT = (NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD, NoFit.HOST_LOST, NoFit.RESERVED_FOR_HEAD)
+
+
+# ---------------------------------------------------------------------- leases that end soon
+
+
+def watch(tx: QueueTransaction, entry: LeaseEntry) -> None:
+    """Arm the timer of the time from which another lease may be granted ahead of this one."""
+    state = tx.state
+    if not _is_followed(state, entry) or (left_s := _left_s(tx, entry, _MEDIAN)) is None:
+        return
+    in_s = max(0.0, left_s - state.parameters.advance_s_max)
+    state.timers.arm(TimerKind.ADVANCE, entry.lease.id, tx.at_s + in_s)
+
+
+def ends_soon(tx: QueueTransaction, lease: LeaseId) -> None:
+    """Note that a lease ends soon; the queue is served then."""
+    if lease in tx.state.leases:
+        tx.state.ending[lease] = None
+        tx.capacity_freed = True
+
+
+def _is_followed(state: State, entry: LeaseEntry) -> bool:
+    """True when another lease may wait for the shares of this one."""
+    lease = entry.lease
+    return (
+        state.parameters.advance_s_max > 0
+        and lease.hold is LeaseLifetime.SESSION
+        and len(lease.shares) == 1
+        and lease.state in (LeaseState.RESERVED, LeaseState.ACTIVE)
+        and not entry.ahead
+        and state.inventory.hosts[lease.shares[0].host].advance
+    )
+
+
+def _times(state: State, entry: LeaseEntry) -> Times | None:
+    model = entry.lease.shares[0].model
+    return state.learned_times.of(entry.lease.tenant, entry.request.workload, model)
+
+
+def _left_s(tx: QueueTransaction, entry: LeaseEntry, quantile: float) -> float | None:
+    """The quantile of the time until a lease frees its shares; None = nothing was learned.
+
+    One that has run for longer than all that were observed may end at any time.
+    """
+    times = _times(tx.state, entry)
+    if times is None or not times.executions_s:
+        return None
+    if entry.active_s is None:
+        execution_s = weighted_quantile(times.executions_s, quantile)
+        start_s = 0.0 if entry.knocked else times.start_s(quantile) or 0.0
+        return max(0.0, entry.granted_s + start_s - tx.wall_s) + execution_s
+    ran_s = max(0.0, tx.wall_s - entry.active_s)
+    longer = tuple(one for one in times.executions_s if one > ran_s)
+    return weighted_quantile(longer, quantile) - ran_s if longer else 0.0
+
+
+# ---------------------------------------------------------------------- grants
+
+
+def choices(tx: QueueTransaction) -> Iterator[tuple[Choice, tuple[LeaseId, ...]]]:
+    """The next grants ahead: what the policy chooses as if a lease had ended, and that lease.
+
+    Each is granted before the next one is asked for.
+    """
+    state = tx.state
+    if tx.policy.promises or state.preemptions or not state.queue.entries:
+        return
+    for lease in list(islice(state.ending, ASKED_MAX)):
+        while (entry := state.leases.get(lease)) is not None:
+            choice = _choice_behind(tx, entry)
+            if choice is None:
+                break
+            yield choice, (lease,)
+        if entry is None:
+            state.ending.pop(lease, None)
+
+
+def _choice_behind(tx: QueueTransaction, entry: LeaseEntry) -> Choice | None:
+    """The grant ahead of which a lease runs; None: not now, or never."""
+    state, lease = tx.state, entry.lease
+    device = lease.shares[0].device if lease.shares else None
+    known = None if device is None else state.inventory.devices.get(device)
+    if device is None or known is None or not _is_followed(state, entry):
+        state.ending.pop(lease.id, None)
+        return None
+    available = unavailable_reason(state.inventory.state_of(device)) is None
+    if not available or len(state.ahead.get(device, ())) >= AHEAD_MAX:
+        return None
+    with _ended(tx, entry):
+        _resume(state, lease.tenant)
+        tx.asked = None
+        view = tx.view()
+        answer = tx.policy.decide(view)
+        tx.asked = None
+    state.clear_freed()  # it was served before
+    if not isinstance(answer, Choice) or answer.devices != (device,):
+        return None
+    in_s = _due_in_s(tx, entry, answer)
+    if in_s is None or in_s > 0:
+        state.ending.pop(lease.id)
+        if in_s is not None:
+            state.timers.arm(TimerKind.ADVANCE, lease.id, tx.at_s + in_s)
+        return None
+    tx.drawn = view.drawn if not tx.policy.orders else 0
+    return answer
+
+
+def _resume(state: State, tenant: str) -> None:
+    """Let the policy see the requests of a tenant whose quota a lease that ends has used up."""
+    for group in state.queue.suspended(tenant):
+        if within_quota(state, group.request):
+            state.queue.resume(group)
+
+
+def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float | None:
+    """Seconds until a request should be granted ahead; None: its terms or learned times forbid it.
+
+    The leases that are ahead already run before it.
+    """
+    state = tx.state
+    waiting, device = state.queue.entries[choice.attempt], choice.devices[0]
+    request, advance = waiting.request, waiting.request.advance
+    if advance is None or waiting.holder is None or waiting.door is not Door.GATEWAY:
+        return None
+    if waiting.hold is not LeaseLifetime.SESSION or request.count != 1:
+        return None
+    late = max(0.01, advance.late_pct / 100)
+    model = state.inventory.devices[device].device.model
+    own = state.learned_times.of(request.tenant, request.workload, model)
+    start_s = None if own is None else own.start_s(1 - late)
+    left_s = _left_s(tx, entry, late)
+    if start_s is None or left_s is None:
+        return None
+    for lease in state.ahead.get(device, ()):
+        times = _times(state, state.leases[lease])
+        left_s += 0.0 if times is None else times.execution_s(late) or 0.0
+    return left_s - min(start_s, _wait_s_max(state, advance))
+
+
+def _wait_s_max(state: State, advance: Advance) -> float:
+    return min(advance.wait_s, state.parameters.advance_s_max)
+
+
+@contextmanager
+def _ended(tx: QueueTransaction, entry: LeaseEntry) -> Iterator[None]:
+    """The state as if a lease had freed its share, and left a warm worker of its workload."""
+    state, share = tx.state, entry.lease.shares[0]
+    inventory, tenants = state.inventory, state.tenants
+    shares = dict(inventory.devices[share.device].shares)
+    tenants.release(entry.lease.tenant, entry.amount)
+    count_shares(state, entry, -1)
+    inventory.deallocate(entry.lease.id, share)
+    warm = _warm_worker(state, entry)
+    if warm is not None:
+        inventory.change_residents(share.device, (warm,), ())
+    try:
+        yield
+    finally:
+        if warm is not None:
+            inventory.change_residents(share.device, (), (warm.id,))
+        inventory.allocate(entry.lease.id, share)
+        inventory.devices[share.device].shares.clear()
+        inventory.devices[share.device].shares.update(shares)
+        count_shares(state, entry, +1)
+        tenants.add(entry.lease.tenant, entry.amount)
+        tenants.freed.pop(entry.lease.tenant, None)
+
+
+def _warm_worker(state: State, entry: LeaseEntry) -> Resident | None:
+    """The worker that a lease will leave; None where none stays, or for a policy of order."""
+    key, times = resident_key(entry.request), _times(state, entry)
+    if key is None or not state.parameters.warm_workers_max:
+        return None
+    loading_s = 0.0 if times is None else times.loading_s(_MEDIAN) or 0.0
+    memory_mib = entry.lease.shares[0].memory_mib
+    return Resident(id=entry.lease.id, workload=key, memory_mib=memory_mib, loading_s=loading_s)
+
+
+# ---------------------------------------------------------------------- booking
+
+
+def book(tx: QueueTransaction) -> None:
+    """Give freed shares to the leases that wait for them; withdraw those that wait in vain."""
+    state = tx.state
+    if not state.ahead:  # nearly always
+        return
+    version, freed = state.inventory.availability_version, state.inventory.freed
+    changed, state.ahead_checked = state.ahead_checked != version, version
+    for device in [one for one in state.ahead if changed or one in freed]:
+        _book_on(tx, device)
+
+
+def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
+    for entry in _in_order(tx.state, device):
+        reason = fits(entry.request, tx.state.inventory.state_of(device), entry.lease.attempt)
+        if reason in _LEFT:
+            text = f"device {device} does not become free for it: {reason}"
+            end(tx, entry, EndReason.WITHDRAWN, text)
+        elif reason is None and not within_quota(tx.state, entry.request):
+            end(tx, entry, EndReason.WITHDRAWN, f"tenant {entry.lease.tenant} used up its quota")
+        elif reason is None:
+            _book(tx, entry)
+        else:
+            return
+
+
+def _in_order(state: State, device: DeviceId) -> list[LeaseEntry]:
+    """Those whose session waits first, then by fence."""
+    entries = [state.leases[lease] for lease in state.ahead.get(device, ())]
+    return sorted(entries, key=lambda entry: (not entry.knocked, entry.lease.fence))
+
+
+def _book(tx: QueueTransaction, entry: LeaseEntry) -> None:
+    """Give a lease its shares: from now on its function must come as that of any other."""
+    tx.emit(to.LeaseBooked(lease=entry.lease.id, booked_s=tx.wall_s))
+    devices = tuple(share.device for share in entry.lease.shares)
+    takes = takes_of(entry.request, tx.state.inventory, devices)
+    if takes:
+        take_residents(tx, entry, takes)
+    _changed(tx, entry)
+    watch(tx, entry)
+
+
+def _unbook(tx: QueueTransaction, entry: LeaseEntry, after: LeaseId) -> None:
+    """Take the shares from a lease whose session is not open; it waits for another lease."""
+    tx.emit(to.LeaseBooked(lease=entry.lease.id, booked_s=tx.wall_s, after=(after,)))
+    tx.state.timers.cancel(TimerKind.ADVANCE, entry.lease.id)
+    tx.state.ending.pop(entry.lease.id, None)
+    _changed(tx, entry)
+
+
+def _changed(tx: QueueTransaction, entry: LeaseEntry) -> None:
+    """Its deadline, its hosts, its record and its watchers follow."""
+    tx.set_deadline(entry, reserved_s(tx, entry) if entry.accepted else tx.budget.accept_s)
+    tx.push_installs(entry)
+    record = tx.record_of(entry.lease.holder)
+    if record is not None and record.lease == entry.lease.id:
+        tx.write(with_lease(record, entry, tx))
+    notify(tx, entry, tx.owner_of(entry))
+
+
+# ---------------------------------------------------------------------- late binding
+
+
+def knocked(tx: QueueTransaction, entry: LeaseEntry) -> None:
+    """A session waits for the shares of a lease ahead; a lease without a session gives way."""
+    entry.knocked = True
+    if not entry.ahead:
+        return
+    device = tx.state.inventory.devices[entry.lease.shares[0].device]
+    for lease in device.shares:
+        other = tx.state.leases[lease]
+        if _gives_way(other) and fits_without(device, entry.request, {lease: None}):
+            _swap(tx, other, entry)
+            return
+
+
+def reclaim(tx: QueueTransaction, entry: LeaseEntry) -> None:
+    """A session is open on shares that another lease without a session got meanwhile."""
+    device = tx.state.inventory.devices[entry.lease.shares[0].device]
+    for lease in list(device.shares):
+        other = tx.state.leases[lease]
+        if other.lease.state is LeaseState.RESERVED and other.lease.fence != entry.lease.fence:
+            _swap(tx, other, entry)
+            return
+    _book(tx, entry)
+
+
+def _swap(tx: QueueTransaction, other: LeaseEntry, entry: LeaseEntry) -> None:
+    _unbook(tx, other, entry.lease.id)
+    _book(tx, entry)
+
+
+def _gives_way(entry: LeaseEntry) -> bool:
+    """True for a staged lease without a session, whose request accepts to wait."""
+    staged = entry.lease.state is LeaseState.RESERVED and entry.staged
+    whole = len(entry.lease.shares) == 1 and entry.preempted_for is None
+    return staged and whole and not entry.knocked and entry.request.advance is not None

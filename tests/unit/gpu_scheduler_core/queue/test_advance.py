@@ -1,0 +1,301 @@
+"""Leases granted ahead: when, for whom, and what becomes of them.
+
+Jobs of workload `w` execute for 10 s; their functions start in 2 s, as learned from earlier jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corekit.values import replace
+from gpu_scheduler.core.state.learned_times import Times, WorkloadOn
+from gpu_scheduler.model import (
+    Advance,
+    Device,
+    EndReason,
+    Health,
+    Lease,
+    LeaseState,
+    Request,
+    Sharing,
+    Step,
+)
+from gpu_scheduler.parameters import Quota
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
+from tests.scheduler_world import World, device
+
+EXECUTION_S, START_S = 10.0, 2.0
+TERMS = Advance(wait_s=20.0, late_pct=10.0)
+WHOLE = Request(sharing=Sharing.EXCLUSIVE, workload="w", advance=TERMS)
+
+
+def learned(*devices: Device, **parameters: Any) -> World:
+    """A world that has learned the times of `w` on model M, and is free."""
+    world = World(**parameters)
+    world.host("h", *(devices or (device("d"),)), advance=True)
+    world.alive["s1"] = None
+    for number in range(3):
+        lease = started(world, f"past{number}")
+        finished(world, lease, f"past{number}")
+    return world
+
+
+def asked(world: World, job: str, request: Request = WHOLE, n: int = 1) -> Any:
+    known = world.machine.state.records
+    revision = world.record(job).revision if job in known else 0
+    return world.attempt(job, n=n, revision=revision, request=request)
+
+
+def started(world: World, job: str, request: Request = WHOLE) -> Lease:
+    """A job whose lease is granted at once, and whose session opens after the usual start."""
+    answer = asked(world, job, request)
+    assert answer.outcome is answers.Outcome.GRANTED, answer
+    lease: Lease = answer.granted.lease
+    world.staged(lease)
+    world.advance(START_S)
+    world.told("h", lease, "opened", waited_s=0.0)
+    return lease
+
+
+def finished(world: World, lease: Lease, job: str, after_s: float = EXECUTION_S) -> list[Any]:
+    """Its device is given back, and its session closes; returns the actions of the first."""
+    world.advance(after_s)
+    seen = world.told("h", lease, "freed", loading_s=0.0, succeeded=True)
+    actions = list(seen)
+    world.told("h", lease, "closed", reason=EndReason.DONE)
+    world.ask(ops.Finish, holder=job, outcome="SUCCEEDED", reason="NONE")
+    world.actions = actions
+    return actions
+
+
+def lease_of(world: World, job: str) -> Lease:
+    entry = world.machine.state.live_lease(world.record(job))
+    assert entry is not None, f"{job} has no lease"
+    return entry.lease
+
+
+def step(world: World, job: str) -> Step:
+    return world.record(job).step
+
+
+def installs(world: World) -> list[tuple[str, bool]]:
+    return [(push.install.lease, push.install.ahead) for push in world.pushed(host_ops.InstallPush)]
+
+
+def ahead_of(world: World, first: str = "first", second: str = "second") -> tuple[Lease, Lease]:
+    """A running lease, and one granted ahead of its end and staged."""
+    running = started(world, first)
+    asked(world, second)
+    world.advance(EXECUTION_S - START_S)
+    ahead = lease_of(world, second)
+    world.renew(ahead)
+    world.staged(ahead)
+    return running, lease_of(world, second)
+
+
+def test_the_next_request_is_granted_when_the_lease_ends_within_its_start() -> None:
+    world = learned()
+    running = started(world, "first")
+    asked(world, "second")
+    world.advance(EXECUTION_S - START_S - 0.1)
+    assert step(world, "second") is Step.WAITING
+    world.advance(0.2)
+    lease = lease_of(world, "second")
+    assert (lease.after, lease.state) == ((running.id,), LeaseState.RESERVED)
+    assert lease.fence > running.fence
+    assert world.record("second").leases[-1].ahead
+
+
+def test_it_is_booked_in_the_transaction_that_frees_its_shares() -> None:
+    world = learned()
+    running, ahead = ahead_of(world)
+    world.told("h", ahead, "knocked")
+    finished(world, running, "first", START_S)
+    assert installs(world) == [(ahead.id, False)]
+    assert not lease_of(world, "second").after
+    kept = world.record("second").leases[-1]
+    assert kept.booked_s is not None
+    assert kept.booked_s > kept.granted_s
+
+
+def test_its_start_is_learned_without_its_wait() -> None:
+    world = learned()
+    running, ahead = ahead_of(world)
+    world.advance(1.0)
+    world.told("h", ahead, "knocked")
+    finished(world, running, "first", 4.0)
+    world.told("h", ahead, "opened", waited_s=4.0)
+    finished(world, ahead, "second")
+    times = world.machine.state.learned_times.of("default", "w", "M")
+    assert times is not None
+    assert times.starts_s[-1] == pytest.approx(1.0)
+    assert times.executions_s[-1] == pytest.approx(EXECUTION_S)
+
+
+@pytest.mark.parametrize(
+    ("request_", "parameters", "advance"),
+    [
+        (replace(WHOLE, advance=None), {}, True),
+        (WHOLE, {"advance_s_max": 0.0}, True),
+        (WHOLE, {}, False),
+        (replace(WHOLE, workload="unknown"), {}, True),
+    ],
+    ids=["no terms", "switched off", "an older host", "nothing learned"],
+)
+def test_it_does_not_happen(request_: Request, parameters: dict[str, Any], advance: bool) -> None:
+    world = learned(**parameters)
+    world.host("h", device("d"), incarnation="one", advance=advance)
+    started(world, "first")
+    asked(world, "second", request_)
+    world.advance(EXECUTION_S + 5.0)
+    assert step(world, "second") is Step.WAITING
+
+
+def test_the_policys_next_request_alone_is_granted_ahead() -> None:
+    world = learned()
+    started(world, "first")
+    asked(world, "older", replace(WHOLE, advance=None))
+    asked(world, "younger")
+    world.advance(EXECUTION_S)
+    assert [step(world, job) for job in ("older", "younger")] == [Step.WAITING, Step.WAITING]
+
+
+def test_an_overrun_withdraws_after_its_wait_and_the_request_keeps_its_place() -> None:
+    world = learned()
+    _, ahead = ahead_of(world)
+    since_s = world.record("second").waiting_since_s
+    world.advance(TERMS.wait_s + 0.1)
+    ended = [push for push in world.pushes(answers.LeasePush) if push.lease == ahead.id]
+    assert [push.reason for push in ended] == [EndReason.WITHDRAWN]
+    revision = world.record("second").revision
+    world.ask(ops.FailAttempt, holder="second", revision=revision, reason="WITHDRAWN")
+    answer = asked(world, "second", n=2)
+    assert answer.outcome in (answers.Outcome.WAITING, answers.Outcome.GRANTED)
+    assert world.record("second").waiting_since_s == since_s
+
+
+def gone_bad(world: World) -> None:
+    bad = device("d", health=Health.BAD)
+    world.report("h", bad)
+
+
+def drained(world: World) -> None:
+    world.ask(ops.Drain, host="h", device=None, revoke=False)
+
+
+@pytest.mark.parametrize("cause", [gone_bad, drained])
+def test_a_device_that_leaves_withdraws_what_waits_for_it(cause: Any) -> None:
+    world = learned()
+    _, ahead = ahead_of(world)
+    cause(world)
+    assert ahead.id not in world.machine.state.leases
+    assert world.record("second").reason == EndReason.WITHDRAWN
+
+
+def test_a_lost_host_is_not_the_fault_of_the_attempt_that_waits() -> None:
+    world = learned()
+    ahead_of(world)
+    del world.hosts["h"]
+    world.advance(world.budget.host_lost_s + 1.0)
+    assert world.record("first").reason == EndReason.HOST_LOST
+    assert world.record("second").reason == EndReason.WITHDRAWN
+
+
+def test_a_session_that_waits_is_booked_before_an_older_lease_without_one() -> None:
+    world = learned(policy="fifo")
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    world.told("h", younger, "knocked")
+    finished(world, running, "first", START_S)
+    assert lease_of(world, "second").after
+    assert not lease_of(world, "third").after
+    assert older.fence < younger.fence
+
+
+def granted_ahead(world: World, job: str) -> Lease:
+    """Another one behind: the starts of `w` have become longer than its executions."""
+    times = world.machine.state.learned_times
+    slow = Times(executions_s=(1.0,), starts_s=(20.0,), runs=1)
+    times.restore(WorkloadOn("default", "w", "M"), slow)
+    asked(world, job)
+    world.advance(0.1)
+    lease = lease_of(world, job)
+    assert lease.after
+    world.renew(lease)
+    world.staged(lease)
+    return lease_of(world, job)
+
+
+def test_a_booked_lease_without_a_session_gives_way_to_one_that_waits() -> None:
+    world = learned()
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    finished(world, running, "first", START_S)
+    assert not lease_of(world, "second").after
+    world.told("h", younger, "knocked")
+    assert installs(world) == [(older.id, True), (younger.id, False)]
+    assert lease_of(world, "second").after == (younger.id,)
+    world.told("h", younger, "opened", waited_s=0.5)
+    world.told("h", older, "knocked")
+    finished(world, lease_of(world, "third"), "third", 1.0)
+    assert not lease_of(world, "second").after
+
+
+def test_a_session_that_opened_first_gets_its_shares_back() -> None:
+    world = learned()
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    finished(world, running, "first", START_S)
+    world.told("h", younger, "knocked")
+    world.told("h", older, "opened", waited_s=0.0)
+    assert lease_of(world, "second").state is LeaseState.ACTIVE
+    assert lease_of(world, "third").after == (older.id,)
+
+
+def test_a_quota_that_its_predecessor_uses_up_is_enough() -> None:
+    world = learned(quotas={"default": Quota(devices=1)})
+    running, ahead = ahead_of(world)
+    assert ahead.after == (running.id,)
+    finished(world, running, "first", START_S)
+    assert not lease_of(world, "second").after
+
+
+def test_a_quota_that_is_used_up_meanwhile_withdraws() -> None:
+    world = learned(device("d"), device("e", index=1), quotas={"default": Quota(devices=1)})
+    running, ahead = ahead_of(world)
+    world.ask(ops.Release, lease=running.id, reason=EndReason.RELEASED)
+    assert not lease_of(world, "second").after
+    assert world.machine.state.tenants.held["default"].devices == 1
+    assert ahead.id in world.machine.state.leases
+
+
+def test_a_restart_keeps_leases_ahead() -> None:
+    world = learned()
+    running, ahead = ahead_of(world)
+    world.start()
+    world.host("h", device("d"), incarnation="one", advance=True, installed=(running.id, ahead.id))
+    assert lease_of(world, "second").after == (running.id,)
+    finished(world, running, "first", START_S)
+    assert not lease_of(world, "second").after
+
+
+def test_a_snapshot_keeps_leases_ahead_and_booked_ones() -> None:
+    world = learned()
+    running, _ = ahead_of(world)
+    for _ in range(2):
+        copy = World()
+        copy.policies = world.policies
+        copy.journal = list(world.machine.snapshot())
+        rebuilt = copy.replayed()
+        assert {k: v.lease for k, v in rebuilt.state.leases.items()} == {
+            k: v.lease for k, v in world.machine.state.leases.items()
+        }
+        assert rebuilt.state.ahead == world.machine.state.ahead
+        assert [e.booked_s for e in rebuilt.state.leases.values()] == [
+            e.booked_s for e in world.machine.state.leases.values()
+        ]
+        if running.id in world.machine.state.leases:
+            finished(world, running, "first", START_S)
