@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corekit.ids import SessionId, attempt_id
+from corekit.ids import DeviceId, SessionId, attempt_id
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.admission.tenants import NOTHING, Amount, amount_of, capacity_of
 from gpu_scheduler.core.admission.usage_counts import UsageCount, UsageCounts
@@ -13,7 +13,7 @@ from gpu_scheduler.core.inventory.index import Index
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.placement import place
-from gpu_scheduler.core.queue.advance import AHEAD_MAX
+from gpu_scheduler.core.queue.advance import AHEAD_MAX, in_order
 from gpu_scheduler.core.queue.policy import Policy, values_of
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import LeaseState, Record, Step
@@ -135,12 +135,19 @@ def _ahead(state: State) -> Iterator[str]:
             yield f"{lease.id}: ahead without a limit of its wait"
         if len(state.ahead.get(device, ())) > AHEAD_MAX + 1:
             yield f"{device}: {len(state.ahead[device])} leases are ahead there"
-        known = device in state.inventory.devices
-        room = (
-            known and fits(entry.request, state.inventory.state_of(device), lease.attempt) is None
-        )
-        if room and within_quota(state, entry.request):
-            yield f"{lease.id}: ahead, although its shares are free"
+    for device in state.ahead:
+        yield from _free_for_ahead(state, device)
+
+
+def _free_for_ahead(state: State, device: DeviceId) -> Iterator[str]:
+    shares = state.inventory.devices[device].shares
+    for entry in in_order(state, device):
+        if any(lease in shares for lease in entry.lease.after):
+            continue
+        reason = fits(entry.request, state.inventory.state_of(device), entry.lease.attempt)
+        if reason is None and within_quota(state, entry.request):
+            yield f"{entry.lease.id}: ahead, although its shares are free"
+        return
 
 
 def _records(state: State) -> Iterator[str]:

@@ -40,6 +40,7 @@ class InstalledLease:
     install: host_ops.Install
     usable: asyncio.Event = field(default_factory=asyncio.Event)
     nonce: str = ""
+    opened: bool = False
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     #: With the grace time, once its session has the notice that it is preempted.
     notice: asyncio.Future[float] = field(default_factory=_future)
@@ -72,8 +73,12 @@ class SimHost:
         clock: Clock,
         budget: Budget,
         checker: Checker,
+        *,
+        advance: bool = False,
     ) -> None:
+        """`advance`: sessions of leases granted ahead may wait here, as at any newer host."""
         self.id = HostId(name)
+        self._advance = advance
         self._devices = sim_devices(name, devices, memory_mib)
         self._memory_mib = memory_mib
         self._scheduler = scheduler
@@ -137,6 +142,7 @@ class SimHost:
             installed=tuple(self.installed_leases),
             version=VERSION,
             ephemeral=True,
+            advance=self._advance,
         )
         welcome = await self._scheduler.ask_as_host(self.id, hello)
         self._connected, self._epoch = True, welcome.epoch
@@ -202,11 +208,31 @@ class SimHost:
 
     def _install(self, install: host_ops.Install) -> None:
         known = self.installed_leases.get(install.lease)
-        if known is not None or install.lease in self._revoking:
+        if install.lease in self._revoking:
+            return
+        if known is not None:
+            self._changed(known, install)
             return
         installed = InstalledLease(install=install)
         self.installed_leases[install.lease] = installed
         if install.connect_by_s is not None:
+            self._staged(install.lease, install.connect_by_s)
+        self._admit()
+
+    def _changed(self, known: InstalledLease, install: host_ops.Install) -> None:
+        """A lease ahead is booked, or a booked one without a session waits again."""
+        if known.install.ahead is install.ahead or known.opened:
+            return
+        known.install = replace(known.install, ahead=install.ahead)
+        self._checker.note("host", self.id, "ahead" if install.ahead else "booked", install.lease)
+        if install.ahead:
+            known.usable.clear()
+            if known.deadline is not None:
+                known.deadline.cancel()
+                known.deadline = None
+            if known.nonce:
+                self._report_session(known, host_ops.SessionState.KNOCKED)
+        elif install.connect_by_s is not None:
             self._staged(install.lease, install.connect_by_s)
         self._admit()
 
@@ -250,7 +276,8 @@ class SimHost:
     def _admit(self) -> None:
         """Make leases usable whose shares are free: every older lease on them is revoked."""
         for installed in self.installed_leases.values():
-            if not installed.usable.is_set() and self._fits(installed):
+            waits = installed.install.ahead or installed.usable.is_set()
+            if not waits and self._fits(installed):
                 installed.usable.set()
         self._check_no_overlap()
 
@@ -298,16 +325,26 @@ class SimHost:
         installed.nonce = nonce
         if installed.deadline is not None:
             installed.deadline.cancel()
+        if installed.install.ahead:
+            self._report_session(installed, host_ops.SessionState.KNOCKED)
+        since_s = self._clock.monotonic_s()
+        while not installed.usable.is_set() and not installed.lost.is_set():
+            await self._next_change(installed)
+        if installed.lost.is_set():
+            raise Refused("ENDED")
+        installed.opened = True
+        self._checker.note("host", self.id, "open", lease)
+        waited_s = self._clock.monotonic_s() - since_s
+        self._report_session(installed, host_ops.SessionState.OPENED, waited_s=waited_s)
+        return installed
+
+    async def _next_change(self, installed: InstalledLease) -> None:
+        """Wait until a lease may be used or is over; it may wait again by the next step."""
         waiting = asyncio.ensure_future(installed.usable.wait())
         lost = asyncio.ensure_future(installed.lost.wait())
         await asyncio.wait({waiting, lost}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         lost.cancel()
-        if installed.lost.is_set():
-            raise Refused("ENDED")
-        self._checker.note("host", self.id, "open", lease)
-        self._report_session(installed, host_ops.SessionState.OPENED)
-        return installed
 
     def release(self, installed: InstalledLease) -> None:
         installed.install = _with_state(installed.install, LeaseState.ENDING)
@@ -330,6 +367,7 @@ class SimHost:
         state: host_ops.SessionState,
         reason: EndReason | None = None,
         detail: str = "",
+        waited_s: float | None = None,
     ) -> None:
         """Report a change; lost while the scheduler is away: the next hello has the installs."""
         if self._connected:
@@ -339,6 +377,7 @@ class SimHost:
                 nonce=installed.nonce,
                 reason=reason,
                 detail=detail,
+                waited_s=waited_s,
             )
             event = on.HostAsked(host=self.id, reply_to="", op=op, **self._scheduler.now())
             self._scheduler.tell(event)

@@ -29,8 +29,8 @@ class PreemptionChecker:
         self._hosts: dict[LeaseId, frozenset[HostId]] = {}
         self._draining: dict[HostId, bool] = {}
         self._drained: dict[LeaseId, None] = {}
-        self.ended: Counter[JobId] = Counter()  #: job → its attempts that were preempted
-        self._last: dict[AttemptId, bool] = {}  #: whether its latest lease ended as preempted
+        self.ended: Counter[JobId] = Counter()  #: job → attempts that were preempted or withdrawn
+        self._last: dict[AttemptId, bool] = {}  #: whether its latest lease ended so
 
     def note(self, entry: to.Entry, wall_s: float, *, by_host: bool) -> list[str]:
         """Apply one entry; a sentence for every violation in it. `by_host`: a host reported the
@@ -58,7 +58,7 @@ class PreemptionChecker:
                 self._leases[name] = (attempt, request, part.state)
                 is_preempted = part.reason is EndReason.PREEMPTED
                 if part.state is LeaseState.ENDED:
-                    self._count(attempt, is_preempted)
+                    self._count(attempt, is_preempted or part.reason is EndReason.WITHDRAWN)
                 if part.state is LeaseState.ENDED and is_preempted:
                     yield from self._wrong_end(name, request, before, wall_s, by_host)
             case _:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 from corekit.values import Value, field, replace
+from gpu_scheduler.model import Advance
 from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
 from local_cloud.model.weather import AWS, NO_WEATHER, Weather
@@ -63,6 +64,7 @@ class Scenario(Value):
     urgent_jobs: int = 0  #: of a second function, whose requests preempt
     plain_jobs: int = 0  #: of a third function, whose jobs need no device
     runs: int = 0  #: of a workflow, with more functions
+    advance: Advance | None = None  #: terms on which its jobs take leases ahead
     promises: int = 0  #: of uploaded jobs, with a second step that never comes
     upload_pause_s_max: float = 5.0
     duplicate_event_rate: float = 0.0
@@ -142,8 +144,18 @@ def draw(seed: int) -> Scenario:
         runs=random.Random(f"{seed}/runs").choice((0, 0, 1, 4)),
         promises=promises,
         preemptible=preemption.random() < 0.7,
+        advance=_draw_advance(random.Random(f"{seed}/advance")),
         weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,
         declares=sometimes() < 0.5,
+    )
+
+
+def _draw_advance(stream: random.Random) -> Advance | None:
+    """Terms of most seeds; some are so early that a lease waits for most of the one before."""
+    if stream.random() < 0.25:
+        return None
+    return Advance(
+        wait_s=stream.choice((1.0, 10.0, 60.0)), late_pct=stream.choice((1.0, 10.0, 50.0))
     )
 
 

@@ -22,11 +22,12 @@ class Verdict(Value):
     seed: int
     trace: str
     jobs: int
-    preempted: int  #: attempts whose lease ended for another request
+    preempted: int  #: attempts whose lease ended for another request, or was withdrawn
     outcomes: dict[str, int]
     decisions: int
     virtual_s: float
     runs: dict[str, int] = {}  #: of the workflow: states of its runs
+    ahead: dict[str, int] = {}  #: leases granted ahead, booked, that gave way, withdrawn
 
 
 class Deployed:

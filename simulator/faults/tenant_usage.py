@@ -19,6 +19,7 @@ class TenantUsage:
         self._overrides: dict[str, Given] = {}
         self._parameters = self._configured
         self._held: dict[str, tuple[str, tuple[Share, ...]]] = {}  #: lease → tenant, shares
+        self._ahead: dict[str, tuple[str, tuple[Share, ...]]] = {}  #: the same, granted ahead
 
     def note(self, entry: to.Entry) -> list[str]:
         """Apply one entry; a sentence for every quota that a grant in it exceeds."""
@@ -26,11 +27,19 @@ class TenantUsage:
 
     def _note(self, part: to.Part) -> Iterable[str]:
         match part:
+            case to.LeaseGranted(lease=lease) if lease.after:
+                self._ahead[lease.id] = (lease.tenant, lease.shares)
             case to.LeaseGranted(lease=lease):
                 self._held[lease.id] = (lease.tenant, lease.shares)
                 return self._broken(lease.tenant)
+            case to.LeaseBooked(lease=name, after=()):
+                self._held[name] = self._ahead.pop(name)
+                return self._broken(self._held[name][0])
+            case to.LeaseBooked(lease=name):
+                self._ahead[name] = self._held.pop(name)
             case to.LeaseChanged(state=LeaseState.ENDING | LeaseState.ENDED):
                 self._held.pop(part.lease, None)
+                self._ahead.pop(part.lease, None)
             case to.ParameterSet(name=name, value=value):
                 self._overrides.pop(name, None)
                 if value != DEFAULT:

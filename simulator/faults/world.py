@@ -105,8 +105,9 @@ class World:
                 self.clock,
                 self.budget,
                 self.checker,
+                advance=bool((self.seed + number) % 5),
             )
-            for name in (f"host-{i}" for i in range(self.scenario.hosts))
+            for number, name in enumerate(f"host-{i}" for i in range(self.scenario.hosts))
         }
         self.started = 0
 
@@ -185,6 +186,8 @@ class World:
                 priority=5 if urgent else 0,
                 preempts=urgent,
                 preemptible=self.scenario.preemptible and not urgent,
+                workload=name,
+                advance=None if urgent else self.scenario.advance,
             ),
         )
 
@@ -300,6 +303,7 @@ class World:
             decisions=self.checker.decisions,
             virtual_s=self.clock.monotonic_s(),
             runs=dict(self.runs.outcomes),
+            ahead=dict(self.checker.advance.counts),
         )
 
     async def _upload(self, name: str, count: int) -> None:

@@ -240,6 +240,9 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
     if not entry.accepted:
         _not_accepted(tx, entry)
     elif entry.ahead:
+        for other in entry.lease.after:
+            if other in tx.state.leases:
+                tx.state.leases[other].overruns = True
         end(tx, entry, EndReason.WITHDRAWN, "its shares did not become free in time")
     elif entry.preempted_for is not None:
         end(tx, entry, EndReason.PREEMPTED, preempted_why(tx.state, entry))

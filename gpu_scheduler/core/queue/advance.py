@@ -83,6 +83,7 @@ def _is_followed(state: State, entry: LeaseEntry) -> bool:
         and len(lease.shares) == 1
         and lease.state in (LeaseState.RESERVED, LeaseState.ACTIVE)
         and not entry.ahead
+        and not entry.overruns
         and state.inventory.hosts[lease.shares[0].host].advance
     )
 
@@ -246,11 +247,13 @@ def book(tx: QueueTransaction) -> None:
 
 
 def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
-    for entry in _in_order(tx.state, device):
+    for entry in in_order(tx.state, device):
         reason = fits(entry.request, tx.state.inventory.state_of(device), entry.lease.attempt)
         if reason in _LEFT:
             text = f"device {device} does not become free for it: {reason}"
             end(tx, entry, EndReason.WITHDRAWN, text)
+        elif _waits(tx.state, entry, device):
+            continue
         elif reason is None and not within_quota(tx.state, entry.request):
             end(tx, entry, EndReason.WITHDRAWN, f"tenant {entry.lease.tenant} used up its quota")
         elif reason is None:
@@ -259,8 +262,17 @@ def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
             return
 
 
-def _in_order(state: State, device: DeviceId) -> list[LeaseEntry]:
-    """Those whose session waits first, then by fence."""
+def _waits(state: State, entry: LeaseEntry, device: DeviceId) -> bool:
+    """True while a lease behind which it was granted holds its share."""
+    shares = state.inventory.devices[device].shares
+    return any(lease in shares for lease in entry.lease.after)
+
+
+def in_order(state: State, device: DeviceId) -> list[LeaseEntry]:
+    """The leases ahead of a device in the order of their booking.
+
+    Those whose session waits are first, then by fence.
+    """
     entries = [state.leases[lease] for lease in state.ahead.get(device, ())]
     return sorted(entries, key=lambda entry: (not entry.knocked, entry.lease.fence))
 

@@ -61,6 +61,7 @@ class LeaseEntry:
     preempted_for: AttemptId | None = None
     booked_s: float | None = None  #: wall clock; None: never granted ahead, or ahead now
     waited_s: float | None = None  #: its session waited this long for its shares
+    overruns: bool = False  #: another one waited for its end for too long; not durable
     knocked: bool = False  #: granted ahead: its session waits for its shares; not durable
 
     @property

@@ -263,13 +263,22 @@ def test_a_quota_that_its_predecessor_uses_up_is_enough() -> None:
     assert not lease_of(world, "second").after
 
 
-def test_a_quota_that_is_used_up_meanwhile_withdraws() -> None:
-    world = learned(device("d"), device("e", index=1), quotas={"default": Quota(devices=1)})
+def test_a_quota_that_became_too_small_withdraws() -> None:
+    world = learned(quotas={"default": Quota(memory_mib=2000)})
     running, ahead = ahead_of(world)
-    world.ask(ops.Release, lease=running.id, reason=EndReason.RELEASED)
-    assert not lease_of(world, "second").after
-    assert world.machine.state.tenants.held["default"].devices == 1
-    assert ahead.id in world.machine.state.leases
+    world.ask(ops.SetParameter, name="quota.default.memory_mib", value=500)
+    finished(world, running, "first", START_S)
+    assert ahead.id not in world.machine.state.leases
+    assert world.record("second").reason == EndReason.WITHDRAWN
+
+
+def test_no_other_one_waits_for_a_lease_that_overran() -> None:
+    world = learned()
+    ahead_of(world)
+    asked(world, "third")
+    world.advance(TERMS.wait_s + 1.0)
+    assert [step(world, job) for job in ("second", "third")] == [Step.STAGED, Step.WAITING]
+    assert world.record("second").reason == EndReason.WITHDRAWN
 
 
 def test_a_restart_keeps_leases_ahead() -> None:
