@@ -22,7 +22,7 @@ from corekit.units import (
 )
 from gpu_scheduler.constraints import constraint_problem, parse_constraint
 from gpu_scheduler.data_names import reference_problem
-from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import Advance, Batch, DeviceKind, Placement, Request, Sharing
 
 #: A function from the text of one value to the value, of the type of the option's field; it raises
 #: INVALID.
@@ -95,6 +95,15 @@ def _batch(text: str) -> Batch:
     except ValueError:
         raise invalid(f"{text!r} is not a wait in ms with a number of items, as 5:32") from None
     return decode(Batch, {"joins": True, **rules}, "batch")
+
+
+def _advance(text: str) -> Advance:
+    wait_s, _, late_pct = text.partition(":")
+    try:
+        terms = {"wait_s": float(wait_s), **({"late_pct": float(late_pct)} if late_pct else {})}
+    except ValueError:
+        raise invalid(f"{text!r} is not a wait in seconds with a percentage, as 30:10") from None
+    return decode(Advance, terms, "advance")
 
 
 def _name(text: str) -> str:
@@ -258,6 +267,14 @@ _BATCH = (
     ),
 )
 _QUEUE = (
+    RequestOption(
+        key="advance",
+        metavar="S[:PCT]",
+        parse=_advance,
+        example="30:10",
+        help="Take a lease before its device is free, with a session that waits at its host: the"
+        " longest wait in seconds, and how often it may come late, in percent.",
+    ),
     RequestOption(
         key="priority",
         metavar="N",

@@ -13,7 +13,7 @@ from gpu_scheduler.core.inventory.index import Index
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.placement import place
-from gpu_scheduler.core.queue.advance import AHEAD_MAX, in_order
+from gpu_scheduler.core.queue.advance import AHEAD_MAX, in_order, within_own_quota
 from gpu_scheduler.core.queue.policy import Policy, values_of
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import LeaseState, Record, Step
@@ -145,7 +145,7 @@ def _free_for_ahead(state: State, device: DeviceId) -> Iterator[str]:
         if any(lease in shares for lease in entry.lease.after):
             continue
         reason = fits(entry.request, state.inventory.state_of(device), entry.lease.attempt)
-        if reason is None and within_quota(state, entry.request):
+        if reason is None and within_own_quota(state, entry):
             yield f"{entry.lease.id}: ahead, although its shares are free"
         return
 

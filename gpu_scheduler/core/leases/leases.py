@@ -221,6 +221,8 @@ def end(
     over = host_ops.End(lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
     tx.push_to_hosts(entry, over)
     notify(tx, entry, owner)
+    if reason is EndReason.WITHDRAWN and record is None and entry.session in tx.state.sessions:
+        _queue_again(tx, entry, entry.session)  # an orchestrator opens the next attempt of its job
 
 
 def preempted_why(state: State, entry: LeaseEntry) -> str:
@@ -263,6 +265,16 @@ def _not_accepted(tx: Transaction, entry: LeaseEntry) -> None:
     session = entry.session if record is None else record.owner
     if record is None and (session is None or session not in tx.state.sessions):
         return
+    _queue_again(tx, entry, session)
+    if session is not None:
+        tx.state.queue.mark_unresponsive(entry.lease.attempt)
+    if record is not None:
+        untried = replace(record, times=without_grant(record.times))
+        tx.write(untried, Step.WAITING, lease=None, reason=None)
+
+
+def _queue_again(tx: Transaction, entry: LeaseEntry, session: str | None) -> None:
+    """Give the request of a lease that ended before it was used its place in the queue again."""
     waiting = to.Waiting(
         attempt=entry.lease.attempt,
         holder=entry.lease.holder,
@@ -275,9 +287,4 @@ def _not_accepted(tx: Transaction, entry: LeaseEntry) -> None:
         sources=entry.lease.sources,
     )
     tx.emit(to.RequestQueued(waiting=waiting))
-    if session is not None:
-        tx.state.queue.mark_unresponsive(waiting.attempt)
     tx.start_wait_timer(waiting)
-    if record is not None:
-        untried = replace(record, times=without_grant(record.times))
-        tx.write(untried, Step.WAITING, lease=None, reason=None)

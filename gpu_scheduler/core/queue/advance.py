@@ -176,9 +176,8 @@ def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float 
     state = tx.state
     waiting, device = state.queue.entries[choice.attempt], choice.devices[0]
     request, advance = waiting.request, waiting.request.advance
-    if advance is None or waiting.holder is None or waiting.door is not Door.GATEWAY:
-        return None
-    if waiting.hold is not LeaseLifetime.SESSION or request.count != 1:
+    by_session = waiting.hold is LeaseLifetime.SESSION and waiting.door is Door.GATEWAY
+    if advance is None or not by_session or request.count != 1:
         return None
     late = max(0.01, advance.late_pct / 100)
     model = state.inventory.devices[device].device.model
@@ -254,12 +253,18 @@ def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
             end(tx, entry, EndReason.WITHDRAWN, text)
         elif _waits(tx.state, entry, device):
             continue
-        elif reason is None and not within_quota(tx.state, entry.request):
+        elif reason is None and not within_own_quota(tx.state, entry):
             end(tx, entry, EndReason.WITHDRAWN, f"tenant {entry.lease.tenant} used up its quota")
         elif reason is None:
             _book(tx, entry)
         else:
             return
+
+
+def within_own_quota(state: State, entry: LeaseEntry) -> bool:
+    """True when the tenant of a lease may hold its shares, beside what it holds."""
+    tenant = entry.lease.tenant
+    return state.tenants.allows(tenant, entry.amount, state.parameters.quota(tenant))
 
 
 def _waits(state: State, entry: LeaseEntry, device: DeviceId) -> bool:

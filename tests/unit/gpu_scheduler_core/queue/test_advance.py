@@ -308,3 +308,16 @@ def test_a_snapshot_keeps_leases_ahead_and_booked_ones() -> None:
         ]
         if running.id in world.machine.state.leases:
             finished(world, running, "first", START_S)
+
+
+def test_a_reservation_that_is_withdrawn_is_in_its_place_again() -> None:
+    world = learned()
+    started(world, "first")
+    world.reserve("own", WHOLE)
+    world.advance(EXECUTION_S - START_S)
+    lease = next(lease for lease in world.leases if lease.attempt == "own")
+    since_s = world.machine.state.leases[lease.id].waiting_since_s
+    world.renew(lease)
+    world.advance(TERMS.wait_s + 0.1)
+    waiting = world.machine.state.queue.entries["own"]
+    assert (waiting.waiting_since_s, waiting.session) == (since_s, "s1")
