@@ -53,6 +53,7 @@ class CoreCounts:
     inventory: Inventory = field(default_factory=Inventory)
     #: By outcome, of the policy in force.
     promises: Callable[[], Mapping[str, int]] = dict
+    ahead: Counter[str] = field(default_factory=Counter)  #: of leases granted ahead, by event
 
     @classmethod
     def of(cls, state: State) -> CoreCounts:
@@ -63,6 +64,7 @@ class CoreCounts:
             residents=state.inventory.residents,
             inventory=state.inventory,
             promises=partial(promise_counts, state),
+            ahead=state.ahead_counts,
         )
 
 
@@ -83,6 +85,7 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
     yield from _requests(metrics)
     yield from _inventory(standing)
     yield from _usage_counts(standing.counts.usage_counts)
+    yield from counts("ssgmd_advance_grants_total", standing.counts.ahead)
     yield from counts("ssgmd_promises_total", Counter(standing.counts.promises()))
     yield from _workloads(standing.counts, names=standing.names_workloads)
     yield from single("ssgmd_leader", 1)
@@ -111,6 +114,7 @@ def _inventory(standing: Standing) -> Iterator[str]:
     hosts = standing.hosts
     devices = [view for host in hosts for view in host.devices]
     yield from counts("ssgmd_leases", Counter(lease.state.value for lease in standing.leases))
+    yield from single("ssgmd_leases_ahead", sum(bool(lease.after) for lease in standing.leases))
     yield from counts("ssgmd_host_leases", _leases_by_host(standing))
     yield from counts("ssgmd_hosts", Counter(host.state.value for host in hosts))
     draining = sum(host.draining is not None for host in hosts if host.state is HostState.DRAINED)

@@ -199,6 +199,7 @@ def end(
     owner = tx.owner_of(entry)
     if entry.ahead and reason in _OF_OTHERS:
         reason = EndReason.WITHDRAWN
+    tx.state.ahead_counts["withdrawn"] += reason is EndReason.WITHDRAWN
     tx.emit(
         to.LeaseChanged(
             lease=entry.lease.id,

@@ -51,7 +51,7 @@ AHEAD_MAX = 4
 #: Most leases that are about to end for which one event asks the policy.
 ASKED_MAX = 8
 _MEDIAN = 0.5
-#: Of a device that serves nobody soon.
+#: Of a device that serves no request soon.
 _LEFT = (NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD, NoFit.HOST_LOST, NoFit.RESERVED_FOR_HEAD)
 
 
@@ -126,6 +126,7 @@ def choices(tx: QueueTransaction) -> Iterator[tuple[Choice, tuple[LeaseId, ...]]
             choice = _choice_behind(tx, entry)
             if choice is None:
                 break
+            state.ahead_counts["granted"] += 1
             yield choice, (lease,)
         if entry is None:
             state.ending.pop(lease, None)
@@ -235,7 +236,7 @@ def _warm_worker(state: State, entry: LeaseEntry) -> Resident | None:
 
 
 def book(tx: QueueTransaction) -> None:
-    """Give freed shares to the leases that wait for them; withdraw those that wait in vain."""
+    """Give freed shares to the leases that wait for them; withdraw those whose shares do not come."""
     state = tx.state
     if not state.ahead:  # nearly always
         return
@@ -285,6 +286,7 @@ def in_order(state: State, device: DeviceId) -> list[LeaseEntry]:
 def _book(tx: QueueTransaction, entry: LeaseEntry) -> None:
     """Give a lease its shares: from now on its function must come as that of any other."""
     tx.emit(to.LeaseBooked(lease=entry.lease.id, booked_s=tx.wall_s))
+    tx.state.ahead_counts["booked"] += 1
     devices = tuple(share.device for share in entry.lease.shares)
     takes = takes_of(entry.request, tx.state.inventory, devices)
     if takes:
@@ -296,6 +298,7 @@ def _book(tx: QueueTransaction, entry: LeaseEntry) -> None:
 def _unbook(tx: QueueTransaction, entry: LeaseEntry, after: LeaseId) -> None:
     """Take the shares from a lease whose session is not open; it waits for another lease."""
     tx.emit(to.LeaseBooked(lease=entry.lease.id, booked_s=tx.wall_s, after=(after,)))
+    tx.state.ahead_counts["gave_way"] += 1
     tx.state.timers.cancel(TimerKind.ADVANCE, entry.lease.id)
     tx.state.ending.pop(entry.lease.id, None)
     _changed(tx, entry)

@@ -6,7 +6,7 @@ unresponsive requests, the reservation for the head, timers) is rebuilt after a 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -145,6 +145,7 @@ class State(Accounts):
     device_order: DeviceOrder = field(default_factory=DeviceOrder)
     timers: Timers = field(default_factory=Timers)
     ending: dict[LeaseId, None] = field(default_factory=dict)  #: leases that end soon
+    ahead_counts: Counter[str] = field(default_factory=Counter)  #: of leases ahead, by event
     ahead_checked: int = 0  #: `availability_version` of the last check of leases ahead
     has_room: bool = True  #: in the journal, for grants
 
