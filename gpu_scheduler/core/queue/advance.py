@@ -236,9 +236,9 @@ def _warm_worker(state: State, entry: LeaseEntry) -> Resident | None:
 
 
 def book(tx: QueueTransaction) -> None:
-    """Give freed shares to the leases that wait for them; withdraw those whose shares do not come."""
+    """Give freed shares to the leases that wait for them; withdraw those that get none."""
     state = tx.state
-    if not state.ahead:  # nearly always
+    if not state.ahead:
         return
     version, freed = state.inventory.availability_version, state.inventory.freed
     changed, state.ahead_checked = state.ahead_checked != version, version

@@ -225,6 +225,8 @@ class HttpEndpoint:
         kind = SERVER_SENT if SERVER_SENT in request.headers.get("Accept", "") else JSON_LINES
         with hub.subscribed(caller, after or None) as subscriber:
             self._authorizer.track(subscriber, caller)
+            if isinstance(request.protocol, HttpConnection):
+                request.protocol.left[request.protocol] = subscriber.left
             try:
                 return await streamed(request, _pieces(subscriber, kind), kind)
             finally:
@@ -232,11 +234,11 @@ class HttpEndpoint:
 
 
 async def _pieces(subscriber: Subscriber, kind: str) -> AsyncGenerator[bytes, None]:
-    async for line in subscriber.lines():
+    async for portion in subscriber.portions():
         if kind == SERVER_SENT:
-            yield server_sent(line.text, position=line.position)
+            yield b"".join(server_sent(line.text, position=line.position) for line in portion)
         else:
-            yield line.text + b"\n"
+            yield b"".join(line.text + b"\n" for line in portion)
 
 
 def _refuse_other_sites(request: web.Request) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import ClassVar
 
@@ -31,12 +32,15 @@ class HttpConnection(web.RequestHandler):
         ConnectionAdmission
     ]  #: of the server; `listen` makes a class of its own for each
 
+    left: ClassVar[dict[HttpConnection, Callable[[], None]]]  #: called when the peer is gone
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.admission.connected(self, transport.get_extra_info("peername"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.admission.disconnected(self)
+        self.left.pop(self, _nothing)()
         super().connection_lost(exc)
 
     def reject(self, _: AppError) -> None:
@@ -64,6 +68,10 @@ class HttpConnection(web.RequestHandler):
         return await super().finish_response(request, resp, start_time)
 
 
+def _nothing() -> None:
+    """Of a connection whose end concerns no handler."""
+
+
 def _typed(error: AppError, status: int) -> web.Response:
     answer = web.json_response({"error": error.as_json()}, status=status)
     answer.force_close()
@@ -88,7 +96,7 @@ async def listen(
     class Ours(HttpConnection):
         __slots__ = ()
 
-    Ours.admission = admission
+    Ours.admission, Ours.left = admission, {}
 
     def connection() -> web.RequestHandler:
         handler = made()

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from corekit.decode import encode_json
 from corekit.values import Value
 from gpu_scheduler.daemon.events.ring import ChangeRing
 from gpu_scheduler.protocol import watch as words
+
+#: The shortest time between two messages of a stream: a small job makes ten changes within it, and
+#: each message costs as much as several events.
+GATHER_S = 0.1
+#: Most events of one message.
+PORTION_MAX = 256
 
 Redact = Callable[[words.WatchEvent], words.WatchEvent]
 
@@ -45,7 +53,7 @@ class Subscriber:
         self._seq = 0
         self._ending: _Unread | None = None
         self._over = False
-        self._wake = asyncio.Event()
+        self._wake, self._ends = asyncio.Event(), asyncio.Event()
 
     def write(self, event: words.WatchEvent, at_s: float, *, placed: bool = False) -> None:
         """Write an event of this stream alone; `placed`: with the position that was reached."""
@@ -68,21 +76,37 @@ class Subscriber:
             lost = words.Lost(why=why)
             self._ending = _Unread(lost, at_s, "", encode_json(lost))
             self._wake.set()
+            self._ends.set()
 
     def close(self) -> None:
         """End the stream at once, because its key was revoked."""
         self._skip()
         self.end("the key was revoked", 0.0)
 
-    async def lines(self) -> AsyncIterator[StreamLine]:
-        """The events, until the stream is over."""
+    def left(self) -> None:
+        """End the stream, because its reader is gone."""
+        self._skip()
+        self.end("the reader is gone", 0.0)
+
+    async def portions(self) -> AsyncIterator[list[StreamLine]]:
+        """The events, until the stream is over; those of one moment together."""
+        until_s = 0.0
         while not self._over:
-            unread = self._next()
-            if unread is None:
-                self._wake.clear()
-                await self._wake.wait()
-            else:
-                yield self._line(unread)
+            portion = list(islice(self._lines(), PORTION_MAX))
+            if portion:
+                yield portion
+                until_s = asyncio.get_running_loop().time() + GATHER_S
+                continue
+            self._wake.clear()
+            await self._wake.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until_s):
+                    await self._ends.wait()
+
+    def _lines(self) -> Iterator[StreamLine]:
+        """The events until now."""
+        while not self._over and (unread := self._next()) is not None:
+            yield self._line(unread)
 
     def _next(self) -> _Unread | None:
         if self._own:

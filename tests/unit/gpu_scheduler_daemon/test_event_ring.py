@@ -10,7 +10,7 @@ import pytest
 
 from gpu_scheduler.daemon.events import ring as ring_module
 from gpu_scheduler.daemon.events.ring import ChangeRing
-from gpu_scheduler.daemon.events.subscriber import Subscriber
+from gpu_scheduler.daemon.events.subscriber import StreamLine, Subscriber
 from gpu_scheduler.protocol.watch import ParameterChanged, Position, position_of
 
 
@@ -22,13 +22,13 @@ def ring_of(count: int) -> ChangeRing:
 
 
 async def read(subscriber: Subscriber, count: int) -> list[dict[str, Any]]:
-    lines = subscriber.lines()
-    return [json.loads((await anext(lines)).text) async for _ in _times(count)]
-
-
-async def _times(count: int) -> Any:
-    for n in range(count):
-        yield n
+    """At least so many events, and those that came with the last of them."""
+    events: list[dict[str, Any]] = []
+    async for portion in subscriber.portions():
+        events += [json.loads(line.text) for line in portion]
+        if len(events) >= count:
+            break
+    return events
 
 
 def test_the_text_of_a_position_is_read_back() -> None:
@@ -91,10 +91,21 @@ def test_a_reader_whose_next_change_is_lost_gets_that_as_its_last_event(
         ring.add(ParameterChanged(name="p", value=n), 0.0)
 
     async def all_of() -> list[dict[str, Any]]:
-        return [json.loads(line.text) async for line in slow.lines()]
+        return [json.loads(line.text) async for lines in slow.portions() for line in lines]
 
     (lost,) = asyncio.run(all_of())
     assert (lost["event"], lost["why"]) == ("lost", "the reader is too slow")
+
+
+def test_changes_of_one_moment_are_one_portion() -> None:
+    subscriber = Subscriber(ring_of(5), after=0)
+
+    async def first() -> list[StreamLine]:
+        async for portion in subscriber.portions():
+            return portion
+        return []
+
+    assert [line.position for line in asyncio.run(first())] == [f"3.ab.{n}" for n in range(1, 6)]
 
 
 def test_the_end_of_a_stream_comes_after_the_changes_before_it() -> None:
