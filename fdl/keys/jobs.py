@@ -17,11 +17,21 @@ from corekit.units import MemorySize
 from corekit.values import replace
 from fdl.keys.promises import SLO, TIMES
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
-from fdl.model import BUILTIN, RESULT_DAYS_MIN, Gpu, Intermediate, Job, Queue, words_of_a_file
+from fdl.model import (
+    BUILTIN,
+    LAMBDA_TIMEOUT_S_MAX,
+    RESULT_DAYS_MIN,
+    Gpu,
+    Intermediate,
+    Job,
+    Queue,
+    words_of_a_file,
+)
 from fdl.schema.scalars import (
     Choice,
     DeviceMemory,
     Duration,
+    AdvanceWait,
     Flag,
     Integer,
     Memory,
@@ -383,6 +393,15 @@ JOB = Block(
             " the envelope's event again; or by the `event` alone, which takes seconds, sometimes"
             " a minute.",
             default="`invoke`; with `completion: object`, `event`",
+        ),
+        "advance": Key(
+            reader=AdvanceWait(high_s=LAMBDA_TIMEOUT_S_MAX),
+            to="advance_s",
+            about="The longest wait of a function that starts before its device is free; your code"
+            " runs after it. Lambda's timeout is longer by it. `auto`: 30 s, if the device costs"
+            " more than the function.",
+            default="`auto`; `off` without a device, with several, with `completion: object` or"
+            " `lambda.reserved_concurrency`",
         ),
         "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),
         "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),
