@@ -242,6 +242,7 @@ _NARROWED: Mapping[str, dict[str, Any]] = {
         " this one that the host offers (`gpud --middleware`), relayed by its gateway.",
         "default": BUILTIN,
     },
+    "advance": {"default": "", "refused": "write `job: {advance: …}`"},
     "advisory": {
         "default": "",
         "refused": "functions reach devices through a gateway, and advisory ones have none:"
