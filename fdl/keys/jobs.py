@@ -28,10 +28,10 @@ from fdl.model import (
     words_of_a_file,
 )
 from fdl.schema.scalars import (
+    AdvanceWait,
     Choice,
     DeviceMemory,
     Duration,
-    AdvanceWait,
     Flag,
     Integer,
     Memory,
