@@ -298,8 +298,10 @@ class AdvanceWait(KindReader):
 
     def read(self, node: Node, path: str, reading: Reading) -> float | None:
         text = node.text if isinstance(node, Scalar) else ""
-        if text in ("off", "auto", "false"):
-            return None if text == "auto" else 0.0
+        if text == "false":
+            return 0.0
+        if text.isalpha():
+            return None if Choice(("off", "auto")).read(node, path, reading) == "auto" else 0.0
         return Duration(high_s=self.high_s).read(node, path, reading)
 
 

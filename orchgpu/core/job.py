@@ -107,9 +107,7 @@ class Job:
     first_attempt: int = 1  #: of the current budget; a redrive starts a new one
     not_started: int = 0  #: newest attempts in a row whose code never started; they do not count
     not_started_at_s: float = 0.0  #: wall clock of the end of the first of them
-    withdrawn: bool = (
-        False  #: its last attempt waited for a device and got none: the next one does not
-    )
+    withdrawn: bool = False  #: the last attempt's lease: the next one takes a free device only
     fell_back: bool = False  #: there was no device: from now on any cpu will do
     #: Data sets and programs that hosts of earlier attempts did not have.
     lacked: Lacked = field(default_factory=dict)

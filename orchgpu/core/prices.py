@@ -7,7 +7,7 @@ from corekit.values import Value
 #: Lambda counts memory in units of 1024 MiB and calls them GB.
 MIB_PER_GB = 1024
 SECONDS_PER_HOUR = 3600.0
-#: Of `late_pct`: the scheduler learns too few times for a smaller part.
+#: Least `late_pct`: a quantile of a few learned times is not finer.
 LATE_PCT_MIN = 1.0
 
 
