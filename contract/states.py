@@ -110,6 +110,7 @@ class Reason(StrEnum):
     CAP = "CAP"  #: the session reached its hard limit
     REVOKED = "REVOKED"  #: an operator, a cancel or its host (too much memory) revoked the lease
     PREEMPTED = "PREEMPTED"  #: its lease ended for a request of higher priority; not counted
+    WITHDRAWN = "WITHDRAWN"  #: it waited for a device that did not become free; not counted
     HOST_LOST = "HOST_LOST"  #: the GPU host stopped responding
     NOT_ON_HOST = "NOT_ON_HOST"  #: its host lacks a data set or program; not counted
     DEVICE_BAD = "DEVICE_BAD"  #: the device failed its health check

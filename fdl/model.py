@@ -196,6 +196,7 @@ class Job:
     object: Path | None = None  #: with `completion: object`: the one key, with words in braces
     envelope: str = "zip"  #: zip, tar.gz or reference
     start: str | None = None  #: invoke or event; None = invoke, if our runner runs the code
+    advance_s: float | None = None  #: longest wait for a device that is not free yet; None = auto
     jobs: bool = True  #: False: `job: none`, objects start the function by themselves
 
 

@@ -17,8 +17,18 @@ from corekit.units import MemorySize
 from corekit.values import replace
 from fdl.keys.promises import SLO, TIMES
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
-from fdl.model import BUILTIN, RESULT_DAYS_MIN, Gpu, Intermediate, Job, Queue, words_of_a_file
+from fdl.model import (
+    BUILTIN,
+    LAMBDA_TIMEOUT_S_MAX,
+    RESULT_DAYS_MIN,
+    Gpu,
+    Intermediate,
+    Job,
+    Queue,
+    words_of_a_file,
+)
 from fdl.schema.scalars import (
+    AdvanceWait,
     Choice,
     DeviceMemory,
     Duration,
@@ -232,6 +242,7 @@ _NARROWED: Mapping[str, dict[str, Any]] = {
         " this one that the host offers (`gpud --middleware`), relayed by its gateway.",
         "default": BUILTIN,
     },
+    "advance": {"default": "", "refused": "write `job: {advance: …}`"},
     "advisory": {
         "default": "",
         "refused": "functions reach devices through a gateway, and advisory ones have none:"
@@ -383,6 +394,15 @@ JOB = Block(
             " the envelope's event again; or by the `event` alone, which takes seconds, sometimes"
             " a minute.",
             default="`invoke`; with `completion: object`, `event`",
+        ),
+        "advance": Key(
+            reader=AdvanceWait(high_s=LAMBDA_TIMEOUT_S_MAX),
+            to="advance_s",
+            about="The longest wait of a function that starts before its device is free; your code"
+            " runs after it. Lambda's timeout is longer by it. `auto`: 30 s, if the device costs"
+            " more than the function.",
+            default="`auto`; `off` without a device, with several, with `completion: object` or"
+            " `lambda.reserved_concurrency`",
         ),
         "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),
         "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),

@@ -24,7 +24,13 @@ from fdl.diagnostics import (
 )
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.notify import notify_findings
-from fdl.lint.settings import completion_findings, data_findings, owner_findings, settings_findings
+from fdl.lint.settings import (
+    advance_findings,
+    completion_findings,
+    data_findings,
+    owner_findings,
+    settings_findings,
+)
 from fdl.lint.variables import (
     CLEAR_REMEDY,
     LOADERS,
@@ -68,6 +74,8 @@ def lint(
     findings += sandbox_findings(document)
     if not of_groups:
         findings += deployment_findings(deployed(document))
+        for function in deployed(document):
+            findings += advance_findings(function)
         findings += run_findings(document, deployed(document))
         findings += notify_findings(document, deployed(document))
     findings += owner_findings(document.functions.aws)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
-from fdl.model import ROLE_PATH, Function, Path, Storage
+from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Function, Path, Storage
+from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
 from fdl.plan.resources import DeployTarget
 from gpu_scheduler.data_names import name_of
 from gpu_scheduler.model import Request
@@ -132,6 +133,23 @@ def owner_findings(functions: Sequence[Function]) -> Iterator[Finding]:
                 yield _E, f"{path}.owner", message
             if storage.owner is not None and bucket == function.intermediate.bucket:
                 yield _E, f"{path}.owner", "envelopes and results need a bucket of this account"
+
+
+def advance_findings(function: Function) -> Iterator[Finding]:
+    """Findings about `advance`, the wait of a deployed function for its device."""
+    asked_s, path = asked_advance_s(function), f"{function.path}.job.advance"
+    if not asked_s:
+        return
+    if why := why_not_ahead(function):
+        yield _W, path, f"no effect: {why}"
+        return
+    declared_s, wait_s = function.function.timeout_s, advance_s(function)
+    if wait_s < asked_s:
+        message = (
+            f"with lambda.timeout ({declared_s} s) it is more than Lambda's {LAMBDA_TIMEOUT_S_MAX}"
+            f" s: the function waits for {wait_s} s"
+        )
+        yield _W, path, message
 
 
 # ---------------------------------------------------------------------- `completion: object`

@@ -11,6 +11,7 @@ from corekit.values import Value, replace
 from fdl.model import BUILTIN, RETENTION_S, Function, Gpu, Intermediate, Job, Storage
 from fdl.notified import Notified
 from fdl.plan import resources as kinds
+from fdl.plan.advance import advance_s
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
     DIRECT_BYTES_MAX,
@@ -392,6 +393,7 @@ def _record(
         "concurrency_max": _in_hand_max(function),
         "envelope": job.envelope,
         "start": job.start or ("event" if function.foreign else "invoke"),
+        **({"advance_s": float(ahead_s)} if (ahead_s := advance_s(function)) else {}),
         "object_bucket": job.object.bucket if job.object is not None else "",
         "object_key": job.object.prefix if job.object is not None else "",
         "on_unavailable": gpu.on_unavailable if gpu is not None else "fail",

@@ -10,6 +10,7 @@ from contract.secrets.reference import VARIABLE
 from corekit.values import Value
 from fdl.model import BUILTIN, Function, Logging, Storage
 from fdl.plan import resources as kinds
+from fdl.plan.advance import advance_s
 from fdl.plan.facts import Facts
 from fdl.plan.groups import STEPS_FILE, listed
 from fdl.plan.resources import DeployTarget, digest
@@ -48,6 +49,8 @@ def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, st
     variables = dict(declared.variables)
     variables["ORCHGPU_MODE"] = "job" if function.queued else "plain"
     variables["ORCHGPU_TIMEOUT_THRESHOLD_S"] = str(declared.container.timeout_threshold_s)
+    if ahead_s := advance_s(function):
+        variables["ORCHGPU_ADVANCE_S"] = str(ahead_s)
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     variables["ORCHGPU_ACCOUNT"] = account
     if owners := owners_of(function):
@@ -120,7 +123,7 @@ def function_of(
         name=function.name,
         role=role_arn(function, place, facts),
         memory_mib=declared.memory_mib,
-        timeout_s=declared.timeout_s,
+        timeout_s=declared.timeout_s + advance_s(function),
         runtime="" if image else declared.runtime,
         handler=(declared.handler if function.foreign else None) or HANDLER if package else "",
         package="" if image else package,

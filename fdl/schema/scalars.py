@@ -287,6 +287,25 @@ class Duration(KindReader):
 
 
 @dataclass(frozen=True, slots=True)
+class AdvanceWait(KindReader):
+    """A duration, `off` (0), or `auto` (None)."""
+
+    shown = "`off`, `auto`, seconds, or `10m`"
+    #: YAML 1.1 reads `off` as false.
+    accepted = {"anyOf": [{"enum": ["off", "auto", False]}, _QUANTITY_SCHEMA]}
+
+    high_s: float
+
+    def read(self, node: Node, path: str, reading: Reading) -> float | None:
+        text = node.text if isinstance(node, Scalar) else ""
+        if text == "false":
+            return 0.0
+        if text.isalpha():
+            return None if Choice(("off", "auto")).read(node, path, reading) == "auto" else 0.0
+        return Duration(high_s=self.high_s).read(node, path, reading)
+
+
+@dataclass(frozen=True, slots=True)
 class Percent:
     """0…100 with at most one decimal, with or without `%`."""
 

@@ -17,7 +17,12 @@ from orchgpu.core.job import UNCOUNTED, UNSTAGED_SOON, Job, Phase
 from orchgpu.core.not_on_host import lacked_in
 
 #: Ends of attempts that do not count; BUSY: of one that found no device, and may ask again.
-_NOT_COUNTED = UNCOUNTED | {Reason.PREEMPTED, Reason.NOT_ON_HOST, Reason.BUSY}
+_NOT_COUNTED = UNCOUNTED | {
+    Reason.PREEMPTED,
+    Reason.WITHDRAWN,
+    Reason.NOT_ON_HOST,
+    Reason.BUSY,
+}
 
 
 def remember(job: Job, record: Record) -> None:
@@ -48,7 +53,7 @@ def open_next(context: Context, job: Job) -> list[do.Action]:
         revision=job.revision,
         payload=job.payload(),
         receipt_handle=job.newest_receipt_handle,
-        request=job.request,
+        request=job.attempt_request,
         hold=job.function.hold,
         received_at_s=job.received_at_s,
     )
@@ -86,6 +91,7 @@ def granted(context: Context, job: Job, event: on.AttemptGranted) -> list[do.Act
     if event.record is not None:
         job.revision = event.record.revision
     job.attempt, job.granted, job.with_device = event.attempt, event.granted, True
+    job.ahead = bool(event.granted.lease.after)
     if not event.pushed:
         job.opened(job.attempt, event.at_s, event.wall_s)
         return stage(context, job, event.wall_s)
@@ -161,10 +167,15 @@ def watch(context: Context, job: Job, *, running: bool) -> list[do.Action]:
     return [check_timer(context, job)]
 
 
-def lease_active(job: Job) -> Iterable[do.Action]:
+def lease_booked(job: Job, event: on.LeaseChanged) -> list[do.Action]:
+    """The device of a lease that was granted ahead is free, and its own now."""
+    return max_cost.booked(job, event.wall_s)
+
+
+def lease_active(job: Job, event: on.LeaseChanged) -> list[do.Action]:
     if not job.state.terminal:
         job.state = JobState.RUNNING
-    return ()
+    return max_cost.opened(job, event.wall_s)
 
 
 def object_noticed(job: Job, event: on.ObjectNoticed) -> Iterable[do.Action]:
@@ -223,6 +234,7 @@ def resume_between_attempts(
     """Adopted between two attempts: the pause that the last owner drew still holds."""
     if record.reason in _NOT_COUNTED:
         job.first_attempt += 1  # that attempt does not count; the record has the older count
+    job.withdrawn = record.reason == Reason.WITHDRAWN
     if record.reason in UNCOUNTED:
         job.count_not_started(wall_s)
     pause_s = min(record.times.get(RETRY_AT, wall_s) - wall_s, context.budget.retry_s_max)

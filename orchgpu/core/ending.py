@@ -31,6 +31,7 @@ _REASON_OF_END = {
     EndReason.HOST_RESTARTED: Reason.HOST_LOST,
     EndReason.DEVICE_BAD: Reason.DEVICE_BAD,
     EndReason.PREEMPTED: Reason.PREEMPTED,
+    EndReason.WITHDRAWN: Reason.WITHDRAWN,
 }
 #: Ends after which Lambda's own failure record may still explain more.
 _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
@@ -101,8 +102,10 @@ def report_read(context: Context, job: Job, event: on.ReportRead) -> list[do.Act
         grace_s = context.budget.failure_grace_s
         return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=grace_s)]
     max_cost.end(job, event.wall_s)
-    if job.end_reason is EndReason.PREEMPTED:
-        return _preempted(job)
+    given_up = event.report is not None and event.report.reason == Reason.WITHDRAWN
+    job.withdrawn = given_up or job.end_reason is EndReason.WITHDRAWN
+    if job.withdrawn or job.end_reason is EndReason.PREEMPTED:
+        return _again(job, Reason.WITHDRAWN if job.withdrawn else Reason.PREEMPTED)
     failure = _failure(job, event.report)
     if failure.reason is Reason.SECRET_ERROR:  # repeating the attempt changes nothing
         return conclude(job, JobState.FAILED, failure, event.wall_s)
@@ -143,10 +146,10 @@ def _elsewhere(job: Job, failure: Failure, lacked: Lacked) -> list[do.Action]:
     return _failing(job, failure, pause_s=0.0)
 
 
-def _preempted(job: Job) -> list[do.Action]:
-    """Try a preempted job again at once; the attempt does not count, whatever its report states."""
+def _again(job: Job, reason: Reason) -> list[do.Action]:
+    """Try the job again at once; the attempt does not count, whatever its report states."""
     job.first_attempt += 1
-    return _failing(job, Failure(reason=Reason.PREEMPTED, detail=job.end_detail), pause_s=0.0)
+    return _failing(job, Failure(reason=reason, detail=job.end_detail), pause_s=0.0)
 
 
 def _failure(job: Job, report: Report | None) -> Failure:

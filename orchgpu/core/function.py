@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from corekit.values import Value, field
-from gpu_scheduler.model import LeaseLifetime, Request
+from gpu_scheduler.model import Advance, LeaseLifetime, Request
 from gpu_scheduler.promises import Slo, StepTimes
 from orchgpu.core.notify import Target as Notified
+from orchgpu.core.prices import Prices
 
 
 class Output(Value):
@@ -37,7 +38,10 @@ class Function(Value):
     outputs: tuple[Output, ...] = ()
     request: Request = field(default_factory=Request)  #: for 0 devices: its jobs need none
     middleware: str = "builtin"
-    timeout_s: float = 300.0  #: the Lambda function's own timeout
+    timeout_s: float = 300.0  #: of a run, as declared; Lambda's own is longer by `advance_s`
+    #: The longest wait of a run for a device that is not free yet; 0 = none, and a record of an
+    #: older version.
+    advance_s: float = 0.0
     attempts_max: int = 3
     #: Without a device: `fail`, `cpu` (request again, for any cpu), `requeue` (wait again).
     on_unavailable: str = "fail"
@@ -76,6 +80,14 @@ class Function(Value):
     @property
     def with_device(self) -> bool:
         return self.request.count > 0
+
+    @property
+    def advance(self) -> Advance | None:
+        """The terms on which its jobs take a device ahead; None = none waits for it."""
+        if self.advance_s <= 0 or self.object_bucket or self.request.count != 1:
+            return None
+        late_pct = Prices().late_pct(self.memory_mib, self.request.count)
+        return None if late_pct is None else Advance(wait_s=self.advance_s, late_pct=late_pct)
 
     def in_hand_max(self, without_device: int) -> int | None:
         """The number of jobs that an orchestrator may have in hand; None = no limit but devices.

@@ -107,12 +107,15 @@ class Job:
     first_attempt: int = 1  #: of the current budget; a redrive starts a new one
     not_started: int = 0  #: newest attempts in a row whose code never started; they do not count
     not_started_at_s: float = 0.0  #: wall clock of the end of the first of them
+    withdrawn: bool = False  #: the last attempt's lease: the next one takes a free device only
     fell_back: bool = False  #: there was no device: from now on any cpu will do
     #: Data sets and programs that hosts of earlier attempts did not have.
     lacked: Lacked = field(default_factory=dict)
     paid_usd: float = 0.0  #: of attempts that have ended; see `max_cost.py`
     paid_attempt: int = 0  #: the newest one of them
     paid_since_s: float | None = None  #: wall clock: the current attempt is paid since then
+    #: The current attempt's lease was granted ahead, and its device is not its own yet.
+    ahead: bool = False
     with_device: bool = True  #: of the current attempt; False: it has no lease
     granted: GrantedLease | None = None
     input_known: bool = False
@@ -161,6 +164,12 @@ class Job:
     def request(self) -> Request:
         asked = with_lacked(self.function.request, self.lacked)
         return cpu_fallback(asked) if self.fell_back else asked
+
+    @property
+    def attempt_request(self) -> Request:
+        """That of the next attempt: also for a device that is not free yet, if it may wait."""
+        advance = None if self.fell_back or self.withdrawn else self.function.advance
+        return self.request if advance is None else replace(self.request, advance=advance)
 
     @property
     def max_cost_usd(self) -> float | None:

@@ -1,7 +1,8 @@
 """The cost of a job as it grows, and its cap (`max_cost`): a cap of dollars is a time. Pure.
 
 An attempt is paid from its device, without a device from its start, to its end: the function's
-memory, and its whole devices, however many jobs share them. The sum of the attempts that have ended
+memory, and its whole devices, however many jobs share them. While it waits for a device that is not
+free yet, its function alone is paid. The sum of the attempts that have ended
 is in the job's record, so any replica continues it.
 """
 
@@ -23,7 +24,8 @@ _HELD = (Step.RESERVED, Step.STAGED, Step.RUNNING, Step.COMMITTED)
 
 def usd_per_s(job: Job) -> float:
     """Dollars for each second of an attempt; at least what is paid where devices are shared."""
-    return Prices().job_usd_per_s(job.function.memory_mib, job.request.count)
+    devices = 0 if job.ahead else job.request.count
+    return Prices().job_usd_per_s(job.function.memory_mib, devices)
 
 
 def begin(job: Job, wall_s: float) -> list[do.Action]:
@@ -34,12 +36,30 @@ def begin(job: Job, wall_s: float) -> list[do.Action]:
     return timer(job, wall_s)
 
 
+def booked(job: Job, wall_s: float) -> list[do.Action]:
+    """Its device is paid from now on; until now its function alone was."""
+    if not job.ahead:
+        return []
+    if job.paid_since_s is not None:
+        job.paid_usd, job.paid_since_s = spent_usd(job, wall_s), wall_s
+    job.ahead = False
+    return timer(job, wall_s)
+
+
+def opened(job: Job, wall_s: float) -> list[do.Action]:
+    """Its session is open. Where the booking was not seen, its device is paid from the start."""
+    if not job.ahead:
+        return []
+    job.ahead = False
+    return timer(job, wall_s)
+
+
 def end(job: Job, wall_s: float) -> None:
     """The attempt is paid no longer; repeated, it changes nothing."""
-    if job.paid_since_s is None:
-        return
-    job.paid_usd = spent_usd(job, wall_s)
-    job.paid_since_s, job.paid_attempt = None, job.attempt
+    if job.paid_since_s is not None:
+        job.paid_usd = spent_usd(job, wall_s)
+        job.paid_since_s, job.paid_attempt = None, job.attempt
+    job.ahead = False
 
 
 def spent_usd(job: Job, wall_s: float) -> float:
@@ -96,13 +116,25 @@ def remember(job: Job, record: Record) -> None:
     paid, of = record.block.get("paid_usd"), record.block.get("paid_attempt")
     job.paid_usd = float(paid) if isinstance(paid, int | float) else 0.0
     job.paid_attempt = of if isinstance(of, int) else 0
-    job.paid_since_s = None
+    job.paid_since_s, job.ahead = None, False
     since_s = _paid_since_s(record)
     if since_s is None or record.attempt <= job.paid_attempt:
         return
     job.paid_since_s = since_s
+    _remember_wait(job, record)
     if record.step not in _HELD:
         end(job, _ended_s(record))
+
+
+def _remember_wait(job: Job, record: Record) -> None:
+    """The time for which the attempt waits, or waited, for a device that was not free."""
+    leases = [one for one in record.leases if one.attempt == record.attempt]
+    if not leases or not leases[-1].ahead:
+        return
+    newest = leases[-1]
+    job.ahead = newest.booked_s is not None or newest.active_s is None
+    if newest.booked_s is not None:
+        booked(job, newest.booked_s)
 
 
 def _paid_since_s(record: Record) -> float | None:
@@ -122,7 +154,7 @@ def of_attempt(job: Job) -> Mapping[str, float] | None:
     """The figures with which the attempt's runner states the cost (`contract.envelope`)."""
     if job.max_cost_usd is None or job.paid_since_s is None:
         return None
-    rate = usd_per_s(job)
+    rate = Prices().job_usd_per_s(job.function.memory_mib, job.request.count)  # also of a wait
     return {"paid_usd": job.paid_usd, "usd_per_s": rate, "since_s": job.paid_since_s}
 
 

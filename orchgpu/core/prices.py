@@ -7,6 +7,8 @@ from corekit.values import Value
 #: Lambda counts memory in units of 1024 MiB and calls them GB.
 MIB_PER_GB = 1024
 SECONDS_PER_HOUR = 3600.0
+#: Least `late_pct`: a quantile of a few learned times is not finer.
+LATE_PCT_MIN = 1.0
 
 
 class Prices(Value):
@@ -28,3 +30,15 @@ class Prices(Value):
         """Of a job: its function with so much memory, and whole devices, also where they are
         shared."""
         return self.function_usd_per_s(memory_mib) + devices * self.device_usd_per_s
+
+    def late_pct(self, memory_mib: int, devices: int) -> float | None:
+        """The part of functions that should come after their devices are free, in percent.
+
+        One that comes early costs its own seconds until then, one that comes late those of the
+        devices. With r, the function's price in that of the devices, this part costs least (the
+        newsvendor's critical ratio). None: the wait costs as much as the devices, or more.
+        """
+        function, of_devices = self.function_usd_per_s(memory_mib), devices * self.device_usd_per_s
+        if function >= of_devices:
+            return None
+        return max(LATE_PCT_MIN, 100.0 * function / (function + of_devices))

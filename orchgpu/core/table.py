@@ -60,8 +60,9 @@ def _full(run: Any) -> Transition:
 #: A row of all phases is for those without another row of the same event.
 ANY = frozenset(P)
 _DECIDED = (P.DEAD_LETTERING, P.FINISHING, P.DELETING)
-#: Phases of a job that has a lease, or may have one.
-_HOLDING = (P.ADOPTING, P.ACCEPTING, P.STAGING, P.RECORDING, P.RUNNING)
+#: Phases of a job that has a lease; and those in which it may have one.
+_HELD = (P.ACCEPTING, P.STAGING, P.RECORDING, P.RUNNING)
+_HOLDING = (P.ADOPTING, *_HELD)
 #: Phases in which an attempt is paid, and nothing is looked for.
 _PAID = (P.STAGING, P.RECORDING, P.RUNNING)
 #: A result that exists ends the job; a failure with a dead letter.
@@ -100,6 +101,7 @@ _COMMON = (
     _row(on.LeaseRenewed, {P.ACCEPTING}, attempt.accepted, P.STAGING),
     _row(on.EnvelopeStaged, {P.STAGING}, attempt.staged, P.RECORDING),
     # the lease
+    _row(LeaseState.RESERVED, _HELD, attempt.lease_booked),
     _row(LeaseState.ACTIVE, ANY, attempt.lease_active),
     _row(LeaseState.ENDED, _HOLDING, ending.lease_changed, P.CHECKING),
     _row(LeaseState.ENDED, {P.WAITING}, adopting.grant_passed),

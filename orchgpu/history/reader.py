@@ -116,7 +116,7 @@ class Use(Value):
     leases: int
     cold_starts: int
     warm_starts: int
-    held_s: float  #: all leases, from grant to end
+    held_s: float  #: all leases, from the grant of a free device to their end
     device_s: float  #: time of devices, divided by those who shared each
     wait_p50_s: float | None  #: from receipt to the grant
     wait_p95_s: float | None

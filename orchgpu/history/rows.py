@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from corekit.values import Value
-from gpu_scheduler.model import Record, Step
+from gpu_scheduler.model import JobLease, Record, Step
 from orchgpu.core.job import input_from_payload
 from orchgpu.jobs.intervals import uploaded_s
 
@@ -81,13 +81,21 @@ def lease_rows(record: Record) -> Iterator[Row]:
             "attempt": one.attempt,
             "function": _function(record),
             "tenant": record.tenant or "",
-            "granted_s": one.granted_s,
-            "active_s": one.active_s,
-            "freed_s": one.freed_s,
+            **_held(one),
             "ended_s": one.ended_s,
             "reason": None if one.reason is None else one.reason.value,
             "loading_s": one.loading_s,
         }
+
+
+def _held(one: JobLease) -> Row:
+    """The times of a lease; one that was granted ahead holds its device from its booking only."""
+    since_s, freed_s = one.granted_s, one.freed_s
+    if one.ahead and one.booked_s is None:
+        since_s = freed_s = one.granted_s if one.ended_s is None else one.ended_s
+    elif one.booked_s is not None:
+        since_s = one.booked_s
+    return {"granted_s": since_s, "active_s": one.active_s, "freed_s": freed_s}
 
 
 def share_rows(record: Record) -> Iterator[Row]:

@@ -69,7 +69,7 @@ def _declaration(served: Served, answer: Answer) -> Function:
         function=Lambda(
             name=served.name,
             memory_mib=int(answer["MemorySize"]),
-            timeout_s=int(answer["Timeout"]),
+            timeout_s=int(answer["Timeout"]) - round(served.advance_s),
             runtime=str(answer.get("Runtime") or "image"),
             architectures=tuple(answer.get("Architectures", ("x86_64",))),
             layers=tuple(str(one["Arn"]) for one in answer.get("Layers", ())),
@@ -89,6 +89,7 @@ def _declaration(served: Served, answer: Answer) -> Function:
             intermediate=Intermediate(path=Path(bucket=served.intermediate_bucket)),
             queue=Queue(name=jobs, dead_letter=dead, completion=done),
             concurrency_max=served.concurrency_max,
+            advance_s=served.advance_s,
             completion="object" if target else "result",
             object=Path(bucket=target, prefix=served.object_key) if target else None,
         ),

@@ -9,7 +9,7 @@
     function   cold start   envelope stored … user's code
                running      user's code
                result       user's code ended … result committed
-    device     reserved     grant … session
+    device     reserved     grant of a free device … session
                session      session … end of the lease
 
 The Gantts of `orchgpu job`, of `orchgpu top` and of the web console are drawn from these.
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from contract.result import Report, Result
-from corekit.values import Value, field
+from corekit.values import Value, field, replace
 from gpu_scheduler.model import RETRY_AT, Record, Step
 from orchgpu.core.job import input_from_payload
 
@@ -49,6 +49,8 @@ class AttemptTimes(Value):
     steps: Mapping[str, float] = field(default_factory=dict)
     code: Mapping[str, float] = field(default_factory=dict)  #: EStart, EEnd, committed
     failed_s: float | None = None  #: the moment of its failure, if it failed
+    ahead: bool = False  #: its lease was granted before its device was free
+    booked_s: float | None = None  #: then: its device was free
 
 
 class JobTimes(Value):
@@ -99,6 +101,11 @@ def job_times(
             code={**before.code, **code},
             failed_s=before.failed_s,
         )
+    for lease in record.leases if record is not None else ():
+        if lease.attempt in found:
+            found[lease.attempt] = replace(
+                found[lease.attempt], ahead=lease.ahead, booked_s=lease.booked_s
+            )
     ended_s = steps.get(Step.ENDED)
     if record is None and result is not None:
         ended_s = result.ended_at_s or max(result.times.values(), default=None)
@@ -163,6 +170,7 @@ def _of_attempt(attempt: AttemptTimes, over_s: float | None) -> Iterator[Interva
     steps, code = attempt.steps, attempt.code
     reserved_s, staged_s = steps.get("RESERVED"), steps.get("STAGED")
     running_s, started_s = steps.get("RUNNING"), code.get("EStart")
+    held_s = attempt.booked_s if attempt.ahead else reserved_s
     opened_s = steps.get("RECEIVED") if reserved_s is None else reserved_s
     # staged without a lease: it needs no device
     session_s = None if reserved_s is None and staged_s is not None else running_s
@@ -179,7 +187,7 @@ def _of_attempt(attempt: AttemptTimes, over_s: float | None) -> Iterator[Interva
             (code.get("EEnd"), over_s),
         ),
         ("function", "result", returned_s, (code.get("committed"), over_s)),
-        ("device", "reserved", reserved_s, (running_s, steps.get("LEASE_ENDED"), over_s)),
+        ("device", "reserved", held_s, (running_s, steps.get("LEASE_ENDED"), over_s)),
         ("device", "session", session_s, (steps.get("LEASE_ENDED"), over_s)),
     )
     for lane, name, start_s, possible in ends:

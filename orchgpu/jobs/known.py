@@ -13,7 +13,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import JobId
 from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Share, Step
+from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, JobLease, Lease, Record, Share, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.core.function import Function
@@ -184,7 +184,8 @@ def moments(known: Known) -> list[Moment]:
 def _as_they_happened(found: list[Moment], attempt: int) -> list[Moment]:
     """By time, but never an effect before its cause: a step is noted after what it began."""
     chain = (
-        *("RStart", Step.RECEIVED, Step.WAITING, Step.RESERVED, Step.STAGED, Step.RUNNING),
+        *("RStart", Step.RECEIVED, Step.WAITING, Step.RESERVED, Step.STAGED, "BOOKED"),
+        Step.RUNNING,
         *(f"EStart:{attempt}", f"EEnd:{attempt}", "result", Step.COMMITTED, Step.ENDED),
     )
     by_kind = {moment.id.partition("@")[0]: moment for moment in found}
@@ -225,20 +226,22 @@ def _of_record(known: Known) -> Iterator[Moment]:
     record = known.record
     if record is None:
         return
+    newest = next((one for one in record.leases if one.lease == record.lease), None)
     steps = {
         Step.RECEIVED: ("queue", "message received", "NStart"),
         Step.WAITING: ("scheduler", "waits for a device", None),
-        Step.RESERVED: ("scheduler", f"lease granted{_shares(known)}", None),
+        Step.RESERVED: ("scheduler", f"lease granted{_ahead(newest)}{_shares(known)}", None),
         Step.STAGED: ("orchestrator", "envelope staged, which starts the function", None),
         Step.RUNNING: _running(known, record),
         Step.COMMITTED: ("orchestrator", "result seen", "NEnd"),
-        LEASE_ENDED: ("device", "lease ended, the device is free", None),
+        LEASE_ENDED: ("device", _ended(newest), None),
         Step.ENDED: ("scheduler", f"job {record.outcome}", "REnd"),
     }
     for step, (where, what, name) in steps.items():
         if step in record.times:
             at_s = record.times[step]  # a later attempt has another one
             yield Moment(at_s=at_s, where=where, what=what, name=name, id=f"{step}@{at_s}")
+    yield from _of_wait(newest, "BOOKED")
     yield from _of_earlier_leases(record)
     if RETRY_AT in record.times and record.step is Step.RECEIVED:
         at_s, what = record.times[RETRY_AT], "next attempt is due"
@@ -251,14 +254,32 @@ def _running(known: Known, record: Record) -> tuple[str, str, None]:
     return "device", f"session opened{_device(known)}", None
 
 
+def _ahead(one: JobLease | None) -> str:
+    return " ahead" if one is not None and one.ahead else ""
+
+
+def _ended(one: JobLease | None) -> str:
+    if one is not None and one.ahead and one.booked_s is None:
+        return "lease ended, its device did not become free"
+    return "lease ended, the device is free"
+
+
+def _of_wait(one: JobLease | None, id_: str, which: str = "") -> Iterator[Moment]:
+    """The device of a lease that was granted ahead became free."""
+    if one is not None and one.booked_s is not None:
+        what = f"waited ahead for the device: {one.booked_s - one.granted_s:.1f} s{which}"
+        yield Moment(at_s=one.booked_s, where="scheduler", what=what, id=id_)
+
+
 def _of_earlier_leases(record: Record) -> Iterator[Moment]:
     """Leases before the newest one, of earlier attempts for the most part."""
     for one in record.leases:
         if one.lease == record.lease or one.ended_s is None:
             continue
         which, device = f" (attempt {one.attempt})", one.device_text
-        what = f"lease granted on {device}{which}"
+        what = f"lease granted{_ahead(one)} on {device}{which}"
         yield Moment(at_s=one.granted_s, where="scheduler", what=what, id=f"granted:{one.lease}")
+        yield from _of_wait(one, f"booked:{one.lease}", which)
         if one.active_s is not None:
             what = f"session opened on {device}{which}"
             yield Moment(at_s=one.active_s, where="device", what=what, id=f"opened:{one.lease}")

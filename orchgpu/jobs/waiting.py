@@ -141,7 +141,7 @@ def blocking_leases(why: Explanation, live: LeasesAnswer) -> list[BlockingLease]
         )
         for lease in live.leases
         for share in lease.shares
-        if share.device in lent
+        if share.device in lent and not lease.after  # else it waits for them itself
     ]
     return sorted(found, key=lambda one: (one.ends_in_s is None, one.ends_in_s or 0.0))
 

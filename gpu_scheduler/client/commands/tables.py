@@ -11,7 +11,7 @@ from corekit.cli.table import Column
 from corekit.units import format_duration, format_percent, plain_percent
 from gpu_scheduler.client.status import SystemStatus
 from gpu_scheduler.data_names import host_text
-from gpu_scheduler.model import Device, HostState, Share
+from gpu_scheduler.model import Device, HostState, Lease, Share
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import (
     AttemptAnswer,
@@ -102,7 +102,7 @@ def echo_leases(found: LeasesAnswer) -> None:
     rows = [
         (
             lease.id,
-            lease.state.value,
+            _lease_state(lease),
             lease.attempt,
             lease.tenant,
             _ends(found.ends_in_s.get(lease.id)),
@@ -112,6 +112,12 @@ def echo_leases(found: LeasesAnswer) -> None:
         for lease in found.leases
     ]
     echo_table(LEASES, rows, empty="no live leases")
+
+
+def _lease_state(lease: Lease) -> str:
+    """`RESERVED, ahead of lease-4`: the state, and the leases that still have its shares."""
+    ahead = f", ahead of {' and '.join(lease.after)}" if lease.after else ""
+    return lease.state.value + ahead
 
 
 def _ends(left_s: float | None) -> str:

@@ -79,7 +79,7 @@ def fleet_rows(snapshot: ScreenData, glyphs: Glyphs) -> list[TableRow]:
     """One row per device; a host without devices has none."""
     jobs: dict[str, list[str]] = defaultdict(list)
     for lease in snapshot.leases:
-        for share in lease.shares:
+        for share in () if lease.after else lease.shares:
             jobs[share.device].append(lease.holder or lease.attempt)  # a lease of ssgm has no job
     return [
         _device_row(host, view, jobs.get(view.device.id, []), glyphs)

@@ -162,7 +162,7 @@ class Fleet:
         self._leases[lease.id] = lease
         if ends_s is not None:
             self._ends_s[lease.id] = ends_s
-        for share in lease.shares:
+        for share in () if lease.after else lease.shares:
             self._lend(share, lease.id, lent=True)
         return True
 
@@ -170,7 +170,7 @@ class Fleet:
         """Remove a lease; None: there was none."""
         self._ends_s.pop(lease, None)
         old = self._leases.pop(lease, None)
-        for share in () if old is None else old.shares:
+        for share in () if old is None or old.after else old.shares:
             self._lend(share, lease, lent=False)
         return old
 

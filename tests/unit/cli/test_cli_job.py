@@ -10,6 +10,7 @@ import pytest
 
 from contract.result import Report, Result
 from corekit.decode import encode
+from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, Record, Step
 from gpu_scheduler.verdicts import Explanation
@@ -105,6 +106,37 @@ def test_a_timeline_goes_from_the_queue_over_the_device_to_the_end() -> None:
     ]
     assert {m.where for m in told} == {"queue", "scheduler", "orchestrator", "device", "function"}
     assert latencies(told) == {"RLat": 4.0, "DLat": 1.0, "ELat": 2.0}
+
+
+def test_a_wait_for_the_device_is_shown_between_the_envelope_and_the_session() -> None:
+    """The device may be free before the envelope is noted: the line follows what it waited with."""
+    fields: dict[str, Any] = {"attempt": 2, "lease": LeaseId("now"), "ahead": True}
+    newest = job_lease("j1", 100.6, 103.2, booked_s=100.65, **fields)
+    first = job_lease("j1", 90.0, 95.0, lease=LeaseId("old"), ahead=True, booked_s=92.5)
+    withdrawn = job_lease("j1", 96.0, 99.0, lease=LeaseId("gone"), ahead=True, active_s=None)
+    held = record(lease=LeaseId("now"), leases=(first, withdrawn, newest))
+    told = [m.what for m in moments(known(scheduled=Scheduled(record=held)))]
+    assert "lease granted ahead on h/0 (1000 MiB)" in told
+    at = told.index("waited ahead for the device: 0.1 s")
+    assert told[at - 1] == "envelope staged, which starts the function"
+    assert told[at + 1].startswith("session opened")
+    assert [what for what in told if "waited ahead" in what][:1] == [
+        "waited ahead for the device: 2.5 s (attempt 1)"
+    ]
+    assert len([what for what in told if "waited ahead" in what]) == 2
+
+
+def test_the_end_of_a_lease_whose_device_did_not_become_free() -> None:
+    gone = job_lease(
+        *("j1", 100.6, 103.2),
+        attempt=2,
+        lease=LeaseId("gone"),
+        ahead=True,
+        active_s=None,
+    )
+    held = record(lease=LeaseId("gone"), leases=(gone,))
+    told = [m.what for m in moments(known(scheduled=Scheduled(record=held)))]
+    assert "lease ended, its device did not become free" in told
 
 
 def test_failed_attempts_are_shown_and_do_not_count_as_the_jobs_code() -> None:

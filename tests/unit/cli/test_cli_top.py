@@ -114,7 +114,11 @@ SNAPSHOT = ScreenData(
         ),
         host("gpu-b", device(0, "gpu-b"), state=HostState.LOST),
     ),
-    leases=(lease("l1", "gpu-a/d0", "j1"), lease("l2", "gpu-a/d0", None)),
+    leases=(
+        lease("l1", "gpu-a/d0", "j1"),
+        lease("l2", "gpu-a/d0", None),
+        replace(lease("l3", "gpu-a/d0", "j4"), after=(LeaseId("l1"),)),  # waits for the device
+    ),
     queue=QueueAnswer(
         queue=(
             QueuedView(

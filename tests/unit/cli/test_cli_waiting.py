@@ -54,7 +54,13 @@ def lease(name: str, device: str) -> Lease:
 
 
 LIVE = LeasesAnswer(
-    leases=(lease("a", "d1"), lease("b", "d1"), lease("c", "d2")), ends_in_s={LeaseId("b"): 40.0}
+    leases=(
+        lease("a", "d1"),
+        lease("b", "d1"),
+        lease("c", "d2"),
+        replace(lease("d", "d1"), after=(LeaseId("a"),)),  # waits for the device itself
+    ),
+    ends_in_s={LeaseId("b"): 40.0},
 )
 
 

@@ -287,13 +287,17 @@ def test_the_path_of_a_role_cannot_be_changed() -> None:
 
 def test_a_plan_shows_changed_settings() -> None:
     """Defect 4: reserved concurrency, set and removed."""
-    before = of(FunctionResource, job("reserved_concurrency: 5"))
+
+    def text(more: str = "") -> str:
+        return job(more).replace("job: {", "job: {advance: off, ")
+
+    before = of(FunctionResource, text("reserved_concurrency: 5"))
     ledger = Ledger(name="f", bucket=AWS.state_bucket, created=(key_of(before),))
     seen = Observed(resources={key_of(before): before}, ledgers={"f": ledger})
-    sentences = [step.sentence() for step in plan([wanted(job())], seen, AWS).steps]
+    sentences = [step.sentence() for step in plan([wanted(text())], seen, AWS).steps]
     assert "~ function f: reserved 5 → None" in sentences
     sentences = [
-        step.sentence() for step in plan([wanted(job("reserved_concurrency: 9"))], seen, AWS).steps
+        step.sentence() for step in plan([wanted(text("reserved_concurrency: 9"))], seen, AWS).steps
     ]
     assert "~ function f: reserved 5 → 9" in sentences
 

@@ -14,7 +14,7 @@ import pytest
 from corekit.errors import AppError
 from corekit.ids import LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import EndedAttempt, Step
+from gpu_scheduler.model import EndedAttempt, EndReason, Step
 from orchgpu.history.reader import HistoryReader, Window
 from orchgpu.history.store import Batch, Bounds, Presence, Store
 from tests.history_records import UPLOADED_S, ended_record, job_lease
@@ -194,6 +194,24 @@ def test_uses_divide_a_device_among_those_who_share_it(store: Store) -> None:
     assert (theirs.tenant, theirs.device_s, theirs.cold_starts) == ("u", 5.0, 0)
     assert (mine.jobs, mine.succeeded, mine.cold_starts, mine.warm_starts) == (1, 1, 1, 0)
     assert (mine.wait_p50_s, mine.loading_p50_s) == (5.0, 3.0)
+
+
+def test_a_lease_granted_ahead_holds_its_device_from_its_booking(store: Store) -> None:
+    live = job_lease("a", T + 10, None, ahead=True, active_s=None)
+    store.write(Batch(records=[ended_record("a", T + 12, step=Step.STAGED, leases=(live,))]))
+    booked = replace(live, booked_s=T + 14)
+    store.write(Batch(records=[ended_record("a", T + 14, step=Step.STAGED, leases=(booked,))]))
+    withdrawn = replace(live, ended_s=T + 20, reason=EndReason.WITHDRAWN)
+    ran = job_lease("b", T + 10, T + 20, ahead=True, booked_s=T + 14)
+    for record in (
+        ended_record("a", T + 20, leases=(withdrawn,)),
+        ended_record("b", T + 20, tenant="u", leases=(ran,)),
+    ):
+        store.write(Batch(records=[record]))
+    with HistoryReader(store.path) as reader:
+        uses = {one.tenant: one for one in reader.uses(WINDOW)}
+    assert (uses["t"].device_s, uses["t"].held_s) == (0.0, 0.0)
+    assert (uses["u"].device_s, uses["u"].held_s) == (6.0, 6.0)
 
 
 def test_failures_are_counted_by_reason(store: Store) -> None:

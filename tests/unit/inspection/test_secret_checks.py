@@ -129,12 +129,12 @@ def test_the_policy_of_a_role_is_simulated_without_its_secrets() -> None:
     assert (found[-1].verdict, "may do all of it" in found[-1].message) == (GOOD, True)
 
 
-def test_a_deployed_function_shows_its_references() -> None:
+def test_a_deployed_function_shows_its_references_and_its_declared_timeout() -> None:
     secrets = {"": {"A": "ssm:/a"}, "step": {"A": "vault:new", "B": "ssm:/b"}}
     settings = {
         "FunctionName": "search",
         "MemorySize": 512,
-        "Timeout": 30,
+        "Timeout": 75,
         "Runtime": "python3.12",
         "Role": ROLE,
         "Environment": {"Variables": {"ORCHGPU_SECRETS": json.dumps(secrets)}},
@@ -148,11 +148,13 @@ def test_a_deployed_function_shows_its_references() -> None:
         intermediate_bucket="mid",
         request=Request(),
         timeout_s=30.0,
+        advance_s=45.0,
         revision="1",
     )
     account = Account({"lambda.GetFunctionConfiguration": settings})
     found = deployed(served, account)
     assert [str(one) for one in found.function.references] == ["ssm:/a", "ssm:/b"]
+    assert found.function.function.timeout_s == 30
 
 
 # ---------------------------------------------------------------------- `orchgpu doctor`

@@ -15,7 +15,7 @@ from corekit.values import replace
 from gpu_scheduler.model import EndedAttempt, Record, Step
 from orchgpu.core.routing import InputEvent
 from orchgpu.jobs.intervals import LANES, NAMES, AttemptTimes, JobTimes, intervals, job_times
-from tests.history_records import job_record, job_result
+from tests.history_records import job_lease, job_record, job_result
 
 STEPS = {
     "WAITING": 2.0,
@@ -51,6 +51,17 @@ def test_a_job_that_succeeded() -> None:
         ("device", "reserved", 5.0, 8.0, 1),
         ("device", "session", 8.0, 13.0, 1),
     ]
+
+
+def test_a_device_is_reserved_from_its_booking_by_a_lease_that_was_granted_ahead() -> None:
+    lease = job_lease("j1", 5.0, 13.0, attempt=2, ahead=True, booked_s=7.5)
+    found = bars(job_times(record(leases=(lease,)), result(), {}, {}))
+    assert ("device", "reserved", 7.5, 8.0, 2) in found
+    assert ("scheduler", "staging", 5.0, 6.0, 2) in found
+    withdrawn = replace(lease, booked_s=None, active_s=None)
+    steps = {name: at_s for name, at_s in STEPS.items() if name != "RUNNING"}
+    over = record(step=Step.RECEIVED, times=steps, leases=(withdrawn,))
+    assert [bar for bar in bars(job_times(over, None, {}, {})) if bar[0] == "device"] == []
 
 
 @pytest.mark.parametrize(

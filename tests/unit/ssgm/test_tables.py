@@ -153,6 +153,22 @@ def test_leases_end_at_a_time_or_with_their_session(capsys: pytest.CaptureFixtur
     ]
 
 
+def test_a_lease_granted_ahead_names_the_leases_before_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lease = Lease(
+        id=LeaseId("l2"),
+        attempt=AttemptId("a2"),
+        holder=None,
+        fence=2,
+        state=LeaseState.RESERVED,
+        shares=(share_of(model="T4"),),
+        after=(LeaseId("l1"),),
+    )
+    tables.echo_leases(answers.LeasesAnswer(leases=(lease,), ends_in_s={}))
+    assert "RESERVED, ahead of l1" in capsys.readouterr().out
+
+
 def test_a_queue_counts_omitted_requests(capsys: pytest.CaptureFixture[str]) -> None:
     view = answers.QueuedView(
         attempt=AttemptId("a"),

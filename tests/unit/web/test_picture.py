@@ -9,6 +9,7 @@ import json
 import pytest
 
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import HostState, Step
 from orchgpu.jobs.summary import JobSummary, summary_of
@@ -33,6 +34,20 @@ def test_a_lease_occupies_its_devices_until_it_ends() -> None:
     assert fleet.device("a", "a/1") == fleet.host("a").devices[1]
     assert fleet.host("a").devices[1].state == "idle"
     assert fleet.end_lease("l") is None
+
+
+def test_a_lease_granted_ahead_occupies_its_device_from_its_booking() -> None:
+    fleet = Fleet()
+    fleet.put_host(host_view("a", device_view("a", 0)), 5.0)
+    booked = lease("l", ("a", 0))
+    ahead = replace(booked, after=(LeaseId("before"),))
+    for put, state in ((ahead, "idle"), (booked, "busy"), (ahead, "idle"), (booked, "busy")):
+        fleet.put_lease(put, 99.0)
+        assert fleet.host("a").devices[0].state == state
+    fleet.put_lease(ahead, 99.0)
+    fleet.end_lease("l")
+    assert fleet.host("a").devices[0].state == "idle"
+    assert fleet.counts() == recounted(fleet)
 
 
 def test_a_drained_device_drains_until_its_leases_have_ended() -> None:

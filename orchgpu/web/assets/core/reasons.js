@@ -36,6 +36,7 @@ const MEANS = {
   CAP: "The session reached its hard limit.",
   REVOKED: "An operator or a cancel revoked the lease.",
   PREEMPTED: "The lease ended for a request of higher priority; the attempt does not count.",
+  WITHDRAWN: "The device that its function waited for did not become free; the attempt does not count.",
   NOT_ON_HOST: "Its host lacks a data set or program; the attempt does not count.",
   HOST_LOST: "The host of the device stopped responding.",
   DEVICE_BAD: "The device failed its health check.",

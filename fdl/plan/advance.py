@@ -1,0 +1,44 @@
+"""Starts of functions ahead of their device: which functions wait there, and for how long. Pure.
+
+Lambda's own limit of such a function has room for the wait, so that its code keeps the declared
+timeout.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fdl.model import LAMBDA_TIMEOUT_S_MAX, Function, Job
+
+#: The longest wait of `auto`.
+AUTO_S = 30.0
+
+
+def advance_s(function: Function) -> int:
+    """The longest wait of a deployed function for a device that is not free yet; 0 = none."""
+    asked_s = asked_advance_s(function)
+    if why_not_ahead(function) or (asked_s is None and _shares_few_runs(function)):
+        return 0
+    room_s = LAMBDA_TIMEOUT_S_MAX - function.function.timeout_s
+    return max(0, min(math.ceil(AUTO_S if asked_s is None else asked_s), room_s))
+
+
+def asked_advance_s(function: Function) -> float | None:
+    """The wait that the file names; None = `auto`."""
+    return (function.job or Job()).advance_s
+
+
+def why_not_ahead(function: Function) -> str:
+    """The reason why a function never starts ahead of its device; "" = it may."""
+    if function.gpu is None or not function.queued:
+        return "its jobs need no device"
+    if function.foreign:
+        return "code that our runner does not run cannot wait for its device"
+    if function.gpu.request.count > 1:
+        return "jobs with several devices wait until all are free"
+    return ""
+
+
+def _shares_few_runs(function: Function) -> bool:
+    """Each function that waits takes one of its reserved runs, which another job may need."""
+    return function.function.reserved_concurrency is not None
