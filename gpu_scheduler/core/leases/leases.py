@@ -289,3 +289,4 @@ def _queue_again(tx: Transaction, entry: LeaseEntry, session: str | None) -> Non
     )
     tx.emit(to.RequestQueued(waiting=waiting))
     tx.start_wait_timer(waiting)
+    tx.state.queue.mark_dirty(waiting.attempt)  # devices may be free that were freed before

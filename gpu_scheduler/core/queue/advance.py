@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from math import inf
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import within_quota
@@ -51,6 +52,8 @@ AHEAD_MAX = 4
 #: Most leases that are about to end for which one event asks the policy.
 ASKED_MAX = 8
 _MEDIAN = 0.5
+#: No availability has this version.
+_NO_VERSION = -1
 #: Of a device that serves no request soon.
 _LEFT = (NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD, NoFit.HOST_LOST, NoFit.RESERVED_FOR_HEAD)
 
@@ -93,10 +96,12 @@ def _times(state: State, entry: LeaseEntry) -> Times | None:
     return state.learned_times.of(entry.lease.tenant, entry.request.workload, model)
 
 
-def _left_s(tx: QueueTransaction, entry: LeaseEntry, quantile: float) -> float | None:
+def _left_s(
+    tx: QueueTransaction, entry: LeaseEntry, quantile: float, beyond_s: float = 0.0
+) -> float | None:
     """The quantile of the time until a lease frees its shares; None = nothing was learned.
 
-    One that has run for longer than all that were observed may end at any time.
+    `beyond_s`: of one that has run for longer than all that were observed.
     """
     times = _times(tx.state, entry)
     if times is None or not times.executions_s:
@@ -107,7 +112,7 @@ def _left_s(tx: QueueTransaction, entry: LeaseEntry, quantile: float) -> float |
         return max(0.0, entry.granted_s + start_s - tx.wall_s) + execution_s
     ran_s = max(0.0, tx.wall_s - entry.active_s)
     longer = tuple(one for one in times.executions_s if one > ran_s)
-    return weighted_quantile(longer, quantile) - ran_s if longer else 0.0
+    return weighted_quantile(longer, quantile) - ran_s if longer else beyond_s
 
 
 # ---------------------------------------------------------------------- grants
@@ -119,7 +124,7 @@ def choices(tx: QueueTransaction) -> Iterator[tuple[Choice, tuple[LeaseId, ...]]
     Each is granted before the next one is asked for.
     """
     state = tx.state
-    if tx.policy.promises or state.preemptions or not state.queue.entries:
+    if tx.policy.promises or state.preemptions or not state.queue.accepting:
         return
     for lease in list(islice(state.ending, ASKED_MAX)):
         while (entry := state.leases.get(lease)) is not None:
@@ -143,8 +148,7 @@ def _choice_behind(tx: QueueTransaction, entry: LeaseEntry) -> Choice | None:
     available = unavailable_reason(state.inventory.state_of(device)) is None
     if not available or len(state.ahead.get(device, ())) >= AHEAD_MAX:
         return None
-    with _ended(tx, entry):
-        _resume(state, lease.tenant)
+    with _ended(tx, entry), _resumed(state, lease.tenant):
         tx.asked = None
         view = tx.view()
         answer = tx.policy.decide(view)
@@ -162,11 +166,24 @@ def _choice_behind(tx: QueueTransaction, entry: LeaseEntry) -> Choice | None:
     return answer
 
 
-def _resume(state: State, tenant: str) -> None:
-    """Let the policy see the requests of a tenant whose quota a lease that ends has used up."""
-    for group in state.queue.suspended(tenant):
-        if within_quota(state, group.request):
-            state.queue.resume(group)
+@contextmanager
+def _resumed(state: State, tenant: str) -> Iterator[None]:
+    """The policy sees the requests of a tenant whose quota a lease that ends has used up."""
+    queue = state.queue
+    for_size = queue.suspended_before(_NO_VERSION)
+    groups = [
+        one
+        for one in queue.suspended(tenant)
+        if one not in for_size and within_quota(state, one.request)
+    ]
+    for group in groups:
+        queue.resume(group)
+    firsts = [group.first[3] for group in groups]
+    try:
+        yield
+    finally:
+        for attempt in firsts:
+            queue.suspend(attempt)
 
 
 def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float | None:
@@ -244,6 +261,8 @@ def book(tx: QueueTransaction) -> None:
     changed, state.ahead_checked = state.ahead_checked != version, version
     for device in [one for one in state.ahead if changed or one in freed]:
         _book_on(tx, device)
+    for device in list(freed):
+        _let_go_for(tx, device)
 
 
 def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
@@ -260,6 +279,31 @@ def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
             _book(tx, entry)
         else:
             return
+
+
+def _let_go_for(tx: QueueTransaction, device: DeviceId) -> None:
+    """Withdraw a lease that waits for one that does not end, when another device is free for it.
+
+    It would wait for longer than its function needs to start again there.
+    """
+    state = tx.state
+    known = state.inventory.devices.get(device)
+    if known is None or device in state.ahead or not state.ahead:
+        return
+    for lease in [one for leases in state.ahead.values() for one in leases]:
+        entry = state.leases[lease]
+        fitting = fits(entry.request, state.inventory.state_of(device), entry.lease.attempt) is None
+        if fitting and _overruns(tx, entry):
+            end(tx, entry, EndReason.WITHDRAWN, f"device {device} is free for it before its own")
+            return
+
+
+def _overruns(tx: QueueTransaction, entry: LeaseEntry) -> bool:
+    """True when the leases before this one last for longer than a new start of its function."""
+    times = _times(tx.state, entry)
+    start_s = 0.0 if times is None else times.start_s(_MEDIAN) or 0.0
+    before = [tx.state.leases[one] for one in entry.lease.after if one in tx.state.leases]
+    return any((_left_s(tx, one, _MEDIAN, beyond_s=inf) or 0.0) > start_s for one in before)
 
 
 def within_own_quota(state: State, entry: LeaseEntry) -> bool:
@@ -348,6 +392,7 @@ def _swap(tx: QueueTransaction, other: LeaseEntry, entry: LeaseEntry) -> None:
 
 def _gives_way(entry: LeaseEntry) -> bool:
     """True for a staged lease without a session, whose request accepts to wait."""
-    staged = entry.lease.state is LeaseState.RESERVED and entry.staged
+    staged = entry.staged or (entry.lease.holder is None and entry.accepted)
+    staged = staged and entry.lease.state is LeaseState.RESERVED
     whole = len(entry.lease.shares) == 1 and entry.preempted_for is None
     return staged and whole and not entry.knocked and entry.request.advance is not None

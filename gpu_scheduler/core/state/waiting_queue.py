@@ -35,6 +35,7 @@ class WaitingQueue:
 
     def __init__(self, aging_s: float | None = None) -> None:
         self.entries: dict[str, Waiting] = {}
+        self.accepting = 0  #: requests that take leases ahead
         self.by_session: dict[SessionId, dict[str, None]] = {}
         #: Requests whose grant was not accepted, until the next message of the session.
         self.unresponsive: dict[SessionId, dict[str, None]] = {}
@@ -178,6 +179,7 @@ class WaitingQueue:
         self._numbers[waiting.attempt] = number
         self._next = max(self._next, number + 1)
         self.entries[waiting.attempt] = waiting
+        self.accepting += waiting.request.advance is not None
         group = self._group_of[waiting.attempt] = self._group_for(waiting)
         group.members += 1
         if waiting.session is not None:
@@ -201,6 +203,7 @@ class WaitingQueue:
         if not group.members:
             self._drop_group(group)
         del self.entries[attempt], self._numbers[attempt]
+        self.accepting -= waiting.request.advance is not None
 
     def mark_unresponsive(self, attempt: str) -> None:
         """Exclude a request whose grant was not accepted, until its session responds."""
