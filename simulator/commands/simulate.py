@@ -21,8 +21,8 @@ from corekit.suggest import one_of_known
 from gpu_scheduler.parameters import installed_name
 from gpu_scheduler.policy_registry import installed_policies
 from simulator.workloads import experiments, output, plots
-from simulator.workloads.engine import Job
 from simulator.workloads.experiments import Point, Result
+from simulator.workloads.jobs import Job
 from simulator.workloads.model import Run
 from simulator.workloads.run_file import load_run
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from corekit.errors import invalid
 from simulator.workloads.devices import hosts_of
-from simulator.workloads.engine import Engine, Job
+from simulator.workloads.engine import Engine
+from simulator.workloads.jobs import Job
 from simulator.workloads.measures import Interval, figures, over_seeds
 from simulator.workloads.model import ClosedLoop, Run
 
