@@ -111,8 +111,9 @@ def overlaps(jobs: list[Job]) -> list[tuple[Job, Job]]:
 def test_it_is_never_slower_with_constant_times(
     at_s: list[int], start_s: float, execution_s: float, devices: int
 ) -> None:
-    timed = {"execution": {"*": Timing(median_s=execution_s)}, "start": Timing(median_s=start_s)}
-    run = run_of(replace(SHORT, **timed), tuple(map(float, at_s)), devices)
+    execution = {"*": Timing(median_s=execution_s)}
+    timed = replace(SHORT, execution=execution, start=Timing(median_s=start_s))
+    run = run_of(timed, tuple(map(float, at_s)), devices)
     engine, without = ended(run), ended(run, OFF)
     assert {job.outcome for job in engine.jobs} == {"done"}
     assert overlaps(engine.jobs) == []
