@@ -147,7 +147,7 @@ def _rates(engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
 
 
 def _held(jobs: Sequence[Job]) -> dict[str, float]:
-    """What devices and functions spent: a device is held from its booking to its end."""
+    """The seconds of devices, each held from a booking to its end, and of functions."""
     held_s = sum(job.held_s * len(job.devices) for job in jobs)
     done = [job for job in jobs if job.outcome == "done"]
     execution_s = sum(job.execution_s * len(job.devices) for job in done)
