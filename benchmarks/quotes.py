@@ -28,7 +28,8 @@ from benchmarks import report
 from gpu_scheduler.promises import Estimate, PromisedStep, Slo
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import AdmitAnswer, Outcome
-from simulator.workloads.engine import Engine, Job
+from simulator.workloads.engine import Engine
+from simulator.workloads.jobs import Job
 from simulator.workloads.model import Arrival, Run
 from simulator.workloads.run_file import load_run, parse_run
 

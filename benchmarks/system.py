@@ -51,8 +51,11 @@ class System:
         memory_mib: int = 0,
         timeout_s: int = 60,
         gpu: Mapping[str, Any] | None = None,
+        job: Mapping[str, Any] | None = None,
     ) -> None:
-        """One function with a script of its own; `gpu`: its block instead of a part of a CPU."""
+        """One function with a script of its own; `gpu`: its block instead of a part of a CPU;
+        `job`: further keys of its block of that name.
+        """
         folder = self.home / "functions" / name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "run").write_text(script)
@@ -67,7 +70,7 @@ class System:
                 "output": [{"storage_provider": "s3", "path": f"{name}-out"}],
             },
             "gpu": dict(gpu or {"memory": memory_mib, "kinds": ["cpu"]}),
-            "job": {"input": [path]},
+            "job": {"input": [path], **(job or {})},
         }
         (folder / "fdl.yaml").write_text(yaml.safe_dump({"functions": {"aws": [entry]}}))
         self.orchgpu("deploy", str(folder / "fdl.yaml"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
-from simulator.workloads.engine import Engine, Job
+from simulator.workloads.engine import Engine
+from simulator.workloads.jobs import Job
 from simulator.workloads.model import Arrival, HostSpec, Run, Workload
 
 DEVICE_MIB = 1000

@@ -21,9 +21,9 @@ from corekit.suggest import one_of_known
 from gpu_scheduler.parameters import installed_name
 from gpu_scheduler.policy_registry import installed_policies
 from simulator.workloads import experiments, output, plots
-from simulator.workloads.engine import Job
 from simulator.workloads.experiments import Point, Result
-from simulator.workloads.model import Run
+from simulator.workloads.jobs import Job
+from simulator.workloads.model import Run, Timing
 from simulator.workloads.run_file import load_run
 
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -33,6 +33,11 @@ _policy_set = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     help="Parameter of the scheduler, as in `ssgm set`; may be repeated.",
+)
+_start = click.option(
+    "--start",
+    metavar="SECONDS[:SPREAD]",
+    help="Functions of all jobs start in this median time, and take leases ahead.",
 )
 _workers = click.option(
     "--workers",
@@ -104,6 +109,7 @@ def command() -> None:
 @click.option("--policy", help="Queue policy; else of the file, else the default.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed; else of the file.")
 @_policy_set
+@_start
 @click.option(
     "--requests",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -116,6 +122,7 @@ def run_command(
     policy: str | None,
     seed: int | None,
     given: tuple[str, ...],
+    start: str | None,
     requests: Path | None,
     plots: Path | None,
     as_json: bool,
@@ -125,7 +132,7 @@ def run_command(
     \b
     Example:  orchgpu simulate run RUN.yaml --policy sticky --plots out
     """
-    run = _with_parameters(load_run(file), given)
+    run = _with_start(_with_parameters(load_run(file), given), start)
     policy = None if policy is None else _policy(policy)
     seed = run.seed if seed is None else seed
     bar = Bar(_PERCENT, quiet=as_json)
@@ -154,6 +161,7 @@ def run_command(
 @_seeds
 @click.option("--first", type=click.IntRange(min=0), help="The first seed; else of the file.")
 @_policy_set
+@_start
 @_workers
 @_csv
 @_plots
@@ -164,6 +172,7 @@ def compare_command(
     seeds: int | None,
     first: int | None,
     given: tuple[str, ...],
+    start: str | None,
     workers: int,
     csv_file: Path | None,
     plots: Path | None,
@@ -178,7 +187,7 @@ def compare_command(
     \b
     Example:  orchgpu simulate compare RUN.yaml fifo sticky sticky:patience_s=10 --seeds 30
     """
-    run = _with_parameters(load_run(file), given)
+    run = _with_start(_with_parameters(load_run(file), given), start)
     points = _points(run, policies)
     chosen = _seed_range(run, seeds, first)
     results = _experiment(points, chosen, workers, quiet=as_json)
@@ -202,6 +211,7 @@ def compare_command(
 @click.option("--clients", metavar="LIST", help="Clients of closed loops: 1,2,4,5,8")
 @_seeds
 @_policy_set
+@_start
 @_workers
 @_csv
 @_plots
@@ -215,6 +225,7 @@ def sweep_command(
     clients: str | None,
     seeds: int | None,
     given: tuple[str, ...],
+    start: str | None,
     workers: int,
     csv_file: Path | None,
     plots: Path | None,
@@ -226,7 +237,7 @@ def sweep_command(
     \b
     Example:  orchgpu simulate sweep RUN.yaml fifo sticky --devices 1,2,4,8 --plots out
     """
-    run = _with_parameters(load_run(file), given)
+    run = _with_start(_with_parameters(load_run(file), given), start)
     swept, values, change = _swept(occupancy, devices, clients)
     base = _points(run, policies)
     points = [
@@ -283,6 +294,15 @@ def _with_parameters(run: Run, given: Sequence[str]) -> Run:
             raise invalid(f"--set {text!r}: write NAME=VALUE")
         parameters[name] = value
     return replace(run, parameters=parameters)
+
+
+def _with_start(run: Run, text: str | None) -> Run:
+    """The run with a start of all functions, `MEDIAN` or `MEDIAN:SPREAD`."""
+    if text is None:
+        return run
+    median, _, spread = text.partition(":")
+    (median_s,), (of_log,) = _numbers("start", median), _numbers("start", spread or "0")
+    return experiments.with_start(run, Timing(median_s=median_s, spread=of_log))
 
 
 def _points(run: Run, policies: Sequence[str]) -> list[Point]:

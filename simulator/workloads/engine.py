@@ -1,7 +1,8 @@
 """The production scheduler core on a clock that stands still between events.
 
-Every grant is accepted at once and begins at once: the delay of the wire is zero. At one moment,
-requests arrive before leases end, and leases end before timers fire.
+Every grant is accepted at once: the delay of the wire is zero. Its session opens after the start of
+its workload; that of a lease granted ahead waits for its shares. At one moment, requests arrive
+before leases end, leases end before sessions start, and these before timers fire.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from corekit.budget import Budget
@@ -22,7 +22,7 @@ from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import GrantedLease, Request, Resident
+from gpu_scheduler.model import EndReason, GrantedLease, Request, Resident
 from gpu_scheduler.parameters import Parameters, given_of
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import host as host_ops
@@ -40,6 +40,7 @@ from gpu_scheduler.protocol.codec import VERSION
 from gpu_scheduler.warm import workload_key
 from simulator.workloads.arrivals import open_arrivals
 from simulator.workloads.devices import SimDevice, SimHost, hosts_of
+from simulator.workloads.jobs import Job, Running
 from simulator.workloads.model import Arrival, ClosedLoop, Run, Workload, timing_on
 from simulator.workloads.workflows import Workflows
 
@@ -51,40 +52,7 @@ _SESSION = SessionId("s")
 _key = functools.lru_cache(maxsize=4096)(workload_key)
 _Form = tuple[str, str | None, int | None, int]
 #: Kinds of event at one moment, in their order.
-_ARRIVES, _ENDS, _IDLE = 0, 1, 2
-
-
-@dataclass(slots=True, kw_only=True)
-class Job:
-    """One request, its outcome and its times."""
-
-    attempt: str
-    arrival: Arrival
-    workload: Workload
-    tenant: str
-    asked_s: float
-    outcome: str = "waiting"  #: done | busy | impossible | ended | waiting | running
-    granted_s: float | None = None
-    loading_s: float = 0.0
-    execution_s: float = 0.0
-    ended_s: float | None = None
-    devices: tuple[DeviceId, ...] = ()
-    cold: int = 0  #: devices on which it loaded its workload
-
-    @property
-    def waited_s(self) -> float:
-        assert self.granted_s is not None, f"{self.attempt} was never served"
-        return self.granted_s - self.asked_s
-
-
-@dataclass(slots=True)
-class Running:
-    """A lease in use, and the warm worker that each of its devices gave it."""
-
-    job: Job
-    lease: LeaseId
-    host: HostId
-    warm: dict[DeviceId, Resident | None]
+_ARRIVES, _ENDS, _IDLE, _STARTS = 0, 1, 2, 3
 
 
 class Engine:
@@ -110,7 +78,7 @@ class Engine:
         self.devices: dict[DeviceId, SimDevice] = {}
         self._by_attempt: dict[str, Job] = {}
         self._running: dict[LeaseId, Running] = {}
-        self._installs: dict[LeaseId, dict[DeviceId, Resident | None]] = {}
+        self._installs: dict[LeaseId, dict[DeviceId, Resident | None] | None] = {}
         #: Equal requests are made once: (workload, tenant, client, source) → both.
         self._requests: dict[_Form, tuple[Workload, Request]] = {}
         self._events: list[tuple[float, int, int, Any]] = []  # the payload depends on the kind
@@ -143,6 +111,7 @@ class Engine:
             epoch_seen=0,
             installed=(),
             version=VERSION,
+            advance=self.run_.advances,
         )
         for action in self.ask_as_host(host.name, hello):
             if isinstance(action, do.Reply) and isinstance(action.answer, host_ops.HostWelcome):
@@ -194,6 +163,9 @@ class Engine:
         elif kind == _ENDS:
             if what in self._running:
                 self._finish(self._running.pop(what))
+        elif kind == _STARTS:
+            if what in self._running:
+                self._started(self._running[what])
         else:
             self._evict_idle(what)
 
@@ -270,6 +242,8 @@ class Engine:
         if self.entries is not None:
             self.entries += decision.changes
         actions = list(decision.actions)
+        if self.run_.advances:  # the wake of a decision that follows from these is newer
+            actions.sort(key=lambda action: not isinstance(action, do.WakeAt))
         for action in actions:
             self._perform(action)
         return actions
@@ -292,7 +266,7 @@ class Engine:
         if isinstance(push, host_ops.InstallPush):
             self._install(action.host, push.install)
         elif isinstance(push, host_ops.End):
-            self._ended_early(push.lease)
+            self._ended_early(push.lease, push.reason)
         elif isinstance(push, host_ops.WarmLimitsPush):
             self.hosts[action.host].limits = push.limits
 
@@ -319,32 +293,96 @@ class Engine:
     # ------------------------------------------------------------------ leases on devices
 
     def _install(self, name: HostId, install: host_ops.Install) -> None:
-        if install.lease in self._installs or install.lease in self._running:
-            return  # repeated
+        known = self._running.get(install.lease)
+        if known is not None:
+            self._changed(known, name, install)
+        elif install.ahead:
+            self._installs[install.lease] = None
+        elif self._installs.get(install.lease) is None:  # else it is repeated
+            self._installs[install.lease] = self._place(name, install)
+
+    def _place(self, name: HostId, install: host_ops.Install) -> dict[DeviceId, Resident | None]:
         host = self.hosts[name]
         host.evict(install)
         key = None
         if install.workload is not None:
             key = _key(install.tenant, install.workload)
-        self._installs[install.lease] = {
+        return {
             share.device: self.devices[share.device].install(install.lease, share.memory_mib, key)
             for share in install.shares
         }
+
+    def _changed(self, known: Running, name: HostId, install: host_ops.Install) -> None:
+        """A lease ahead gets its shares, or one without a session gives them to another one."""
+        if known.opened or install.ahead is (known.warm is None):
+            return
+        if install.ahead:
+            self._take_away(known)
+            return
+        known.warm, known.held_from_s = self._place(name, install), self.now_s
+        if known.knocked_s is not None:
+            self._open(known)
+
+    def _take_away(self, known: Running) -> None:
+        self._count(known)
+        for name, resident in (known.warm or {}).items():
+            device = self.devices[name]
+            device.end(known.lease)
+            if resident is not None:
+                device.keep(resident, self.now_s, self.hosts[device.host].limits)
+        known.warm, known.held_from_s = None, None
 
     def _begin(self, granted: GrantedLease) -> None:
         lease = granted.lease
         job = self._by_attempt[lease.attempt]
         running = Running(job, lease.id, lease.shares[0].host, self._installs.pop(lease.id))
-        job.cold = sum(resident is None for resident in running.warm.values())
-        first = self.devices[lease.shares[0].device].device
+        running.held_from_s = None if running.warm is None else self.now_s
         job.granted_s, job.outcome = self.now_s, "running"
         job.devices = tuple(share.device for share in lease.shares)
-        self._set_times(job, first.model, first.kind.value)
         self._running[lease.id] = running
-        opened = host_ops.SessionState.OPENED
-        op = host_ops.SessionChange(lease=lease.id, state=opened, nonce="n")
+        start_s = self._start_s(job)
+        if start_s or running.warm is None:
+            self._at(self.now_s + start_s, _STARTS, lease.id)
+        else:
+            self._open(running)
+
+    def _start_s(self, job: Job) -> float:
+        """The start of a function; its draw depends on no policy."""
+        start, job.grants = job.workload.start, job.grants + 1
+        if not start.spread:
+            return start.median_s
+        stream = random.Random(f"{self.seed}/{self.run_.name}/{job.attempt}/{job.grants}")
+        return start.duration_s(stream.gauss(0.0, 1.0))
+
+    def _started(self, running: Running) -> None:
+        """A function has started: its session opens, or waits for its shares."""
+        if running.warm is not None:
+            self._open(running)
+            return
+        running.knocked_s = self.now_s
+        knocked = host_ops.SessionState.KNOCKED
+        op = host_ops.SessionChange(lease=running.lease, state=knocked, nonce="n")
         self.ask_as_host(running.host, op)
-        self._at(self.now_s + job.loading_s + job.execution_s, _ENDS, lease.id)
+
+    def _open(self, running: Running) -> None:
+        job, warm = running.job, running.warm or {}
+        waited_s = None
+        if running.knocked_s is not None:
+            waited_s = self.now_s - running.knocked_s
+            job.function_wait_s += waited_s
+        running.opened, job.opened_s = True, self.now_s
+        job.cold = sum(resident is None for resident in warm.values())
+        first = self.devices[job.devices[0]].device
+        self._set_times(job, first.model, first.kind.value)
+        opened = host_ops.SessionState.OPENED
+        op = host_ops.SessionChange(lease=running.lease, state=opened, nonce="n", waited_s=waited_s)
+        self.ask_as_host(running.host, op)
+        self._at(self.now_s + job.loading_s + job.execution_s, _ENDS, running.lease)
+
+    def _count(self, running: Running) -> None:
+        """Add the time for which a lease had its shares to that of its job."""
+        if running.held_from_s is not None:
+            running.job.held_s += self.now_s - running.held_from_s
 
     def _set_times(self, job: Job, model: str, kind: str) -> None:
         arrival, workload = job.arrival, job.workload
@@ -362,6 +400,7 @@ class Engine:
         """End a lease: its workers stay warm and are reported before the lease is closed."""
         job = running.job
         job.ended_s, job.outcome = self.now_s, "done"
+        self._count(running)
         for device in job.devices:
             self._keep(self.devices[device], running)
         self._report(dict.fromkeys(self.devices[device].host for device in job.devices))
@@ -377,7 +416,7 @@ class Engine:
         job, limits = running.job, self.hosts[device.host].limits
         if not limits.workers_max:
             return
-        used = running.warm.get(device.id)
+        used = (running.warm or {}).get(device.id)
         workload = job.workload
         if used is None:
             self._number += 1
@@ -403,15 +442,24 @@ class Engine:
             if changes:
                 self.ask_as_host(name, host_ops.Report(residents=changes))
 
-    def _ended_early(self, lease: LeaseId) -> None:
+    def _ended_early(self, lease: LeaseId, reason: EndReason) -> None:
         """The scheduler ended a lease; after its own `closed` a host is pushed this too."""
         self._installs.pop(lease, None)
         running = self._running.pop(lease, None)
-        if running is not None:
-            running.job.ended_s, running.job.outcome = self.now_s, "ended"
-            for device in running.job.devices:
-                self.devices[device].end(lease)
-            self._next(running.job)
+        if running is None:
+            return
+        job = running.job
+        self._count(running)
+        for device in running.warm or {}:
+            self.devices[device].end(lease)
+        if running.knocked_s is not None and not running.opened:
+            job.function_wait_s += self.now_s - running.knocked_s
+        if reason is EndReason.WITHDRAWN:  # the scheduler has queued its request again
+            job.outcome, job.granted_s, job.devices = "waiting", None, ()
+            job.withdrawn += 1
+            return
+        job.ended_s, job.outcome = self.now_s, "ended"
+        self._next(job)
 
     def _next(self, job: Job) -> None:
         """Follow the end of a job: the next request of its client, the next steps of its run."""
@@ -435,7 +483,7 @@ class Engine:
         """A hash of all jobs and their times: equal runs have equal traces."""
         digest = hashlib.sha256()
         for job in self.jobs:
-            times = (job.asked_s, job.granted_s, job.loading_s, job.ended_s)
+            times = (job.asked_s, job.opened_s, job.loading_s, job.ended_s)
             line = (job.attempt, job.workload.name, job.outcome, *times, *job.devices)
             digest.update(repr(line).encode() + b"\n")
         return digest.hexdigest()[:16]

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from corekit.errors import invalid
+from gpu_scheduler.model import Advance
 from simulator.workloads.devices import hosts_of
-from simulator.workloads.engine import Engine, Job
+from simulator.workloads.engine import Engine
+from simulator.workloads.jobs import Job
 from simulator.workloads.measures import Interval, figures, over_seeds
-from simulator.workloads.model import ClosedLoop, Run
+from simulator.workloads.model import ClosedLoop, Run, Timing
 
 #: Called after each run with the number of runs done.
 Progress = Callable[[int], None]
@@ -127,6 +129,15 @@ def with_clients(run: Run, clients: int) -> Run:
         for source in run.load
     )
     return replace(run, load=load)
+
+
+def with_start(run: Run, start: Timing) -> Run:
+    """The run in which functions start in this time, and jobs take leases ahead."""
+    workloads = {
+        name: replace(one, start=start, advance=one.advance or Advance())
+        for name, one in run.workloads.items()
+    }
+    return replace(run, workloads=workloads)
 
 
 def with_occupancy(run: Run, occupancy: float) -> Run:

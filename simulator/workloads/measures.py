@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from corekit.ids import DeviceId
-from simulator.workloads.engine import Engine, Job
+from simulator.workloads.engine import Engine
+from simulator.workloads.jobs import Job
 from simulator.workloads.rates import count_over_time, rfast_max
 from simulator.workloads.workflows import figures as workflow_figures
 
@@ -68,6 +69,7 @@ def figures(engine: Engine) -> dict[str, float]:
     found = {**_counts(jobs), **_times(jobs), **_rates(engine, jobs)}
     if run.workflows:
         found |= workflow_figures(engine.workflows.runs, run.measure_from_s, run.duration_s)
+    found |= _held(jobs)
     found["evictions"] = float(sum(device.evictions for device in engine.devices.values()))
     found["decisions"] = float(engine.decisions)
     groups: tuple[tuple[str, Callable[[Job], str]], ...] = (
@@ -76,7 +78,7 @@ def figures(engine: Engine) -> dict[str, float]:
     )
     for label, key in groups:
         for name, members in sorted(_grouped(jobs, key).items()):
-            waits = sorted(job.waited_s for job in members if job.granted_s is not None)
+            waits = sorted(job.waited_s for job in members if job.opened_s is not None)
             found[f"wait_mean_s.{label}.{name}"] = _mean(waits)
             found[f"wait_max_s.{label}.{name}"] = waits[-1] if waits else 0.0
             found[f"cold.{label}.{name}"] = float(sum(job.cold for job in members))
@@ -91,7 +93,7 @@ def _grouped(jobs: Iterable[Job], key: Callable[[Job], str]) -> dict[str, list[J
 
 
 def _counts(jobs: Sequence[Job]) -> dict[str, float]:
-    served = [job for job in jobs if job.granted_s is not None]
+    served = [job for job in jobs if job.opened_s is not None]
     cold = sum(1 for job in served if job.cold)
     return {
         "requests": float(len(jobs)),
@@ -103,7 +105,7 @@ def _counts(jobs: Sequence[Job]) -> dict[str, float]:
 
 
 def _times(jobs: Sequence[Job]) -> dict[str, float]:
-    waits = sorted(job.waited_s for job in jobs if job.granted_s is not None)
+    waits = sorted(job.waited_s for job in jobs if job.opened_s is not None)
     latencies = sorted(
         job.ended_s - job.asked_s
         for job in jobs
@@ -144,21 +146,38 @@ def _rates(engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
     }
 
 
+def _held(jobs: Sequence[Job]) -> dict[str, float]:
+    """The seconds of devices, each held from a booking to its end, and of functions."""
+    held_s = sum(job.held_s * len(job.devices) for job in jobs)
+    done = [job for job in jobs if job.outcome == "done"]
+    execution_s = sum(job.execution_s * len(job.devices) for job in done)
+    session_s = sum((job.loading_s + job.execution_s) * len(job.devices) for job in done)
+    waited_s = sum(job.function_wait_s for job in jobs)
+    return {
+        "device_held_s": held_s,
+        "device_idle_s": max(0.0, held_s - session_s),
+        "busy_pct_of_held": 100.0 * execution_s / held_s if held_s else 0.0,
+        "function_wait_s": waited_s,
+        "function_s": waited_s + sum(job.loading_s + job.execution_s for job in done),
+        "withdrawn": float(sum(job.withdrawn for job in jobs)),
+    }
+
+
 def _busy_s(jobs: Iterable[Job], from_s: float, until_s: float) -> float:
     """Device seconds in use within a window, by the part of a device that each job had."""
     total = 0.0
     for job in jobs:
-        if job.granted_s is not None:
+        if job.opened_s is not None:
             end_s = until_s if job.ended_s is None else min(until_s, job.ended_s)
-            total += max(0.0, end_s - max(from_s, job.granted_s)) * part_of(job)
+            total += max(0.0, end_s - max(from_s, job.opened_s)) * part_of(job)
     return total
 
 
 def _left_over_s(jobs: Iterable[Job], from_s: float, until_s: float) -> float:
     """Device seconds of jobs without a guarantee: while one runs, all that guarantees leave."""
     changes: dict[DeviceId, list[tuple[float, int, float]]] = {}
-    for job in (one for one in jobs if one.granted_s is not None):
-        begin_s = max(from_s, job.granted_s or 0.0)
+    for job in (one for one in jobs if one.opened_s is not None):
+        begin_s = max(from_s, job.opened_s or 0.0)
         end_s = until_s if job.ended_s is None else min(until_s, job.ended_s)
         part = part_of(job) / len(job.devices)
         for device in job.devices if end_s > begin_s else ():
@@ -182,14 +201,14 @@ def part_of(job: Job) -> float:
 
 
 def _waiting_s(job: Job, until_s: float) -> float:
-    end_s = job.granted_s if job.granted_s is not None else job.ended_s
+    end_s = job.opened_s if job.opened_s is not None else job.ended_s
     return (until_s if end_s is None else end_s) - job.asked_s
 
 
 def queue_over_time(jobs: Iterable[Job]) -> list[tuple[float, int]]:
     """The number of waiting requests after each change, by time."""
     listed = list(jobs)
-    ends_s = [job.granted_s if job.granted_s is not None else job.ended_s for job in listed]
+    ends_s = [job.opened_s if job.opened_s is not None else job.ended_s for job in listed]
     return count_over_time(
         [job.asked_s for job in listed], [end_s for end_s in ends_s if end_s is not None]
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from corekit.errors import invalid
-from gpu_scheduler.model import DeviceKind, Request, Sharing
+from gpu_scheduler.model import Advance, DeviceKind, Request, Sharing
 
 #: The key of the time on devices without a time of their own.
 ANY_DEVICE = "*"
@@ -47,6 +47,8 @@ class Workload:
     name: str
     execution: Timings = field(default_factory=dict)
     loading: Timings = field(default_factory=dict)  #: added to the first job of a cold worker
+    start: Timing = NO_TIME  #: from a grant to the session: staging, event, sandbox
+    advance: Advance | None = None  #: terms on which a job takes a lease ahead
     memory_mib: int = 0
     compute_pct: float = 100  #: guarantee of compute: 100 = one job at a time on a device
     exclusive: bool = False
@@ -77,6 +79,7 @@ class Workload:
             workload=self.name,
             lease_s=self.lease_s,
             max_wait_s=self.max_wait_s,
+            advance=self.advance,
         )
 
 
@@ -196,6 +199,11 @@ class Run:
     def devices(self) -> int:
         """The number of devices of all hosts."""
         return sum(spec.devices * spec.hosts for spec in self.hosts)
+
+    @property
+    def advances(self) -> bool:
+        """True when a workload takes leases ahead."""
+        return any(workload.advance is not None for workload in self.workloads.values())
 
 
 def checked(run: Run) -> Run:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 from corekit.cli.table import Column
-from simulator.workloads.engine import Job
 from simulator.workloads.experiments import Outcome, Result
+from simulator.workloads.jobs import Job
 from simulator.workloads.measures import Interval, number_text
 
 #: Figure → its column in tables.
@@ -35,6 +35,7 @@ FIELDS = (
     "cold",
     "asked_s",
     "granted_s",
+    "opened_s",
     "loading_s",
     "execution_s",
     "ended_s",
@@ -53,10 +54,11 @@ def line_of(job: Job) -> dict[str, object]:
         "cold": job.cold,
         "asked_s": job.asked_s,
         "granted_s": job.granted_s,
+        "opened_s": job.opened_s,
         "loading_s": job.loading_s,
         "execution_s": job.execution_s,
         "ended_s": job.ended_s,
-        "wait_s": None if job.granted_s is None else job.waited_s,
+        "wait_s": None if job.opened_s is None else job.waited_s,
     }
 
 

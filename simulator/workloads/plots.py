@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from corekit.errors import AppError, ErrorCode
-from simulator.workloads.engine import Job
 from simulator.workloads.experiments import Result
+from simulator.workloads.jobs import Job
 from simulator.workloads.measures import part_of, queue_over_time
 
 #: matplotlib has no complete types.
@@ -134,9 +134,9 @@ def _queue(axes: Axes, jobs: Mapping[str, Sequence[Job]]) -> None:
 def _cold(axes: Axes, jobs: Mapping[str, Sequence[Job]]) -> None:
     for policy, of_policy in jobs.items():
         times, total = [0.0], [0]
-        for job in sorted(of_policy, key=lambda job: job.granted_s or 0.0):
-            if job.cold and job.granted_s is not None:
-                times.append(job.granted_s)
+        for job in sorted(of_policy, key=lambda job: job.opened_s or 0.0):
+            if job.cold and job.opened_s is not None:
+                times.append(job.opened_s)
                 total.append(total[-1] + job.cold)
         axes.step(times, total, where="post", label=policy)
     axes.set_xlabel("time in s")
@@ -146,7 +146,7 @@ def _cold(axes: Axes, jobs: Mapping[str, Sequence[Job]]) -> None:
 
 def _utilisation(axes: Axes, jobs: Mapping[str, Sequence[Job]], devices: int) -> None:
     for policy, of_policy in jobs.items():
-        used = [job for job in of_policy if job.granted_s is not None and job.ended_s is not None]
+        used = [job for job in of_policy if job.opened_s is not None and job.ended_s is not None]
         last_s = max((job.ended_s or 0.0 for job in used), default=0.0)
         width_s = last_s / _BINS or 1.0
         busy = [0.0] * _BINS
@@ -162,12 +162,12 @@ def _utilisation(axes: Axes, jobs: Mapping[str, Sequence[Job]], devices: int) ->
 
 def _spread(busy: list[float], width_s: float, job: Job) -> None:
     """Add the device time of a job to the bins that it overlaps."""
-    assert job.granted_s is not None
+    assert job.opened_s is not None
     assert job.ended_s is not None
-    first, last = int(job.granted_s / width_s), int(job.ended_s / width_s)
+    first, last = int(job.opened_s / width_s), int(job.ended_s / width_s)
     for place in range(first, min(last, len(busy) - 1) + 1):
         begin_s, end_s = place * width_s, (place + 1) * width_s
-        overlap_s = min(end_s, job.ended_s) - max(begin_s, job.granted_s)
+        overlap_s = min(end_s, job.ended_s) - max(begin_s, job.opened_s)
         busy[place] += max(0.0, overlap_s) * part_of(job)
 
 
@@ -176,14 +176,14 @@ def _gantt_of(jobs: Sequence[Job], devices: Sequence[str], policy: str) -> Calla
         rows = {device: place for place, device in enumerate(devices)}
         workloads = list(dict.fromkeys(job.workload.name for job in jobs))
         colours = {name: f"C{place % 10}" for place, name in enumerate(workloads)}
-        served = [job for job in jobs if job.granted_s is not None and job.ended_s is not None]
+        served = [job for job in jobs if job.opened_s is not None and job.ended_s is not None]
         for job in served[:GANTT_JOBS_MAX]:
-            assert job.granted_s is not None
+            assert job.opened_s is not None
             for device in job.devices:
                 where, colour = rows[device], colours[job.workload.name]
-                axes.barh(where, job.execution_s, left=job.granted_s + job.loading_s, color=colour)
+                axes.barh(where, job.execution_s, left=job.opened_s + job.loading_s, color=colour)
                 if job.cold:
-                    axes.barh(where, job.loading_s, left=job.granted_s, color=colour, alpha=0.35)
+                    axes.barh(where, job.loading_s, left=job.opened_s, color=colour, alpha=0.35)
         axes.set_yticks(range(len(devices)), devices)
         axes.set_xlabel("time in s; pale: loading")
         axes.set_title(policy)

@@ -11,7 +11,7 @@ from fdl.schema.scalars import Choice, Duration, Flag, Integer, Memory, Number, 
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader, Reading, Schema
 from fdl.text.nodes import Mapping as MappingNode
 from fdl.text.nodes import Node, Scalar, kind_of
-from gpu_scheduler.model import COUNT_MAX, DeviceKind
+from gpu_scheduler.model import COUNT_MAX, Advance, DeviceKind
 from simulator.workloads.arrivals import Bursts, Phase, Phases, Poisson, Times
 from simulator.workloads.model import (
     ANY_DEVICE,
@@ -97,12 +97,34 @@ class StepLength:
         return {"anyOf": [Flag().schema(), _LENGTH.schema()]}
 
 
+_ADVANCE = Block(
+    into=Advance,
+    keys={
+        "wait": Key(
+            reader=Duration(low_s=0.1, high_s=840.0),
+            to="wait_s",
+            about="Longest wait of a function for its device.",
+        ),
+        "late_pct": Key(
+            reader=Number(low=0.0, high=50.0),
+            about="Part of the functions that may come after their device is free.",
+        ),
+    },
+)
 _TRUTHS = ("true", "false", "yes", "no", "on", "off")
 WORKLOAD: Block[Workload] = Block(
     into=partial(Workload, name="workload"),  # its key names it
     keys={
         "execution": Key(reader=Timings(), about="Time of a job on a warm worker."),
         "loading": Key(reader=Timings(), about="Time that a cold worker needs before its job."),
+        "start": Key(
+            reader=_TIMING,
+            about="Time from a grant to the session: staging, event, sandbox.",
+            default="0",
+        ),
+        "advance": Key(
+            reader=_ADVANCE, about="Jobs take leases ahead, on these terms.", default="they do not"
+        ),
         "memory": Key(reader=Memory(), to="memory_mib", about="Device memory of a job."),
         "warm_memory": Key(
             reader=Memory(),

@@ -201,3 +201,15 @@ load:
 """)
     found = json.loads(printed(capsys, str(path), "--json"))
     assert found["figures"]["utilisation_pct"] == pytest.approx(used_pct)
+
+
+def test_functions_of_any_run_may_have_a_start(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off = ("--set", "advance_s_max=0")
+    given = (("--start", "1.5:0.2"), ("--start", "1.5:0.2", *off), off)
+    ahead, started, plain = (
+        json.loads(printed(capsys, file, *words, "--json"))["figures"] for words in given
+    )
+    assert plain["device_idle_s"] < ahead["device_idle_s"] < started["device_idle_s"]
+    assert plain["function_wait_s"] == started["function_wait_s"] == 0 < ahead["function_wait_s"]

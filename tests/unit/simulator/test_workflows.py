@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from simulator.workloads.engine import Engine, Job
+from simulator.workloads.engine import Engine
+from simulator.workloads.jobs import Job
 from simulator.workloads.measures import figures
 from simulator.workloads.model import Run
 from simulator.workloads.run_file import load_run, parse_run

@@ -1,0 +1,50 @@
+"""Jobs of a simulated run, and their leases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import Resident
+from simulator.workloads.model import Arrival, Workload
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """One request, its outcome and its times."""
+
+    attempt: str
+    arrival: Arrival
+    workload: Workload
+    tenant: str
+    asked_s: float
+    outcome: str = "waiting"  #: done | busy | impossible | ended | waiting | running
+    granted_s: float | None = None
+    opened_s: float | None = None  #: its session
+    grants: int = 0
+    withdrawn: int = 0  #: leases ahead that ended before they had their shares
+    held_s: float = 0.0  #: for which leases of it had their devices
+    function_wait_s: float = 0.0  #: its functions waited this long for their shares
+    loading_s: float = 0.0
+    execution_s: float = 0.0
+    ended_s: float | None = None
+    devices: tuple[DeviceId, ...] = ()
+    cold: int = 0  #: devices on which it loaded its workload
+
+    @property
+    def waited_s(self) -> float:
+        assert self.opened_s is not None, f"{self.attempt} was never served"
+        return self.opened_s - self.asked_s
+
+
+@dataclass(slots=True)
+class Running:
+    """A lease in use, and the warm worker that each of its devices gave it; None = it is ahead."""
+
+    job: Job
+    lease: LeaseId
+    host: HostId
+    warm: dict[DeviceId, Resident | None] | None
+    held_from_s: float | None = None  #: it has its shares since then
+    knocked_s: float | None = None  #: its session waits since then
+    opened: bool = False
