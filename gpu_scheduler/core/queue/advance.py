@@ -25,7 +25,7 @@ from math import inf
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import within_quota
-from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
+from gpu_scheduler.core.inventory.devices import fits, is_feasible, unavailable_reason
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import end, notify, reserved_s, take_residents, takes_of
 from gpu_scheduler.core.leases.lengths import fits_without
@@ -261,7 +261,7 @@ def book(tx: QueueTransaction) -> None:
     changed, state.ahead_checked = state.ahead_checked != version, version
     for device in [one for one in state.ahead if changed or one in freed]:
         _book_on(tx, device)
-    for device in list(freed):
+    for device in list(freed) if state.ahead else ():
         _let_go_for(tx, device)
 
 
@@ -282,20 +282,22 @@ def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
 
 
 def _let_go_for(tx: QueueTransaction, device: DeviceId) -> None:
-    """Withdraw a lease that waits for one that does not end, when another device is free for it.
+    """Withdraw the leases that wait for one that does not end, where another device was freed.
 
-    It would wait for longer than its function needs to start again there.
+    Their functions start again sooner: they compete for that device, and others, in their places.
     """
     state = tx.state
-    known = state.inventory.devices.get(device)
-    if known is None or device in state.ahead or not state.ahead:
+    if device not in state.inventory.devices:
         return
+    freed = state.inventory.state_of(device)
     for lease in [one for leases in state.ahead.values() for one in leases]:
         entry = state.leases[lease]
-        fitting = fits(entry.request, state.inventory.state_of(device), entry.lease.attempt) is None
-        if fitting and _overruns(tx, entry):
-            end(tx, entry, EndReason.WITHDRAWN, f"device {device} is free for it before its own")
-            return
+        own = entry.lease.shares[0].device == device
+        usable = unavailable_reason(freed) is None and is_feasible(
+            entry.request, freed.device_class
+        )
+        if not own and usable and _overruns(tx, entry):
+            end(tx, entry, EndReason.WITHDRAWN, f"device {device} was free before its own")
 
 
 def _overruns(tx: QueueTransaction, entry: LeaseEntry) -> bool:

@@ -119,3 +119,17 @@ def test_it_is_never_slower_with_constant_times(
     assert overlaps(engine.jobs) == []
     last_s, without_s = (max(job.ended_s or 0.0 for job in one.jobs) for one in (engine, without))
     assert last_s <= without_s + start_s + 1e-6
+
+
+def six_ahead_of_the_long_one() -> Engine:
+    engine = Engine(run_of(SHORT, (), devices=2), 1)
+    for length_s in (2.0, 2.0, 2.0, 2.0, 100.0, 2.0, 2.0, 2.0, 2.0, 2.0):
+        arrival = Arrival(at_s=0.0, workload="short", execution_s=length_s)
+        engine.ask(SHORT.request(), arrival, SHORT)
+    engine.advance(None)
+    return engine
+
+
+def test_a_lease_that_waits_for_a_long_one_takes_part_in_the_queue_again() -> None:
+    jobs = six_ahead_of_the_long_one().jobs
+    assert (jobs[6].opened_s or 0.0) <= (jobs[8].opened_s or 0.0)
