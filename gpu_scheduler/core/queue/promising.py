@@ -14,7 +14,6 @@ from itertools import chain, islice
 from math import inf
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.admission.slo.calendar import Calendar
 from gpu_scheduler.core.admission.slo.estimate import (
     critical_steps,
     expected_end_s,
@@ -259,10 +258,10 @@ class Promising:
         unfit: frozenset[DeviceId] = frozenset()
         if not all(is_feasible(step.request, one) for one in inventory.index.classes()):
             unfit = frozenset(
-                one.device
-                for calendars in devices.sampled.values()
-                for one in calendars
-                if not is_feasible(step.request, inventory.state_of(one.device).device_class)
+                one
+                for sampled in devices.sampled.values()
+                for one in sampled
+                if not is_feasible(step.request, inventory.state_of(one).device_class)
             )
         sizes = {
             ClassKey(one.kind.value, one.model): one.memory_mib
@@ -283,14 +282,14 @@ class Promising:
             steps = (step for step in self.asked.steps if step.has_device)
             if any(is_feasible(step.request, made) for step in steps):
                 groups.setdefault(ClassKey(made.kind.value, made.model), []).append(group)
-        sampled: dict[ClassKey, list[Calendar]] = {}
+        sampled: dict[ClassKey, list[DeviceId]] = {}
         counts: dict[ClassKey, int] = {}
         for where in sorted(groups):
             available = [one for group in groups[where] for one in _available(group)]
             counts[where] = max(1, len(available))
-            some = self._sampled(available) if len(available) > self.sample else available
-            sampled[where] = [self.bookings.calendar(one) for one in some]
-        return Devices(sampled, counts, self.bookings.batches)
+            few = len(available) <= self.sample
+            sampled[where] = available if few else self._sampled(available)
+        return Devices(sampled, counts, self.bookings.calendar, self.bookings.batches)
 
     def _sampled(self, devices: list[DeviceId]) -> list[DeviceId]:
         first = int(self.view.draw() * len(devices))
