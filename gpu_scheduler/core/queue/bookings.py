@@ -416,6 +416,7 @@ class Bookings:
                 members=len(those),
                 members_max=min(one.batch_max for one in those),
                 latest_s=min(one.latest_s for one in those),
+                warm=any(one.warm for one in those),
             )
             for start_s, those in members.items()
             if start_s > self.now_s

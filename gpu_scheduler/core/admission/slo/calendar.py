@@ -44,7 +44,7 @@ class Keeping(NamedTuple):
     memory_mib_max: int
 
 
-_START = attrgetter("start_s")
+_START, _WARM = attrgetter("start_s"), attrgetter("warm")
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class Calendar:
 
     def keeps(self, workload: str | None, memory_mib: int) -> bool:
         """True when a further use evicts no worker that a booking counts on."""
-        if not any(use.warm for use in self.uses):
+        if not any(map(_WARM, self.uses)):
             return True
         return self._fit_together(workload, memory_mib)
 

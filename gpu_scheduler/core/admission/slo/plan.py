@@ -47,6 +47,7 @@ class Batch(NamedTuple):
     members: int
     members_max: int
     latest_s: float  #: the end that breaks no promise of its members
+    warm: bool = False  #: it counts on a warm worker
 
 
 class Booked(NamedTuple):
@@ -89,7 +90,8 @@ class Devices(NamedTuple):
 class _Least(NamedTuple):
     """What a step takes at least on one class, whatever the device."""
 
-    weight: float
+    where: ClassKey
+    spent_s: float
     length_s: float
     cost_usd: float
 
@@ -115,6 +117,7 @@ class Planner:
         self._later = [
             [i for i, own in enumerate(feeders) if step in own] for step in range(len(steps))
         ]
+        self._least = [[_least(step, option) for option in step.options] for step in steps]
         #: The calendars of the sampled devices that can serve a step, by step and class.
         self._candidates: dict[tuple[int, ClassKey], list[Calendar]] = {}
 
@@ -148,29 +151,17 @@ class Planner:
         """The least that the first number of the score of each placement can be."""
         if pick == "random":
             return [0.0] * len(placements)
-        least = [[self._least(step, option) for option in step.options] for step in self.steps]
+        counts = self.devices.counts
         found: list[float] = []
         for placement in placements:
-            own = [of_step[i] for of_step, i in zip(least, placement.options, strict=True)]
+            own = [of_step[i] for of_step, i in zip(self._least, placement.options, strict=True)]
             if pick == "earliest":
                 found.append(self._least_end_s([one.length_s for one in own]))
             elif pick == "cheapest":
                 found.append(sum(one.cost_usd for one in own))
             else:
-                found.append(sum(one.weight for one in own))
+                found.append(sum(one.spent_s / counts.get(one.where, 1) for one in own))
         return found
-
-    def _least(self, step: PlanStep, option: Option) -> _Least:
-        if option.where == NO_DEVICE:
-            return _Least(0.0, option.execution_s, option.cost_usd)
-        length_s = option.execution_s if step.workload is not None else option.cold_s
-        spent_s = length_s + option.release_s
-        cost_usd = option.cost_usd if step.workload is not None else option.cold_usd
-        if step.batch_max and option.batch_item_s is not None:
-            spent_s = min(spent_s, option.batch_item_s)
-            length_s = min(length_s, option.batch_item_s - SAME_S)
-        count = self.devices.counts.get(option.where, 1)
-        return _Least(spent_s / count, length_s, min(cost_usd, option.cold_usd))
 
     def _least_end_s(self, lengths_s: Sequence[float]) -> float:
         ends_s: list[float] = []
@@ -190,6 +181,7 @@ class Planner:
         end in time; else the one on which it ends first.
         """
         options = [step.options[i] for step, i in zip(self.steps, placement.options, strict=True)]
+        least = [own[i] for own, i in zip(self._least, placement.options, strict=True)]
         tails_s = self._tails_s(options)
         calendars: dict[DeviceId, Calendar] = {}
         joined: set[str] = set()  # batches: a second member of the run would move the first
@@ -201,7 +193,7 @@ class Planner:
                 booked.append(without_device(option, ready_s))
                 continue
             latest_s = self.due_s - tails_s[step] if thrifty else -inf
-            place = self._place(step, option, ready_s, latest_s, calendars, joined)
+            place = self._place(step, option, least[step], ready_s, latest_s, calendars, joined)
             if place is None:
                 return None
             booked.append(place)
@@ -222,24 +214,26 @@ class Planner:
         self,
         step: int,
         option: Option,
+        least: _Least,
         ready_s: float,
         latest_s: float,
         calendars: Mapping[DeviceId, Calendar],
         joined: Collection[str],
     ) -> Booked | None:
-        own = self.steps[step]
+        own, late_s = self.steps[step], latest_s + SAME_S
         batched = own.batch_max and own.workload is not None and option.batch_item_s is not None
+        least_key = _key(ready_s + least.length_s, least.spent_s, late_s)
         best: tuple[tuple[bool, float, float], DeviceId, _Place] | None = None
         for sampled in self._sampled(step, option.where):
             calendar = calendars.get(sampled.device, sampled)
             places = self._in_batches(own, option, ready_s, calendar, joined) if batched else []
             alone = self._alone(own, option, ready_s, calendar)
             for place in places if alone is None else [*places, alone]:
-                _, end_s, _, _, _, spent_s = place
-                late = end_s > latest_s + SAME_S
-                key = (late, end_s if late else spent_s, end_s)
+                key = _key(place[1], place[-1], late_s)
                 if best is None or key < best[0]:
                     best = key, calendar.device, place
+            if best is not None and best[0] <= least_key:
+                break  # no other device can be better
         if best is None:
             return None
         _, device, (start_s, end_s, until_s, warm, batch, spent_s) = best
@@ -333,6 +327,21 @@ class Planner:
         return place.start_s - self.steps[step].way_s
 
 
+def _least(step: PlanStep, option: Option) -> _Least:
+    """On a warm worker or in a batch, where there may be one; it waits for nothing."""
+    where = option.where
+    if where == NO_DEVICE:
+        return _Least(where, 0.0, option.execution_s, option.cost_usd)
+    if step.workload is None:
+        return _Least(where, option.cold_s + option.release_s, option.cold_s, option.cold_usd)
+    length_s, cost_usd = option.execution_s, min(option.cost_usd, option.cold_usd)
+    spent_s = length_s + option.release_s
+    if step.batch_max and option.batch_item_s is not None:
+        spent_s = min(spent_s, option.batch_item_s)
+        length_s = min(length_s, option.batch_item_s - SAME_S)
+    return _Least(where, spent_s, length_s, cost_usd)
+
+
 def without_device(option: Option, ready_s: float) -> Booked:
     """The place of a step that needs no device."""
     end_s = ready_s + option.execution_s
@@ -352,7 +361,9 @@ def _in_batch(
 ) -> _Place | None:
     """The place of a further member; None when one of the members' promises would break."""
     added_s = option.batch_item_s or 0.0
-    end_s, until_s = batch.end_s + added_s, batch.until_s + added_s
+    own_s = option.execution_s if batch.warm else option.cold_s
+    end_s = max(batch.end_s + added_s, batch.start_s + own_s + batch.members * added_s)
+    until_s = max(batch.until_s + added_s, end_s + option.release_s)
     if ready_s > batch.start_s + SAME_S or end_s > batch.latest_s + SAME_S:
         return None
     if batch.members >= min(batch.members_max, batch_max):
@@ -361,9 +372,13 @@ def _in_batch(
     together = Need(need.memory_mib * members, need.permille * members, need.exclusive)
     if calendar.conflict_s(need, batch.start_s, batch.until_s) is not None:
         return None
-    if added_s and calendar.conflict_s(together, batch.until_s, until_s) is not None:
+    if (
+        until_s > batch.until_s
+        and calendar.conflict_s(together, batch.until_s, until_s) is not None
+    ):
         return None
-    return batch.start_s, end_s, until_s, False, batch.name, added_s
+    spent_s = max(added_s, until_s - batch.until_s)
+    return batch.start_s, end_s, until_s, False, batch.name, spent_s
 
 
 def _spread(placements: Sequence[Placement]) -> Sequence[Placement]:
@@ -371,6 +386,12 @@ def _spread(placements: Sequence[Placement]) -> Sequence[Placement]:
         return placements
     step = (len(placements) - 1) / (TRIED_MAX - 1)
     return [placements[round(i * step)] for i in range(TRIED_MAX)]
+
+
+def _key(end_s: float, spent_s: float, late_s: float) -> tuple[bool, float, float]:
+    """The less, the better: in time, least device time, first end; late, the first end."""
+    late = end_s > late_s
+    return late, end_s if late else spent_s, end_s
 
 
 def _score(plan: Plan, pick: str) -> tuple[float, float]:

@@ -103,6 +103,17 @@ def test_a_step_joins_a_waiting_batch_that_breaks_no_member(
         assert (plan.steps[0].start_s, plan.steps[0].end_s) == (1.0, 3.5)
 
 
+@pytest.mark.parametrize(("latest_s", "joins"), [(6.0, True), (5.4, False)])
+def test_a_longer_member_prolongs_its_batch_to_its_own_length(latest_s: float, joins: bool) -> None:
+    batch = Batch("b", DeviceId("d"), 1.0, 3.0, 3.0, 1, 4, latest_s)
+    one = calendar(Use(1, 3, Need(10, 100), "w"))
+    plan, _ = planner([one], [batch], batchable(4.0), 10.0).best([PLACED], "lightest", lambda: 0.0)
+    assert plan is not None
+    assert (plan.steps[0].batch == "b") is joins
+    if joins:
+        assert plan.steps[0].end_s == 5.5
+
+
 @given(
     st.lists(st.tuples(st.floats(0.1, 3.0), st.floats(0.0, 4.0)), min_size=1, max_size=6),
     st.floats(0.0, 1.5),
