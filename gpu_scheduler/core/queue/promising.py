@@ -98,16 +98,16 @@ class Promising:
         listed = tuple(
             Tradeoff(latency_s=one.latency_s, cost_usd=one.cost_usd) for one in cold[:_LISTED_MAX]
         )
-        free = self._on_free_devices(cold[0])
         placements = [*self._slice(warm), *self._slice(cold)]
         if not placements:
             best = " or ".join(_tradeoff_text(one) for one in _ends(warm))
             text = f"no placement meets {_slo_text(self.asked)}; at best, on free devices: {best}"
+            free = self._on_free_devices(cold[0])
             return free._replace(why=text, possible=False, frontier=listed)
         if whole:
             placements = self._whole()
         placements = list({one.options: one for one in placements}.values())
-        return self._planned(placements, free)._replace(frontier=listed)
+        return self._planned(placements, cold[0])._replace(frontier=listed)
 
     # ------------------------------------------------------------------ placements
 
@@ -195,8 +195,8 @@ class Promising:
 
     # ------------------------------------------------------------------ plan
 
-    def _planned(self, placements: Sequence[Placement], free: Admission) -> Admission:
-        """The plan, or `free` with the reason why there is none now."""
+    def _planned(self, placements: Sequence[Placement], fastest: Placement) -> Admission:
+        """The plan, or estimates of `fastest` with the reason why there is none now."""
         view, now_s = self.view, self.view.wall_s
         latency_s, cost_usd = self.asked.latency_s, self.asked.cost_usd
         due_s = inf if latency_s is None else now_s + latency_s
@@ -212,11 +212,11 @@ class Promising:
                 else (f"devices are booked: the earliest end is in {earliest_s - now_s:.3g} s")
             )
             end_in_s = None if earliest_s == inf else earliest_s - now_s
-            return free._replace(why=text, end_in_s=end_in_s)
+            return self._on_free_devices(fastest)._replace(why=text, end_in_s=end_in_s)
         values = len(view.memory) + _VALUES_OF_STEP * len(steps) + _VALUES_OF_RUN
         if values > MEMORY_MAX:
             full = f"{len(self.bookings)} steps are booked, the most that are remembered"
-            return free._replace(why=full)
+            return self._on_free_devices(fastest)._replace(why=full)
         end_in_s = plan.end_s - now_s
         return self._estimated(plan.steps)._replace(
             why=f"promised: it ends in {end_in_s:.3g} s at the latest",
@@ -294,9 +294,10 @@ class Promising:
     def _sampled(self, devices: list[DeviceId]) -> list[DeviceId]:
         first = int(self.view.draw() * len(devices))
         drawn = [devices[(first + i) % len(devices)] for i in range(self.sample)]
-        known = frozenset(devices)
-        warm = islice((one for one in self._warm() if one in known), self.sample)
-        return list(dict.fromkeys(chain(drawn, warm)))
+        warm = list(self._warm())
+        known = frozenset(devices if warm else ())
+        some = islice((one for one in warm if one in known), self.sample)
+        return list(dict.fromkeys(chain(drawn, some)))
 
     def _warm(self) -> Iterator[DeviceId]:
         residents = self.view.state.inventory.residents

@@ -113,14 +113,20 @@ class Calendar:
         Uses that exclude it, as those of whole devices do, are passed in their order; the first
         other one in the way needs the search over all that are there at once.
         """
-        if not self._holds(need, ()):
+        memory_mib, permille = self.memory_mib - need.memory_mib, self.permille - need.permille
+        if memory_mib < 0 or permille < 0:
             return inf
         start_s = ready_s
         for begin_s, end_s, other, _, _ in self.uses:
             if begin_s >= start_s + length_s - SAME_S:
                 break
             if end_s > start_s + SAME_S:
-                if not self._excludes(need, other):
+                if not (
+                    other.permille > permille
+                    or other.memory_mib > memory_mib
+                    or other.exclusive
+                    or need.exclusive
+                ):
                     return self._beside_s(need, ready_s, length_s)
                 start_s = end_s
         return start_s
@@ -132,15 +138,6 @@ class Calendar:
                 return inf
             start_s = free_s
         return start_s
-
-    def _excludes(self, need: Need, other: Need) -> bool:
-        """True when no two such uses fit at once: the ordinary case of whole devices."""
-        return (
-            need.permille + other.permille > self.permille
-            or need.memory_mib + other.memory_mib > self.memory_mib
-            or need.exclusive
-            or other.exclusive
-        )
 
     def gap_s(self, start_s: float, now_s: float) -> float:
         """The idle time of the device before a start, from now on."""

@@ -118,6 +118,7 @@ class Planner:
             [i for i, own in enumerate(feeders) if step in own] for step in range(len(steps))
         ]
         self._least = [[_least(step, option) for option in step.options] for step in steps]
+        self._lasts_s: dict[ClassKey, float] = {}
         #: The calendars of the sampled devices that can serve a step, by step and class.
         self._candidates: dict[tuple[int, ClassKey], list[Calendar]] = {}
 
@@ -134,8 +135,11 @@ class Planner:
         found: list[tuple[tuple[float, float], int, Plan]] = []
         earliest_s = inf
         for i in sorted(range(len(tried)), key=least.__getitem__):
-            if found and least[i] > found[0][0][0] + _ROUNDING:
+            best = found[0][0][0] + _ROUNDING if found else inf
+            if least[i] > best:
                 break
+            if pick == "lightest" and least[i] + self._idle(tried[i]) > best:
+                continue
             for thrifty in (True, False):
                 plan = self.plan(tried[i], thrifty=thrifty)
                 earliest_s = min(earliest_s, inf if plan is None else plan.end_s)
@@ -156,19 +160,47 @@ class Planner:
         for placement in placements:
             own = [of_step[i] for of_step, i in zip(self._least, placement.options, strict=True)]
             if pick == "earliest":
-                found.append(self._least_end_s([one.length_s for one in own]))
+                found.append(max(end_s for _, end_s in self._least_times_s(own)))
             elif pick == "cheapest":
                 found.append(sum(one.cost_usd for one in own))
             else:
                 found.append(sum(one.spent_s / counts.get(one.where, 1) for one in own))
         return found
 
-    def _least_end_s(self, lengths_s: Sequence[float]) -> float:
-        ends_s: list[float] = []
-        for step, length_s in enumerate(lengths_s):
-            ready_s = max((ends_s[i] for i in self.feeders[step]), default=self.now_s)
-            ends_s.append(ready_s + self.steps[step].way_s + length_s)
-        return max(ends_s)
+    def _least_times_s(self, least: Sequence[_Least]) -> list[tuple[float, float]]:
+        """The first start and end of each step, if it waits for no device."""
+        found: list[tuple[float, float]] = []
+        for step, one in enumerate(least):
+            ready_s = max((found[i][1] for i in self.feeders[step]), default=self.now_s)
+            ready_s += self.steps[step].way_s
+            found.append((ready_s, ready_s + one.length_s))
+        return found
+
+    def _idle(self, placement: Placement) -> float:
+        """The idle time before its first steps of each class, at least, relative as the weight.
+
+        The first one on a class begins no sooner than its feeders end, and no device of the sample
+        is in use for longer than the last of them.
+        """
+        least = [own[i] for own, i in zip(self._least, placement.options, strict=True)]
+        first_s: dict[ClassKey, float] = {}
+        for one, (start_s, _) in zip(least, self._least_times_s(least), strict=True):
+            if one.where != NO_DEVICE:
+                first_s[one.where] = min(start_s, first_s.get(one.where, inf))
+        counts = self.devices.counts
+        return sum(
+            max(0.0, start_s - SAME_S - self._last_s(where)) / counts.get(where, 1)
+            for where, start_s in first_s.items()
+            if start_s - SAME_S > self.now_s
+        )
+
+    def _last_s(self, where: ClassKey) -> float:
+        """The moment from which on no sampled device of a class is in use."""
+        if where not in self._lasts_s:
+            calendars = map(self.devices.calendar, self.devices.sampled.get(where, ()))
+            ends_s = (use.end_s for calendar in calendars for use in calendar.uses)
+            self._lasts_s[where] = max(ends_s, default=self.now_s)
+        return max(self.now_s, self._lasts_s[where])
 
     def _meets(self, plan: Plan) -> bool:
         in_budget = plan.cost_usd <= self.cost_usd_max + _ROUNDING
@@ -280,15 +312,20 @@ class Planner:
             if start_s == inf:  # nor is there a place for longer
                 return None
             if calendar.warm_at(own.workload, need.memory_mib, start_s, self.now_s):
-                spent_s = calendar.gap_s(start_s, self.now_s) + busy_s
-                return start_s, start_s + execution_s, start_s + busy_s, True, None, spent_s
+                gap_s = self._gap_s(calendar, ready_s, start_s)
+                end_s, until_s = start_s + execution_s, start_s + busy_s
+                return start_s, end_s, until_s, True, None, gap_s + busy_s
         busy_s = loading_s + execution_s + option.release_s
         start_s = calendar.earliest_s(need, ready_s, busy_s)
         if start_s == inf:
             return None
-        spent_s = calendar.gap_s(start_s, self.now_s) + busy_s
-        end_s = start_s + loading_s + execution_s
-        return start_s, end_s, start_s + busy_s, False, None, spent_s
+        end_s, until_s = start_s + loading_s + execution_s, start_s + busy_s
+        gap_s = self._gap_s(calendar, ready_s, start_s)
+        return start_s, end_s, until_s, False, None, gap_s + busy_s
+
+    def _gap_s(self, calendar: Calendar, ready_s: float, start_s: float) -> float:
+        """None before a step that waits: it begins when another use ends."""
+        return 0.0 if start_s > ready_s else calendar.gap_s(start_s, self.now_s)
 
     def _use(
         self, step: int, place: Booked, calendars: dict[DeviceId, Calendar], joined: set[str]
