@@ -88,7 +88,7 @@ class Devices(NamedTuple):
 
 
 class _Least(NamedTuple):
-    """What a step takes at least on one class, whatever the device."""
+    """The least times and cost of a step on one class, whatever the device."""
 
     where: ClassKey
     spent_s: float
