@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from contract.result import Result
 from contract.run import (
     admission_key,
     cancel_key,
@@ -53,16 +54,20 @@ class RunFacts:
         self._kept: dict[str, Facts] = {}
 
     async def fold(
-        self, workflow: Workflow, run: str, hints: Iterable[str]
+        self, workflow: Workflow, run: str, hints: Iterable[str], known: Iterable[Result] = ()
     ) -> tuple[Facts, Run] | None:
         """The complete facts of a run and its state; None for a run that was never started.
 
-        `hints`: jobs that ended without success. Raises AppError.
+        `hints`: jobs that ended without success; `known`: stored results of jobs that succeeded.
+        Raises AppError.
         """
         facts = await self._begun(workflow, run)
         if facts is None:
             return None
         facts = replace(facts, hints=frozenset(hints))
+        if not facts.retries:  # else another result may have replaced it
+            reads = {one.job_id: Read(result=_of_run(one)) for one in known}
+            facts = replace(facts, reads={**reads, **facts.reads})
         state = state_of(facts)
         while state.wanted and not facts.stands:
             facts = await self._more(facts, state)
@@ -140,8 +145,8 @@ class RunFacts:
             async with at_once:
                 bucket = functions[step].intermediate_bucket
                 found, etag = await read_result(self._store, bucket, job, facts.wall_s)
-            if found is not None:  # of thousands, only this is needed
-                found = replace(found, log_tail="", provenance={})
+            if found is not None:
+                found = _of_run(found)
                 if not facts.conditions_on(step):
                     found = replace(found, times={}, notes=[], document=None)
             return job, Read(result=found, etag=etag)
@@ -169,6 +174,11 @@ class RunFacts:
             self._kept[facts.run] = replace(facts, reads=facts.lasting(), listed={})
         while len(self._kept) > KEPT_RUNS_MAX:
             del self._kept[next(iter(self._kept))]
+
+
+def _of_run(result: Result) -> Result:
+    """What a run needs of a result: it may have thousands."""
+    return replace(result, log_tail="", provenance={})
 
 
 async def together(works: Iterable[Awaitable[T]]) -> list[T]:
