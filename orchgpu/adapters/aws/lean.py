@@ -38,13 +38,18 @@ class _Descriptions:
     parameters of S3 without a rule, so every call about another key would be resolved anew.
     """
 
+    def __init__(self) -> None:
+        self._all: Any = service_descriptions()
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(service_descriptions(), name)
+        return getattr(self._all, name)
 
     def load_service_model(
         self, service_name: str, type_name: str, api_version: str | None = None
     ) -> Mapping[str, Any]:
-        loaded = service_descriptions().load_service_model(service_name, type_name, api_version)
+        loaded: Mapping[str, Any] = self._all.load_service_model(
+            service_name, type_name, api_version
+        )
         return with_named_parameters(loaded) if type_name == ENDPOINT_RULES else loaded
 
 
