@@ -17,6 +17,7 @@ from contract.run import (
     run_prefix,
     run_result_key,
     started_steps,
+    step_job_id,
 )
 from corekit.aio.clock import Clock
 from corekit.decode import decode_json_known
@@ -66,8 +67,7 @@ class RunFacts:
             return None
         facts = replace(facts, hints=frozenset(hints))
         if not facts.retries:  # else another result may have replaced it
-            reads = {one.job_id: Read(result=_of_run(one)) for one in known}
-            facts = replace(facts, reads={**reads, **facts.reads})
+            facts = replace(facts, reads={**_reads_of(known, facts), **facts.reads})
         state = state_of(facts)
         while state.wanted and not facts.stands:
             facts = await self._more(facts, state)
@@ -145,11 +145,8 @@ class RunFacts:
             async with at_once:
                 bucket = functions[step].intermediate_bucket
                 found, etag = await read_result(self._store, bucket, job, facts.wall_s)
-            if found is not None:
-                found = _of_run(found)
-                if not facts.conditions_on(step):
-                    found = replace(found, times={}, notes=[], document=None)
-            return job, Read(result=found, etag=etag)
+            needed = None if found is None else _needed(found, step, facts)
+            return job, Read(result=needed, etag=etag)
 
         async def listed(step: str) -> tuple[str, dict[str, str]]:
             bucket = functions[step].intermediate_bucket
@@ -176,9 +173,22 @@ class RunFacts:
             del self._kept[next(iter(self._kept))]
 
 
-def _of_run(result: Result) -> Result:
+def _reads_of(known: Iterable[Result], facts: Facts) -> dict[str, Read]:
+    """Results of steps with one job each; those of parts are read when all have ended."""
+    steps = {step_job_id(facts.run, step.name): step.name for step in facts.frozen.workflow.steps}
+    return {
+        one.job_id: Read(result=_needed(one, steps[one.job_id], facts))
+        for one in known
+        if one.job_id in steps
+    }
+
+
+def _needed(result: Result, step: str, facts: Facts) -> Result:
     """What a run needs of a result: it may have thousands."""
-    return replace(result, log_tail="", provenance={})
+    result = replace(result, log_tail="", provenance={})
+    if facts.conditions_on(step):
+        return result
+    return replace(result, times={}, notes=[], document=None)
 
 
 async def together(works: Iterable[Awaitable[T]]) -> list[T]:
