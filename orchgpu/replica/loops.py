@@ -64,7 +64,7 @@ ORPHANS_PER_SCAN = 100
 #: time, and the calls that a job waits for come first. Up to 10 messages come with each poll.
 AFTER_EVENTS_S = 0.02
 #: Notices are deleted this much later, many in one call: their events are handled first.
-FORGET_NOTICES_S = 0.5
+FORGET_NOTICES_S = 0.1
 #: Parts of `drain_s`: for what is nearly done, and for handing back the rest. Connections close in
 #: what is left of it.
 DRAIN_SHARE, DRAIN_LAST_SHARE = 0.6, 0.3
