@@ -156,9 +156,8 @@ class Replica:
         )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}
-        self._read_notices: dict[
-            str, list[str]
-        ] = {}  #: function → receipt handles of notices that were read
+        #: function → receipt handles of notices that were read
+        self._read_notices: dict[str, list[str]] = {}
 
     # ------------------------------------------------------------------ life
 

@@ -1,7 +1,6 @@
-"""What botocore does for every call, without the parts that do not change its outcome.
+"""Components of a botocore session that make each call cheaper and change no answer.
 
-A call costs about a millisecond of processor time, most of it in botocore, and a job makes eight.
-Everything here is put in by botocore's own components of a session.
+A call costs about a millisecond of processor time, most of it in botocore, and a job makes ten.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class _Descriptions:
     """botocore's data files, without the parameters of endpoints that no rule names.
 
     botocore keeps resolved endpoints by the values of all parameters. `Key` and `Prefix` are such
-    parameters of S3 without a rule, so every call about another key would be resolved anew.
+    parameters of S3 without a rule, so every call about another key would be resolved again.
     """
 
     def __init__(self) -> None:

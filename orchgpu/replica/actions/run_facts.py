@@ -184,7 +184,7 @@ def _reads_of(known: Iterable[Result], facts: Facts) -> dict[str, Read]:
 
 
 def _needed(result: Result, step: str, facts: Facts) -> Result:
-    """What a run needs of a result: it may have thousands."""
+    """The part of a result that a run needs: it may have thousands."""
     result = replace(result, log_tail="", provenance={})
     if facts.conditions_on(step):
         return result
