@@ -17,7 +17,7 @@ from orchgpu.core.job import Phase
 from orchgpu.core.max_cost import ATTEMPT_S_MIN
 from orchgpu.core.prices import Prices
 from orchgpu.core.routing import StepOf
-from orchgpu.core.runs.messages import step_body
+from orchgpu.core.runs.messages import JobFacts, step_body
 from orchgpu.core.runs.records import InputFile
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, Now, granted, record, report
 
@@ -311,7 +311,7 @@ def test_the_job_of_a_step_has_what_its_run_has_left() -> None:
             function="search",
             message_id="m1",
             receipt_handle="h1",
-            body=step_body(of, file, 1.0, max_cost_usd=20.0 * RATE),
+            body=step_body(of, file, JobFacts(stored_at_s=1.0, max_cost_usd=20.0 * RATE)),
         )
     )
     (job,) = bench.machine.jobs.values()
