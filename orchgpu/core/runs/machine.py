@@ -205,5 +205,6 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         workflow=start.inputs.workflow,
         step=start.step,
         run_bucket=start.run_bucket,
+        files_text=start.inputs.text,
     )
     return step_body(of, file, start.facts)

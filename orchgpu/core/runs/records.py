@@ -113,6 +113,12 @@ class Inputs(Value):
     retry: int  #: the retries that it follows: a newer list replaces an older one
     files: tuple[InputFile, ...]
 
+    @property
+    def text(self) -> str:
+        """For people: the first file, and how many more there are."""
+        first, *others = self.files
+        return f"{first.bucket}/{first.key} and {len(others)} more"
+
 
 class EndedStep(Value):
     """A step in a run's result."""
