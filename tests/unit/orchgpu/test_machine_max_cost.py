@@ -102,7 +102,12 @@ def test_the_cap_is_a_time_from_the_grant_on(bench: Bench) -> None:
     bench.on(on.AttemptGranted, attempt=1, granted=granted(), record=record())
     assert armed(bench) == [pytest.approx(CAP_S)]
     cost = bench.one(do.StageEnvelope).cost
-    assert cost == {"paid_usd": 0.0, "usd_per_s": pytest.approx(RATE), "since_s": WALL_S}
+    assert cost == {
+        "paid_usd": 0.0,
+        "usd_per_s": pytest.approx(RATE),
+        "since_s": WALL_S,
+        "cap_usd": CAP_S * RATE,
+    }
 
 
 def test_a_job_at_its_cap_ends_with_a_result_then_its_lease(bench: Bench) -> None:
