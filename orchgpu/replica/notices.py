@@ -135,7 +135,7 @@ class Notices:
     async def _result(self, of: Function | Workflow, notice: Notice) -> Mapping[str, object] | None:
         """The result that stands now; None while there is none.
 
-        Of a run that a retry has ended anew: the end that the notice is about.
+        Of a run that a retry has ended again: the end that the notice is about.
         """
         if isinstance(of, Function):
             wall_s = self._clock.wall_s()

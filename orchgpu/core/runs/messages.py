@@ -68,7 +68,7 @@ def advance_body(
 
 
 class JobFacts(Value):
-    """What every job of a step is given when its step starts."""
+    """The facts that every job of a step is given when its step starts."""
 
     stored_at_s: float  #: wall clock: the input of the run was stored
     dead_at_s: float | None = None  #: of a retry: see `InputEvent.dead_at_s`
