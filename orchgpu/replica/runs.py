@@ -59,6 +59,8 @@ FOLDS_MAX = 200
 #: A call failed, or a run cannot be folded now: its messages come again after so much of
 #: `visibility_s`.
 RETRY_SHARE = 0.1
+#: Hidden messages of inputs whose handles are kept, to delete them when their runs end.
+TOKENS_MAX = 10_000
 #: As after other messages: the calls of what is in hand come before the next receive.
 AFTER_MESSAGES_S = 0.02
 
@@ -126,6 +128,7 @@ class Runs:
         )
         self._workflows: dict[str, Workflow] = {}
         self._in_hand: dict[str, _InHand] = {}
+        self._hidden_tokens: dict[str, list[str]] = {}  #: by run, the oldest first: handles
         self._room = asyncio.Event()
 
     # ------------------------------------------------------------------ messages in
@@ -324,8 +327,18 @@ class Runs:
         if tokens and facts is not None:
             hidden_s = self._patrol_s(facts)
             await self._queue.set_visibility(workflow.queue_url, tokens, hidden_s)
+            self._keep(run, tokens)
+        if over:  # the hidden one would come again at its next look, and counts until then
+            done += self._hidden_tokens.pop(run, [])
         if done:
             await self._queue.delete(workflow.queue_url, done)
+
+    def _keep(self, run: str, tokens: list[str]) -> None:
+        """Keep the handles; a run that another replica ends leaves its own until they are many."""
+        self._hidden_tokens.pop(run, None)
+        self._hidden_tokens[run] = tokens
+        if len(self._hidden_tokens) > TOKENS_MAX:
+            del self._hidden_tokens[next(iter(self._hidden_tokens))]
 
     async def _folded(
         self,
