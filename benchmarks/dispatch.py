@@ -55,14 +55,17 @@ async def main() -> None:
             await _own_many(system, scheduler, WARM_UP, "warm")
             await _floor_many(system, floor, WARM_UP, "warm")
             mark = system.orchestrator_log.stat().st_size
+            before_s = system.orchestrator_cpu_s()
             ours, bare = await _turns(system, scheduler, floor, options.jobs)
+            cpu_ms = (system.orchestrator_cpu_s() - before_s) / options.jobs * 1000
             own_ms = _own_times(system, mark)
             sync_ms = _sync_ms(system.home / "sync", options.jobs)
             own_s = await _own_many(system, scheduler, options.burst, "burst")
             floor_s = await _floor_many(system, floor, options.burst, "burst")
     figures = _figures(ours, bare, own_ms, options.burst / own_s, options.burst / floor_s)
     sync = Figure("bare_sync_p50_ms", statistics.median(sync_ms), "ms")
-    show("dispatch", [*figures, sync], as_json=options.json)
+    cpu = Figure("orchestrator_cpu_ms_per_job", cpu_ms, "ms", target="<= 4")
+    show("dispatch", [*figures, cpu, sync], as_json=options.json)
 
 
 async def _slot_mib(system: System) -> int:

@@ -17,6 +17,8 @@ import boto3
 import yaml
 from botocore.config import Config
 
+from benchmarks.measure import cpu_s
+
 
 @dataclass(frozen=True)
 class System:
@@ -74,6 +76,12 @@ class System:
         }
         (folder / "fdl.yaml").write_text(yaml.safe_dump({"functions": {"aws": [entry]}}))
         self.orchgpu("deploy", str(folder / "fdl.yaml"))
+
+    def orchestrator_cpu_s(self) -> float:
+        """The processor time of the orchestrator since it started."""
+        system = json.loads((self.home / "system.json").read_text())
+        (pid,) = [one["pid"] for one in system["processes"] if one["name"] == "orchestrator"]
+        return cpu_s(pid)
 
     @property
     def orchestrator_log(self) -> Path:

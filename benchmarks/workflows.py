@@ -1,10 +1,12 @@
 """The time that a workflow costs: between two steps, and for a fan-out into many parts.
 
 `hop_ms_p50`: from the result of a step to the start of the next one's function, in a chain of steps
-without a device whose script does nothing. `step_ms_p50`: from script to script; beside it the same
-chain where S3's own notification starts each function (`job: none`, as in SCAR). `fanout_N_s`: one
-run that cuts its input into N parts, a job for each, and gathers them; beside it N uploads to a
-function of the same script. Everything runs on this machine, in a local system of its own.
+without a device whose script does nothing. `hop_cpu_ms`: the orchestrator's processor time for
+each step of such a chain, the begin and the end of the run included. `step_ms_p50`: from script to
+script; beside it the same chain where S3's own notification starts each function (`job: none`, as
+in SCAR). `fanout_N_s`: one run that cuts its input into N parts, a job for each, and gathers them;
+beside it N uploads to a function of the same script. Everything runs on this machine, in a local
+system of its own.
 """
 
 from __future__ import annotations
@@ -103,15 +105,20 @@ def _chains(system: System, chains: int, steps: int) -> list[report.Figure]:
     hops_s: list[float] = []
     own_s: list[float] = []
     bare_s: list[float] = []
+    cpu_s: list[float] = []
     for number in range(chains + 1):
+        before_s = system.orchestrator_cpu_s()
         hops, starts = _own_chain(system, f"{number}", steps)
+        chain_cpu_s = system.orchestrator_cpu_s() - before_s
         bare = _bare_chain(system, f"{number}", steps)
         if number:
             hops_s += hops
+            cpu_s.append(chain_cpu_s / steps)
             own_s += starts
             bare_s += bare
     return [
         report.Figure("hop_ms_p50", statistics.median(hops_s) * 1000, "ms"),
+        report.Figure("hop_cpu_ms", statistics.fmean(cpu_s) * 1000, "ms"),
         report.compared(
             "step_ms_p50",
             statistics.median(own_s) * 1000,

@@ -36,7 +36,7 @@ def check_bookings(state: State) -> Iterator[str]:
     by_run: dict[str, int] = {}
     fresh = BookingIndex()
     for job, one in bookings.items():
-        fresh.change(job, one)
+        fresh.change(job, one, DeviceId(str(devices.get(job))))
         by_run[one.run] = by_run.get(one.run, 0) + 1
         if not (one.granted or one.late):
             by_device.setdefault(str(devices.get(job)), []).append(one)

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.measure import cpu_s
 from benchmarks.processes import program, workspace
 from benchmarks.scheduler.cycles import DEVICE_MIB, REQUEST, LineClient, scheduler
 from corekit.aio.process import write_ready
@@ -139,12 +140,6 @@ async def grants(address: str, seconds: float, into: Measured) -> None:
     times_ms.sort()
     into.p50_ms.append(times_ms[len(times_ms) // 2])
     into.p99_ms.append(times_ms[int(len(times_ms) * 0.99)])
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def reports(daemon: dict[str, str]) -> int:

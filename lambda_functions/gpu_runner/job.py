@@ -110,6 +110,8 @@ def run_attempt(
         if held is None:
             return {"status": "duplicate", **attempt_of}
         moments["claimed"] = time.time()
+        if opened.grant is None:  # a lease is ended by the orchestrator
+            limits = limits.capped(opened.job.cost, time.time())
         with held:
             attempt = Attempt(
                 s3=s3,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from contract.record import JsonObject
+from contract.states import Reason
 from contract.timing import CAP_SLACK_S, kept_back
 
 #: The part of the time kept back that lies between SIGTERM and SIGKILL to the script.
@@ -19,7 +21,8 @@ class TimeLimits:
     script_s: float  #: SIGTERM to the script
     grace_s: float  #: from SIGTERM to SIGKILL
     end_s: float  #: Lambda ends the function
-    origin: str  #: the rule behind `script_s`, for people
+    origin: str  #: the rule behind `script_s`, and what to do, for people
+    reason: Reason = Reason.TIMEOUT  #: of a run whose script reaches `script_s`
 
     @classmethod
     def within(cls, remaining_s: float, threshold_s: float = 0.0) -> TimeLimits:
@@ -31,11 +34,26 @@ class TimeLimits:
             kept = f"{'half' if rule == 'half' else f'{reserve_s:.1f} s'} is kept"
         return cls(
             origin=f"of the {remaining_s:.0f} s that the function's timeout gives a run, {kept} for"
-            " outputs and result",
+            " outputs and result; set a longer `timeout`",
             script_s=now_s + remaining_s - reserve_s,
             grace_s=min(GRACE_S_MAX, GRACE_PART * reserve_s),
             end_s=now_s + remaining_s,
         )
+
+    def capped(self, cost: JsonObject | None, now_s: float) -> TimeLimits:
+        """The same for a job with a cap of its cost: its script ends when the cap is reached.
+
+        `cost`: that of the envelope; `now_s`: wall clock. Older orchestrators send no cap.
+        """
+        cap_usd, usd_per_s = (cost or {}).get("cap_usd"), (cost or {}).get("usd_per_s")
+        if cost is None or not cap_usd or not usd_per_s:
+            return self
+        left_s = (cap_usd - cost["paid_usd"]) / usd_per_s - (now_s - cost["since_s"])
+        end_s = time.monotonic() + max(0.0, left_s)
+        if end_s >= self.script_s:
+            return self
+        origin = f"the cap of {cap_usd:.6g} USD is reached (`max_cost`); set a higher one"
+        return replace(self, script_s=end_s, origin=origin, reason=Reason.MAX_COST)
 
     @property
     def script_left_s(self) -> float:

@@ -209,10 +209,11 @@ class FinishJob(Action):
 
 
 class AdvanceRun(Value):
-    """The message to the queue of a workflow whose step's job has ended."""
+    """A job of a workflow's step has ended: fold its run, or send the message to its queue."""
 
     workflow: str
     body: str
+    result: Result | None = None  #: as it is stored
 
 
 class SendNotices(Value):
@@ -227,8 +228,8 @@ class DeleteMessages(Action):
 
     queue_url: str
     receipt_handles: tuple[str, ...]
-    advance: AdvanceRun | None = None  #: sent first
-    notices: SendNotices | None = None  #: as well
+    advance: AdvanceRun | None = None  #: first
+    notices: SendNotices | None = None  #: sent first as well
 
 
 class ExtendVisibility(Action):

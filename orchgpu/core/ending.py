@@ -450,7 +450,7 @@ def _advance(job: Job) -> do.AdvanceRun | None:
         return None
     state = "" if job.result is None else job.result.state
     body = advance_body(of.run, of.step, job.id, state)
-    return do.AdvanceRun(workflow=of.workflow, body=body)
+    return do.AdvanceRun(workflow=of.workflow, body=body, result=job.result)
 
 
 def dead_letter_body(

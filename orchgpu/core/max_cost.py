@@ -155,7 +155,8 @@ def of_attempt(job: Job) -> Mapping[str, float] | None:
     if job.max_cost_usd is None or job.paid_since_s is None:
         return None
     rate = Prices().job_usd_per_s(job.function.memory_mib, job.request.count)  # also of a wait
-    return {"paid_usd": job.paid_usd, "usd_per_s": rate, "since_s": job.paid_since_s}
+    figures = {"paid_usd": job.paid_usd, "usd_per_s": rate, "since_s": job.paid_since_s}
+    return {**figures, "cap_usd": job.max_cost_usd}
 
 
 def in_result(job: Job) -> JsonObject:

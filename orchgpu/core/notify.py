@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from corekit.values import Value, replace
+from corekit.values import Value, field, replace
 
 #: SNS takes as much, and SQS by default: the document of a job with many files is cut to it.
 DOCUMENT_BYTES_MAX = 256 * 1024 - 1024
@@ -49,6 +49,8 @@ class Notice(Value):
     bucket: str = ""  #: of the input of the job
     key: str = ""
     version: str = ""
+    #: Of a run: the end that queued it, without files; a retry may replace the stored one.
+    end: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def of(self) -> str:
@@ -73,21 +75,30 @@ def notice_of(body: str) -> Notice | None:
     try:
         value = json.loads(body)["orchgpu"]["notify"]
         fields = {name: value[name] for name in Notice.__struct_fields__ if name in value}
-        retries = fields.pop("retries", 0)
+        retries, end = fields.pop("retries", 0), fields.pop("end", {})
     except (ValueError, RecursionError, KeyError, TypeError):
         return None
     texts = all(isinstance(one, str) for one in fields.values()) and type(retries) is int
-    if not texts or not fields.get("target") or not (fields.get("job") or fields.get("run")):
+    if (
+        not texts
+        or not isinstance(end, dict)
+        or not fields.get("target")
+        or not (fields.get("job") or fields.get("run"))
+    ):
         return None
-    return Notice(**fields, retries=retries)
+    return Notice(**fields, retries=retries, end=end)
 
 
 # ---------------------------------------------------------------------- the document
 
 
 def notice_id(notice: Notice, ended_at_s: float) -> str:
-    """Equal for every delivery about the same end: who gets two counts one."""
-    digest = hashlib.sha256(f"{notice.of}\0{ended_at_s!r}".encode()).hexdigest()
+    """Equal for every delivery about the same end: who gets two counts one.
+
+    A run ends once after each retry, whichever replica's time of it is stored.
+    """
+    end = repr(ended_at_s) if notice.job else str(notice.retries)
+    digest = hashlib.sha256(f"{notice.of}\0{end}".encode()).hexdigest()
     return f"msg_{digest[:27]}"
 
 

@@ -40,6 +40,7 @@ class StepOf(Value):
     feeder: str = ""  #: the step that wrote its one file; "" = the input of the run, or a list
     #: Of `run.json`, whose metadata the job gets too; "" = the run's input has none.
     run_bucket: str = ""
+    files_text: str = ""  #: for people: the files of its list; "" = it has one file
 
     @property
     def job(self) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from contract.secrets.reference import SecretReference, parse_reference
 from corekit.errors import AppError
 from corekit.values import replace
 from fdl.model import Function, Gpu, Iam, Intermediate, Job, Lambda, Path, Queue, Storage, Vpc
+from fdl.notified import Notified
 from fdl.plan.resources import DeployTarget
 from fdl.plan.secrets import deployed_secrets
 from orchgpu.core.function import Function as Served
+from orchgpu.core.notify import Target
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.inspection.model import Answer, Inspected, Read, ReadCall
 
@@ -41,7 +43,12 @@ def deployed(served: Served, read: Read, workflow: Workflow | None = None) -> In
     function = _declaration(served, answer)
     if workflow is not None:
         runs_place = Path(bucket=workflow.bucket)
-        function = replace(function, workflow=workflow.name, runs_place=runs_place)
+        function = replace(
+            function,
+            workflow=workflow.name,
+            runs_place=runs_place,
+            run_notify=tuple(_notified(workflow.notify)),
+        )
     return Inspected(function=function, deployed=True, role=answer["Role"])
 
 
@@ -58,6 +65,14 @@ def _secrets(variables: Mapping[str, str]) -> dict[str, SecretReference]:
         with contextlib.suppress(ValueError):
             found[name] = parse_reference(text)
     return found
+
+
+def _notified(targets: Iterable[Target]) -> Iterator[Notified]:
+    for one in targets:
+        secret = None
+        with contextlib.suppress(ValueError):
+            secret = parse_reference(one.secret) if one.secret else None
+        yield Notified(queue=one.queue, topic=one.topic, webhook=one.webhook, secret=secret)
 
 
 def _declaration(served: Served, answer: Answer) -> Function:
@@ -84,6 +99,7 @@ def _declaration(served: Served, answer: Answer) -> Function:
         iam=Iam(role=str(answer["Role"])),
         secrets=_secrets(answer.get("Environment", {}).get("Variables", {})),
         gpu=Gpu(),
+        notify=tuple(_notified(served.notify)),
         job=Job(
             input=(Storage(path=Path(bucket=served.input_bucket, prefix=served.input_prefix)),),
             intermediate=Intermediate(path=Path(bucket=served.intermediate_bucket)),

@@ -67,6 +67,7 @@ def record_json(record: Record) -> dict[str, object]:
         "job_id": job.job,
         "function": job.function,
         "input": job.input,
+        **({"files_text": job.files_text} if job.files_text else {}),
         **_step(record),
         "state": job.state,
         "reason": job.reason,

@@ -28,7 +28,7 @@ from contract.run import (
     run_result_key,
     started_steps,
 )
-from contract.states import JobState, Reason, RunState
+from contract.states import JobState, Reason, RunState, StepState
 from corekit.aio.newer import known
 from corekit.decode import decode_json_known, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
@@ -109,6 +109,13 @@ class SeenRun(Value):
         for step in self.state.steps.values():
             results = (job.result for job in step.jobs)
             yield from (one for one in results if one and one.state != JobState.SUCCEEDED)
+
+    @property
+    def steps_ended(self) -> int:
+        """Those of a refused run that never began are closed, and none of them ran."""
+        never_ran = self.state.state is RunState.REJECTED
+        ended = (step.state for step in self.state.steps.values() if step.state.terminal)
+        return sum(not (never_ran and state is StepState.CANCELLED) for state in ended)
 
     @property
     def seconds(self) -> float:

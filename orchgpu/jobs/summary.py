@@ -36,6 +36,7 @@ class JobSummary(Value):
     made_by: str = ""  #: name of a key
     owned_by: str = ""
     promised: Promised | None = None  #: None: it has no objectives
+    files_text: str = ""  #: for people: the files of a step that takes several; the key is a list
 
     @property
     def order(self) -> Key:
@@ -55,11 +56,11 @@ class JobSummary(Value):
         return self.changed_s - (self.submitted_s or self.received_s)
 
     def redacted(self) -> JobSummary:
-        return replace(self, function=None, bucket=None, key=None)
+        return replace(self, function=None, bucket=None, key=None, files_text="")
 
     def matches(self, text: str) -> bool:
         """True where the id begins with the text, or the input or function contains it."""
-        names = (self.key or "", self.function or "", self.bucket or "")
+        names = (self.key or "", self.function or "", self.bucket or "", self.files_text)
         return self.job.startswith(text) or any(text in name.lower() for name in names)
 
 
@@ -70,6 +71,8 @@ def summary_of(record: Record) -> JobSummary:
     """The job of a record."""
     given = record.block.get("input")
     source: Mapping[str, object] = given if isinstance(given, Mapping) else {}
+    step = source.get("step")
+    of: Mapping[str, object] = step if isinstance(step, Mapping) else {}
     received_s = record.times.get(Step.RECEIVED, record.updated_s)
     submitted_s, slo = uploaded_s(record), slo_in(record.block)
     state, reason = state_of(record), reason_of(record)
@@ -91,6 +94,7 @@ def summary_of(record: Record) -> JobSummary:
         made_by=record.key,
         owned_by=key_of(record.owner),
         promised=None if slo is None else promised(slo, seconds, state, reason),
+        files_text=_text(of.get("files_text")) or "",
     )
 
 

@@ -123,24 +123,6 @@ class Replica:
             *([] if self._spans is None else [self._spans]),
         ]
         self._driver = Driver(machine, NoJournal[None](), self._perform, nursery)
-        self._performer = Performer(
-            queue=queue,
-            store=store,
-            functions=functions,
-            scheduler=scheduler,
-            timers=Timers(self._driver.submit),
-            render=render,
-            clock=clock,
-            budget=budget,
-            strict=nursery.strict,
-        )
-        self._reconciler = Reconciler(
-            queue=queue,
-            search=Search(store, self._has_record),
-            clock=clock,
-            budget=budget,
-            jitter=jitter,
-        )
         self._runs = Runs(
             queue=queue,
             store=store,
@@ -153,11 +135,29 @@ class Replica:
             notified=self.metrics.notified,
             sender=notices,
         )
+        self._performer = Performer(
+            queue=queue,
+            store=store,
+            functions=functions,
+            scheduler=scheduler,
+            timers=Timers(self._driver.submit),
+            render=render,
+            clock=clock,
+            budget=budget,
+            advance=self._runs.advance,
+            strict=nursery.strict,
+        )
+        self._reconciler = Reconciler(
+            queue=queue,
+            search=Search(store, self._has_record),
+            clock=clock,
+            budget=budget,
+            jitter=jitter,
+        )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}
-        self._read_notices: dict[
-            str, list[str]
-        ] = {}  #: function → receipt handles of notices that were read
+        #: function → receipt handles of notices that were read
+        self._read_notices: dict[str, list[str]] = {}
 
     # ------------------------------------------------------------------ life
 
@@ -242,7 +242,6 @@ class Replica:
         self._machine.set_functions(found)
         self.metrics.serves(found)
         workflows = self._registry.workflows()
-        self._performer.workflow_queues = {f.name: f.queue_url for f in workflows.values()}
         self._reconciler.load(found, workflows)
         for task in self._runs.load(workflows):
             self._loops.setdefault("", []).append(task)

@@ -133,7 +133,10 @@ class Notices:
         return True
 
     async def _result(self, of: Function | Workflow, notice: Notice) -> Mapping[str, object] | None:
-        """The result that stands now; None while there is none."""
+        """The result that stands now; None while there is none.
+
+        Of a run that a retry has ended again: the end that the notice is about.
+        """
         if isinstance(of, Function):
             wall_s = self._clock.wall_s()
             result, _ = await read_result(self._store, of.intermediate_bucket, notice.job, wall_s)
@@ -148,6 +151,8 @@ class Notices:
         ended, _ = decode_json_known(RunResult, stored.body or b"", key)
         if ended.retries < notice.retries:
             return None
+        if ended.retries > notice.retries and notice.end:  # older versions sent none
+            return notice.end
         found: Mapping[str, object] = encode(ended)
         return found
 

@@ -4,6 +4,10 @@ Nothing of a run is held here but messages in hand: each makes this replica read
 fold them and perform what comes next. A message about an end of a job is deleted then; the message
 of the input stays, hidden, until the run has ended: it comes again and again, so that a run whose
 replica died continues. Messages of a run that arrive during a fold share the next one.
+
+The replica that ended a job of a step folds the run itself, before it deletes the job's message. A
+message about the end is sent when that failed; when the replica dies, the job's message comes
+again, and leads to a fold again.
 """
 
 from __future__ import annotations
@@ -16,16 +20,18 @@ from datetime import datetime
 from functools import partial
 
 from contract.parameters import seen_by_jobs
+from contract.result import Result
 from contract.run import run_id
 from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
+from orchgpu.core.actions import AdvanceRun
 from orchgpu.core.ending import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several
-from orchgpu.core.runs.actions import EndRun
+from orchgpu.core.runs.actions import EndRun, StartStep
 from orchgpu.core.runs.facts import Facts
 from orchgpu.core.runs.machine import next_actions, waived_steps
 from orchgpu.core.runs.messages import Advance, advance_body, classify_run
@@ -53,17 +59,21 @@ FOLDS_MAX = 200
 #: A call failed, or a run cannot be folded now: its messages come again after so much of
 #: `visibility_s`.
 RETRY_SHARE = 0.1
+#: Hidden messages of inputs whose handles are kept, to delete them when their runs end.
+TOKENS_MAX = 10_000
 #: As after other messages: the calls of what is in hand come before the next receive.
 AFTER_MESSAGES_S = 0.02
 
 
 class _Held(Value):
-    """A message in hand."""
+    """A message in hand, or the end of a job of this replica, which has none."""
 
-    receipt_handle: str
+    receipt_handle: str = ""
     token: bool = False  #: the message of the input: it stays until the run has ended
     fresh: bool = False  #: of a run that was not known before
     failed: str = ""  #: a job that ended without success
+    result: Result | None = None  #: of a job that succeeded
+    folded: asyncio.Future[bool] | None = None  #: whether the fold succeeded, for who waits for it
 
 
 @dataclass
@@ -118,6 +128,7 @@ class Runs:
         )
         self._workflows: dict[str, Workflow] = {}
         self._in_hand: dict[str, _InHand] = {}
+        self._hidden_tokens: dict[str, list[str]] = {}  #: by run, the oldest first: handles
         self._room = asyncio.Event()
 
     # ------------------------------------------------------------------ messages in
@@ -177,6 +188,23 @@ class Runs:
             return
         work = self._other(workflow, message, verdict)
         self._nursery.start(self._tried(workflow, [message.receipt_handle], work), "run message")
+
+    async def advance(self, word: AdvanceRun) -> None:
+        """Let the run of an ended job continue: fold it here, or send the word to its queue.
+
+        Returns when the one or the other is done. Raises AppError when neither is.
+        """
+        workflow = self._workflows.get(word.workflow)
+        if workflow is None:
+            return  # it was undeployed
+        verdict = classify_run(word.body, workflow)
+        assert isinstance(verdict, Advance), "the word of a job names its run"
+        folded = asyncio.get_running_loop().create_future()
+        known = None if verdict.failed else word.result
+        held = _Held(failed=verdict.job if verdict.failed else "", result=known, folded=folded)
+        self._wake(workflow, verdict.run, held)
+        if not await folded:
+            await self._queue.send(workflow.queue_url, [word.body])
 
     async def _other(
         self,
@@ -275,8 +303,13 @@ class Runs:
         try:
             while in_hand.messages:
                 messages, in_hand.messages = in_hand.messages, []
-                handles = [message.receipt_handle for message in messages]
-                await self._tried(workflow, handles, self._advance(workflow, run, messages))
+                handles = [one.receipt_handle for one in messages if one.receipt_handle]
+                succeeded = await self._tried(
+                    workflow, handles, self._advance(workflow, run, messages)
+                )
+                for message in messages:
+                    if message.folded is not None and not message.folded.done():
+                        message.folded.set_result(succeeded)
                 self._room.set()
         finally:
             in_hand.task = None
@@ -284,23 +317,41 @@ class Runs:
 
     async def _advance(self, workflow: Workflow, run: str, messages: Sequence[_Held]) -> None:
         hints = [message.failed for message in messages if message.failed]
+        known = [message.result for message in messages if message.result is not None]
         patrol = any(message.token and not message.fresh for message in messages)
-        facts = await self._folded(workflow, run, hints, patrol=patrol)
+        facts = await self._folded(workflow, run, hints, known, patrol=patrol)
         over = facts is None or facts.stands
         tokens = [] if over else [one.receipt_handle for one in messages if one.token]
         done = [one.receipt_handle for one in messages if over or not one.token]
+        done = [receipt_handle for receipt_handle in done if receipt_handle]
         if tokens and facts is not None:
             hidden_s = self._patrol_s(facts)
             await self._queue.set_visibility(workflow.queue_url, tokens, hidden_s)
+            self._keep(run, tokens)
+        if over:  # the hidden one would come again at its next look, and counts until then
+            done += self._hidden_tokens.pop(run, [])
         if done:
             await self._queue.delete(workflow.queue_url, done)
 
+    def _keep(self, run: str, tokens: list[str]) -> None:
+        """Keep the handles; a run that another replica ends leaves its own until they are many."""
+        self._hidden_tokens.pop(run, None)
+        self._hidden_tokens[run] = tokens
+        if len(self._hidden_tokens) > TOKENS_MAX:
+            del self._hidden_tokens[next(iter(self._hidden_tokens))]
+
     async def _folded(
-        self, workflow: Workflow, run: str, hints: Sequence[str], *, patrol: bool
+        self,
+        workflow: Workflow,
+        run: str,
+        hints: Sequence[str],
+        known: Sequence[Result],
+        *,
+        patrol: bool,
     ) -> Facts | None:
         """Fold and act until nothing comes next; the last facts."""
         for fold in range(FOLDS_MAX):
-            found = await self._facts.fold(workflow, run, hints)
+            found = await self._facts.fold(workflow, run, hints, known)
             if found is None:
                 logger.warning(
                     "a message names run %s, which was never started",
@@ -318,6 +369,11 @@ class Runs:
                 return facts
             for action in actions:
                 await self._performer.perform(workflow, action)
+            last = actions[-1]
+            if isinstance(last, EndRun):  # a retry since has a token of its own
+                return replace(facts, ended=last.result)
+            if all(isinstance(action, StartStep) for action in actions):
+                return facts  # each job that was sent leads to a fold when it ends
         raise AppError(ErrorCode.UNAVAILABLE, f"run {run} still changes after every look at it")
 
     def _patrol_s(self, facts: Facts) -> float:
@@ -330,10 +386,11 @@ class Runs:
 
     async def _tried(
         self, workflow: Workflow, handles: Sequence[str], work: Awaitable[None]
-    ) -> None:
-        """Messages whose work failed come again soon, here or at another replica."""
+    ) -> bool:
+        """Whether the work succeeded. Else its messages come again soon, at any replica."""
         try:
-            return await work
+            await work
+            return True
         except AppError as error:
             logger.warning("%s", error, extra={"event": "run_failed", "workflow": workflow.name})
         except Exception:
@@ -343,6 +400,7 @@ class Runs:
             await self._queue.set_visibility(workflow.queue_url, handles, pause_s)
         except AppError as error:  # they come again when their visibility ends
             logger.warning("%s", error, extra={"event": "run_failed", "workflow": workflow.name})
+        return False
 
     def _ended(self, action: EndRun) -> None:
         result = action.result

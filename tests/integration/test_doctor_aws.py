@@ -207,7 +207,7 @@ functions:
       {name: table, init_script: cut.sh, input: [{path: film/parts}], output: [{path: film/out}]}
   - lambda: {name: other, init_script: cut.sh, input: [{path: else/in}], output: [{path: else/out}]}
 workflows:
-  film: {steps: [cut, table]}
+  film: {steps: [cut, table], notify: {queue: ends}}
 """
 
 
@@ -221,6 +221,10 @@ def test_a_workflow_stands_for_its_steps_and_needs_its_queues(
     for where in (None, file):
         found = findings(where, "film")
         assert {f.where for f in found["runtimes"]} == {"function cut", "function table"}
+        [missing] = found["notices"]
+        assert (missing.verdict, missing.where) == (Verdict.WRONG, "notify, queue ends")
+    client("sqs", embedded).create_queue(QueueName="ends")
+    assert [f.verdict for f in findings(None, "film")["notices"]] == [Verdict.GOOD]
     with closing(JobCloud()) as cloud, provider().deploy_cloud(Address(), Address()) as target:
         step = deployed(cloud.function("table"), target.read, cloud.workflow("film"))
     scope = Scope(place=PLACE, functions=(step.function,))

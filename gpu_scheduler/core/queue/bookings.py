@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from corekit.ids import DeviceId, JobId, attempt_id
 from gpu_scheduler.core.admission.slo.calendar import SAME_S, Calendar, Keeping, Need, Use
-from gpu_scheduler.core.admission.slo.options import ClassKey
 from gpu_scheduler.core.admission.slo.plan import Batch
 from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.placement.eviction import resident_key
@@ -149,10 +148,26 @@ def read_run(text: str) -> RunPromise:
 class Planned(NamedTuple):
     """The bookings of one device that have their place."""
 
-    starts_s: list[float]  #: ascending: of those without a lease
-    jobs: list[str]  #: of the same
+    starts: list[tuple[float, str]]  #: ascending: start and job of those without a lease
     uses: list[Use]  #: of the same
-    granted: list[str]
+    granted: dict[str, None]
+
+    def add(self, job: str, booking: Booking) -> None:
+        """Add a booking at its place; one that is late has none."""
+        if booking.granted and not booking.late:
+            self.granted[job] = None
+        elif not booking.late:
+            at = bisect_left(self.starts, (booking.start_s, job))
+            self.starts.insert(at, (booking.start_s, job))
+            self.uses.insert(at, booking.use())
+
+    def remove(self, job: str, booking: Booking) -> None:
+        """Remove a booking that was added."""
+        if booking.granted and not booking.late:
+            del self.granted[job]
+        elif not booking.late:
+            at = bisect_left(self.starts, (booking.start_s, job))
+            del self.starts[at], self.uses[at]
 
 
 class BookingIndex:
@@ -160,47 +175,41 @@ class BookingIndex:
 
     def __init__(self) -> None:
         self.planned: dict[DeviceId, Planned] = {}  #: of devices that were looked at
-        self._looked_at: dict[str, DeviceId] = {}  #: job → the device under which it is there
         self.of_run: dict[str, dict[str, None]] = {}
         self.ends_s: list[tuple[float, str]] = []  #: ascending: until when a device is booked
-        self._known: dict[str, Booking] = {}
+        self._known: dict[str, tuple[Booking, DeviceId]] = {}
 
-    def change(self, job: str, booking: Booking | None) -> None:
+    def change(self, job: str, booking: Booking | None, device: DeviceId) -> None:
         """Replace the booking of a job, or remove it (None)."""
-        if job in self._looked_at:
-            self.planned.pop(self._looked_at.pop(job), None)
         before = self._known.pop(job, None)
         if before is not None:
-            self._remove(job, before)
+            self._remove(job, *before)
         if booking is None:
             return
-        self._known[job] = booking
+        self._known[job] = booking, device
         self.of_run.setdefault(booking.run, {})[job] = None
         if not booking.granted:
             insort(self.ends_s, (booking.until_s, job))
+        if device in self.planned:
+            self.planned[device].add(job, booking)
 
-    def _remove(self, job: str, before: Booking) -> None:
+    def _remove(self, job: str, before: Booking, device: DeviceId) -> None:
         jobs = self.of_run[before.run]
         del jobs[job]
         if not jobs:
             del self.of_run[before.run]
         if not before.granted:
             del self.ends_s[bisect_left(self.ends_s, (before.until_s, job))]
+        if device in self.planned:
+            self.planned[device].remove(job, before)
 
     def planned_on(self, device: DeviceId, jobs: Iterable[str]) -> Planned:
         """The bookings of a device, whose jobs are given, in the order of their start."""
         found = self.planned.get(device)
         if found is None:
-            placed = [(job, self._known[job]) for job in jobs if not self._known[job].late]
-            self._looked_at |= {job: device for job, _ in placed}
-            placed.sort(key=lambda one: one[1].start_s)
-            waiting = [(job, one) for job, one in placed if not one.granted]
-            found = self.planned[device] = Planned(
-                [one.start_s for _, one in waiting],
-                [job for job, _ in waiting],
-                [one.use() for _, one in waiting],
-                [job for job, one in placed if one.granted],
-            )
+            found = self.planned[device] = Planned([], [], {})
+            for job in jobs:
+                found.add(job, self._known[job][0])
         return found
 
 
@@ -211,10 +220,8 @@ def index_of(kind: MemoryKind, devices: MemoryKind) -> BookingIndex:
         index = kind.index = BookingIndex()
         kind.changed = dict.fromkeys(kind.values)
     for job in kind.changed or ():
-        if job in devices.values:
-            index.planned.pop(DeviceId(str(devices.values[job])), None)
-        text = kind.values.get(job)
-        index.change(job, read_booking(text) if isinstance(text, str) else None)
+        text, device = kind.values.get(job), DeviceId(str(devices.values.get(job)))
+        index.change(job, read_booking(text) if isinstance(text, str) else None, device)
     kind.changed = {}
     return index
 
@@ -341,7 +348,6 @@ class Bookings:
         entry = state.inventory.devices[device]
         found = Calendar(
             device,
-            ClassKey(entry.device.kind.value, entry.device.model),
             entry.device.memory_mib,
             COMPUTE_PERMILLE_MAX,
             keeping(self.view, entry.device.memory_mib),
@@ -357,26 +363,25 @@ class Bookings:
             elif booking.late:
                 uses.append(self._running(booking))
         uses += self._booked_uses(device, without)
-        found.uses = sorted(uses, key=attrgetter("start_s"))
+        uses.sort(key=attrgetter("start_s"))
+        found.uses = uses
         return found
 
-    def _booked_uses(self, device: DeviceId, without: str | None) -> Iterator[Use]:
+    def _booked_uses(self, device: DeviceId, without: str | None) -> list[Use]:
         """The places of the bookings of a device; those that begin later are not looked at."""
         planned = self.index.planned_on(device, self._devices.names.get(device, ()))
-        for job in planned.granted:
-            booking = self.of(job)
-            if booking is not None:
-                yield self._running(booking)
-        at = bisect_left(planned.starts_s, self.now_s)
-        for job in planned.jobs[:at]:
+        granted = (self.of(job) for job in planned.granted)
+        uses = [self._running(booking) for booking in granted if booking is not None]
+        at = bisect_left(planned.starts, (self.now_s, ""))
+        for _, job in planned.starts[:at]:
             booking = self.of(job)
             if booking is not None and job != without and not self.is_over(job, booking):
-                yield self._moved(booking)
-        if without in planned.jobs[at:]:
-            later = zip(planned.jobs[at:], planned.uses[at:], strict=True)
-            yield from (use for job, use in later if job != without)
-        else:
-            yield from planned.uses[at:]
+                uses.append(self._moved(booking))
+        later = planned.starts[at:] if without is not None else ()
+        own = next((i for i, (_, job) in enumerate(later, at) if job == without), None)
+        return uses + (
+            planned.uses[at:] if own is None else planned.uses[at:own] + planned.uses[own + 1 :]
+        )
 
     def _ordinary(self, entry: LeaseEntry, whole_mib: int) -> Use:
         """An ordinary lease until its stated length is over."""
@@ -411,6 +416,7 @@ class Bookings:
                 members=len(those),
                 members_max=min(one.batch_max for one in those),
                 latest_s=min(one.latest_s for one in those),
+                warm=any(one.warm for one in those),
             )
             for start_s, those in members.items()
             if start_s > self.now_s

@@ -14,7 +14,6 @@ from itertools import chain, islice
 from math import inf
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.admission.slo.calendar import Calendar
 from gpu_scheduler.core.admission.slo.estimate import (
     critical_steps,
     expected_end_s,
@@ -36,7 +35,7 @@ from gpu_scheduler.core.admission.slo.plan import (
     PlanStep,
     cost_of,
 )
-from gpu_scheduler.core.inventory.devices import is_feasible
+from gpu_scheduler.core.inventory.devices import DeviceClass, is_feasible
 from gpu_scheduler.core.inventory.index import DeviceGroup
 from gpu_scheduler.core.placement.eviction import resident_key
 from gpu_scheduler.core.queue.bookings import (
@@ -81,6 +80,9 @@ class Promising:
         self.quantile, self.bookings = quantile, Bookings(view)
         if asked.slo is None:
             self.pick = "earliest"  # nothing is promised: what the devices can do
+        #: The classes of devices that can serve each step.
+        self.classes = [self._classes(step) for step in asked.steps]
+        self._timed: dict[float, tuple[list[float], list[tuple[Option, ...]]]] = {}
         self.ways_s, self.options = self._times(quantile)
         place = {step.name: index for index, step in enumerate(asked.steps)}
         self.feeders: Feeders = tuple(
@@ -91,21 +93,21 @@ class Promising:
         """The promise or its refusal. `whole`: all steps on one kind of device (Clockwork)."""
         unknown = next((i for i, options in enumerate(self.options) if not options), None)
         if unknown is not None:
-            return Admission(self._unknown(self.asked.steps[unknown]), possible=False)
+            return Admission(self._unknown(unknown), possible=False)
         warm, cold = self._frontier(loading=False), self._frontier(loading=True)
         listed = tuple(
             Tradeoff(latency_s=one.latency_s, cost_usd=one.cost_usd) for one in cold[:_LISTED_MAX]
         )
-        free = self._on_free_devices(cold[0])
         placements = [*self._slice(warm), *self._slice(cold)]
         if not placements:
             best = " or ".join(_tradeoff_text(one) for one in _ends(warm))
             text = f"no placement meets {_slo_text(self.asked)}; at best, on free devices: {best}"
+            free = self._on_free_devices(cold[0])
             return free._replace(why=text, possible=False, frontier=listed)
         if whole:
             placements = self._whole()
         placements = list({one.options: one for one in placements}.values())
-        return self._planned(placements, free)._replace(frontier=listed)
+        return self._planned(placements, cold[0])._replace(frontier=listed)
 
     # ------------------------------------------------------------------ placements
 
@@ -114,22 +116,30 @@ class Promising:
 
         The way of a step without a device is its execution.
         """
+        if quantile not in self._timed:
+            self._timed[quantile] = self._times_at(quantile)
+        return self._timed[quantile]
+
+    def _times_at(self, quantile: float) -> tuple[list[float], list[tuple[Option, ...]]]:
         learned = self.view.state.learned_times
         ways_s: list[float] = []
         options: list[tuple[Option, ...]] = []
-        for step in self.asked.steps:
+        for step, classes in zip(self.asked.steps, self.classes, strict=True):
             tenant, workload, way_s = step.request.tenant, step.request.workload, step.way_s
             if way_s is None:
                 way_s = learned.way_s(tenant, workload, quantile) or 0.0
             ways_s.append(way_s if step.has_device else 0.0)
-            own = self._options(step, quantile) if step.has_device else ()
-            options.append(own if step.has_device else (without_device(step, way_s),))
+            if step.has_device:
+                options.append(options_of(step, classes, partial(self._learned, quantile)))
+            else:
+                options.append((without_device(step, way_s),))
         return ways_s, options
 
-    def _options(self, step: PromisedStep, quantile: float) -> tuple[Option, ...]:
-        request, index = step.request, self.view.state.inventory.index
-        classes = [one for one in index.classes() if is_feasible(request, one)]
-        return options_of(step, classes, partial(self._learned, quantile))
+    def _classes(self, step: PromisedStep) -> list[DeviceClass]:
+        if not step.has_device:
+            return []
+        index = self.view.state.inventory.index
+        return [one for one in index.classes() if is_feasible(step.request, one)]
 
     def _learned(self, quantile: float, step: PromisedStep, model: str) -> StepTimes | None:
         request = step.request
@@ -143,9 +153,9 @@ class Promising:
         loading_s = times.loading_s(quantile) or 0.0
         return StepTimes(execution_s=min(held_s, LENGTH_S_MAX), loading_s=loading_s)
 
-    def _unknown(self, step: PromisedStep) -> str:
-        index = self.view.state.inventory.index
-        if not any(is_feasible(step.request, one) for one in index.classes()):
+    def _unknown(self, number: int) -> str:
+        step = self.asked.steps[number]
+        if not self.classes[number]:
             return f"step {step.name} fits no known device"
         what = "no times are stated for the devices that it fits"
         if not step.times:
@@ -185,18 +195,13 @@ class Promising:
 
     # ------------------------------------------------------------------ plan
 
-    def _planned(self, placements: Sequence[Placement], free: Admission) -> Admission:
-        """The plan, or `free` with the reason why there is none now."""
+    def _planned(self, placements: Sequence[Placement], fastest: Placement) -> Admission:
+        """The plan, or estimates of `fastest` with the reason why there is none now."""
         view, now_s = self.view, self.view.wall_s
         latency_s, cost_usd = self.asked.latency_s, self.asked.cost_usd
         due_s = inf if latency_s is None else now_s + latency_s
         devices = self._devices()
-        steps = [
-            self._plan_step(step, options, devices)._replace(way_s=way_s)
-            for step, options, way_s in zip(
-                self.asked.steps, self.options, self.ways_s, strict=True
-            )
-        ]
+        steps = [self._plan_step(number, devices) for number in range(len(self.asked.steps))]
         cost_usd_max = inf if cost_usd is None else cost_usd
         planner = Planner(steps, self.feeders, devices, now_s, due_s, cost_usd_max)
         plan, earliest_s = planner.best(placements, self.pick, view.draw)
@@ -207,11 +212,11 @@ class Promising:
                 else (f"devices are booked: the earliest end is in {earliest_s - now_s:.3g} s")
             )
             end_in_s = None if earliest_s == inf else earliest_s - now_s
-            return free._replace(why=text, end_in_s=end_in_s)
+            return self._on_free_devices(fastest)._replace(why=text, end_in_s=end_in_s)
         values = len(view.memory) + _VALUES_OF_STEP * len(steps) + _VALUES_OF_RUN
         if values > MEMORY_MAX:
             full = f"{len(self.bookings)} steps are booked, the most that are remembered"
-            return free._replace(why=full)
+            return self._on_free_devices(fastest)._replace(why=full)
         end_in_s = plan.end_s - now_s
         return self._estimated(plan.steps)._replace(
             why=f"promised: it ends in {end_in_s:.3g} s at the latest",
@@ -252,52 +257,47 @@ class Promising:
         names = [self.asked.steps[i].name for i in critical_steps(booked, self.feeders)]
         return Admission("", estimates=tuple(estimates), critical=tuple(names))
 
-    def _plan_step(
-        self, step: PromisedStep, options: Sequence[Option], devices: Devices
-    ) -> PlanStep:
-        inventory = self.view.state.inventory
+    def _plan_step(self, number: int, devices: Devices) -> PlanStep:
+        step, classes = self.asked.steps[number], self.classes[number]
+        options, inventory = self.options[number], self.view.state.inventory
         unfit: frozenset[DeviceId] = frozenset()
-        if not all(is_feasible(step.request, one) for one in inventory.index.classes()):
+        if len(classes) < sum(1 for _ in inventory.index.classes()):
             unfit = frozenset(
-                one.device
-                for calendars in devices.sampled.values()
-                for one in calendars
-                if not is_feasible(step.request, inventory.state_of(one.device).device_class)
+                one
+                for sampled in devices.sampled.values()
+                for one in sampled
+                if inventory.state_of(one).device_class not in classes
             )
-        sizes = {
-            ClassKey(one.kind.value, one.model): one.memory_mib
-            for one in inventory.index.classes()
-            if step.has_device and is_feasible(step.request, one)
-        }
+        sizes = {ClassKey(one.kind.value, one.model): one.memory_mib for one in classes}
         needs = {
             one.where: need_of(step.request, sizes[one.where]) for one in options if step.has_device
         }
-        batch_max = _batch_max(step.request)
-        return PlanStep(tuple(options), needs, resident_key(step.request), batch_max, unfit)
+        workload, batch_max = resident_key(step.request), _batch_max(step.request)
+        return PlanStep(options, needs, workload, batch_max, unfit, self.ways_s[number])
 
     def _devices(self) -> Devices:
         """A seeded sample of the available devices of each class, and those that are warm."""
         groups: dict[ClassKey, list[DeviceGroup]] = {}
         for group in self.view.state.inventory.index.groups.values():
             made = group.device_class
-            steps = (step for step in self.asked.steps if step.has_device)
-            if any(is_feasible(step.request, made) for step in steps):
+            if any(made in classes for classes in self.classes):
                 groups.setdefault(ClassKey(made.kind.value, made.model), []).append(group)
-        sampled: dict[ClassKey, list[Calendar]] = {}
+        sampled: dict[ClassKey, list[DeviceId]] = {}
         counts: dict[ClassKey, int] = {}
         for where in sorted(groups):
             available = [one for group in groups[where] for one in _available(group)]
             counts[where] = max(1, len(available))
-            some = self._sampled(available) if len(available) > self.sample else available
-            sampled[where] = [self.bookings.calendar(one) for one in some]
-        return Devices(sampled, counts, self.bookings.batches)
+            few = len(available) <= self.sample
+            sampled[where] = available if few else self._sampled(available)
+        return Devices(sampled, counts, self.bookings.calendar, self.bookings.batches)
 
     def _sampled(self, devices: list[DeviceId]) -> list[DeviceId]:
         first = int(self.view.draw() * len(devices))
         drawn = [devices[(first + i) % len(devices)] for i in range(self.sample)]
-        known = frozenset(devices)
-        warm = islice((one for one in self._warm() if one in known), self.sample)
-        return list(dict.fromkeys(chain(drawn, warm)))
+        warm = list(self._warm())
+        known = frozenset(devices if warm else ())
+        some = islice((one for one in warm if one in known), self.sample)
+        return list(dict.fromkeys(chain(drawn, some)))
 
     def _warm(self) -> Iterator[DeviceId]:
         residents = self.view.state.inventory.residents

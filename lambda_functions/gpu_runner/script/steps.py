@@ -223,8 +223,8 @@ def check_outcome(outcome: Outcome, limits: TimeLimits, step: str = "") -> None:
     script = f"the script of step {step}" if step else "the script"
     if outcome.ending is Ending.DEADLINE:
         raise AttemptFailed(
-            Reason.TIMEOUT,
-            f"{script} was stopped after {ran_s:.1f} s: {limits.origin}; set a longer `timeout`",
+            limits.reason,
+            f"{script} was stopped after {ran_s:.1f} s: {limits.origin}",
         )
     if outcome.ending is Ending.PREEMPTED:
         text = f"{script} was stopped after {ran_s:.1f} s for a request of higher priority"

@@ -10,10 +10,11 @@ from functools import partial
 import aioboto3
 from aiobotocore.session import AioSession
 
-from contract.aws.clients import Client, expect_owner, patience, service_descriptions
+from contract.aws.clients import Client, expect_owner, patience
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import translated
 from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of, resolve
+from orchgpu.adapters.aws.lean import make_lean
 from orchgpu.adapters.aws.notices import open_notices
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
@@ -81,7 +82,7 @@ def _place(endpoint_url: str | None) -> DeployTarget:
 
 def _client(settings: ClientSettings, connections_max: int) -> Client:
     inner = AioSession(settings.session_variables)
-    inner.register_component("data_loader", service_descriptions())
+    make_lean(inner)
     session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)
     arguments = settings.client_arguments(
         max_pool_connections=connections_max,

@@ -67,12 +67,15 @@ class S3Store:
 
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
         found: dict[str, str] = {}
-        with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
-            pages = self._client.get_paginator("list_objects_v2")
-            async for page in pages.paginate(Bucket=bucket, Prefix=prefix):
-                listed = page.get("Contents", ())
-                found.update((entry["Key"], entry["ETag"].strip('"')) for entry in listed)
-        return found
+        more: dict[str, str] = {}
+        while True:  # botocore's paginator makes a class for each use
+            with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
+                page = await self._client.list_objects_v2(Bucket=bucket, Prefix=prefix, **more)
+            listed = page.get("Contents", ())
+            found.update((entry["Key"], entry["ETag"].strip('"')) for entry in listed)
+            if not page.get("IsTruncated"):
+                return found
+            more = {"ContinuationToken": page["NextContinuationToken"]}
 
     async def versions(
         self, bucket: str, prefix: str, *, after: Cursor | None = None

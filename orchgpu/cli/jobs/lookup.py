@@ -257,4 +257,4 @@ def shown_input(entry: Mapping[str, object]) -> str:
     files = entry.get("inputs")
     if isinstance(files, list) and len(files) > 1:
         return f"{files[0]} and {len(files) - 1} more"
-    return str(entry["input"] or "-")
+    return str(entry.get("files_text") or entry["input"] or "-")

@@ -254,9 +254,8 @@ def _file_json(file: InputFile) -> dict[str, object]:
 def summary_row(seen: SeenRun) -> tuple[str, ...]:
     """The cells of a run in a list: id, state, steps that ended, reason, input."""
     steps = seen.state.steps.values()
-    ended = sum(step.state.terminal for step in steps)
     running = [step.name for step in steps if step.state is StepState.STARTED]
-    where = f"{ended}/{len(seen.state.steps)}" + (f" {', '.join(running)}" if running else "")
+    where = f"{seen.steps_ended}/{len(steps)}" + (f" {', '.join(running)}" if running else "")
     reason = "" if seen.state.reason == "NONE" else seen.state.reason.value
     if not reason and seen.promised is not None:
         reason = seen.promised.word

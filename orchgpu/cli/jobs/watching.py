@@ -16,6 +16,7 @@ from corekit.cli.times import shown_time
 from corekit.errors import AppError
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record
+from orchgpu.cli.jobs.lookup import shown_input
 from orchgpu.jobs.live.feed import JobsFeed
 from orchgpu.jobs.scheduler import NO_ANSWER
 
@@ -78,7 +79,7 @@ def _line(job: Entry) -> Line:
     """Time, id, function, state, reason, attempt and input of one job."""
     state = str(job["state"])
     why = f"  {job['reason']}" if job["reason"] != "NONE" else ""
-    rest = f"{why}  attempt {job['attempt']}  {printable(str(job['input'] or '-'))}"
+    rest = f"{why}  attempt {job['attempt']}  {printable(shown_input(job))}"
     when = shown_time(float(str(job["updated_s"])))
     names = f"{when}  {job['job_id']}  {printable(str(job['function'] or '-'))}  "
     return (names, Coloured(state), padded("", _STATE_WIDTH - len(state)) + rest)

@@ -175,7 +175,7 @@ def _job_row(record: Record, waits: str, now_s: float) -> TableRow:
     job = summary_of(record)
     reason = shown_reason(waits if record.step is Step.WAITING and waits else job.reason)
     ago_s = max(0.0, now_s - job.changed_s)
-    function, source = job.function or "-", job.input or "-"
+    function, source = job.function or "-", job.files_text or job.input or "-"
     return _row(
         job.job,
         *((text, text) for text in (job.job, function, job.state, reason)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contract.states import Reason
 from corekit.values import Value
 from gpu_scheduler.promises import Slo
+from orchgpu.core.runs.messages import JobFacts
 from orchgpu.core.runs.records import Inputs, RunResult
 from orchgpu.core.runs.workflow import Workflow
 
@@ -39,10 +40,7 @@ class StartStep(RunAction):
     #: The bodies of its jobs' messages, for the queue of its function. The job of a list of files
     #: is pinned to what is stored: `machine.list_body` makes its body then.
     bodies: tuple[str, ...]
-    stored_at_s: float  #: wall clock: the input of the run was stored
-    dead_at_s: float | None  #: of a retry: see `InputEvent.dead_at_s`
-    ready_at_s: float  #: wall clock: the last step before it had ended
-    max_cost_usd: float | None = None  #: what the run has left; None = it has no cap
+    facts: JobFacts
     run_bucket: str = ""  #: see `StepOf.run_bucket`
 
 

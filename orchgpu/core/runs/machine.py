@@ -19,7 +19,7 @@ from orchgpu.core.runs.actions import (
     WaiveSteps,
 )
 from orchgpu.core.runs.facts import Facts
-from orchgpu.core.runs.messages import step_body
+from orchgpu.core.runs.messages import JobFacts, step_body
 from orchgpu.core.runs.records import EndedStep, InputFile, Inputs, RunResult
 from orchgpu.core.runs.state import Run, Step, StepJob, stopped_reason
 
@@ -76,12 +76,8 @@ def _started(facts: Facts, run: Run, *, patrol: bool) -> Iterator[RunAction]:
 
 
 def _start(facts: Facts, run: Run, step: Step) -> StartStep:
-    jobs, ready_at_s = step.open_jobs, _ready_at_s(facts, run, step)
+    jobs, retries = step.open_jobs, len(facts.retries)
     listed = jobs[0].files if len(jobs) == 1 and len(jobs[0].files) > 1 else None
-    retries, dead_at_s = len(facts.retries), facts.retried_at_s
-    left_usd = run.left_usd(facts.frozen.workflow)
-    if left_usd is not None:  # parts are read once all have ended, so none may spend it all
-        left_usd /= max(1, len(jobs))
     inputs = None
     if listed is not None:
         inputs = Inputs(
@@ -91,19 +87,27 @@ def _start(facts: Facts, run: Run, step: Step) -> StartStep:
             retry=retries,
             files=listed,
         )
+    given = _job_facts(facts, run, step)
     return StartStep(
         run=facts.run,
         step=step.name,
         retries=retries,
         inputs=inputs,
-        bodies=()
-        if inputs
-        else tuple(_body(facts, step, job, ready_at_s, left_usd) for job in jobs),
-        dead_at_s=dead_at_s,
-        stored_at_s=facts.frozen.stored_at_s,
-        ready_at_s=ready_at_s,
-        max_cost_usd=left_usd,
+        bodies=() if inputs else tuple(_body(facts, step, job, given) for job in jobs),
+        facts=given,
         run_bucket=facts.frozen.metadata_bucket,
+    )
+
+
+def _job_facts(facts: Facts, run: Run, step: Step) -> JobFacts:
+    left_usd = run.left_usd(facts.frozen.workflow)
+    if left_usd is not None:  # parts are read once all have ended, so none may spend it all
+        left_usd /= max(1, len(step.open_jobs))
+    return JobFacts(
+        stored_at_s=facts.frozen.stored_at_s,
+        dead_at_s=facts.retried_at_s,
+        ready_at_s=_ready_at_s(facts, run, step),
+        max_cost_usd=left_usd,
     )
 
 
@@ -115,7 +119,7 @@ def _ready_at_s(facts: Facts, run: Run, step: Step) -> float:
     return max(begun_at_s, *ends_s) if ends_s else begun_at_s
 
 
-def _body(facts: Facts, step: Step, job: StepJob, ready_at_s: float, left_usd: float | None) -> str:
+def _body(facts: Facts, step: Step, job: StepJob, given: JobFacts) -> str:
     file = job.files[0]
     of = StepOf(
         run=facts.run,
@@ -125,8 +129,7 @@ def _body(facts: Facts, step: Step, job: StepJob, ready_at_s: float, left_usd: f
         feeder=file.step,
         run_bucket=facts.frozen.metadata_bucket,
     )
-    stored_at_s = facts.frozen.stored_at_s
-    return step_body(of, file, stored_at_s, facts.retried_at_s, ready_at_s, left_usd)
+    return step_body(of, file, given)
 
 
 def _closed(facts: Facts, run: Run) -> Iterator[RunAction]:
@@ -202,6 +205,6 @@ def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, 
         workflow=start.inputs.workflow,
         step=start.step,
         run_bucket=start.run_bucket,
+        files_text=start.inputs.text,
     )
-    times = (start.stored_at_s, start.dead_at_s, start.ready_at_s)
-    return step_body(of, file, *times, start.max_cost_usd)
+    return step_body(of, file, start.facts)

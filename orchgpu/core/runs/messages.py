@@ -67,15 +67,18 @@ def advance_body(
 # ---------------------------------------------------------------------- jobs of steps
 
 
-def step_body(
-    of: StepOf,
-    file: InputFile,
-    stored_at_s: float,
-    dead_at_s: float | None = None,
-    ready_at_s: float | None = None,
-    max_cost_usd: float | None = None,
-) -> str:
+class JobFacts(Value):
+    """The facts that every job of a step is given when its step starts."""
+
+    stored_at_s: float  #: wall clock: the input of the run was stored
+    dead_at_s: float | None = None  #: of a retry: see `InputEvent.dead_at_s`
+    ready_at_s: float | None = None  #: wall clock: the last step before it had ended
+    max_cost_usd: float | None = None  #: its share of what the run has left; None = no cap
+
+
+def step_body(of: StepOf, file: InputFile, facts: JobFacts) -> str:
     """The message of a step's job, whose record names its only file or its list of files."""
+    stored_at = datetime.fromtimestamp(facts.stored_at_s, UTC)
     source = InputEvent(
         bucket=file.bucket,
         key=file.key,
@@ -83,15 +86,15 @@ def step_body(
         etag=file.etag,
         size=file.size,
         event_name="ObjectCreated:Put",
-        event_time=datetime.fromtimestamp(stored_at_s, UTC).isoformat(timespec="milliseconds"),
+        event_time=stored_at.isoformat(timespec="milliseconds"),
     )
     note: dict[str, object] = {"step": step_note(of)}
-    if dead_at_s is not None:
-        note["dead_at"] = dead_at_s
-    if ready_at_s is not None:
-        note["ready_at"] = ready_at_s
-    if max_cost_usd is not None:
-        note["max_cost_usd"] = max_cost_usd
+    if facts.dead_at_s is not None:
+        note["dead_at"] = facts.dead_at_s
+    if facts.ready_at_s is not None:
+        note["ready_at"] = facts.ready_at_s
+    if facts.max_cost_usd is not None:
+        note["max_cost_usd"] = facts.max_cost_usd
     return json.dumps({"orchgpu": note, **source.as_s3_event()})
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from contract.states import Reason, RunState, StepState
-from corekit.values import Value, field
+from corekit.values import Value, field, replace
 from gpu_scheduler.promises import PlannedStep
 from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core.routing import InputEvent
@@ -113,6 +113,12 @@ class Inputs(Value):
     retry: int  #: the retries that it follows: a newer list replaces an older one
     files: tuple[InputFile, ...]
 
+    @property
+    def text(self) -> str:
+        """For people: the first file, and how many more there are."""
+        first, *others = self.files
+        return f"{first.bucket}/{first.key} and {len(others)} more"
+
 
 class EndedStep(Value):
     """A step in a run's result."""
@@ -140,6 +146,13 @@ class RunResult(Value):
     files: tuple[InputFile, ...] = ()  #: that no step takes; at most FILES_MAX
     cost_usd: float | None = None  #: of a run with a cap: of the results that count
     files_left_out: int = 0  #: more of them; the results of its jobs name them all
+
+    @property
+    def in_short(self) -> RunResult:
+        """Without files and the details of steps: as a message has it."""
+        left_out = self.files_left_out + len(self.files)
+        steps = tuple(replace(step, detail="") for step in self.steps)
+        return replace(self, steps=steps, files=(), files_left_out=left_out)
 
 
 def local_names(files: Iterable[tuple[InputFile, str]]) -> tuple[InputFile, ...]:

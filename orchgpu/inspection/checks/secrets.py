@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contract.secrets.reference import SecretReference
 from contract.secrets.stores import call_of, description_of, key_of
 from corekit.errors import AppError, ErrorCode
+from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import secret_arns
 from orchgpu.inspection.model import (
+    Answer,
     Check,
     Finding,
     Inspected,
@@ -36,23 +38,9 @@ def _entry(
     subject: Subject, inspected: Inspected, reference: SecretReference, read: Read
 ) -> Iterator[Finding]:
     where, place = f"{inspected.where}, {reference}", subject.place
-    parts = reference.entry.split(":")
-    if parts[0] == "arn" and parts[3:5] != [place.region, place.account]:
-        message = "is of another region or account, which is not looked at"
-        yield unknown(where, message, "check that it exists, and who may read it")
-        return
-    call = description_of(reference)
-    try:
-        arguments = call.arguments
-        entry = read(ReadCall(service=call.service, operation=call.operation, arguments=arguments))
-    except AppError as error:
-        if error.code is not ErrorCode.NOT_FOUND:
-            yield refused(error, where)
-            return
-        entry = {"DeletedDate": error}
-    if key_of(reference, entry) is None or entry.get("DeletedDate"):
-        remedy = f"orchgpu secret put {reference.scheme.value}:{reference.entry}"
-        yield wrong(where, "does not exist in this account and region", remedy)
+    entry = described(where, reference, place, read)
+    if isinstance(entry, Finding):
+        yield entry
     elif not inspected.role:
         yield good(where, "exists; deploy makes the role that reads it")
     else:
@@ -61,6 +49,28 @@ def _entry(
         remedy = f"allow {action} on {arn} in that role: `orchgpu iam function FILE` has its policy"
         statement = Statement(sid="Read", actions=(action,), resources=(arn,))
         yield from simulated(where, subject.role_arn(inspected.role), [statement], remedy, read)
+
+
+def described(
+    where: str, reference: SecretReference, place: DeployTarget, read: Read
+) -> Answer | Finding:
+    """The description of an entry, without its content; or the finding that it has none."""
+    parts = reference.entry.split(":")
+    if parts[0] == "arn" and parts[3:5] != [place.region, place.account]:
+        message = "is of another region or account, which is not looked at"
+        return unknown(where, message, "check that it exists, and who may read it")
+    call = description_of(reference)
+    try:
+        arguments = call.arguments
+        entry = read(ReadCall(service=call.service, operation=call.operation, arguments=arguments))
+    except AppError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            return refused(error, where)
+        entry = {"DeletedDate": error}
+    if key_of(reference, entry) is None or entry.get("DeletedDate"):
+        remedy = f"orchgpu secret put {reference.scheme.value}:{reference.entry}"
+        return wrong(where, "does not exist in this account and region", remedy)
+    return entry
 
 
 CHECK = Check(title="secrets", examine=_secrets)

@@ -9,7 +9,8 @@ _ACTIONS = (
     *("DescribeSubnets", "DescribeVpcEndpoints", "iam:GetRole", "SimulatePrincipalPolicy"),
     *("lambda:GetAccountSettings", "GetFunctionConcurrency", "GetFunctionConfiguration"),
     *("s3:GetBucketVersioning", "ListBucket"),
-    *("secretsmanager:DescribeSecret", "ssm:DescribeParameters"),
+    *("secretsmanager:DescribeSecret", "sns:GetTopicAttributes"),
+    *("sqs:GetQueueUrl", "ssm:DescribeParameters"),
 )
 #: Most of its actions cannot be limited to resources.
 ROLE = RoleKind(

@@ -68,9 +68,13 @@ class Performer:
         render: Render,
         clock: Clock,
         budget: Budget,
+        advance: Callable[[do.AdvanceRun], Awaitable[None]],
         strict: bool = False,
     ) -> None:
-        """`strict`: a broken assertion fails the process, as simulations want it, not its job."""
+        """`advance`: lets the run of an ended job continue, or raises AppError.
+
+        `strict`: a broken assertion fails the process, as simulations want it, not its job.
+        """
         self._strict = strict
         self._queue = queue
         self._store = store
@@ -80,8 +84,8 @@ class Performer:
         self._render = render
         self._clock = clock
         self._budget = budget
+        self._advance = advance
         self._failures = FunctionFailures(store, scheduler, clock, budget)
-        self.workflow_queues: dict[str, str] = {}  #: of the workflows deployed now, by name
         self._kept: dict[str, StoredObject] = {}
         self._kept_bytes = 0
 
@@ -434,8 +438,8 @@ class Performer:
     @_begin.register
     async def _delete(self, action: do.DeleteMessages) -> on.Event:
         advance = action.advance
-        if advance is not None and (url := self.workflow_queues.get(advance.workflow)):
-            await self._queue.send(url, [advance.body])
+        if advance is not None:
+            await self._advance(advance)
         if action.notices is not None:
             await self._queue.send(action.notices.queue_url, action.notices.bodies)
         if action.receipt_handles:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from contract.result import Result
 from contract.run import (
     admission_key,
     cancel_key,
@@ -16,6 +17,7 @@ from contract.run import (
     run_prefix,
     run_result_key,
     started_steps,
+    step_job_id,
 )
 from corekit.aio.clock import Clock
 from corekit.decode import decode_json_known
@@ -53,16 +55,19 @@ class RunFacts:
         self._kept: dict[str, Facts] = {}
 
     async def fold(
-        self, workflow: Workflow, run: str, hints: Iterable[str]
+        self, workflow: Workflow, run: str, hints: Iterable[str], known: Iterable[Result] = ()
     ) -> tuple[Facts, Run] | None:
         """The complete facts of a run and its state; None for a run that was never started.
 
-        `hints`: jobs that ended without success. Raises AppError.
+        `hints`: jobs that ended without success; `known`: stored results of jobs that succeeded.
+        Raises AppError.
         """
         facts = await self._begun(workflow, run)
         if facts is None:
             return None
         facts = replace(facts, hints=frozenset(hints))
+        if not facts.retries:  # else another result may have replaced it
+            facts = replace(facts, reads={**_reads_of(known, facts), **facts.reads})
         state = state_of(facts)
         while state.wanted and not facts.stands:
             facts = await self._more(facts, state)
@@ -140,11 +145,8 @@ class RunFacts:
             async with at_once:
                 bucket = functions[step].intermediate_bucket
                 found, etag = await read_result(self._store, bucket, job, facts.wall_s)
-            if found is not None:  # of thousands, only this is needed
-                found = replace(found, log_tail="", provenance={})
-                if not facts.conditions_on(step):
-                    found = replace(found, times={}, notes=[], document=None)
-            return job, Read(result=found, etag=etag)
+            needed = None if found is None else _needed(found, step, facts)
+            return job, Read(result=needed, etag=etag)
 
         async def listed(step: str) -> tuple[str, dict[str, str]]:
             bucket = functions[step].intermediate_bucket
@@ -169,6 +171,24 @@ class RunFacts:
             self._kept[facts.run] = replace(facts, reads=facts.lasting(), listed={})
         while len(self._kept) > KEPT_RUNS_MAX:
             del self._kept[next(iter(self._kept))]
+
+
+def _reads_of(known: Iterable[Result], facts: Facts) -> dict[str, Read]:
+    """Results of steps with one job each; those of parts are read when all have ended."""
+    steps = {step_job_id(facts.run, step.name): step.name for step in facts.frozen.workflow.steps}
+    return {
+        one.job_id: Read(result=_needed(one, steps[one.job_id], facts))
+        for one in known
+        if one.job_id in steps
+    }
+
+
+def _needed(result: Result, step: str, facts: Facts) -> Result:
+    """The part of a result that a run needs: it may have thousands."""
+    result = replace(result, log_tail="", provenance={})
+    if facts.conditions_on(step):
+        return result
+    return replace(result, times={}, notes=[], document=None)
 
 
 async def together(works: Iterable[Awaitable[T]]) -> list[T]:

@@ -11,7 +11,7 @@ from contract.result import Result
 from contract.run import admission_key, inputs_key, run_key, run_result_key, started_key
 from contract.states import JobState
 from corekit.aio.clock import Clock
-from corekit.decode import decode_json_known, encode_json
+from corekit.decode import decode_json_known, encode, encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
@@ -276,7 +276,8 @@ class RunPerformer:
 
     async def _notify(self, action: EndRun, workflow: Workflow) -> None:
         """Before the result is there, so that no end is lost; a notice waits for its result."""
-        notice = Notice(target="", run=action.run, retries=action.result.retries)
+        end: dict[str, object] = encode(action.result.in_short)
+        notice = Notice(target="", run=action.run, retries=action.result.retries, end=end)
         bodies = notice_bodies(workflow.notify, notice)
         if bodies:
             await self._queue.send(workflow.queue_url, bodies)

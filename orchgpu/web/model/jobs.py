@@ -34,7 +34,7 @@ class JobQuery(Value):
 #: Column → its value of a job. A list sorted by one has the newest `SORTED_MAX` jobs that match.
 SORTS: Mapping[str, Callable[[JobSummary], str | float]] = {
     "state": lambda job: job.state,
-    "input": lambda job: job.key or "",
+    "input": lambda job: job.files_text or job.key or "",
     "function": lambda job: job.function or "",
     "tenant": lambda job: job.tenant or "",
     "reason": lambda job: job.reason,

@@ -56,7 +56,7 @@ def _entry(
         attempt=view.attempt,
         job=view.holder,
         function=None if shown is None else shown.function,
-        key=None if shown is None else shown.key,
+        key=None if shown is None else shown.files_text or shown.key,
         tenant=view.request.tenant,
         priority=view.request.priority,
         waiting_s=max(0.0, console.clock.wall_s() - view.waiting_since_s),

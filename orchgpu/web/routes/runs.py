@@ -59,7 +59,7 @@ def summary_of_run(seen: SeenRun) -> RunSummary:
         began_s=seen.facts.frozen.stored_at_s,
         ended_s=ended.ended_at_s if ended is not None and seen.over else None,
         steps=len(steps),
-        steps_ended=sum(step.state.terminal for step in steps),
+        steps_ended=seen.steps_ended,
         running=tuple(step.name for step in steps if step.state is StepState.STARTED),
     )
 

@@ -53,6 +53,18 @@ def test_a_failure_leaves_a_report(plain: Bench) -> None:
     assert plain.result is None
 
 
+def test_a_script_at_the_cap_of_its_cost_is_stopped(plain: Bench) -> None:
+    cost = {"paid_usd": 0.5, "usd_per_s": 0.25, "since_s": time.time(), "cap_usd": 0.75}
+    plain.change(cost=cost)
+    plain.write("#!/bin/sh\necho began\nexec sleep 60\n")
+    assert plain.run()["reason"] == "MAX_COST"
+    report = plain.report
+    assert report is not None
+    assert (report.reason, report.log_tail) == ("MAX_COST", "began\n")
+    assert "the cap of 0.75 USD is reached" in report.detail
+    assert plain.result is None
+
+
 def test_a_second_start_does_nothing(plain: Bench) -> None:
     plain.run()
     first = plain.claim

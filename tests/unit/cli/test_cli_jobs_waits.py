@@ -6,10 +6,19 @@ from corekit.decode import encode
 from corekit.values import replace
 from orchgpu.cli.commands.jobs.jobs import _table, wait_lines
 from orchgpu.cli.jobs.lookup import shown_input
-from orchgpu.core.routing import StepOf
+from orchgpu.core.routing import InputEvent, StepOf, classify
 from orchgpu.jobs.records import record_json
+from orchgpu.jobs.summary import summary_of
 from tests.history_records import job_record
-from tests.unit.orchgpu.runs.run_world import INPUT, RUN
+from tests.unit.orchgpu.runs.run_world import (
+    BUCKET,
+    INPUT,
+    RUN,
+    Function,
+    World,
+    step,
+    workflow,
+)
 
 
 def waiting(job: str, reason: str, why: str) -> dict[str, object]:
@@ -57,3 +66,22 @@ def test_a_job_of_a_step_names_its_run_and_shows_its_first_file() -> None:
     assert shown_input({**entry, "inputs": ["b/1", "b/2", "b/3"]}) == "b/1 and 2 more"
     own = record_json(job_record(block={"function": "f", "input": encode(INPUT)}))
     assert (own["run"], own["step"]) == (None, None)
+
+
+def test_the_record_of_a_list_of_files_shows_the_first_one() -> None:
+    cut = Function(lambda _job, _n: ["1.x", "2.x"])
+    world = World(workflow(step("cut"), step("table", "cut")), {"cut": cut})
+    world.fold()
+    world.run_job(world.jobs.pop())
+    world.fold()
+    source = classify(world.jobs[0], replace(world.of, name="table"))
+    assert isinstance(source, InputEvent)
+    assert source.lists_files
+    record = job_record(block={"function": "table", "input": encode(source)})
+    job = summary_of(record)
+    assert job.files_text == f"{BUCKET}/cut/1.x and 1 more"
+    assert job.matches("cut/1.x")
+    assert not job.redacted().files_text
+    entry = record_json(record)
+    assert shown_input(entry) == job.files_text
+    assert str(entry["input"]).endswith("/inputs/table.json"), "programs read the list"

@@ -8,7 +8,9 @@ from contract.states import JobState
 from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import JobLease, Record, Step
-from orchgpu.cli.jobs.runs import echo_run, run_json, step_rows
+from gpu_scheduler.promises import Slo
+from gpu_scheduler.protocol.answers import Outcome
+from orchgpu.cli.jobs.runs import echo_run, run_json, step_rows, summary_row
 from orchgpu.core.runs.state import state_of
 from orchgpu.jobs.run_jobs import ASKED_MAX, steps_of, unread_jobs
 from orchgpu.jobs.runs import SeenRun
@@ -125,3 +127,11 @@ def test_few_records_are_asked_for_and_none_of_a_run_that_is_over() -> None:
     failing = World(workflow(step("a")), {"a": Function(lambda _j, _n: [], lambda _j, _n: True)})
     failing.settle()
     assert unread_jobs(seen_of(failing, 2000.0)) == ()
+
+
+def test_no_step_of_a_refused_run_has_ended() -> None:
+    of = workflow(step("a"), step("b", "a"), slo=Slo(latency_s=9.0))
+    world = World(of, {}, refuses=lambda _: Outcome.BUSY)
+    world.settle()
+    _, state, steps, reason, _ = summary_row(seen_of(world, world.now_s))
+    assert (state, steps, reason) == ("REJECTED", "0/2", "SLO_BUSY")

@@ -68,6 +68,12 @@ def test_a_pipe_gets_a_line_per_change(capsys: pytest.CaptureFixture[str]) -> No
     assert "\\x1b[2Jf  FAILED      KILLED  attempt 1" in third
 
 
+def test_a_step_with_several_files_shows_the_first_one(capsys: pytest.CaptureFixture[str]) -> None:
+    gather = job("j1", input="middle/runs/r1/inputs/table.json", files_text="in/1.x and 2 more")
+    ChangedLines(as_json=False).show([gather], None)
+    assert capsys.readouterr().out.endswith("attempt 1  in/1.x and 2 more\n")
+
+
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     lines = ChangedLines(as_json=True)
     lines.show([job("j1")], None)

@@ -198,4 +198,4 @@ def test_the_origin_of_a_time_limit_is_stated(
 ) -> None:
     said = TimeLimits.within(remaining_s, threshold_s).origin
     given = f"of the {remaining_s:.0f} s that the function's timeout gives a run"
-    assert said == f"{given}, {kept} for outputs and result"
+    assert said == f"{given}, {kept} for outputs and result; set a longer `timeout`"

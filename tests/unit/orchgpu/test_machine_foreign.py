@@ -156,7 +156,13 @@ class Objects:
 
 
 def performer(objects: Objects) -> Performer:
-    unused = ("queue", "functions", "scheduler", "timers")  # foreign code is started by its event
+    unused = (
+        "queue",
+        "functions",
+        "scheduler",
+        "timers",
+        "advance",
+    )  # foreign code is started by its event
     ports: dict[str, Any] = {"store": objects, **dict.fromkeys(unused)}
     return Performer(
         **ports,

@@ -17,7 +17,7 @@ from orchgpu.core.job import Phase
 from orchgpu.core.max_cost import ATTEMPT_S_MIN
 from orchgpu.core.prices import Prices
 from orchgpu.core.routing import StepOf
-from orchgpu.core.runs.messages import step_body
+from orchgpu.core.runs.messages import JobFacts, step_body
 from orchgpu.core.runs.records import InputFile
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, Now, granted, record, report
 
@@ -102,7 +102,12 @@ def test_the_cap_is_a_time_from_the_grant_on(bench: Bench) -> None:
     bench.on(on.AttemptGranted, attempt=1, granted=granted(), record=record())
     assert armed(bench) == [pytest.approx(CAP_S)]
     cost = bench.one(do.StageEnvelope).cost
-    assert cost == {"paid_usd": 0.0, "usd_per_s": pytest.approx(RATE), "since_s": WALL_S}
+    assert cost == {
+        "paid_usd": 0.0,
+        "usd_per_s": pytest.approx(RATE),
+        "since_s": WALL_S,
+        "cap_usd": CAP_S * RATE,
+    }
 
 
 def test_a_job_at_its_cap_ends_with_a_result_then_its_lease(bench: Bench) -> None:
@@ -311,7 +316,7 @@ def test_the_job_of_a_step_has_what_its_run_has_left() -> None:
             function="search",
             message_id="m1",
             receipt_handle="h1",
-            body=step_body(of, file, 1.0, max_cost_usd=20.0 * RATE),
+            body=step_body(of, file, JobFacts(stored_at_s=1.0, max_cost_usd=20.0 * RATE)),
         )
     )
     (job,) = bench.machine.jobs.values()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corekit.values import replace
 from orchgpu.core.notify import (
     DOCUMENT_BYTES_MAX,
     Notice,
@@ -32,6 +33,9 @@ def test_a_message_for_each_target_comes_back_as_its_notice() -> None:
     assert all(one and (one.job, one.key, one.version) == ("j1", "in/é.txt", "v") for one in found)
     [body] = notice_bodies(TARGETS[:1], Notice(target="", run="r", retries=2))
     assert notice_of(body) == Notice(target="queue q", run="r", retries=2)
+    ended = Notice(target="", run="r", end={"state": "FAILED", "steps": []})
+    [body] = notice_bodies(TARGETS[:1], ended)
+    assert notice_of(body) == replace(ended, target="queue q")
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
@@ -41,7 +45,14 @@ def test_any_other_text_is_no_notice(body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "notify", [{"target": "t"}, {"target": 1, "job": "j"}, {"job": "j"}, {"target": "t", "job": []}]
+    "notify",
+    [
+        {"target": "t"},
+        {"target": "t", "run": "r", "end": 1},
+        {"target": 1, "job": "j"},
+        {"job": "j"},
+        {"target": "t", "job": []},
+    ],
 )
 def test_a_notice_that_is_not_complete_is_none(notify: object) -> None:
     assert notice_of(json.dumps({"orchgpu": {"notify": notify}})) is None

@@ -45,6 +45,7 @@ def performer(store: Any, scheduler: Any = None, *, strict: bool = False) -> Per
         render=nothing,
         clock=SystemClock(),
         budget=Budget(),
+        advance=nothing,
         strict=strict,
     )
 

@@ -5,12 +5,13 @@ Times are of the wall clock: a restart of the scheduler moves no booking.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from bisect import insort
+from dataclasses import dataclass, field
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.admission.slo.options import ClassKey
 
 #: Times that differ by less are equal: beyond the resolution of a wall clock as a float.
 SAME_S = 1e-5
@@ -43,12 +44,14 @@ class Keeping(NamedTuple):
     memory_mib_max: int
 
 
+_START, _WARM = attrgetter("start_s"), attrgetter("warm")
+
+
 @dataclass(slots=True)
 class Calendar:
     """One device. Uses are in the order of their start."""
 
     device: DeviceId
-    where: ClassKey
     memory_mib: int
     permille: int
     keeping: Keeping
@@ -58,8 +61,7 @@ class Calendar:
 
     def add(self, use: Use) -> None:
         """Add a use at its place."""
-        self.uses.append(use)
-        self.uses.sort(key=lambda one: one.start_s)
+        insort(self.uses, use, key=_START)
 
     def prolong(self, workload: str | None, start_s: float, until_s: float) -> None:
         """Move the end of the members of a batch, which begin at one moment."""
@@ -72,7 +74,14 @@ class Calendar:
 
     def copy(self) -> Calendar:
         """The same uses, in a list of its own."""
-        return replace(self, uses=list(self.uses))
+        return Calendar(
+            self.device,
+            self.memory_mib,
+            self.permille,
+            self.keeping,
+            self.uses.copy(),
+            self.residents,
+        )
 
     def conflict_s(self, need: Need, start_s: float, end_s: float) -> float | None:
         """None when `need` fits during this time, else the next moment at which more is free."""
@@ -90,16 +99,39 @@ class Calendar:
         return None
 
     def _holds(self, need: Need, uses: tuple[Use, ...] | list[Use]) -> bool:
-        if uses and (need.exclusive or any(use.need.exclusive for use in uses)):
+        if not uses:
+            return need.memory_mib <= self.memory_mib and need.permille <= self.permille
+        if need.exclusive or any(use.need.exclusive for use in uses):
             return False
         memory = need.memory_mib + sum(use.need.memory_mib for use in uses)
         permille = need.permille + sum(use.need.permille for use in uses)
         return memory <= self.memory_mib and permille <= self.permille
 
     def earliest_s(self, need: Need, ready_s: float, length_s: float) -> float:
-        """The first start from `ready_s` on at which `need` fits for this long; may be infinite."""
-        if need.exclusive or all(self._excludes(need, use.need) for use in self.uses):
-            return self._alone_s(need, ready_s, length_s)
+        """The first start from `ready_s` on at which `need` fits for this long; may be infinite.
+
+        Uses that exclude it, as those of whole devices do, are passed in their order; the first
+        other one in the way needs the search over all that are there at once.
+        """
+        memory_mib, permille = self.memory_mib - need.memory_mib, self.permille - need.permille
+        if memory_mib < 0 or permille < 0:
+            return inf
+        start_s = ready_s
+        for begin_s, end_s, other, _, _ in self.uses:
+            if begin_s >= start_s + length_s - SAME_S:
+                break
+            if end_s > start_s + SAME_S:
+                if not (
+                    other.permille > permille
+                    or other.memory_mib > memory_mib
+                    or other.exclusive
+                    or need.exclusive
+                ):
+                    return self._beside_s(need, ready_s, length_s)
+                start_s = end_s
+        return start_s
+
+    def _beside_s(self, need: Need, ready_s: float, length_s: float) -> float:
         start_s = ready_s
         while (free_s := self.conflict_s(need, start_s, start_s + length_s)) is not None:
             if free_s == inf:
@@ -107,36 +139,21 @@ class Calendar:
             start_s = free_s
         return start_s
 
-    def _excludes(self, need: Need, other: Need) -> bool:
-        """True when no two such uses fit at once: the ordinary case of whole devices."""
-        return (
-            other.exclusive
-            or need.permille + other.permille > self.permille
-            or need.memory_mib + other.memory_mib > self.memory_mib
-        )
-
-    def _alone_s(self, need: Need, ready_s: float, length_s: float) -> float:
-        """The first start at which no other use is there: one pass, as uses are in order."""
-        if not self._holds(need, ()):
-            return inf
-        start_s = ready_s
-        for use in self.uses:
-            if use.start_s >= start_s + length_s - SAME_S:
-                break
-            if use.end_s > start_s + SAME_S:
-                start_s = use.end_s
-        return start_s
-
     def gap_s(self, start_s: float, now_s: float) -> float:
         """The idle time of the device before a start, from now on."""
-        last_s = max((use.end_s for use in self.uses if use.end_s <= start_s + SAME_S), default=0.0)
-        return max(0.0, start_s - max(last_s, now_s))
+        last_s = now_s
+        for begin_s, end_s, _, _, _ in self.uses:
+            if begin_s > start_s + SAME_S:
+                break
+            if last_s < end_s <= start_s + SAME_S:
+                last_s = end_s
+        return max(0.0, start_s - last_s)
 
     # ------------------------------------------------------------------ warm workers
 
     def keeps(self, workload: str | None, memory_mib: int) -> bool:
         """True when a further use evicts no worker that a booking counts on."""
-        if not any(use.warm for use in self.uses):
+        if not any(map(_WARM, self.uses)):
             return True
         return self._fit_together(workload, memory_mib)
 

@@ -91,8 +91,8 @@ class CheckResult(Value):
     is_flag=False,
     flag_value="",
     metavar="[FILE]",
-    help="Also check the account: policies, concurrency, buckets, secrets, networks, runtimes; with"
-    " FILE for its functions, before they are deployed.",
+    help="Also check the account: policies, concurrency, buckets, secrets, targets of notices,"
+    " networks, runtimes; with FILE for its functions, before they are deployed.",
 )
 @click.option(
     "--orchestrator-role", metavar="NAME", default="", help="Role of orchestrators, for --aws."

@@ -68,6 +68,8 @@ export const shortId = (id, length = 12) =>
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
+// The input of a job; that of a step which takes several files is a list, and its text is shown.
+export const inputOf = (job) => job.files_text || (job.key ? `${job.bucket}/${job.key}` : "");
 export const fileName = (key) => (key ?? "").split("/").filter(Boolean).pop() ?? "";
 
 /** "MEMORY_LIMIT" → "memory limit": closed words of the protocol in running text. */

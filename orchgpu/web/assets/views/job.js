@@ -1,6 +1,6 @@
 // One job from upload to result: its state, timeline, logs, outputs and cost.
 import { post, urlOf } from "../core/api.js";
-import { bytes, capital, duration, fileName, mebibytes, moment, percent, shortId, words } from "../core/format.js";
+import { bytes, capital, duration, fileName, inputOf, mebibytes, moment, percent, shortId, words } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { announce, attempt } from "../core/notices.js";
 import { hasReason, meaningOf } from "../core/reasons.js";
@@ -18,7 +18,7 @@ export function JobView({ id }) {
   const { data: job, error, reload } = useResource(path, { kinds: ["job", "lease", "queue"] });
   useAnnouncedState(job);
   return html`
-    <${Page} title=${fileName(job?.key) || (job ? id : "Job")} parent=${["jobs", "Jobs"]} error=${error}
+    <${Page} title=${fileName(job && inputOf(job)) || (job ? id : "Job")} parent=${["jobs", "Jobs"]} error=${error}
       aside=${job && html`<${State} state=${job.state} />`}
       controls=${job && html`<${Actions} job=${job} path=${path} onDone=${reload} />`}>
       ${!job ? !error && html`<${Waiting} />` : html`
@@ -103,7 +103,7 @@ function JobFacts({ job }) {
       ["Job", html`<span class="mono break">${job.job}</span>`],
       ["Function", job.function && html`<a href=${href("functions", job.function)}>${job.function}</a>`],
       job.run && ["Run", html`<a class="mono" href=${href("runs", job.run)} title=${job.run}>${shortId(job.run)}</a>, step ${job.step}`],
-      ["Input", job.key ? html`<span class="break">${job.bucket}/${job.key}</span>` : "–"],
+      ["Input", job.key ? html`<span class="break">${inputOf(job)}</span>` : "–"],
       ["Device", job.device ?? "–"],
       ["Attempt", html`<${Attempts} job=${job} />`],
       ["Received", moment(job.received_s)],

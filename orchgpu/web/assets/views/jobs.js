@@ -1,7 +1,7 @@
 // Jobs, newest first: live states, filters, search by id, key or function.
 import { post, session, urlOf, withQuery } from "../core/api.js";
 import { deployed } from "../core/deployed.js";
-import { about, ago, count, duration, fileName, moment, plural, shortId, words } from "../core/format.js";
+import { about, ago, count, duration, fileName, inputOf, moment, plural, shortId, words } from "../core/format.js";
 import { hasReason, meaningOf } from "../core/reasons.js";
 import { html, useEffect, useMemo, useState } from "../core/html.js";
 import { notify } from "../core/notices.js";
@@ -29,7 +29,7 @@ const COLUMNS = [
 const submittedOf = (job) => job.submitted_s ?? job.received_s;
 
 const JobLink = ({ job }) => html`
-  <a href=${href("jobs", job.job)} title=${job.key ? `${job.job}: ${job.bucket}/${job.key}` : job.job}>${fileName(job.key) || shortId(job.job)}</a>`;
+  <a href=${href("jobs", job.job)} title=${job.key ? `${job.job}: ${inputOf(job)}` : job.job}>${fileName(inputOf(job)) || shortId(job.job)}</a>`;
 
 const Reason = ({ job }) => hasReason(job.reason) && html`<span title=${meaningOf(job.reason)}>${words(job.reason)}</span>`;
 
@@ -116,7 +116,7 @@ function useChosen({ items }) {
     clear: () => setIds(new Set()),
     column: current.role !== "reader" && {
       key: "pick", label: box("All loaded jobs", items), width: "40px", narrow: "40px",
-      cell: (job) => box(`Job ${fileName(job.key) || job.job}`, [job]),
+      cell: (job) => box(`Job ${fileName(inputOf(job)) || job.job}`, [job]),
     },
   };
 }

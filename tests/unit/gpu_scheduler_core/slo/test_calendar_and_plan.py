@@ -20,7 +20,7 @@ WHOLE, HALF = Need(100, 1000), Need(100, 500)
 
 def calendar(*uses: Use, memory_mib: int = 1000, workers: int = 4, name: str = "d") -> Calendar:
     keeping = Keeping(workers, 60.0, memory_mib)
-    return Calendar(DeviceId(name), CLASS, memory_mib, 1000, keeping, sorted(uses))
+    return Calendar(DeviceId(name), memory_mib, 1000, keeping, sorted(uses))
 
 
 def test_a_step_begins_in_the_first_gap_that_is_long_enough() -> None:
@@ -66,9 +66,11 @@ def test_nothing_evicts_a_worker_that_a_booking_counts_on() -> None:
 def planner(
     calendars: list[Calendar], batches: list[Batch], step: PlanStep, due_s: float
 ) -> Planner:
+    by_device = {one.device: one for one in calendars}
     devices = Devices(
-        {CLASS: calendars},
+        {CLASS: list(by_device)},
         {CLASS: len(calendars)},
+        by_device.__getitem__,
         lambda one, workload: [batch for batch in batches if batch.device == one.device],
     )
     return Planner([step], ((),), devices, 0.0, due_s)
@@ -99,6 +101,17 @@ def test_a_step_joins_a_waiting_batch_that_breaks_no_member(
     assert (plan.steps[0].batch == "b") is joins
     if joins:
         assert (plan.steps[0].start_s, plan.steps[0].end_s) == (1.0, 3.5)
+
+
+@pytest.mark.parametrize(("latest_s", "joins"), [(6.0, True), (5.4, False)])
+def test_a_longer_member_prolongs_its_batch_to_its_own_length(latest_s: float, joins: bool) -> None:
+    batch = Batch("b", DeviceId("d"), 1.0, 3.0, 3.0, 1, 4, latest_s)
+    one = calendar(Use(1, 3, Need(10, 100), "w"))
+    plan, _ = planner([one], [batch], batchable(4.0), 10.0).best([PLACED], "lightest", lambda: 0.0)
+    assert plan is not None
+    assert (plan.steps[0].batch == "b") is joins
+    if joins:
+        assert plan.steps[0].end_s == 5.5
 
 
 @given(

@@ -14,14 +14,17 @@ from typing import Any
 
 import pytest
 
+from contract.run import retry_key
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from orchgpu.core.notify import Target
+from orchgpu.core.runs.messages import advance_body
+from orchgpu.core.runs.records import Retry
 from orchgpu.replica.notices import IN_HAND_MAX
 from simulator.faults.memory_cloud import Faults
 from tests.unit.orchgpu.runs.run_bench import Bench, on_virtual_time
-from tests.unit.orchgpu.runs.run_world import step
+from tests.unit.orchgpu.runs.run_world import BUCKET, step
 from tests.unit.orchgpu.runs.test_replica_runs import parts
 
 FILM = (step("cut"), step("small", "cut", each=True), step("table", "small"))
@@ -184,6 +187,32 @@ def test_a_webhook_that_cannot_be_called_is_given_up_too() -> None:
         await until(lambda: ("films", "dropped") in replica.metrics.notices)
 
     on_virtual_time(FILM, partial(parts, COUNT), test)
+
+
+def test_a_notice_that_a_retry_overtakes_is_of_the_end_before_it() -> None:
+    repaired: list[bool] = []
+
+    async def test(bench: Bench) -> None:
+        receivers = prepared(bench, (), (HOOK, TOPIC))
+        receivers.dead = True
+        await bench.replica(bench.nursery)
+        run = await bench.upload()
+        await until(lambda: len(receivers.published) == 1)
+        repaired.append(True)
+        retry = Retry(at_s=bench.clock.wall_s())
+        await bench.store.put(BUCKET, retry_key(run, 1), retry.to_json())
+        await bench.queue.send(bench.flow.queue_url, [advance_body(run)])
+        await until(lambda: len(receivers.published) == 2 and not receivers.at_once)
+        assert not receivers.posts
+        receivers.dead = False
+        await until(lambda: len(receivers.posts) == 2)
+        shown = {one["data"]["state"]: one for one in receivers.posts}
+        assert set(shown) == {"FAILED", "SUCCEEDED"}
+        failed = shown["FAILED"]["data"]["result"]
+        assert (failed["reason"], failed["retries"], failed["files"]) == ("EXIT_NONZERO", 0, [])
+        assert {one["id"] for one in receivers.posts} == {one["id"] for one in receivers.published}
+
+    on_virtual_time(FILM, lambda job: parts(COUNT, job) if repaired else None, test)
 
 
 def test_a_dead_webhook_has_few_requests_at_once() -> None:

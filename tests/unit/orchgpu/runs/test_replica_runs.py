@@ -67,6 +67,15 @@ def test_parts_become_one_table() -> None:
     on_virtual_time(FILM, partial(parts, 40), test)
 
 
+def test_no_message_of_a_run_is_left_once_it_has_ended() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.replica(bench.nursery)
+        run = await bench.upload()
+        await bench.end_of(run, within_s=bench.budget.reconcile_every_s / 2)
+
+    on_virtual_time(FILM, partial(parts, 3), test)
+
+
 def test_the_jobs_of_a_run_are_one_trace_whichever_replica_ends_them() -> None:
     recorder = Recorder()
 

@@ -283,7 +283,7 @@ def test_a_retry_sends_the_failed_jobs_as_redriven_ones() -> None:
     facts = world.facts()
     (action,) = next_actions(facts, state_of(facts))
     assert isinstance(action, StartStep)
-    assert (action.step, action.dead_at_s) == ("b", world.now_s)
+    assert (action.step, action.facts.dead_at_s) == ("b", world.now_s)
     world.settle()
     assert world.ended is not None
     assert (world.ended[0].state, world.ended[0].retries) == (RunState.SUCCEEDED, 1)
