@@ -49,7 +49,7 @@ def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[s
                 on_device[entry["lease"]] = share
                 warm_mib = sum(memory.get(share["device"], 0) for memory in warm.values())
                 found += _overlaps(entry, share["device"], on_device, memory_mib, warm_mib)
-            elif entry["event"] == "cut":
+            elif entry["event"] in ("cut", "unplaced"):
                 on_device.pop(entry["lease"], None)
     return found
 

@@ -84,6 +84,7 @@ class HostLink:
         budget: Budget,
         middlewares: tuple[str, ...] = (),
         ephemeral: bool = False,
+        advance: bool = False,
         digests: Mapping[str, Mapping[str, str]] | None = None,
         incarnation: str | None = None,
         access: Access | None = None,
@@ -97,6 +98,7 @@ class HostLink:
         self._gateway = gateway
         self._middlewares = middlewares
         self._ephemeral = ephemeral
+        self._advance = advance  #: sessions of leases granted ahead may wait here
         self._digests = digests or {}  #: of "data" and "programs", by name
         self._budget = budget
         self._last_fence = 0
@@ -154,13 +156,14 @@ class HostLink:
     # --- events and reports of the host
 
     def session(self, change: SessionChange) -> None:
-        """Report that a session of a lease opened, freed its device, or closed.
+        """Report that a session of a lease waits, opened, freed its device, or closed.
 
         Before an end, the warm workers that are not reported yet: a grant may follow at once.
         """
         if change.state is SessionState.CLOSED:
             self._closing[change.lease] = None
-        if change.state is not SessionState.OPENED and self._channel.connected:
+        over = change.state in (SessionState.FREED, SessionState.CLOSED)
+        if over and self._channel.connected:
             residents = self._watch.changed_residents()
             if residents:
                 self._channel.nursery.start(self._report(Report(residents=residents)), "report")
@@ -270,6 +273,7 @@ class HostLink:
             oldest_version=HELLO_OLDEST_VERSION,
             data=self._digests.get("data", {}),
             programs=self._digests.get("programs", {}),
+            advance=self._advance,
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:
@@ -372,7 +376,7 @@ class HostLink:
 
     def _install(self, install: Install) -> None:
         if install.lease in self._control.installed():
-            self._control.install(install)  # another length of a deadline lease
+            self._control.install(install)  # a booking, or another length of a deadline lease
             return
         if install.fence <= self._last_fence:
             text = f"install {install.lease} has fence {install.fence} <= {self._last_fence}"

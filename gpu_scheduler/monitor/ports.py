@@ -55,7 +55,9 @@ class HostControl(LeaseSource, Protocol):
     def install(self, install: Install) -> None:
         """Accept sessions of the lease; its shares are usable once older leases on them are freed.
 
-        For an installed lease only `cap_s` may have changed: it counts from now.
+        An install `ahead` gets no shares; another one without it books them, and a later one with
+        it takes the booking back, unless a session has opened. Else only `cap_s` of an installed
+        lease may have changed: it counts from now.
         """
         ...
 

@@ -11,7 +11,8 @@ import logging
 import os
 import threading
 import time
-from typing import Self
+from collections.abc import Callable
+from typing import Literal, Self, TypeAlias
 
 from contract.aws.clients import write_once
 from contract.claim import Claim as ClaimRecord
@@ -26,8 +27,14 @@ from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.script.process import Signals
 from lambda_functions.gpu_runner.storage.s3 import S3, etag_of, s3_errors
 from remote_gpu.client import Refusal, Refused, Session
+from remote_gpu.client.transport.handshake import ANSWER_S
 
 LOG = logging.getLogger(__name__)
+
+#: Why a start has nothing to do: another one has the attempt, or its lease ended before it ran.
+Idle: TypeAlias = Literal["duplicate", "withdrawn"]
+#: The reason of a lease that was granted ahead and never got its shares.
+_WITHDRAWN = "WITHDRAWN"
 
 #: A run without a device looks this often whether its job was cancelled: one HEAD each time.
 CANCEL_LOOK_S = 10.0
@@ -71,16 +78,24 @@ class Claim:
 class SessionClaim(Claim):
     """The session of an attempt's lease."""
 
-    def __init__(self, grant: Grant, cap_s: float, traceparent: str) -> None:
-        """Raises Refused."""
+    def __init__(
+        self,
+        grant: Grant,
+        limits: TimeLimits,
+        traceparent: str,
+        on_waiting: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_waiting`: called again and again while it waits. Raises Refused."""
         super().__init__()
         try:
             self.session = Session.open(
                 grant.connection,
-                cap_s,
+                limits.cap_s,
                 on_lost=self._on_lost,
                 on_preempt=self._on_preempt,
                 traceparent=traceparent,
+                wait_s=limits.spare_s + ANSWER_S,
+                on_waiting=on_waiting,
             )
         except BaseException:
             self._close_descriptors()
@@ -159,19 +174,28 @@ class ObjectClaim(Claim):
         self._close_descriptors()
 
 
-def claim(s3: S3, job: Job, grant: Grant | None, limits: TimeLimits, request: str) -> Claim | None:
-    """The claim of the attempt, or None for a duplicate start. Raises LeaseNotOpen, StorageError.
+def claim(
+    s3: S3,
+    job: Job,
+    grant: Grant | None,
+    limits: TimeLimits,
+    request: str,
+    on_waiting: Callable[[], None] | None = None,
+) -> Claim | Idle:
+    """The claim of the attempt, or why this start has nothing to do.
 
-    `request`: Lambda's id of this start.
+    `request`: Lambda's id of this start; `on_waiting`: called again and again while the device is
+    not free yet. Raises LeaseNotOpen, StorageError.
     """
     if grant is None:
-        return ObjectClaim(s3, job, request) if _stored(s3, job, limits, request) else None
+        return ObjectClaim(s3, job, request) if _stored(s3, job, limits, request) else "duplicate"
     try:
-        return SessionClaim(grant, limits.cap_s, job.traceparent or "")
+        return SessionClaim(grant, limits, job.traceparent or "", on_waiting)
     except Refused as refused:
         if refused.code in (Refusal.CLAIMED, Refusal.ENDED):
             LOG.info("nothing to do: %s", refused)
-            return None
+            is_withdrawn = refused.message.partition(":")[0] == _WITHDRAWN
+            return "withdrawn" if is_withdrawn else "duplicate"
         raise LeaseNotOpen(f"{CLAIM_FAILED}{refused}") from refused
 
 

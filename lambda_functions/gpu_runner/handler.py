@@ -65,7 +65,7 @@ def handle(event: object, context: Context) -> Answer:
     failures: list[Exception] = []
     for record in records:
         left_s = context.get_remaining_time_in_millis() / 1000
-        limits = TimeLimits.within(left_s, SETTINGS.threshold_s)
+        limits = TimeLimits.within(left_s, SETTINGS.threshold_s, SETTINGS.advance_s)
         _clean()  # after a run that was ended within its own cleaning
         try:
             answers.append(_run_record(SETTINGS, limits, record, context.aws_request_id))

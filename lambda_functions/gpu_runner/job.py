@@ -66,7 +66,8 @@ class Attempt:
     claim: Claim
     workspace: Workspace
     given: dict[str, str]  #: the user's variables that came with the envelope, checked
-    moments: dict[str, float]  #: wall clock: invoked, claimed, given_back
+    #: Wall clock: invoked, knocked (if it waited for its device), claimed, given_back.
+    moments: dict[str, float]
     collected: Collected  #: what it used
 
     def provenance(self, masked: Callable[[str], str] = str) -> JsonObject:
@@ -106,9 +107,13 @@ def run_attempt(
     with opened, Workspace() as workspace:
         _check_address(opened.job, staging, bucket)
         given = _given_variables(opened)
-        held = claim(s3, opened.job, opened.grant, limits, request)
-        if held is None:
-            return {"status": "duplicate", **attempt_of}
+
+        def waits() -> None:
+            moments.setdefault("knocked", time.time())
+
+        held = claim(s3, opened.job, opened.grant, limits, request, waits)
+        if isinstance(held, str):
+            return {"status": held, **attempt_of}
         moments["claimed"] = time.time()
         if opened.grant is None:  # a lease is ended by the orchestrator
             limits = limits.capped(opened.job.cost, time.time())
@@ -118,7 +123,7 @@ def run_attempt(
                 job=opened.job,
                 settings=settings,
                 values=values,
-                limits=limits,
+                limits=limits.begun(),
                 envelope=opened,
                 claim=held,
                 workspace=workspace,

@@ -22,12 +22,21 @@ class TimeLimits:
     grace_s: float  #: from SIGTERM to SIGKILL
     end_s: float  #: Lambda ends the function
     origin: str  #: the rule behind `script_s`, and what to do, for people
+    start_s: float  #: from here the function's own time counts
+    spare_s: float = 0.0  #: so much later it may begin
     reason: Reason = Reason.TIMEOUT  #: of a run whose script reaches `script_s`
 
     @classmethod
-    def within(cls, remaining_s: float, threshold_s: float = 0.0) -> TimeLimits:
-        """The limits at the start of an invocation that has `remaining_s` left."""
+    def within(
+        cls, remaining_s: float, threshold_s: float = 0.0, advance_s: float = 0.0
+    ) -> TimeLimits:
+        """The limits at the start of an invocation that has `remaining_s` left.
+
+        `advance_s`: of them, for the wait for a device; see `begun`.
+        """
         now_s = time.monotonic()
+        spare_s = min(advance_s, remaining_s / 2)  # a timeout that was lowered by hand has less
+        remaining_s -= spare_s
         reserve_s, rule = kept_back(remaining_s, threshold_s)
         kept = f"timeout_threshold keeps {reserve_s:g} s"
         if rule != "timeout_threshold":
@@ -38,6 +47,19 @@ class TimeLimits:
             script_s=now_s + remaining_s - reserve_s,
             grace_s=min(GRACE_S_MAX, GRACE_PART * reserve_s),
             end_s=now_s + remaining_s,
+            start_s=now_s,
+            spare_s=spare_s,
+        )
+
+    def begun(self) -> TimeLimits:
+        """The limits of a run that has its device from now on: its wait took none of its time."""
+        late_s = min(self.spare_s, time.monotonic() - self.start_s)
+        return replace(
+            self,
+            script_s=self.script_s + late_s,
+            end_s=self.end_s + late_s,
+            start_s=self.start_s + late_s,
+            spare_s=self.spare_s - late_s,
         )
 
     def capped(self, cost: JsonObject | None, now_s: float) -> TimeLimits:

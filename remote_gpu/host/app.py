@@ -190,6 +190,7 @@ def _link(
         access=settings.access,
         middlewares=("builtin", *settings.middlewares),
         ephemeral=settings.options.ephemeral,
+        advance=True,
         digests=outside.pool.offered_digests,
     )
 

@@ -9,7 +9,6 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, EndReason, Resident
 from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
-from remote_gpu.host.leases.table import LeasePhase
 from remote_gpu.host.parts import Parts
 from remote_gpu.host.reports.sessions import NoLink
 
@@ -59,12 +58,15 @@ class HostDaemon:
         self.leases.apply(self.table.full_state(installs, now_s))
         for install in installs:
             self._installed(install)
+        self.leases.wake()  # an install without a step may be what a session waits for
 
     def install(self, install: Install) -> None:
-        """Install a lease, or change the remaining time of an installed one."""
+        """Install a lease; book a lease ahead, or take its booking back; or change the remaining
+        time of an installed one."""
         now_s = self.leases.expire()
         self.leases.apply(self.table.install(install, now_s))
         self._installed(install)
+        self.leases.wake()
 
     def _installed(self, install: Install) -> None:
         entry = self.table.find(install.lease)
@@ -72,7 +74,7 @@ class HostDaemon:
             return
         if not entry.held_by_session:
             self.parts.workers.set_time(entry)
-        if entry.phase is LeasePhase.QUEUED:
+        if entry.waits:
             self.parts.warm.room_needed(install)
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:

@@ -17,7 +17,7 @@ from remote_gpu.host.gateway.gateway import Endpoints, Gateway
 from remote_gpu.host.gateway.lease_ports import LeasePorts
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import LeaseStep, LeaseStepKind
+from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
 from remote_gpu.host.reports.sessions import SchedulerLink, SessionReports
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.turns import Turns
@@ -74,13 +74,14 @@ class Parts:
         sessions = self.sessions = SessionReports(scheduler, workers, warm, traces)
         ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
         gateway = self.gateway = Gateway(
-            outside.endpoints, leases, workers, relays, traces, budget, nursery
+            outside.endpoints, leases, workers, relays, traces, budget, nursery, sessions.knocked
         )
         ports = self.ports = LeasePorts(outside.endpoints.ports, gateway.serve_port, nursery)
         context_bytes = cards.context_bytes
         self.excess = MemoryExcess(leases.table, outside.memory, context_bytes, on_excess)
         on = leases.on
         on(LeaseStepKind.PLACED, warm.placed, self._open_port)
+        on(LeaseStepKind.UNPLACED, warm.unplaced)
         on(LeaseStepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
         on(LeaseStepKind.EVICT, warm.evict)
         on(LeaseStepKind.OPENED, sessions.opened)

@@ -5,6 +5,9 @@
     client  → answer     (HMAC(key, "client" ‖ transcript))
     gateway → welcome    or a refusal, at any point
 
+A session whose client sends `waits` with its hello gets `waiting` once and then every beat, before
+the welcome, while the shares of its lease are not free.
+
 The transcript holds every field of the hello, both nonces and the authority, so a proof is valid
 for one lease, fence, host, session and connection only. A session proves with the lease's secret; a
 lane or relay with a key derived from it for that session, so a user's program never has the secret.
@@ -59,15 +62,22 @@ class Hello:
     device: int = 0  #: lane: index of the device on the host
     middleware: str = ""  #: relay: of the server
     port: int = 0  #: relay: number of the server's port, from 0
+    #: Session: its client understands `waiting`. Beside the hello in the frame, and not proven: a
+    #: gateway that does not know it ignores it.
+    waits: bool = False
+
+    def proven(self) -> Meta:
+        """The fields that a proof holds."""
+        return {name: value for name, value in asdict(self).items() if name != "waits"}
 
     def to_meta(self) -> Meta:
-        return {"hello": asdict(self)}
+        return {"hello": self.proven(), **({"waits": True} if self.waits else {})}
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, object]) -> Hello:
         """Raises WireError for anything but a well-formed hello."""
         value = meta.get("hello")
-        if not isinstance(value, dict) or set(value) != {f.name for f in fields(cls)}:
+        if not isinstance(value, dict) or set(value) != {f.name for f in fields(cls)} - {"waits"}:
             raise WireError("the first frame must be a hello")
         role = text_field(value, "role", 16)
         if role not in set(ConnectionRole):
@@ -83,6 +93,7 @@ class Hello:
             device=int_field(value, "device", 1023),
             middleware=text_field(value, "middleware", 32),
             port=int_field(value, "port", 15),
+            waits=meta.get("waits") is True,
         )
 
 
@@ -164,7 +175,7 @@ def lane_key(secret: bytes, lease: str, fence: int, host: str, session: str) -> 
 
 
 def _transcript(hello: Hello, gateway_nonce: str, authority: str) -> bytes:
-    values = (str(getattr(hello, f.name)) for f in fields(hello))
+    values = (str(value) for value in hello.proven().values())
     return _joined(*values, gateway_nonce, authority)
 
 

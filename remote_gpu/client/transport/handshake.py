@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from remote_gpu.wire.channel import Channel
@@ -48,6 +50,22 @@ _NOT_HERE = frozenset({Refusal.UNREACHABLE, Refusal.DENIED, Refusal.PROTOCOL})
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """How long a session may wait for the shares of its lease."""
+
+    until_s: float | None  #: monotonic; None = as long as the gateway lets it
+    on_waiting: Callable[[], None]  #: called at each message that it waits
+
+    def limit_s(self, timeout_s: float) -> float:
+        """Seconds that the next message may take. Raises TimeoutError."""
+        if self.until_s is None:
+            return timeout_s
+        if (left_s := self.until_s - time.monotonic()) <= 0:
+            raise TimeoutError
+        return min(timeout_s, left_s)
+
+
 def new_nonce() -> str:
     """A fresh nonce in hex."""
     return secrets.token_hex(NONCE_BYTES)
@@ -65,11 +83,13 @@ def open_connection(
     device: int = 0,
     middleware: str = "",
     port: int = 0,
+    wait: Wait | None = None,
 ) -> tuple[Carrier, Channel, Meta]:
     """Connect and prove; returns the stream, its channel and the gateway's welcome.
 
     Over the host's Unix socket if `access` has one that works, else over TCP, in TLS if the gateway
-    requires it. Raises Refused: UNREACHABLE, TIMEOUT, DENIED when the proof of either side is
+    requires it. `wait`: of a session; each message that it waits begins `timeout_s` again. Raises
+    Refused: UNREACHABLE, TIMEOUT, DENIED when the proof of either side is
     wrong, or the gateway's own code. Nothing stays open after an error.
     """
     hello = Hello(
@@ -83,11 +103,12 @@ def open_connection(
         device=device,
         middleware=middleware,
         port=port,
+        waits=wait is not None,
     )
     if access.unix:
         with contextlib.suppress(_NotHere):
-            return _connected(access, hello, timeout_s, local=True)
-    return _connected(access, hello, timeout_s, local=False)
+            return _connected(access, hello, timeout_s, wait, local=True)
+    return _connected(access, hello, timeout_s, wait, local=False)
 
 
 class _NotHere(Exception):
@@ -95,7 +116,7 @@ class _NotHere(Exception):
 
 
 def _connected(
-    access: HostAccess, hello: Hello, timeout_s: float, *, local: bool
+    access: HostAccess, hello: Hello, timeout_s: float, wait: Wait | None, *, local: bool
 ) -> tuple[Carrier, Channel, Meta]:
     """Dial and prove over one transport. Raises Refused, and _NotHere for the Unix socket."""
     try:
@@ -103,7 +124,7 @@ def _connected(
             stream = _dial_local(access.unix) if local else _dial(access, timeout_s)
             try:
                 stream.settimeout(timeout_s)
-                return _prove(stream, hello, bytes.fromhex(access.secret))
+                return _prove(stream, hello, bytes.fromhex(access.secret), wait)
             except BaseException:
                 stream.close()
                 raise
@@ -165,7 +186,9 @@ def errors_as_refusals(where: str) -> Iterator[None]:
         raise Refused(Refusal.PROTOCOL, f"{where}: {error}") from None
 
 
-def _prove(stream: socket.socket, hello: Hello, key: bytes) -> tuple[Carrier, Channel, Meta]:
+def _prove(
+    stream: socket.socket, hello: Hello, key: bytes, wait: Wait | None
+) -> tuple[Carrier, Channel, Meta]:
     channel = Channel(stream, HANDSHAKE)
     channel.send(hello.to_meta())
     challenge = _answer(channel, "challenge")
@@ -177,15 +200,14 @@ def _prove(stream: socket.socket, hello: Hello, key: bytes) -> tuple[Carrier, Ch
         raise Refused(Refusal.DENIED, f"{hello.host} does not know the secret of {hello.lease}")
     channel.send({"proof": client_proof(key, hello, nonce, authority)})
     if not authority:
-        return stream, channel, _answer(channel, "welcome")
+        return stream, channel, _welcome(stream, channel, wait)
     _answer(channel, "tls")
-    return _prove_in_tls(
-        stream, authority, connection_key(key, hello, nonce, authority), hello.host
-    )
+    own_key = connection_key(key, hello, nonce, authority)
+    return _prove_in_tls(stream, authority, own_key, hello.host, wait)
 
 
 def _prove_in_tls(
-    stream: socket.socket, authority: str, key: bytes, host: str
+    stream: socket.socket, authority: str, key: bytes, host: str, wait: Wait | None
 ) -> tuple[Carrier, Channel, Meta]:
     from remote_gpu.client.transport.tls import (  # imports `ssl`
         TlsStream,
@@ -200,7 +222,7 @@ def _prove_in_tls(
     carrier = TlsStream(stream, machine)
     channel = Channel(carrier, HANDSHAKE)
     channel.send({"bound": client_bound(key, machine.binding)})
-    welcome = _answer(channel, "welcome")
+    welcome = _welcome(stream, channel, wait)
     if not matches(gateway_bound(key, machine.binding), text_field(welcome, "bound")):
         raise Refused(
             Refusal.DENIED, f"channel binding mismatch with {host} (possible man in the middle)"
@@ -208,13 +230,34 @@ def _prove_in_tls(
     return carrier, channel, welcome
 
 
+def _welcome(stream: socket.socket, channel: Channel, wait: Wait | None) -> Meta:
+    """The welcome, after any number of messages that the session waits."""
+    if wait is None:
+        return _answer(channel, "welcome")
+    timeout_s = stream.gettimeout() or ANSWER_S
+    while True:
+        stream.settimeout(wait.limit_s(timeout_s))
+        meta = _received(channel)
+        if "waiting" not in meta:
+            return _field(meta, "welcome")
+        wait.on_waiting()
+
+
 def _answer(channel: Channel, expected: str) -> Meta:
+    return _field(_received(channel), expected)
+
+
+def _received(channel: Channel) -> Meta:
     received = channel.receive()
     if received is None:
         raise Refused(Refusal.UNREACHABLE, "the gateway closed the connection")
     meta = received[1]
     if isinstance(refused := meta.get("refused"), dict):
         raise Refused(text_field(refused, "code", 32), text_field(refused, "message", 1000))
+    return meta
+
+
+def _field(meta: Meta, expected: str) -> Meta:
     value = meta.get(expected)
     if not isinstance(value, dict):
         raise WireError(f"the gateway's frame has no {expected!r}")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from remote_gpu.client.transport.handshake import (
     ANSWER_S,
     Carrier,
+    Wait,
     errors_as_refusals,
     is_reachable,
     new_nonce,
@@ -69,6 +70,8 @@ class Session:
         on_preempt: Callable[[float], None] | None = None,
         traceparent: str = "",
         timeout_s: float = ANSWER_S,
+        wait_s: float | None = None,
+        on_waiting: Callable[[], None] | None = None,
     ) -> Session:
         """Claim the lease of an envelope's `connection` on all its hosts, the first one first.
 
@@ -76,17 +79,27 @@ class Session:
         session's thread, when the session ends without `close`; `on_preempt` once, with the grace
         time in seconds, when the scheduler will end the lease for a request of higher priority.
         `traceparent`: the W3C trace context below which hosts record their spans of the session.
-        Raises Refused; after CLAIMED this start should exit, because another start of the same
-        attempt was first.
+        `wait_s`: the longest wait for shares that are not free, None = as long as the gateways
+        allow; `on_waiting` is called, in this thread, at each message that the session waits.
+        Raises Refused: TIMEOUT after `wait_s`; after CLAIMED this start should exit, because
+        another start of the same attempt was first.
         """
         try:
             access = parse_access(connection)
         except WireError as error:
             raise Refused(Refusal.PROTOCOL, str(error)) from None
         session = cls(access, new_nonce(), on_lost, on_preempt, traceparent)
+
+        def waits() -> None:
+            session._beat()  # hosts that are open already would miss a session that is silent
+            if on_waiting is not None:
+                on_waiting()
+
+        until_s = None if wait_s is None else time.monotonic() + wait_s
+        wait = Wait(until_s=until_s, on_waiting=waits)
         try:
             for host in access.hosts:
-                session._add(host, cap_s, timeout_s)
+                session._add(host, cap_s, timeout_s, wait)
         except BaseException:
             session._drop()
             raise
@@ -160,7 +173,7 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(succeeded=kind is None)
 
-    def _add(self, host: HostAccess, cap_s: float, timeout_s: float) -> None:
+    def _add(self, host: HostAccess, cap_s: float, timeout_s: float, wait: Wait) -> None:
         stream, channel, welcome = open_connection(
             host,
             role=ConnectionRole.SESSION,
@@ -169,6 +182,7 @@ class Session:
             session=self._nonce,
             timeout_s=timeout_s,
             cap_s=cap_s,
+            wait=wait,
         )
         channel.limits = SESSION
         self._connections.append(_HostConnection(stream, channel, host.gateway))
@@ -214,12 +228,15 @@ class Session:
         while not self._closed.is_set():
             now_s = time.monotonic()
             if now_s >= next_beat_s:
-                for connection in self._connections:
-                    self._send(connection, {"beat": {}, **self._trace})
+                self._beat()
                 self._trace = {}  # the first message carries it
                 next_beat_s = now_s + self._beat_s
             self._listen(max(0.0, next_beat_s - now_s))
             self._check_silence()
+
+    def _beat(self) -> None:
+        for connection in self._connections:
+            self._send(connection, {"beat": {}, **self._trace})
 
     def _listen(self, wait_s: float) -> None:
         with errors_as_refusals("the session"):

@@ -11,7 +11,8 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import EndReason
 from remote_gpu.host.devices.excess_table import CardUse, ExcessTable, OnExcess
 from remote_gpu.host.devices.residual_memory import MemoryProbe
-from remote_gpu.host.leases.table import LeaseStep, LeaseTable
+from remote_gpu.host.leases.steps import LeaseStep
+from remote_gpu.host.leases.table import LeaseTable
 
 logger = logging.getLogger(__name__)
 

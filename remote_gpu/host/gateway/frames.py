@@ -36,8 +36,11 @@ class Peer:
         """
         self.socket.send(self._sealed(meta), socket.MSG_DONTWAIT)
 
-    async def receive(self, limits: FrameLimits, wait_s: float) -> dict[str, object]:
-        """The meta of the next frame. Raises WireError (also at the end), OSError, TimeoutError."""
+    async def receive(self, limits: FrameLimits, wait_s: float | None) -> dict[str, object]:
+        """The meta of the next frame; `wait_s`: None = ever.
+
+        Raises WireError (also at the end), OSError, TimeoutError.
+        """
         async with asyncio.timeout(wait_s):
             header = parse_header(await self._exactly(HEADER_BYTES), limits)
             if header.payload_bytes:

@@ -11,6 +11,7 @@ import secrets
 import socket
 import struct
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from corekit.aio.supervise import Nursery, until_first
@@ -25,8 +26,9 @@ from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.relays import Relays
+from remote_gpu.host.gateway.waiting import WaitingSessions
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import LeasePhase, LeaseStep
+from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.wire.errors import Refusal, Refused, WireError
@@ -54,13 +56,21 @@ class GatewayLimits:
     unproven: int = 512
     known: int = 512  #: connections that prove the secret of a lease that is installed here
     awaited: int = 512  #: connections that wait for an install that may never come
+    waiting: int = 512  #: proven sessions that wait for the shares of their leases
     per_source: int = 256  #: of each kind; behind one NAT there may be many functions
 
     @classmethod
     def of(cls, descriptors: int) -> GatewayLimits:
         """Limits for a process with so many descriptors: most of them are left to leases."""
         most = max(4, min(512, descriptors // 16))
-        return cls(arrived=most, unproven=most, known=most, awaited=most, per_source=most // 2)
+        return cls(
+            arrived=most,
+            unproven=most,
+            known=most,
+            awaited=most,
+            waiting=most,
+            per_source=most // 2,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +96,9 @@ class Gateway:
         traces: HostTraces,
         budget: Budget,
         nursery: Nursery,
+        knocked: Callable[[LeaseId, str], None],
     ) -> None:
+        """`knocked`: report that a session waits for a lease granted ahead."""
         limits = endpoints.limits
         self._host = endpoints.host
         self._leases = leases
@@ -102,6 +114,7 @@ class Gateway:
         self._unproven = Slots(limits.unproven, limits.per_source)
         self._known = Slots(limits.known, limits.per_source)
         self._awaited = Slots(limits.awaited, limits.per_source)
+        self._waiting = WaitingSessions(leases, knocked, budget, limits.waiting)
         self._sessions: dict[LeaseId, Peer] = {}
         self.refusals: Counter[str] = Counter()  #: refused connections by code
         self.refused_secrets = 0  #: of them, those with a wrong proof of a lease's secret
@@ -287,11 +300,13 @@ class Gateway:
 
     async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         lease = LeaseId(hello.lease)
-        # Killing the preceding lease takes time; a refused session would fail its attempt.
-        await self._leases.until(lambda: self._placed(lease), self._budget.worker_cut_s)
         leases = self._leases
+        proven_s = leases.now_s()
+        # Killing the preceding lease takes time; a refused session would fail its attempt.
+        await self._waiting.until_placed(peer, hello)
         now_s = leases.expire()
-        opened = leases.table.open(lease, hello.session, hello.cap_ms / 1000, now_s)
+        cap_s, waited_s = hello.cap_ms / 1000, round(now_s - proven_s, 6)
+        opened = leases.table.open(lease, hello.session, cap_s, now_s, waited_s)
         self._sessions[lease] = peer
         leases.apply(opened)
         welcome |= {
@@ -310,10 +325,6 @@ class Gateway:
         finally:
             if self._sessions.get(lease) is peer:
                 del self._sessions[lease]
-
-    def _placed(self, lease: LeaseId) -> bool:
-        entry = self._leases.table.find(lease)
-        return entry is None or entry.phase is not LeasePhase.QUEUED
 
     async def _hold(self, peer: Peer, lease: LeaseId, nonce: str) -> None:
         leases, silence_s = self._leases, self._budget.session_silence_s

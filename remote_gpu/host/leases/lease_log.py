@@ -3,9 +3,9 @@
     {"event": "placed", "at_s": 12.5, "lease": "…", "fence": 7, "shares": [{"device", "memory_mib",
      "compute_guarantee_pct", "exclusive"}], …}
 
-`at_s` is this machine's monotonic clock. A lease occupies its shares from `placed` to `cut`; no two
-leases may overlap on one share (the tests' `lease_overlaps` checks logs). A run of gpud begins with
-`started`: leases placed before have ended with the run before.
+`at_s` is this machine's monotonic clock. A lease occupies its shares from `placed` to `cut` or
+`unplaced`; no two leases may overlap on one share (the tests' `lease_overlaps` checks logs). A run
+of gpud begins with `started`: leases placed before have ended with the run before.
 
 A warm worker occupies memory beside the leases from `warm_kept` to `warm_gone`, or until a `placed`
 names it in `warm`: then it is the lease's. `evict` names those that are killed, `warm_start` the
@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from remote_gpu.host.leases.table import LeaseStep
+from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.warm.table import WarmWorker
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ from corekit.aio.supervise import contained
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from remote_gpu.host.leases.lease_log import LeaseLog
-from remote_gpu.host.leases.table import LeaseStep, LeaseStepKind, LeaseTable
+from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
+from remote_gpu.host.leases.table import LeaseTable
 
 _TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
 

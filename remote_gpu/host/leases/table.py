@@ -7,6 +7,9 @@ A lease occupies its shares from PLACED until its worker is gone, whatever happe
 decides whether the next lease fits, so no share is double-booked, even when the scheduler has
 meanwhile granted it again.
 
+A lease granted ahead stays QUEUED, whatever is free: its shares are booked by a later install. Its
+booking may be taken back until its first session opens.
+
 A lease is held by its session and ends with it; under `LeaseLifetime.DEADLINE` sessions follow
 each other, and only the deadline ends the lease.
 
@@ -24,10 +27,11 @@ from enum import StrEnum
 from typing import Any
 
 from corekit.ids import DeviceId, LeaseId
-from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.leases.fit import all_fit
+from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
 from remote_gpu.host.warm.table import WarmTable, WarmWorker
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -41,40 +45,8 @@ _ORDERLY = (EndReason.DONE, EndReason.RELEASED)
 CAP_S_MAX = 86_400.0
 
 
-class LeaseStepKind(StrEnum):
-    """The kinds of steps, in the order of a lease's life."""
-
-    EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
-    PLACED = "placed"  #: log; admit a waiting session
-    OPENED = "opened"  #: report it
-    UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
-    RETURNED = "returned"  #: report it: the shares may be granted again
-    KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
-    CLOSED = "closed"  #: report it with the reason; end the session
-    CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
-    CONFLICT = "conflict"  #: log: its shares are granted to another live lease, too
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseStep:
-    """One step for the daemon to take."""
-
-    kind: LeaseStepKind
-    lease: LeaseId
-    fence: int
-    shares: tuple[Share, ...]
-    nonce: str = ""
-    reason: EndReason | None = None
-    detail: str = ""
-    reported: bool = True  #: False: the scheduler ended it itself
-    warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
-    keeps: Install | None = None  #: of KILL: its worker may stay, warm
-    leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
-    succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
-
-
 class LeasePhase(StrEnum):
-    QUEUED = "QUEUED"  #: installed, but older leases still occupy its shares
+    QUEUED = "QUEUED"  #: installed, but older leases still occupy its shares, or it is ahead
     PLACED = "PLACED"  #: the lease occupies its shares; no session yet
     OPEN = "OPEN"
     RETURNED = "RETURNED"  #: given back; the session is still open
@@ -89,6 +61,7 @@ class InstalledLease:
     phase: LeasePhase = LeasePhase.QUEUED
     occupying: bool = False
     stuck: bool = False  #: one of its processes cannot be killed, or its memory is not freed
+    warm: WarmWorker | None = None  #: that it got when it was placed
     nonce: str = ""  #: nonce of the session that holds the lease
     connect_by_s: float | None = None  #: monotonic deadlines; None = none
     ends_at_s: float | None = None  #: end of a deadline lease
@@ -98,6 +71,11 @@ class InstalledLease:
     @property
     def lease(self) -> LeaseId:
         return self.install.lease
+
+    @property
+    def waits(self) -> bool:
+        """True while older leases occupy shares that are booked for it."""
+        return self.phase is LeasePhase.QUEUED and not self.install.ahead
 
     @property
     def held_by_session(self) -> bool:
@@ -145,34 +123,58 @@ class LeaseTable:
         """The install whose secret a client must prove, decided now: a lease that has just ended is
         refused. Raises Refused: DENIED for another fence, ENDED, NOT_INSTALLED."""
         if (entry := self.find(lease)) is None:
-            if (end := self._tombstones.get(LeaseId(lease))) is not None:
-                raise Refused(Refusal.ENDED, f"lease {lease} ended here: {end.reason}")
+            if (ended := self._ended(lease)) is not None:
+                raise ended
             raise Refused(Refusal.NOT_INSTALLED, f"lease {lease} is unknown on this host")
         if entry.install.fence != fence:
             raise Refused(Refusal.DENIED, f"lease {lease} has another fence")
         return entry.install
 
     def install(self, install: Install, now_s: float) -> list[LeaseStep]:
-        """Install a lease, or change the remaining time of an installed one; none is reopened."""
+        """Install a lease; or book one that was granted ahead, or take the booking back, or change
+        the remaining time of an installed one. None is reopened."""
         if install.lease in self._tombstones:
             # the report of its end was lost: repeat it
             return [dataclasses.replace(self._tombstones[install.lease], reported=True)]
         entry, conflict = self._entries.get(install.lease), list[LeaseStep]()
+        if install.ahead:
+            return self._ahead(install, entry)
+        is_booked = entry is None or entry.install.ahead  # now
         if entry is None:
             entry = self._entries[install.lease] = InstalledLease(install=install)
             if install.state is LeaseState.ENDING:
                 entry.phase = LeasePhase.RETURNED  # the lease occupies no shares any more
-            elif not self._fits_beside_stuck(entry):
-                # the lease would block all later leases permanently
-                detail = "its shares exceed the part of the device that this host can lend"
-                return self.end(install.lease, EndReason.DEVICE_BAD, detail)
             else:
                 conflict = self._conflict(entry)
+        elif is_booked:
+            entry.install = install
+        if is_booked and entry.waits and not self._fits_beside_stuck(entry):
+            # the lease would block all later leases permanently
+            detail = "its shares exceed the part of the device that this host can lend"
+            return self.end(install.lease, EndReason.DEVICE_BAD, detail)
         if install.hold is LeaseLifetime.DEADLINE and install.cap_s is not None:
             entry.ends_at_s = now_s + install.cap_s
         if install.connect_by_s is not None:
             self.staged(install.lease, install.connect_by_s, now_s)
         return [*conflict, *self._place()]
+
+    def _ahead(self, install: Install, entry: InstalledLease | None) -> list[LeaseStep]:
+        """Install a lease ahead, or take its booking back; one with a session keeps its shares."""
+        if entry is None:
+            self._entries[install.lease] = InstalledLease(install=install)
+            return []
+        movable = (LeasePhase.QUEUED, LeasePhase.PLACED)
+        if entry.phase not in movable or not entry.held_by_session:
+            return []  # a session has opened, or may have before
+        entry.install, entry.connect_by_s = install, None
+        if entry.phase is LeasePhase.QUEUED:
+            return self._place()  # leases behind it may fit now
+        entry.phase, entry.occupying = LeasePhase.QUEUED, False
+        worker, entry.warm = entry.warm, None
+        if worker is not None:
+            self.warm.keep(worker)
+        names = () if worker is None else (worker.id,)
+        return [self._step(entry, LeaseStepKind.UNPLACED, warm=names), *self._place()]
 
     def _conflict(self, entry: InstalledLease) -> list[LeaseStep]:
         """A step for a lease that does not fit beside others that are not over; it waits.
@@ -180,16 +182,21 @@ class LeaseTable:
         The scheduler ends a lease in the same ordered channel before it grants the shares again.
         """
         over = (LeasePhase.RETURNED, LeasePhase.CLOSING)
-        live = [other for other in self if other is not entry and other.phase not in over]
+        live = [
+            other
+            for other in self
+            if other is not entry and other.phase not in over and not other.install.ahead
+        ]
         detail = f"beside {', '.join(other.lease for other in live)}"
         if self._fits(entry, live):
             return []
         return [self._step(entry, LeaseStepKind.CONFLICT, detail=detail)]
 
     def staged(self, lease: LeaseId, connect_by_s: float, now_s: float) -> None:
-        """Set the time by which the first session must open; only the first call counts."""
+        """Set the time by which the first session must open; only the first call counts, and none
+        before the shares are booked."""
         entry = self._entries.get(lease)
-        if entry is not None and entry.connect_by_s is None:
+        if entry is not None and entry.connect_by_s is None and not entry.install.ahead:
             entry.connect_by_s = now_s + connect_by_s
 
     def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
@@ -202,7 +209,15 @@ class LeaseTable:
             )
             entry.install = replace(entry.install, shares=shares)
 
-    def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[LeaseStep]:
+    def _ended(self, lease: str) -> Refused | None:
+        """The refusal of a lease that is over: its message begins with the reason."""
+        if (end := self._tombstones.get(LeaseId(lease))) is None:
+            return None
+        return Refused(Refusal.ENDED, f"{end.reason}: lease {lease} ended here")
+
+    def open(
+        self, lease: str, nonce: str, cap_s: float, now_s: float, waited_s: float | None = None
+    ) -> list[LeaseStep]:
         """Bind the lease to the first session that is authenticated.
 
         Raises Refused: CLAIMED for any other session, NOT_READY before it occupies its shares,
@@ -210,14 +225,14 @@ class LeaseTable:
         """
         entry = self.find(lease)
         if entry is None:
-            raise Refused(Refusal.ENDED, f"lease {lease} is over")
+            raise self._ended(lease) or Refused(Refusal.ENDED, f"lease {lease} is over")
         if entry.nonce:
             raise Refused(Refusal.CLAIMED, f"lease {lease} is held by another session")
         if entry.phase is not LeasePhase.PLACED:
             raise Refused(Refusal.NOT_READY, f"the shares of lease {lease} are not free yet")
         entry.phase, entry.nonce, entry.heard_at_s = LeasePhase.OPEN, nonce, now_s
         entry.cap_at_s = now_s + min(cap_s, CAP_S_MAX)
-        return [self._step(entry, LeaseStepKind.OPENED)]
+        return [self._step(entry, LeaseStepKind.OPENED, waited_s=waited_s)]
 
     def admit_lane(self, lease: str, nonce: str) -> InstalledLease:
         """The entry of a lane's lease. Raises Refused: CLAIMED for a foreign session, ENDED."""
@@ -307,7 +322,7 @@ class LeaseTable:
         return "" if found is None else self.warm.take(found.id).id
 
     def _promised(self, entry: InstalledLease) -> list[str]:
-        others = (one for one in self if one.phase is LeasePhase.QUEUED and one is not entry)
+        others = (one for one in self if one.waits and one is not entry)
         return [name for other in others for name in other.install.residents]
 
     def used_mib(self, device: DeviceId) -> int:
@@ -363,7 +378,7 @@ class LeaseTable:
     def _end_blocked(self, detail: str, named: str = "") -> list[LeaseStep]:
         """End the waiting leases that do not fit beside what is stuck, or await the end of the warm
         worker `named`."""
-        waiting = [other for other in self if other.phase is LeasePhase.QUEUED]
+        waiting = [other for other in self if other.waits]
         steps: list[LeaseStep] = []
         for other in waiting:
             if named in other.install.evict or not self._fits_beside_stuck(other):
@@ -414,7 +429,7 @@ class LeaseTable:
         """Place waiting leases, oldest fence first; none overtakes another on its device."""
         steps: list[LeaseStep] = []
         blocked: set[DeviceId] = set()
-        waiting = [entry for entry in self if entry.phase is LeasePhase.QUEUED]
+        waiting = [entry for entry in self if entry.waits]
         for entry in sorted(waiting, key=lambda entry: entry.install.fence):
             devices = {share.device for share in entry.install.shares}
             if blocked.isdisjoint(devices) and self._fits(entry, self._holders()):
@@ -435,7 +450,7 @@ class LeaseTable:
         entry.phase, entry.occupying = LeasePhase.PLACED, True
         if name is None:
             return [self._step(entry, LeaseStepKind.PLACED)]
-        self.warm.take(name)
+        entry.warm = self.warm.take(name)
         return [self._step(entry, LeaseStepKind.PLACED, warm=(name,))]
 
     def _left_mib(self, entry: InstalledLease) -> dict[DeviceId, int]:
@@ -467,20 +482,8 @@ class LeaseTable:
         holders: list[InstalledLease],
         used_mib: Mapping[DeviceId, int] | None = None,
     ) -> bool:
-        held = [share for holder in holders for share in holder.install.shares]
-        return all(
-            self._share_fits(share, held, (used_mib or {}).get(share.device, 0))
-            for share in entry.install.shares
-        )
-
-    def _share_fits(self, share: Share, all_held: list[Share], used_mib: int) -> bool:
-        held = [other for other in all_held if other.device == share.device]
-        if held and (share.exclusive or any(other.exclusive for other in held)):
-            return False
-        memory_mib = share.memory_mib + used_mib + sum(other.memory_mib for other in held)
-        permille = share.compute_guarantee_permille
-        permille += sum(other.compute_guarantee_permille for other in held)
-        return memory_mib <= self._memory_mib.get(share.device, 0) and permille <= WHOLE_PERMILLE
+        held = (share for holder in holders for share in holder.install.shares)
+        return all_fit(entry.install.shares, held, self._memory_mib, used_mib)
 
     def _step(self, entry: InstalledLease, kind: LeaseStepKind, **fields: Any) -> LeaseStep:
         return LeaseStep(

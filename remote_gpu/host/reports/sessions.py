@@ -10,7 +10,7 @@ from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import SessionChange, SessionState
 from gpu_scheduler.protocol.ops import DETAIL_CHARACTERS_MAX
-from remote_gpu.host.leases.table import LeaseStep
+from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.lease_workers import LeaseWorkers, Loading
@@ -63,6 +63,11 @@ class SessionReports:
         self._held: dict[LeaseId, list[SessionChange]] = {}
         self.lease_ends: Counter[str] = Counter()  #: ended leases by reason
 
+    def knocked(self, lease: LeaseId, nonce: str) -> None:
+        """A session of a lease granted ahead is proven, and waits."""
+        change = SessionChange(lease=lease, state=SessionState.KNOCKED, nonce=nonce)
+        self._scheduler.link.session(change)
+
     def opened(self, step: LeaseStep) -> None:
         self._traces.opened(step.lease)
         self._scheduler.link.session(_change(step, SessionState.OPENED))
@@ -110,4 +115,5 @@ def _change(step: LeaseStep, state: SessionState, loading: Loading | None = None
         loading_s=None if loading is None else loading.seconds,
         loaded_mib=None if loading is None else loading.size_bytes >> 20,
         succeeded=step.succeeded,
+        waited_s=step.waited_s,
     )

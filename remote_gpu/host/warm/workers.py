@@ -24,7 +24,7 @@ from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import LeasePhase, LeaseStep
+from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker, private_bytes
@@ -101,7 +101,7 @@ class WarmWorkers:
         needed: asyncio.Future[None] = loop.create_future()
         self._ending[done] = _Kind.of(install), needed
         for entry in self._leases.table:
-            if entry.phase is LeasePhase.QUEUED:
+            if entry.waits:
                 self.room_needed(entry.install)
         try:
             return await self._keep(install, install.workload, worker, needed)
@@ -161,6 +161,15 @@ class WarmWorkers:
     def placed(self, step: LeaseStep) -> None:
         for name in step.warm:
             self.take(step.lease, name)
+
+    def unplaced(self, step: LeaseStep) -> None:
+        """Take back the worker of a lease that lost its shares before its session opened."""
+        for name in step.warm:
+            warm, worker = self._processes[name] = self._taken.pop(step.lease)
+            self._leases.log.write_warm(warm, "warm_kept", self._leases.now_s())
+            if worker.gone.done():
+                self._gone(warm, worker)
+            self._changed()
 
     def take(self, lease: LeaseId, name: str) -> None:
         """Reserve a worker that the table gave to a lease, for its first lane."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import LeaseStep
+from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings, KilledProcess
 from remote_gpu.host.workers.lease_workers import LeaseWorkers

@@ -20,7 +20,8 @@ from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.monitor.ports import DeviceProcess
 from remote_gpu.host.devices.excess import MemoryExcess, owner_of
 from remote_gpu.host.devices.excess_table import READINGS_MIN, CardUse, ExcessTable, OnExcess
-from remote_gpu.host.leases.table import LeaseStepKind, LeaseTable
+from remote_gpu.host.leases.steps import LeaseStepKind
+from remote_gpu.host.leases.table import LeaseTable
 from tests.unit.remote_gpu.host.host_parts import D0, Card, install
 
 LEASE, OTHER = LeaseId("l1"), LeaseId("l2")

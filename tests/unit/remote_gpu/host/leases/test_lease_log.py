@@ -13,7 +13,7 @@ import pytest
 
 from corekit.ids import LeaseId
 from remote_gpu.host.leases.lease_log import LeaseLog
-from remote_gpu.host.leases.table import LeaseStep, LeaseStepKind
+from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
 from tests.installs import share_of
 from tests.lease_overlaps import read_overlaps
 

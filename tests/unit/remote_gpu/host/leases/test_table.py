@@ -15,7 +15,8 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.units import percent_of
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.leases.table import LeasePhase, LeaseStep, LeaseStepKind, LeaseTable
+from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
+from remote_gpu.host.leases.table import LeasePhase, LeaseTable
 from remote_gpu.wire.errors import Refusal, Refused
 from tests.installs import install_of, share_of
 from tests.lease_overlaps import read_overlaps

@@ -15,7 +15,8 @@ from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
-from remote_gpu.host.leases.table import LeasePhase, LeaseStep, LeaseStepKind, LeaseTable
+from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
+from remote_gpu.host.leases.table import LeasePhase, LeaseTable
 from remote_gpu.host.warm.table import WORKERS_MAX, WarmTable, WarmWorker, card_limits
 from tests.installs import install_of, share_of
 from tests.lease_overlaps import read_overlaps

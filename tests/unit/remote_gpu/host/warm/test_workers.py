@@ -18,7 +18,8 @@ from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.table import LeaseStepKind, LeaseTable
+from remote_gpu.host.leases.steps import LeaseStepKind
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker
