@@ -163,8 +163,9 @@ class LeaseTable:
         if entry is None:
             self._entries[install.lease] = InstalledLease(install=install)
             return []
-        if entry.phase not in (LeasePhase.QUEUED, LeasePhase.PLACED):
-            return []
+        movable = (LeasePhase.QUEUED, LeasePhase.PLACED)
+        if entry.phase not in movable or not entry.held_by_session:
+            return []  # a session has opened, or may have before
         entry.install, entry.connect_by_s = install, None
         if entry.phase is LeasePhase.QUEUED:
             return self._place()  # leases behind it may fit now
