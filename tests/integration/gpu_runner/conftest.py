@@ -96,6 +96,10 @@ class TinyGateway:
         self.succeeded: list[object] = []  #: of "give_back" and "close" in order
         self.holder = ""  #: nonce of the session that claimed the lease
         self.refuse: str | None = None
+        self.why = "said the test"
+        self.waits = 0  #: messages that the session waits, before the answer
+        self.free = threading.Event()  #: the answer follows
+        self.free.set()
         self.lose_on: str | None = None  #: end the lease when this word is heard
         self._streams: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
@@ -147,9 +151,12 @@ class TinyGateway:
             proof = gateway_proof(bytes.fromhex(self.secret), hello, nonce)
             channel.send({"challenge": {"nonce": nonce, "proof": proof}})
             channel.receive()
+            for _ in range(self.waits if hello.waits else 0):
+                channel.send({"waiting": {}})
+            self.free.wait(60)
             code = self.refuse or ("CLAIMED" if self.holder else None)
             if code:
-                channel.send({"refused": {"code": code, "message": "said the test"}})
+                channel.send({"refused": {"code": code, "message": self.why}})
                 return
             self.holder = hello.session
             self.heard.append("open")
@@ -189,6 +196,7 @@ class Bench:
     body: bytes = b"hello"
     environment: dict[str, Any] = field(default_factory=dict)
     timeout_s: float = 30.0
+    advance_s: float = 0.0
     handler: str = ""
     group: tuple[Step, ...] = ()
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -249,7 +257,7 @@ class Bench:
         staging = keys.parse_staging_key(self.key)
         assert staging is not None
         place = (self.job.intermediate_bucket, self.key)
-        limits = TimeLimits.within(self.timeout_s)
+        limits = TimeLimits.within(self.timeout_s, 0.0, self.advance_s)
         settings, values = self.settings(), self.values
         return run_attempt(
             self.s3,

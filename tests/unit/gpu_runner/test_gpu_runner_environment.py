@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,7 @@ def test_settings_as_deploy_writes_them() -> None:
             "ORCHGPU_MODE": "plain",
             "ORCHGPU_SCRIPT": "script/run.sh",
             "ORCHGPU_TIMEOUT_THRESHOLD_S": "10",
+            "ORCHGPU_ADVANCE_S": "30",
             "ORCHGPU_OUTPUTS": '[{"bucket": "b"}]',
             "ORCHGPU_VARIABLES": '{"A": "1"}',
             "LAMBDA_TASK_ROOT": "/var/task",
@@ -149,13 +151,14 @@ def test_settings_as_deploy_writes_them() -> None:
     )
     assert found.mode == "plain"
     assert found.script == Path("/var/task/script/run.sh")
-    assert found.threshold_s == 10
+    assert (found.threshold_s, found.advance_s) == (10, 30)
     assert (found.outputs, found.variables) == (({"bucket": "b"},), {"A": "1"})
 
 
 def test_settings_without_variables_have_defaults() -> None:
     found = read_settings({})
     assert (found.mode, found.script, found.threshold_s) == (None, None, 0)
+    assert found.advance_s == 0
     assert (found.outputs, found.variables, found.log_level) == ((), {}, "INFO")
 
 
@@ -164,6 +167,7 @@ def test_settings_without_variables_have_defaults() -> None:
     [
         ("ORCHGPU_MODE", "fast"),
         ("ORCHGPU_TIMEOUT_THRESHOLD_S", "ten"),
+        ("ORCHGPU_ADVANCE_S", "auto"),
         ("ORCHGPU_OUTPUTS", "{}"),
         ("ORCHGPU_OUTPUTS", "["),
         ("ORCHGPU_VARIABLES", "[]"),
@@ -199,3 +203,24 @@ def test_the_origin_of_a_time_limit_is_stated(
     said = TimeLimits.within(remaining_s, threshold_s).origin
     given = f"of the {remaining_s:.0f} s that the function's timeout gives a run"
     assert said == f"{given}, {kept} for outputs and result; set a longer `timeout`"
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "advance_s", "own_s"), [(90, 30, 60), (60, 0, 60), (40, 30, 20)]
+)
+def test_the_wait_for_a_device_takes_none_of_the_functions_own_time(
+    remaining_s: float, advance_s: float, own_s: float
+) -> None:
+    limits = TimeLimits.within(remaining_s, 0.0, advance_s)
+    assert limits.end_s - limits.start_s == pytest.approx(own_s)
+    assert limits.cap_s == pytest.approx(own_s + CAP_SLACK_S, abs=1)
+    waited_s = 12.0
+    late = replace(limits, **{name: getattr(limits, name) - waited_s for name in _MOMENTS})
+    begun = late.begun()
+    own_waited_s = min(waited_s, limits.spare_s)
+    assert begun.end_s - late.end_s == pytest.approx(own_waited_s, abs=1)
+    assert begun.script_s - late.script_s == begun.end_s - late.end_s
+    assert begun.end_s <= late.start_s + remaining_s, "Lambda ends the function"
+
+
+_MOMENTS = ("script_s", "end_s", "start_s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -16,7 +17,7 @@ from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.tracing.span import NoTracer
 from gpu_scheduler.model import DeviceKind, EndReason
 from gpu_scheduler.monitor.ports import DeviceProcess
-from gpu_scheduler.protocol.host import Install, SessionChange
+from gpu_scheduler.protocol.host import Install, SessionChange, SessionState
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
@@ -78,11 +79,17 @@ class Reports:
 
     def __init__(self) -> None:
         self.sessions: list[tuple[LeaseId, EndReason | None]] = []
+        self.knocks: list[LeaseId] = []
+        self.knocked = asyncio.Event()
         self.cuts: list[LeaseId] = []
         self.urgent = 0
 
     def session(self, change: SessionChange) -> None:
-        self.sessions.append((change.lease, change.reason))
+        if change.state is SessionState.KNOCKED:
+            self.knocks.append(change.lease)
+            self.knocked.set()
+        else:
+            self.sessions.append((change.lease, change.reason))
 
     def report_soon(self) -> None:
         self.urgent += 1

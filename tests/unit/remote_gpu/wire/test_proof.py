@@ -40,6 +40,14 @@ def test_a_hello_round_trips() -> None:
     assert Hello.from_meta(HELLO.to_meta()) == HELLO
 
 
+def test_that_a_client_waits_is_beside_its_hello_where_an_older_gateway_ignores_it() -> None:
+    waits = dataclasses.replace(HELLO, waits=True)
+    assert waits.to_meta() == {**HELLO.to_meta(), "waits": True}
+    assert Hello.from_meta(waits.to_meta()) == waits
+    assert not Hello.from_meta({**HELLO.to_meta(), "waits": "yes"}).waits
+    assert client_proof(KEY, waits, NONCE) == client_proof(KEY, HELLO, NONCE)
+
+
 @pytest.mark.parametrize(
     "change",
     [

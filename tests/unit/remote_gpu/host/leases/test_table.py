@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corekit.ids import DeviceId, LeaseId
 from corekit.units import percent_of
+from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
@@ -312,6 +313,7 @@ class Table(RuleBasedStateMachine):
         device=st.sampled_from(["d0", "d1"]),
         both=st.booleans(),
         deadline=st.booleans(),
+        ahead=st.booleans(),
     )
     def grant(
         self,
@@ -321,6 +323,7 @@ class Table(RuleBasedStateMachine):
         device: str,
         both: bool,
         deadline: bool,
+        ahead: bool,
     ) -> None:
         fields: dict[str, Any] = {
             "memory_mib": memory_mib,
@@ -329,8 +332,16 @@ class Table(RuleBasedStateMachine):
         }
         shares = [share(d, **fields) for d in (("d0", "d1") if both else (device,))]
         held: dict[str, Any] = {"hold": LeaseLifetime.DEADLINE, "cap_s": 100.0} if deadline else {}
-        self.take(self.leases.install(install(self.next, *shares, **held), self.now_s))
+        granted = install(self.next, *shares, ahead=ahead, **held)
+        self.take(self.leases.install(granted, self.now_s))
         self.next += 1
+
+    @rule(number=st.integers(0, 1000), ahead=st.booleans())
+    def book_or_take_back(self, number: int, ahead: bool) -> None:
+        """Either, in any phase: the scheduler may not know that a session has opened."""
+        if (entry := self.leases.find(self.some(number))) is not None:
+            changed = replace(entry.install, ahead=ahead)
+            self.take(self.leases.install(changed, self.now_s))
 
     @rule(number=st.integers(0, 1000), nonce=st.sampled_from("ab"), cap_s=st.floats(1, 100))
     def open(self, number: int, nonce: str, cap_s: float) -> None:
@@ -381,6 +392,18 @@ class Table(RuleBasedStateMachine):
         assert all(
             e.occupying for e in self.leases if e.phase in (LeasePhase.PLACED, LeasePhase.OPEN)
         )
+
+    @invariant()
+    def a_lease_ahead_occupies_nothing(self) -> None:
+        assert not any(e.occupying for e in self.leases if e.install.ahead)
+
+    @invariant()
+    def the_oldest_that_waits_waits_for_a_lease_with_shares(self) -> None:
+        occupied = {one.device for e in self.leases if e.occupying for one in e.install.shares}
+        waiting = [e.install for e in self.leases if e.waits]
+        if waiting:
+            oldest = min(waiting, key=lambda one: one.fence)
+            assert occupied & {one.device for one in oldest.shares}
 
     def teardown(self) -> None:
         """When all are ended and gone, nothing is left and everything fits again."""
