@@ -1,4 +1,4 @@
-"""Whether shares fit on their devices beside others. Pure."""
+"""Whether shares fit on their devices beside others."""
 
 from __future__ import annotations
 
