@@ -52,7 +52,7 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """How long a session may wait for the shares of its lease."""
+    """The wait of a session for the shares of its lease."""
 
     until_s: float | None  #: monotonic; None = as long as the gateway lets it
     on_waiting: Callable[[], None]  #: called at each message that it waits
