@@ -24,6 +24,7 @@ OUTPUT = ROOT / "docs" / "reference/benchmarks.md"
 #: What each of them is asked, so that all are done in a few minutes on two cores.
 SHORT: dict[str, tuple[str, ...]] = {
     "dispatch": ("--jobs", "60", "--burst", "200"),
+    "advance": ("--jobs", "20", "--cases", "busy_2s,busy_500ms"),
     "release_latency": ("--jobs", "10", "--published-jobs", "2"),
     "hardless": ("--scale", "1", "--minutes", "0.25,1.5,0.25", "--plot", "docs/pictures"),
     "kaas": ("--seconds", "20"),
@@ -35,6 +36,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "scheduler.decision": ("--cycles", "1000", "--plot", "docs/pictures/decision.svg"),
     "scheduler.admission": (),
     "scheduler.fleet": (),
+    "scheduler.job_cost": (),
     "scheduler.handover": ("--rounds", "3"),
     "scheduler.recovery": (),
     "scheduler.records": (),
