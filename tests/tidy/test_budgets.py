@@ -32,7 +32,7 @@ ROOMS = {
 
 #: Lines of Python by folder, with what they are for. `ROOM/*` are the modules beside the folders.
 PYTHON: dict[str, tuple[int, str]] = {
-    "benchmarks": (9_350, "every figure of the docs, beside its peer or limit"),
+    "benchmarks": (9_650, "every figure of the docs, beside its peer or limit"),
     "contract/*": (650, "envelope, result, keys and states between orchestrator and function"),
     "contract/aws": (
         250,
@@ -50,13 +50,13 @@ PYTHON: dict[str, tuple[int, str]] = {
     "fdl/keys": (1_950, "every key: reader, meaning, default"),
     "fdl/lint": (1_250, "suspicious settings, with their place in the file"),
     "fdl/migrate": (800, "SCAR's and OSCAR's older shapes"),
-    "fdl/plan": (2_400, "resources and steps of a deploy, pure"),
-    "fdl/schema": (750, "readers of located values, JSON Schema, documentation"),
+    "fdl/plan": (2_450, "resources and steps of a deploy, pure"),
+    "fdl/schema": (800, "readers of located values, JSON Schema, documentation"),
     "fdl/text": (800, "YAML with positions, comments and round trip"),
-    "gpu_scheduler/*": (2_000, "model of requests, devices and leases; their options and texts"),
+    "gpu_scheduler/*": (2_050, "model of requests, devices and leases; their options and texts"),
     "gpu_scheduler/client": (3_250, "library, addresses of a pair, and the commands of `ssgm`"),
     "gpu_scheduler/core": (
-        12_400,
+        13_100,
         "who gets which device: eight layers and the policies of the product",
     ),
     "gpu_scheduler/daemon": (8_700, "endpoints, keys, journal and its engines, standby, events"),
@@ -64,7 +64,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "gpu_scheduler/protocol": (2_350, "one schema of ops, answers, pushes and changes"),
     "lambda_functions/*": (100, "the module that scripts import"),
     "lambda_functions/gpu_runner": (
-        3_650,
+        3_750,
         "the runner inside Lambda: session, script, outputs, commit",
     ),
     "local_cloud/*": (50, "entry point"),
@@ -81,31 +81,31 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/plugins": (1_150, "one module for each named operation"),
     "operations/recognition": (400, "reading text in pictures"),
     "orchgpu/*": (1_000, "declaration, map, settings and ports"),
-    "orchgpu/adapters": (3_600, "AWS behind the ports: queue, store, commands, deploy"),
+    "orchgpu/adapters": (3_700, "AWS behind the ports: queue, store, commands, deploy"),
     "orchgpu/cli": (8_300, "commands, `top`, live tables"),
-    "orchgpu/core": (5_050, "what happens to a job: one table of phases and events"),
+    "orchgpu/core": (5_150, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_200, "packages, files, revisions, waiting for AWS"),
-    "orchgpu/history": (1_350, "bounded history of jobs, leases, devices"),
-    "orchgpu/inspection": (1_050, "what a first deploy meets in an account"),
-    "orchgpu/jobs": (4_800, "use cases about jobs and their live read model, without a terminal"),
+    "orchgpu/history": (1_400, "bounded history of jobs, leases, devices"),
+    "orchgpu/inspection": (1_150, "what a first deploy meets in an account"),
+    "orchgpu/jobs": (4_850, "use cases about jobs and their live read model, without a terminal"),
     "orchgpu/local": (1_450, "the local system: up, down, supervision"),
     "orchgpu/permissions": (750, "policies of every role"),
-    "orchgpu/replica": (3_750, "loops, actions and observers of an orchestrator"),
+    "orchgpu/replica": (3_800, "loops, actions and observers of an orchestrator"),
     "orchgpu/report": (750, "report page and costs"),
     "orchgpu/web": (4_000, "the console behind its pages"),
     "remote_gpu/*": (50, "the public names for plug-ins"),
-    "remote_gpu/client": (2_700, "what a script imports: session, lanes, graphs"),
+    "remote_gpu/client": (2_750, "what a script imports: session, lanes, graphs"),
     "remote_gpu/forwarder": (400, "relay for unmodified clients"),
-    "remote_gpu/host": (7_850, "gpud: gateway, leases, workers, warm workers, devices"),
+    "remote_gpu/host": (8_050, "gpud: gateway, leases, workers, warm workers, devices"),
     "remote_gpu/isolation": (2_000, "users, namespaces, Landlock, seccomp, cgroups (ADR 10)"),
     "remote_gpu/middleware": (800, "rules of the foreign middlewares"),
-    "remote_gpu/wire": (1_350, "frames and proof, standard library only"),
+    "remote_gpu/wire": (1_400, "frames and proof, standard library only"),
     "remote_gpu/worker": (5_950, "a lease's process: lanes, backends, memory, stores"),
     "simulator": (
-        8_350,
+        8_700,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (99_400, "the guarantees"),
+    "tests": (101_900, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -113,7 +113,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_600, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (94_300, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (96_000, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache
