@@ -167,7 +167,7 @@ def _check_repetition(event: on.Asked[ops.Reserve], standing: LeaseEntry | to.Wa
 
 
 def _unsized(request: Request) -> Request:
-    return replace(request, compute_limit_pct=COMPUTE_PCT_MAX, max_wait_s=None)
+    return replace(request, compute_limit_pct=COMPUTE_PCT_MAX, max_wait_s=None, advance=None)
 
 
 def _check_owner(

@@ -223,7 +223,8 @@ def end(
     tx.push_to_hosts(entry, over)
     notify(tx, entry, owner)
     if reason is EndReason.WITHDRAWN and record is None and entry.session in tx.state.sessions:
-        _queue_again(tx, entry, entry.session)  # an orchestrator opens the next attempt of its job
+        # an orchestrator opens the next attempt of its job
+        _queue_again(tx, entry, entry.session, replace(entry.request, advance=None))
 
 
 def preempted_why(state: State, entry: LeaseEntry) -> str:
@@ -274,12 +275,17 @@ def _not_accepted(tx: Transaction, entry: LeaseEntry) -> None:
         tx.write(untried, Step.WAITING, lease=None, reason=None)
 
 
-def _queue_again(tx: Transaction, entry: LeaseEntry, session: str | None) -> None:
-    """Give the request of a lease that ended before it was used its place in the queue again."""
+def _queue_again(
+    tx: Transaction, entry: LeaseEntry, session: str | None, request: Request | None = None
+) -> None:
+    """Give the request of a lease that ended before it was used its place in the queue again.
+
+    `request`: in its place; one whose wait ahead came to nothing takes a free device next.
+    """
     waiting = to.Waiting(
         attempt=entry.lease.attempt,
         holder=entry.lease.holder,
-        request=entry.request,
+        request=entry.request if request is None else request,
         session=None if session is None else SessionId(session),
         waiting_since_s=entry.waiting_since_s,
         hold=entry.lease.hold,

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from math import inf
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import within_quota
@@ -49,6 +48,8 @@ from gpu_scheduler.verdicts import NoFit
 
 #: Most leases ahead of one device.
 AHEAD_MAX = 4
+#: Most leases ahead that one freed device is compared with, the oldest first.
+LOOKED_MAX = 64
 #: Most leases that are about to end for which one event asks the policy.
 ASKED_MAX = 8
 _MEDIAN = 0.5
@@ -96,12 +97,10 @@ def _times(state: State, entry: LeaseEntry) -> Times | None:
     return state.learned_times.of(entry.lease.tenant, entry.request.workload, model)
 
 
-def _left_s(
-    tx: QueueTransaction, entry: LeaseEntry, quantile: float, beyond_s: float = 0.0
-) -> float | None:
+def _left_s(tx: QueueTransaction, entry: LeaseEntry, quantile: float) -> float | None:
     """The quantile of the time until a lease frees its shares; None = nothing was learned.
 
-    `beyond_s`: of one that has run for longer than all that were observed.
+    One that has run for longer than all that were observed may end at any time.
     """
     times = _times(tx.state, entry)
     if times is None or not times.executions_s:
@@ -112,7 +111,7 @@ def _left_s(
         return max(0.0, entry.granted_s + start_s - tx.wall_s) + execution_s
     ran_s = max(0.0, tx.wall_s - entry.active_s)
     longer = tuple(one for one in times.executions_s if one > ran_s)
-    return weighted_quantile(longer, quantile) - ran_s if longer else beyond_s
+    return weighted_quantile(longer, quantile) - ran_s if longer else 0.0
 
 
 # ---------------------------------------------------------------------- grants
@@ -130,6 +129,9 @@ def choices(tx: QueueTransaction) -> Iterator[tuple[Choice, tuple[LeaseId, ...]]
         while (entry := state.leases.get(lease)) is not None:
             choice = _choice_behind(tx, entry)
             if choice is None:
+                if lease in state.ending:  # the next event asks for others
+                    del state.ending[lease]
+                    state.ending[lease] = None
                 break
             state.ahead_counts["granted"] += 1
             yield choice, (lease,)
@@ -197,7 +199,7 @@ def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float 
     by_session = waiting.hold is LeaseLifetime.SESSION and waiting.door is Door.GATEWAY
     if advance is None or not by_session or request.count != 1:
         return None
-    late = max(0.01, advance.late_pct / 100)
+    late = _late(advance)
     model = state.inventory.devices[device].device.model
     own = state.learned_times.of(request.tenant, request.workload, model)
     start_s = None if own is None else own.start_s(1 - late)
@@ -208,6 +210,10 @@ def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float 
         times = _times(state, state.leases[lease])
         left_s += 0.0 if times is None else times.execution_s(late) or 0.0
     return left_s - min(start_s, _wait_s_max(state, advance))
+
+
+def _late(advance: Advance) -> float:
+    return max(0.01, advance.late_pct / 100)
 
 
 def _wait_s_max(state: State, advance: Advance) -> float:
@@ -290,7 +296,8 @@ def _let_go_for(tx: QueueTransaction, device: DeviceId) -> None:
     if device not in state.inventory.devices:
         return
     freed = state.inventory.state_of(device)
-    for lease in [one for leases in state.ahead.values() for one in leases]:
+    ahead = (one for leases in state.ahead.values() for one in leases)
+    for lease in list(islice(ahead, LOOKED_MAX)):
         entry = state.leases[lease]
         own = entry.lease.shares[0].device == device
         usable = unavailable_reason(freed) is None and is_feasible(
@@ -301,11 +308,15 @@ def _let_go_for(tx: QueueTransaction, device: DeviceId) -> None:
 
 
 def _overruns(tx: QueueTransaction, entry: LeaseEntry) -> bool:
-    """True when the leases before this one last for longer than a new start of its function."""
-    times = _times(tx.state, entry)
-    start_s = 0.0 if times is None else times.start_s(_MEDIAN) or 0.0
+    """True when a lease before this one runs for longer than nearly all of its workload did."""
+    advance = entry.request.advance or Advance()
     before = [tx.state.leases[one] for one in entry.lease.after if one in tx.state.leases]
-    return any((_left_s(tx, one, _MEDIAN, beyond_s=inf) or 0.0) > start_s for one in before)
+    return any(
+        one.active_s is not None
+        and (times := _times(tx.state, one)) is not None
+        and tx.wall_s - one.active_s > (times.execution_s(1 - _late(advance)) or 0.0)
+        for one in before
+    )
 
 
 def within_own_quota(state: State, entry: LeaseEntry) -> bool:
