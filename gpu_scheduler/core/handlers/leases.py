@@ -254,7 +254,7 @@ def door_opened(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> an
     return answers.Done()
 
 
-def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
+def _freed(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
     """Free the shares at once: each host revokes them before its next install.
 
     The session releases the devices on every host of the lease. The lease must not end on hosts
@@ -262,6 +262,8 @@ def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> No
     """
     if entry.lease.state is LeaseState.ENDING:
         return
+    if entry.ahead:  # its opening was not reported
+        advance.reclaim(tx, entry)
     freed = to.LeaseChanged(
         lease=entry.lease.id,
         state=LeaseState.ENDING,

@@ -255,6 +255,17 @@ def test_a_session_that_opened_first_gets_its_shares_back() -> None:
     assert lease_of(world, "third").after == (older.id,)
 
 
+def test_a_session_whose_opening_was_not_reported_frees_its_shares() -> None:
+    world = learned()
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    finished(world, running, "first", START_S)
+    world.told("h", younger, "knocked")
+    world.told("h", older, "freed", loading_s=0.0, succeeded=True)
+    assert lease_of(world, "second").state is LeaseState.ENDING
+    assert not lease_of(world, "third").after
+
+
 def test_a_quota_that_its_predecessor_uses_up_is_enough() -> None:
     world = learned(quotas={"default": Quota(devices=1)})
     running, ahead = ahead_of(world)
