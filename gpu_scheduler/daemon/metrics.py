@@ -114,7 +114,7 @@ def _inventory(standing: Standing) -> Iterator[str]:
     hosts = standing.hosts
     devices = [view for host in hosts for view in host.devices]
     yield from counts("ssgmd_leases", Counter(lease.state.value for lease in standing.leases))
-    yield from single("ssgmd_leases_ahead", sum(bool(lease.after) for lease in standing.leases))
+    yield from single("ssgmd_advance_leases", sum(bool(lease.after) for lease in standing.leases))
     yield from counts("ssgmd_host_leases", _leases_by_host(standing))
     yield from counts("ssgmd_hosts", Counter(host.state.value for host in hosts))
     draining = sum(host.draining is not None for host in hosts if host.state is HostState.DRAINED)
