@@ -53,6 +53,12 @@ class Checker:
             raise self.violation
         self.last_start[job] = attempt
 
+    def core_failed(self, event: object, error: Exception) -> Violation:
+        """The violation of an error of the core, kept: its caller may be a replica."""
+        found = Violation(f"at {type(event).__name__} the core failed: {error!r}")
+        self.violation = self.violation or found
+        return found
+
     def scheduler_decided(
         self, machine: SchedulerMachine, event: object, entries: Sequence[to.Entry]
     ) -> None:

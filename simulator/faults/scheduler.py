@@ -129,7 +129,10 @@ class SimScheduler:
         """Decide, make durable, check every invariant, then act."""
         if self._machine is None:
             return
-        decision = self._machine.handle(event)
+        try:
+            decision = self._machine.handle(event)
+        except Exception as error:
+            raise self._checker.core_failed(event, error) from error
         entries: tuple[Entry, ...] = decision.changes
         self._journal.extend(encode_entry(entry) for entry in entries)
         self._checker.scheduler_decided(self._machine, event, entries)

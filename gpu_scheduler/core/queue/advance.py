@@ -176,7 +176,7 @@ def _resumed(state: State, tenant: str) -> Iterator[None]:
     groups = [
         one
         for one in queue.suspended(tenant)
-        if one not in for_size and within_quota(state, one.request)
+        if one.keys and one not in for_size and within_quota(state, one.request)
     ]
     for group in groups:
         queue.resume(group)

@@ -101,7 +101,8 @@ def _released(tx: QueueTransaction, entry: LeaseEntry) -> None:
         return
     run, reason = bookings.run(booking.run), entry.lease.end_reason
     if reason in (EndReason.NOT_ACCEPTED, EndReason.WITHDRAWN):
-        _remember(tx, {BOOK + job: booking._replace(granted=False).text()})
+        # it may have begun before its time, which another run has booked since
+        _remember(tx, {BOOK + job: booking._replace(granted=False, late=True).text()})
         return
     if reason not in _DONE:
         cause = _CAUSES.get(reason, MissCause.FAILED)

@@ -332,3 +332,14 @@ def test_a_reservation_that_is_withdrawn_is_in_its_place_again() -> None:
     world.advance(TERMS.wait_s + 0.1)
     waiting = world.machine.state.queue.entries["own"]
     assert (waiting.waiting_since_s, waiting.session) == (since_s, "s1")
+
+
+def test_requests_above_their_quota_whose_session_is_gone_are_passed_over() -> None:
+    world = learned(quotas={"default": Quota(devices=1)})
+    started(world, "first")
+    asked(world, "second")
+    world.reserve("other", replace(WHOLE, memory_mib=10), session="s2")
+    world.advance(world.budget.client_gone_s - 1.0)
+    del world.alive["s1"]
+    world.advance(EXECUTION_S + 5.0)
+    assert world.machine.state.queue.entries
