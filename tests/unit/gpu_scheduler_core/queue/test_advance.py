@@ -336,10 +336,12 @@ def test_a_reservation_that_is_withdrawn_is_in_its_place_again() -> None:
 
 def test_requests_above_their_quota_whose_session_is_gone_are_passed_over() -> None:
     world = learned(quotas={"default": Quota(devices=1)})
+    long = Times(executions_s=(100.0,), starts_s=(START_S,), runs=1)
+    world.machine.state.learned_times.restore(WorkloadOn("default", "w", "M"), long)
     started(world, "first")
-    asked(world, "second")
-    world.reserve("other", replace(WHOLE, memory_mib=10), session="s2")
-    world.advance(world.budget.client_gone_s - 1.0)
-    del world.alive["s1"]
-    world.advance(EXECUTION_S + 5.0)
-    assert world.machine.state.queue.entries
+    for job in ("second", "third"):
+        world.attempt(job, request=WHOLE, session="s2")
+    world.advance(world.budget.client_gone_s + 1.0)
+    assert world.record("second").owner is None
+    world.advance(100.0)
+    assert step(world, "second") is Step.WAITING
