@@ -160,7 +160,7 @@ def _choice_behind(tx: QueueTransaction, entry: LeaseEntry) -> Choice | None:
         return None
     in_s = _due_in_s(tx, entry, answer)
     if in_s is None or in_s > 0:
-        state.ending.pop(lease.id)
+        state.ending.pop(lease.id, None)
         if in_s is not None:
             state.timers.arm(TimerKind.ADVANCE, lease.id, tx.at_s + in_s)
         return None
