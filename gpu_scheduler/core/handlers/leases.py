@@ -15,6 +15,7 @@ from gpu_scheduler.core.leases.lengths import check_length
 from gpu_scheduler.core.queue import advance
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, LeaseEntry
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
     Door,
@@ -222,8 +223,8 @@ def _session_changed(
 def _opened(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
     if entry.lease.state is not LeaseState.RESERVED:
         return
-    if entry.ahead:  # it opened before its host knew that another one has its shares
-        advance.reclaim(tx, entry)
+    if entry.ahead and not advance.reclaim(tx, entry):
+        return  # it opened before its host knew that another one has its shares
     opened = to.LeaseChanged(
         lease=entry.lease.id,
         state=LeaseState.ACTIVE,
@@ -262,8 +263,8 @@ def _freed(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange) 
     """
     if entry.lease.state is LeaseState.ENDING:
         return
-    if entry.ahead:  # its opening was not reported
-        advance.reclaim(tx, entry)
+    if entry.ahead and not advance.reclaim(tx, entry):
+        return  # its opening was not reported
     freed = to.LeaseChanged(
         lease=entry.lease.id,
         state=LeaseState.ENDING,
@@ -272,6 +273,7 @@ def _freed(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange) 
         succeeded=op.succeeded,
     )
     tx.emit(freed)
+    tx.state.timers.cancel(TimerKind.ADVANCE, entry.lease.id)
     entry.taken = NO_RESIDENTS_TAKEN  # its workers may stay as residents, under the same ids
     tx.set_deadline(entry, None)
     tx.capacity_freed = True

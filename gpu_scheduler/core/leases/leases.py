@@ -17,6 +17,7 @@ from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.leases.history import with_lease, without_grant
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
 from gpu_scheduler.core.state.state import DRAINED, NO_RESIDENTS_TAKEN, LeaseEntry, State
+from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
     LEASE_ENDED,
@@ -172,13 +173,17 @@ def accept(tx: Transaction, entry: LeaseEntry) -> None:
 def reserved_s(tx: Transaction, entry: LeaseEntry) -> float:
     """The time for which an accepted lease may stay as it is until its session opens.
 
-    Of a lease granted ahead: what is left of the longest wait of its function.
+    Of a lease granted ahead: what is left of the longest wait of its function. One that gave way
+    waits anew, but with all its waits no longer than a lease that waits once, and then starts.
     """
+    start_s = entry.connect_by_s if entry.connect_by_s is not None else tx.budget.reserved_ttl_s
     if not entry.ahead:
-        return entry.connect_by_s if entry.connect_by_s is not None else tx.budget.reserved_ttl_s
+        return start_s
     advance = entry.request.advance
     wait_s = 0.0 if advance is None else min(advance.wait_s, tx.state.parameters.advance_s_max)
-    return min(wait_s, max(0.0, entry.granted_s + wait_s - tx.wall_s))
+    since_s = entry.granted_s if entry.unbooked_s is None else entry.unbooked_s
+    until_s = min(since_s, entry.granted_s + start_s) + wait_s
+    return min(wait_s, max(0.0, until_s - tx.wall_s))
 
 
 # ---------------------------------------------------------------------- its end
@@ -212,6 +217,7 @@ def end(
         )
     )
     tx.set_deadline(entry, None)
+    tx.state.timers.cancel(TimerKind.ADVANCE, entry.lease.id)
     tx.capacity_freed = True
     tx.released.append(entry)
     record = tx.record_of(entry.lease.holder)
@@ -245,8 +251,9 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
         _not_accepted(tx, entry)
     elif entry.ahead:
         for other in entry.lease.after:
-            if other in tx.state.leases:
-                tx.state.leases[other].overruns = True
+            before = tx.state.leases.get(other)
+            if before is not None and before.lease.state is LeaseState.ACTIVE:
+                before.overruns = True
         end(tx, entry, EndReason.WITHDRAWN, "its shares did not become free in time")
     elif entry.preempted_for is not None:
         end(tx, entry, EndReason.PREEMPTED, preempted_why(tx.state, entry))

@@ -24,7 +24,8 @@ from itertools import islice
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import within_quota
-from gpu_scheduler.core.inventory.devices import fits, is_feasible, unavailable_reason
+from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
+from gpu_scheduler.core.inventory.inventory import DeviceEntry
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import end, notify, reserved_s, take_residents, takes_of
 from gpu_scheduler.core.leases.lengths import fits_without
@@ -33,12 +34,14 @@ from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.policy import Choice
 from gpu_scheduler.core.replay.apply import count_shares
 from gpu_scheduler.core.state.learned_times import Times, weighted_quantile
-from gpu_scheduler.core.state.state import LeaseEntry, State
+from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, LeaseEntry, State
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import (
     Advance,
     Door,
     EndReason,
+    Health,
+    HostState,
     LeaseLifetime,
     LeaseState,
     Resident,
@@ -288,9 +291,9 @@ def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
 
 
 def _let_go_for(tx: QueueTransaction, device: DeviceId) -> None:
-    """Withdraw the leases that wait for one that does not end, where another device was freed.
+    """Withdraw a lease that waits for one that does not end, where another device is free for it.
 
-    Their functions start again sooner: they compete for that device, and others, in their places.
+    Its function starts again sooner: it competes for that device, and others, in its place.
     """
     state = tx.state
     if device not in state.inventory.devices:
@@ -299,12 +302,10 @@ def _let_go_for(tx: QueueTransaction, device: DeviceId) -> None:
     ahead = (one for leases in state.ahead.values() for one in leases)
     for lease in list(islice(ahead, LOOKED_MAX)):
         entry = state.leases[lease]
-        own = entry.lease.shares[0].device == device
-        usable = unavailable_reason(freed) is None and is_feasible(
-            entry.request, freed.device_class
-        )
-        if not own and usable and _overruns(tx, entry):
+        fitting = fits(entry.request, freed, entry.lease.attempt) is None
+        if fitting and entry.lease.shares[0].device != device and _overruns(tx, entry):
             end(tx, entry, EndReason.WITHDRAWN, f"device {device} was free before its own")
+            return
 
 
 def _overruns(tx: QueueTransaction, entry: LeaseEntry) -> bool:
@@ -356,6 +357,11 @@ def _unbook(tx: QueueTransaction, entry: LeaseEntry, after: LeaseId) -> None:
     """Take the shares from a lease whose session is not open; it waits for another lease."""
     tx.emit(to.LeaseBooked(lease=entry.lease.id, booked_s=tx.wall_s, after=(after,)))
     tx.state.ahead_counts["gave_way"] += 1
+    tx.capacity_freed = True
+    for device, taken in entry.taken.items():  # of the evicted ones its host reports
+        if taken.used is not None:
+            tx.state.inventory.change_residents(device, (taken.used,), ())
+    entry.taken = NO_RESIDENTS_TAKEN
     tx.state.timers.cancel(TimerKind.ADVANCE, entry.lease.id)
     tx.state.ending.pop(entry.lease.id, None)
     _changed(tx, entry)
@@ -382,25 +388,51 @@ def knocked(tx: QueueTransaction, entry: LeaseEntry) -> None:
     device = tx.state.inventory.devices[entry.lease.shares[0].device]
     for lease in device.shares:
         other = tx.state.leases[lease]
-        if _gives_way(other) and fits_without(device, entry.request, {lease: None}):
+        fitting = _gives_way(other) and fits_without(device, entry.request, {lease: None})
+        if fitting and _quota_allows(tx.state, other, entry):
             _swap(tx, other, entry)
             return
 
 
-def reclaim(tx: QueueTransaction, entry: LeaseEntry) -> None:
-    """A session is open on shares that another lease without a session got meanwhile."""
+def reclaim(tx: QueueTransaction, entry: LeaseEntry) -> bool:
+    """Give an open session the shares that a lease without a session got meanwhile.
+
+    False: they are another's for good, or the quota is used up; the lease is withdrawn.
+    """
     device = tx.state.inventory.devices[entry.lease.shares[0].device]
-    for lease in list(device.shares):
+    for lease in [one for one in (*entry.lease.after, *device.shares) if one in device.shares]:
+        if _has_room(device, entry):
+            break
         other = tx.state.leases[lease]
-        if other.lease.state is LeaseState.RESERVED and other.lease.fence != entry.lease.fence:
-            _swap(tx, other, entry)
-            return
+        reserved = other.lease.state is LeaseState.RESERVED and len(other.lease.shares) == 1
+        if reserved and other.request.advance is not None and not other.ahead:
+            _unbook(tx, other, entry.lease.id)
+    if not _has_room(device, entry) or not within_own_quota(tx.state, entry):
+        end(tx, entry, EndReason.WITHDRAWN, "another lease has its shares")
+        return False
     _book(tx, entry)
+    return True
+
+
+def _has_room(device: DeviceEntry, entry: LeaseEntry) -> bool:
+    """True when the shares of a lease are free, whether or not its device takes new leases."""
+    now = device.device_state
+    assert now is not None, "every known device is indexed"
+    usable = now._replace(host_state=HostState.UP, health=Health.OK, reserved_for=None)
+    return fits(entry.request, usable) is None
 
 
 def _swap(tx: QueueTransaction, other: LeaseEntry, entry: LeaseEntry) -> None:
     _unbook(tx, other, entry.lease.id)
     _book(tx, entry)
+
+
+def _quota_allows(state: State, other: LeaseEntry, entry: LeaseEntry) -> bool:
+    """True when the tenant of `entry` may hold its shares once `other` has given up its own."""
+    if other.lease.tenant != entry.lease.tenant:
+        return within_own_quota(state, entry)
+    held = state.tenants.held[entry.lease.tenant].plus(other.amount, -1)
+    return held.plus(entry.amount).within(state.parameters.quota(entry.lease.tenant))
 
 
 def _gives_way(entry: LeaseEntry) -> bool:

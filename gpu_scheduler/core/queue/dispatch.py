@@ -258,6 +258,8 @@ def _grant_ahead(tx: QueueTransaction) -> None:
         overtaking.count(tx, waiting, choice.devices)
         _grant_waiting(tx, waiting, choice, after)
         overtaking.maintain(tx)
+        if len(tx.state.leases) >= tx.state.parameters.leases_max:
+            return
 
 
 def _resume_groups(tx: QueueTransaction) -> None:

@@ -133,6 +133,7 @@ def _booked(state: State, part: to.LeaseBooked) -> None:
     _take_off(state, entry)
     entry.lease = replace(entry.lease, after=part.after)
     entry.booked_s = None if part.after else part.booked_s
+    entry.unbooked_s = part.booked_s if part.after else None
     if entry.ahead or not held:
         _hold(state, entry)
 

@@ -120,10 +120,13 @@ def _lease_parts(entry: LeaseEntry) -> Iterator[to.Part]:
         accepted=entry.accepted,
         connect_by_s=entry.connect_by_s,
         active_s=entry.active_s,
+        waited_s=entry.waited_s,
         reason=lease.end_reason,
         detail=lease.end_detail,
     )
     if entry.booked_s is not None:
         yield to.LeaseBooked(lease=lease.id, booked_s=entry.booked_s)
+    if entry.unbooked_s is not None:
+        yield to.LeaseBooked(lease=lease.id, booked_s=entry.unbooked_s, after=lease.after)
     if entry.preempted_for is not None:
         yield to.LeasePreempted(lease=lease.id, attempt=entry.preempted_for)

@@ -60,6 +60,7 @@ class LeaseEntry:
     #: The request for which it ends after a grace time, or `DRAINED`.
     preempted_for: AttemptId | None = None
     booked_s: float | None = None  #: wall clock; None: never granted ahead, or ahead now
+    unbooked_s: float | None = None  #: wall clock: it gave way, and waits again since then
     waited_s: float | None = None  #: its session waited this long for its shares
     overruns: bool = False  #: another one waited for its end for too long; not durable
     knocked: bool = False  #: granted ahead: its session waits for its shares; not durable

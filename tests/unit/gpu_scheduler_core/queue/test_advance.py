@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.core.state.learned_times import Times, WorkloadOn
 from gpu_scheduler.model import (
@@ -173,7 +174,7 @@ def test_an_overrun_withdraws_after_its_wait_and_the_request_keeps_its_place() -
     revision = world.record("second").revision
     world.ask(ops.FailAttempt, holder="second", revision=revision, reason="WITHDRAWN")
     answer = asked(world, "second", n=2)
-    assert answer.outcome in (answers.Outcome.WAITING, answers.Outcome.GRANTED)
+    assert answer.outcome is answers.Outcome.WAITING
     assert world.record("second").waiting_since_s == since_s
 
 
@@ -317,8 +318,12 @@ def test_a_snapshot_keeps_leases_ahead_and_booked_ones() -> None:
         assert [e.booked_s for e in rebuilt.state.leases.values()] == [
             e.booked_s for e in world.machine.state.leases.values()
         ]
+        assert [(e.waited_s, e.unbooked_s) for e in rebuilt.state.leases.values()] == [
+            (e.waited_s, e.unbooked_s) for e in world.machine.state.leases.values()
+        ]
         if running.id in world.machine.state.leases:
             finished(world, running, "first", START_S)
+            world.told("h", lease_of(world, "second"), "opened", waited_s=1.5)
 
 
 def test_a_reservation_that_is_withdrawn_is_in_its_place_again() -> None:
@@ -345,3 +350,151 @@ def test_requests_above_their_quota_whose_session_is_gone_are_passed_over() -> N
     assert world.record("second").owner is None
     world.advance(100.0)
     assert step(world, "second") is Step.WAITING
+
+
+# ---------------------------------------------------------------------- shared devices, two tenants
+
+FAST = Times(executions_s=(10.0,), starts_s=(START_S,), runs=1)
+SLOW = Times(executions_s=(1.0,), starts_s=(20.0,), runs=1)
+M = ("M",)
+
+
+def share(memory_mib: int, advance: Advance | None = TERMS) -> Request:
+    return Request(memory_mib=memory_mib, workload="w", advance=advance)
+
+
+def teach(world: World, times: Times, *tenants: str) -> None:
+    for tenant in tenants or ("default",):
+        world.machine.state.learned_times.restore(WorkloadOn(tenant, "w", "M"), times)
+
+
+def taught(*devices: Device, **parameters: Any) -> World:
+    world = World(**parameters)
+    world.host("h", *(devices or (device("d"),)), advance=True)
+    world.alive["s1"] = None
+    teach(world, FAST)
+    return world
+
+
+def opened(world: World, job: str, request: Request) -> Lease:
+    lease: Lease = asked(world, job, request).granted.lease
+    world.staged(lease)
+    world.told("h", lease, "opened", waited_s=0.0)
+    return lease
+
+
+def ahead(world: World, job: str, request: Request) -> Lease:
+    asked(world, job, request)
+    world.advance(0.1)
+    lease = lease_of(world, job)
+    assert lease.after
+    world.renew(lease)
+    world.staged(lease)
+    return lease_of(world, job)
+
+
+def freed(world: World, lease: Lease) -> None:
+    world.told("h", lease, "freed", succeeded=True)
+
+
+def free_mib(world: World) -> int:
+    return world.machine.state.inventory.state_of(DeviceId("d")).free_mib
+
+
+def test_a_session_gets_its_shares_back_from_the_lease_that_took_them_alone() -> None:
+    world = taught()
+    first = opened(world, "first", share(800))
+    other = asked(world, "other", share(200, None)).granted.lease
+    world.staged(other)
+    teach(world, SLOW)
+    x, y = ahead(world, "x", share(800)), ahead(world, "y", share(800))
+    freed(world, first)
+    world.told("h", y, "knocked")
+    world.told("h", x, "opened", waited_s=0.0)
+    assert lease_of(world, "x").state is LeaseState.ACTIVE
+    assert lease_of(world, "y").after == (x.id,)
+    assert not lease_of(world, "other").after
+    assert free_mib(world) == 0
+
+
+def test_what_a_larger_lease_leaves_when_it_gives_way_is_served() -> None:
+    world = taught()
+    opened(world, "beside", share(200, None))
+    first = opened(world, "first", share(800))
+    teach(world, SLOW)
+    ahead(world, "x", share(800))
+    y = ahead(world, "y", share(200))
+    asked(world, "waits", share(500, None))
+    freed(world, first)
+    assert step(world, "waits") is Step.WAITING
+    world.told("h", y, "knocked")
+    assert step(world, "waits") is Step.RESERVED
+
+
+def test_a_lease_gives_way_to_none_above_its_quota() -> None:
+    devices = device("d"), device("e", index=1, model="N")
+    world = taught(*devices, quotas={"t2": Quota(devices=1)})
+    teach(world, FAST, "t1", "t2")
+    block = Request(sharing=Sharing.EXCLUSIVE, tenant="t3", models=("N",))
+    blocking = opened(world, "blocking", block)
+    of_t1, of_t2 = (replace(WHOLE, tenant=name, models=M) for name in ("t1", "t2"))
+    first = opened(world, "first", of_t1)
+    asked(world, "x", of_t1)
+    world.advance(8.0)
+    world.renew(lease_of(world, "x"))
+    world.staged(lease_of(world, "x"))
+    teach(world, SLOW, "t1", "t2")
+    y = ahead(world, "y", of_t2)
+    asked(world, "z", replace(block, tenant="t2"))
+    freed(world, blocking)
+    freed(world, first)
+    world.told("h", y, "knocked")
+    assert world.machine.state.tenants.held["t2"].devices == 1
+    assert lease_of(world, "y").after
+
+
+def test_a_lease_that_gave_way_waits_anew() -> None:
+    world = learned()
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    world.advance(TERMS.wait_s - 2.0)
+    freed(world, running)
+    world.advance(1.5)
+    world.told("h", younger, "knocked")
+    world.advance(5.0)
+    assert lease_of(world, "second").after == (younger.id,)
+    assert not world.machine.state.leases[younger.id].overruns
+    assert older.id in world.machine.state.leases
+
+
+def test_the_limit_of_leases_counts_those_ahead() -> None:
+    world = taught(leases_max=2)
+    teach(world, SLOW)
+    opened(world, "first", WHOLE)
+    for number in range(4):
+        asked(world, f"job{number}", WHOLE)
+    world.advance(1.0)
+    assert len(world.leases) == 2
+
+
+def test_no_timer_outlives_its_lease() -> None:
+    world = taught()
+    teach(world, Times(executions_s=(36_000.0,), starts_s=(START_S,), runs=1))
+    freed(world, opened(world, "first", WHOLE))
+    timers = world.machine.state.timers
+    next_s = timers.next_s()
+    assert next_s is None or next_s < world.now_s + 3600.0
+
+
+def test_a_device_that_its_own_lease_takes_withdraws_no_other() -> None:
+    world = taught(device("d"), device("e", index=1))
+    opened(world, "a", WHOLE)
+    world.advance(9.0)
+    b = opened(world, "b", WHOLE)
+    x = ahead(world, "x", WHOLE)
+    world.advance(8.5)
+    y = ahead(world, "y", WHOLE)
+    freed(world, b)
+    assert not lease_of(world, "y").after
+    assert lease_of(world, "x").after
+    assert x.fence < y.fence
