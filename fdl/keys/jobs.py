@@ -401,8 +401,8 @@ JOB = Block(
             about="The longest wait of a function that starts before its device is free; your code"
             " runs after it. Lambda's timeout is longer by it. `auto`: 30 s, if the device costs"
             " more than the function.",
-            default="`auto`; `off` without a device, with several, with `completion: object` or"
-            " `lambda.reserved_concurrency`",
+            default="`auto`; `off` without a device, with several, with `completion: object`,"
+            " `lambda.reserved_concurrency` or an image",
         ),
         "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),
         "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),

@@ -17,7 +17,7 @@ AUTO_S = 30.0
 def advance_s(function: Function) -> int:
     """The longest wait of a deployed function for a device that is not free yet; 0 = none."""
     asked_s = asked_advance_s(function)
-    if why_not_ahead(function) or (asked_s is None and _shares_few_runs(function)):
+    if why_not_ahead(function) or (asked_s is None and _is_doubtful(function)):
         return 0
     room_s = LAMBDA_TIMEOUT_S_MAX - function.function.timeout_s
     return max(0, min(math.ceil(AUTO_S if asked_s is None else asked_s), room_s))
@@ -39,6 +39,11 @@ def why_not_ahead(function: Function) -> str:
     return ""
 
 
-def _shares_few_runs(function: Function) -> bool:
-    """Each function that waits takes one of its reserved runs, which another job may need."""
-    return function.function.reserved_concurrency is not None
+def _is_doubtful(function: Function) -> bool:
+    """True where only the user knows whether a wait is good.
+
+    Each function that waits takes one of its reserved runs, which another job may need; and the
+    runner inside an image may be of a version that cannot wait.
+    """
+    own = function.function
+    return own.reserved_concurrency is not None or own.runtime == "image"

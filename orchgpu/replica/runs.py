@@ -162,8 +162,9 @@ class Runs:
                 logger.warning("%s", error, extra={"event": "receive_failed"})
                 await asyncio.sleep(self._budget.reconnect_s_max / 5)
                 continue
+            serving = self._workflows.get(workflow.name, workflow)  # deployed during the receive
             for message in messages:
-                self.take(workflow, message)
+                self.take(serving, message)
             await asyncio.sleep(AFTER_MESSAGES_S)
 
     def room(self) -> int:
@@ -300,6 +301,7 @@ class Runs:
 
     async def _advance_all(self, workflow: Workflow, run: str, in_hand: _InHand) -> None:
         """Fold until no message is left; there is no await between the last look and the end."""
+        messages: list[_Held] = []
         try:
             while in_hand.messages:
                 messages, in_hand.messages = in_hand.messages, []
@@ -307,11 +309,10 @@ class Runs:
                 succeeded = await self._tried(
                     workflow, handles, self._advance(workflow, run, messages)
                 )
-                for message in messages:
-                    if message.folded is not None and not message.folded.done():
-                        message.folded.set_result(succeeded)
+                _answer(messages, folded=succeeded)
                 self._room.set()
         finally:
+            _answer([*messages, *in_hand.messages], folded=False)
             in_hand.task = None
             self._in_hand.pop(run, None)
 
@@ -427,3 +428,10 @@ def _time_of(source: InputEvent) -> float | None:
         return datetime.fromisoformat(source.event_time).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def _answer(messages: Sequence[_Held], *, folded: bool) -> None:
+    """Let the replica's own jobs go on that wait for a fold; repeated, it changes nothing."""
+    for message in messages:
+        if message.folded is not None and not message.folded.done():
+            message.folded.set_result(folded)

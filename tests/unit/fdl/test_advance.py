@@ -25,6 +25,7 @@ functions:
     iam: {create: true}
 %s
 """
+IMAGE = "runtime: image, container: {image: 123456789012.dkr.ecr.eu-west-1.amazonaws.com/f:1}"
 GPU, JOB = "    gpu: {}\n", "    job: {input: {path: in-1}%s}"
 
 
@@ -64,6 +65,8 @@ def warnings(text: str) -> list[str]:
         (text("1.5"), 2),
         (text("auto", function=", reserved_concurrency: 4"), 0),
         (text("9", function=", reserved_concurrency: 4"), 9),
+        (text("auto", function=f", {IMAGE}"), 0),
+        (text("9", function=f", {IMAGE}"), 9),
         (text("auto", gpu="    gpu: {count: 2}\n"), 0),
         (text("9", gpu="    gpu: {count: 2}\n"), 0),
         (text("9", gpu=""), 0),
