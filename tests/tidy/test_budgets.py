@@ -56,7 +56,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "gpu_scheduler/*": (2_050, "model of requests, devices and leases; their options and texts"),
     "gpu_scheduler/client": (3_250, "library, addresses of a pair, and the commands of `ssgm`"),
     "gpu_scheduler/core": (
-        13_150,
+        13_200,
         "who gets which device: eight layers and the policies of the product",
     ),
     "gpu_scheduler/daemon": (8_700, "endpoints, keys, journal and its engines, standby, events"),
@@ -90,7 +90,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "orchgpu/jobs": (4_850, "use cases about jobs and their live read model, without a terminal"),
     "orchgpu/local": (1_450, "the local system: up, down, supervision"),
     "orchgpu/permissions": (750, "policies of every role"),
-    "orchgpu/replica": (3_800, "loops, actions and observers of an orchestrator"),
+    "orchgpu/replica": (3_850, "loops, actions and observers of an orchestrator"),
     "orchgpu/report": (750, "report page and costs"),
     "orchgpu/web": (4_000, "the console behind its pages"),
     "remote_gpu/*": (50, "the public names for plug-ins"),
@@ -105,7 +105,7 @@ PYTHON: dict[str, tuple[int, str]] = {
         8_700,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (101_900, "the guarantees"),
+    "tests": (102_100, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -113,7 +113,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_600, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (96_100, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (96_200, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache
