@@ -174,7 +174,7 @@ def reserved_s(tx: Transaction, entry: LeaseEntry) -> float:
     """The time for which an accepted lease may stay as it is until its session opens.
 
     Of a lease granted ahead: what is left of the longest wait of its function. One that gave way
-    waits anew, but with all its waits no longer than a lease that waits once, and then starts.
+    waits again, but with all its waits no longer than a lease that waits once, and then starts.
     """
     start_s = entry.connect_by_s if entry.connect_by_s is not None else tx.budget.reserved_ttl_s
     if not entry.ahead:

@@ -453,7 +453,7 @@ def test_a_lease_gives_way_to_none_above_its_quota() -> None:
     assert lease_of(world, "y").after
 
 
-def test_a_lease_that_gave_way_waits_anew() -> None:
+def test_a_lease_that_gave_way_waits_again() -> None:
     world = learned()
     running, older = ahead_of(world)
     younger = granted_ahead(world, "third")
