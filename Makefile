@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench experiments gpu sim soak lock clean
+.PHONY: help install demo test check bench papers gpu sim soak lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,18 +45,8 @@ check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-experiments: $(STAMP)  ## the simulations of docs/explanation/simulator.md, into build/experiments
-	$(BIN)/orchgpu simulate compare simulator/runs/thesis.yaml fifo balance rr rr:queues=device srtf mlfq exclusive \
-	  exclusive:take_max_pct=50,steal_pause_s=15 exclusive:take_max_pct=50,steal_pct=0,idle_s=100000 \
-	  sticky sticky:patience_s=10 fair_sticky --seeds 30 --plots build/experiments/thesis
-	$(BIN)/orchgpu simulate sweep simulator/runs/thesis-3.yaml rr balance srtf exclusive sticky fair_sticky \
-	  --occupancy 0.2,0.4,0.6,0.8,1.0,1.2 --seeds 30 --plots build/experiments
-	$(BIN)/orchgpu simulate sweep simulator/runs/thesis.yaml rr balance srtf exclusive sticky fair_sticky \
-	  --devices 1,2,3,4,6,8,16 --seeds 30 --plots build/experiments
-	for kept in exclusive shared; do $(BIN)/orchgpu simulate sweep simulator/runs/kaas-$$kept.yaml fifo \
-	  --clients 1,2,3,4,5,6,8,16 --seeds 1 --figure throughput_per_s --plots build/experiments/$$kept; done
-	for run in azure2019 azure2021 alibaba2023 bursts tenants hardless; do $(BIN)/orchgpu simulate compare \
-	  simulator/runs/$$run.yaml fifo backfill fair balance sticky fair_sticky || exit 1; done
+papers: $(STAMP)  ## the papers' experiments, into docs/papers.md; ARGS="--quick", "004 000", "--list"
+	$(BIN)/python -m experiments $(ARGS)
 
 sim: $(STAMP)  ## 1,000 seeds of the simulations of faults
 	$(BIN)/python -m simulator.faults --seeds 1000 $(ARGS)

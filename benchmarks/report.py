@@ -38,7 +38,7 @@ class Figure:
         if self.ratio is None and self.unit == "ratio" and self.baseline is not None:
             object.__setattr__(self, "ratio", self.value)
         if self.met is None and self.target is not None:
-            object.__setattr__(self, "met", _is_met(self.target, self.value))
+            object.__setattr__(self, "met", is_met(self.target, self.value))
 
 
 def compared(
@@ -48,7 +48,8 @@ def compared(
     return Figure(metric, value, unit, baseline, baseline_value, value / baseline_value, **more)
 
 
-def _is_met(target: str, value: float) -> bool:
+def is_met(target: str, value: float) -> bool:
+    """Whether a value reaches a target: ">= 0.5", or between the ends of "-2…3"."""
     if "…" in target:
         low, high = map(float, target.split("…"))
         return low <= value <= high

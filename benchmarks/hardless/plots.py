@@ -6,29 +6,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.hardless.phases import Job
-from benchmarks.plot import Curve, write_curves
+from benchmarks.pictures import Curve, Picture, draw
 from orchgpu.jobs.measures import latencies
 from simulator.workloads.rates import count_over_time, rfast_curve
 
 _POINTS_MAX = 600  #: of one curve
 
 
-def write_plots(folder: Path, runs: Mapping[str, Sequence[Job]]) -> list[Path]:
+def pictures(runs: Mapping[str, Sequence[Job]]) -> list[Picture]:
     """One picture for each measure, with a curve for each run; times are unscaled."""
-    folder.mkdir(parents=True, exist_ok=True)
-    pictures = {
-        "hardless-latency": ("RLat and DLat of a job, s, over its upload, s", _latencies(runs)),
-        "hardless-rfast": ("RFast, 1/s, over time, s", _rfast(runs)),
-        "hardless-success": ("RSuccess over time, s", _successes(runs)),
-        "hardless-queue": ("Jobs that wait for execution, over time, s", _queues(runs)),
-        "hardless-devices": ("Running executions by kind of device, over time, s", _devices(runs)),
+    described = {
+        "hardless-latency": ("Latencies of a job", "upload, s", "s", _latencies(runs)),
+        "hardless-rfast": ("RFast: successes in the last 10 s", "s", "1/s", _rfast(runs)),
+        "hardless-success": ("RSuccess: successes so far", "s", "jobs", _successes(runs)),
+        "hardless-queue": ("Jobs that wait for execution", "s", "jobs", _queues(runs)),
+        "hardless-devices": ("Executions by kind of device", "s", "running", _devices(runs)),
     }
-    written = []
-    for name, (title, curves) in pictures.items():
-        path = folder / f"{name}.svg"
-        write_curves(path, title, curves, logarithmic=False)
-        written.append(path)
-    return written
+    return [
+        Picture(name=name, title=title, x=x, y=y, curves=curves)
+        for name, (title, x, y, curves) in described.items()
+    ]
+
+
+def write_plots(folder: Path, runs: Mapping[str, Sequence[Job]]) -> list[Path]:
+    """Draw them into a folder; the files."""
+    return [draw(picture, folder) for picture in pictures(runs)]
 
 
 def moments_s(jobs: Sequence[Job], name: str) -> list[float]:

@@ -23,14 +23,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import yaml
 
-from benchmarks.plot import Curve, write_curves
+from benchmarks.pictures import Curve, Picture, draw
 from benchmarks.report import ROOT, Figure, arguments, compared, show
 from benchmarks.system import System, local_system
 from contract.keys import job_id, result_key
@@ -161,13 +160,22 @@ def figures(ways: dict[int, Way], theirs: dict[str, dict[int, float]]) -> list[F
     return found
 
 
-def curves(ways: dict[int, Way], theirs: dict[str, dict[int, float]]) -> Sequence[Curve]:
+def picture(name: str, ways: dict[int, Way], theirs: dict[str, dict[int, float]]) -> Picture:
+    """Seconds over residues, on logarithmic axes as the paper's figures."""
     named = {
         "orchgpu, upload to result": {n: way.whole_s for n, way in ways.items()},
         "orchgpu, the way alone": {n: way.whole_s - way.code_s for n, way in ways.items()},
         **theirs,
     }
-    return [Curve(name=name, points=tuple(points.items())) for name, points in named.items()]
+    return Picture(
+        name=name,
+        title="From upload to result, by length of the query",
+        x="residues",
+        y="s",
+        curves=[Curve(name=one, points=tuple(points.items())) for one, points in named.items()],
+        logarithmic_x=True,
+        logarithmic_y=True,
+    )
 
 
 def main() -> None:
@@ -189,8 +197,7 @@ def main() -> None:
                 name = f"blastp {threads} thread{'s' if threads > 1 else ''}"
                 theirs[name] = blastp(local, asked, options.runs, threads)
     if options.plot:
-        title = "seconds from upload to result, by residues of the query"
-        write_curves(options.plot, title, curves(ways, theirs))
+        draw(picture(options.plot.stem, ways, theirs), options.plot.parent)
     show("remote_gpu.search_curve", figures(ways, theirs), as_json=options.json)
 
 

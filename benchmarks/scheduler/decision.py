@@ -34,7 +34,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.measure import resident_mib
-from benchmarks.plot import Curve, write_curves
+from benchmarks.pictures import Bars, Picture, draw
 from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId, HostId, IdSource, LeaseId, SessionId
 from corekit.values import Value
@@ -298,22 +298,18 @@ def figures(all_: list[Measured], policy: str) -> list[report.Figure]:
     return told
 
 
-def plot(all_: list[Measured], waiting_columns: tuple[int, ...], path: Path) -> None:
-    """p99 over waiting requests, one curve for each number of devices, as SVG."""
-    curves = [
-        Curve(
+def plot(all_: list[Measured], path: Path) -> None:
+    """p99 over waiting requests, for each number of devices, as SVG."""
+    bars = [
+        Bars(
             name=f"{devices:,} devices",
-            points=tuple(
-                (waiting_columns.index(size.waiting), size.p99_ms)
-                for size in all_
-                if size.devices == devices
-            ),
+            values={f"{size.waiting:,}": size.p99_ms for size in all_ if size.devices == devices},
         )
         for devices in DEVICES
     ]
-    title = "p99 of one decision, ms, by requests that wait"
-    names = [f"{waiting:,}" for waiting in waiting_columns]
-    write_curves(path, title, curves, logarithmic=False, columns=names)
+    title = "p99 of one decision"
+    picture = Picture(name=path.stem, title=title, x="waiting requests", y="ms", bars=bars)
+    draw(picture, path.parent)
 
 
 def main() -> None:
@@ -334,7 +330,7 @@ def main() -> None:
     sizes = waiting_sizes(options.policy)
     all_ = [_in_own_process(devices, waiting, options) for devices in DEVICES for waiting in sizes]
     if options.plot:
-        plot(all_, sizes, options.plot)
+        plot(all_, options.plot)
     report.show("scheduler.decision", figures(all_, options.policy), as_json=options.json)
 
 

@@ -18,8 +18,6 @@ from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.errors import invalid
 from corekit.suggest import one_of_known
-from gpu_scheduler.parameters import installed_name
-from gpu_scheduler.policy_registry import installed_policies
 from simulator.workloads import experiments, output, plots
 from simulator.workloads.experiments import Point, Result
 from simulator.workloads.jobs import Job
@@ -132,8 +130,8 @@ def run_command(
     \b
     Example:  orchgpu simulate run RUN.yaml --policy sticky --plots out
     """
-    run = _with_start(_with_parameters(load_run(file), given), start)
-    policy = None if policy is None else _policy(policy)
+    run = _with_start(experiments.with_parameters(load_run(file), given), start)
+    policy = None if policy is None else experiments.policy_name(policy)
     seed = run.seed if seed is None else seed
     bar = Bar(_PERCENT, quiet=as_json)
     progress = _of_time(bar, run)
@@ -187,8 +185,8 @@ def compare_command(
     \b
     Example:  orchgpu simulate compare RUN.yaml fifo sticky sticky:patience_s=10 --seeds 30
     """
-    run = _with_start(_with_parameters(load_run(file), given), start)
-    points = _points(run, policies)
+    run = _with_start(experiments.with_parameters(load_run(file), given), start)
+    points = experiments.points_of(run, policies)
     chosen = _seed_range(run, seeds, first)
     results = _experiment(points, chosen, workers, quiet=as_json)
     if csv_file is not None:
@@ -208,7 +206,9 @@ def compare_command(
 @click.argument("policies", nargs=-1)
 @click.option("--occupancy", metavar="LIST", help="Part of the devices in use: 0.2,0.4,0.8")
 @click.option("--devices", metavar="LIST", help="Devices of the first host: 1,2,4,8")
-@click.option("--clients", metavar="LIST", help="Clients of closed loops: 1,2,4,5,8")
+@click.option("--clients", metavar="LIST", help="Clients of each source: 1,2,4,5,8")
+@click.option("--loading", metavar="LIST", help="Factors of all loading times: 0.5,1,2")
+@click.option("--execution", metavar="LIST", help="Factors of all execution times: 0.5,1,2")
 @_seeds
 @_policy_set
 @_start
@@ -223,6 +223,8 @@ def sweep_command(
     occupancy: str | None,
     devices: str | None,
     clients: str | None,
+    loading: str | None,
+    execution: str | None,
     seeds: int | None,
     given: tuple[str, ...],
     start: str | None,
@@ -237,9 +239,11 @@ def sweep_command(
     \b
     Example:  orchgpu simulate sweep RUN.yaml fifo sticky --devices 1,2,4,8 --plots out
     """
-    run = _with_start(_with_parameters(load_run(file), given), start)
-    swept, values, change = _swept(occupancy, devices, clients)
-    base = _points(run, policies)
+    run = _with_start(experiments.with_parameters(load_run(file), given), start)
+    swept, values, change = _swept(
+        occupancy=occupancy, devices=devices, clients=clients, loading=loading, execution=execution
+    )
+    base = experiments.points_of(run, policies)
     points = [
         replace(point, run=change(point.run, value), value=value)
         for point in base
@@ -286,16 +290,6 @@ def _echo_sweep(
 # ---------------------------------------------------------------------- arguments
 
 
-def _with_parameters(run: Run, given: Sequence[str]) -> Run:
-    parameters = dict(run.parameters)
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise invalid(f"--set {text!r}: write NAME=VALUE")
-        parameters[name] = value
-    return replace(run, parameters=parameters)
-
-
 def _with_start(run: Run, text: str | None) -> Run:
     """The run with a start of all functions, `MEDIAN` or `MEDIAN:SPREAD`."""
     if text is None:
@@ -305,49 +299,28 @@ def _with_start(run: Run, text: str | None) -> Run:
     return experiments.with_start(run, Timing(median_s=median_s, spread=of_log))
 
 
-def _points(run: Run, policies: Sequence[str]) -> list[Point]:
-    """A setting for each policy; `NAME:PARAMETER=VALUE,…` sets parameters of it."""
-    points = []
-    for text in policies or tuple(installed_policies()):
-        name, _, own = text.partition(":")
-        name = _policy(name)
-        given = [f"policy.{name}.{one}" for one in own.split(",") if one]
-        points.append(Point(policy=text, run=replace(_with_parameters(run, given), policy=name)))
-    return points
-
-
-def _policy(name: str) -> str:
-    """The name of an installed policy. Raises INVALID with the closest one."""
-    known = installed_policies()
-    found = installed_name(name, known)
-    if found is None:
-        raise invalid(f"{name!r} is not an installed policy{one_of_known(name, tuple(known))}")
-    return found
-
-
 def _seed_range(run: Run, seeds: int | None, first: int | None) -> range:
     begin = run.seed if first is None else first
     return range(begin, begin + (seeds or run.seeds))
 
 
-def _swept(
-    occupancy: str | None, devices: str | None, clients: str | None
-) -> tuple[str, list[float], Callable[[Run, float], Run]]:
+#: What `sweep` changes, by the names of its options.
+_CHANGES: dict[str, Callable[[Run, float], Run]] = {
+    "occupancy": experiments.with_occupancy,
+    "devices": lambda run, value: experiments.with_devices(run, int(value)),
+    "clients": lambda run, value: experiments.with_clients(run, int(value)),
+    "loading": experiments.with_loading,
+    "execution": experiments.with_execution,
+}
+
+
+def _swept(**options: str | None) -> tuple[str, list[float], Callable[[Run, float], Run]]:
     """The swept quantity: its name, its values, and the change that each makes to a run."""
-    given = [
-        (name, text)
-        for name, text in (("occupancy", occupancy), ("devices", devices), ("clients", clients))
-        if text is not None
-    ]
+    given = [(name, text) for name, text in options.items() if text is not None]
     if len(given) != 1:
-        raise invalid("name one of --occupancy, --devices and --clients")
+        raise invalid(f"name one of {', '.join(f'--{name}' for name in options)}")
     name, text = given[0]
-    changes: dict[str, Callable[[Run, float], Run]] = {
-        "occupancy": experiments.with_occupancy,
-        "devices": lambda run, value: experiments.with_devices(run, int(value)),
-        "clients": lambda run, value: experiments.with_clients(run, int(value)),
-    }
-    return name, _numbers(name, text), changes[name]
+    return name, _numbers(name, text), _CHANGES[name]
 
 
 def _numbers(name: str, text: str) -> list[float]:

@@ -9,15 +9,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from corekit.errors import invalid
+from corekit.suggest import one_of_known
 from gpu_scheduler.model import Advance
+from gpu_scheduler.parameters import installed_name
+from gpu_scheduler.policy_registry import installed_policies
+from simulator.workloads.arrivals import Poisson
 from simulator.workloads.devices import hosts_of
 from simulator.workloads.engine import Engine
 from simulator.workloads.jobs import Job
 from simulator.workloads.measures import Interval, figures, over_seeds
-from simulator.workloads.model import ClosedLoop, Run, Timing
+from simulator.workloads.model import ClosedLoop, Run, Source, Timing, Timings, Workload
 
 #: Called after each run with the number of runs done.
 Progress = Callable[[int], None]
+_WITH_CLIENTS = (ClosedLoop, Poisson)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,23 +126,54 @@ def with_devices(run: Run, devices: int) -> Run:
 
 
 def with_clients(run: Run, clients: int) -> Run:
-    """The run with this many clients in each of its closed loops."""
-    if not any(isinstance(source, ClosedLoop) for source in run.load):
-        raise invalid("the run has no closed loop (kind: closed), so it has no number of clients")
-    load = tuple(
-        replace(source, clients=clients) if isinstance(source, ClosedLoop) else source
-        for source in run.load
-    )
+    """The run with this many clients: in each closed loop, and of each Poisson source, whose rate
+    they share, each as a tenant of its own."""
+    if clients < 1:
+        raise invalid(f"a run needs at least one client, not {clients}")
+    load = tuple(one for source in run.load for one in _of_clients(source, clients))
+    if not any(isinstance(one, _WITH_CLIENTS) for one in load):
+        raise invalid(
+            "the run has no source of the kind `closed` or `poisson`, so it has no clients"
+        )
     return replace(run, load=load)
+
+
+def _of_clients(source: Source | ClosedLoop, clients: int) -> Iterator[Source | ClosedLoop]:
+    if isinstance(source, ClosedLoop):
+        yield replace(source, clients=clients)
+    elif isinstance(source, Poisson):
+        for number in range(clients):
+            tenant = f"{source.tenant or source.workload}-{number}"
+            yield replace(source, rate_per_s=source.rate_per_s / clients, tenant=tenant)
+    else:
+        yield source
+
+
+def with_loading(run: Run, factor: float) -> Run:
+    """The run whose workloads take this many times as long to load."""
+    return _with_workloads(run, lambda one: replace(one, loading=_longer(one.loading, factor)))
+
+
+def with_execution(run: Run, factor: float) -> Run:
+    """The run whose jobs take this many times as long to execute."""
+    return _with_workloads(run, lambda one: replace(one, execution=_longer(one.execution, factor)))
+
+
+def _longer(timings: Timings, factor: float) -> Timings:
+    if factor <= 0:
+        raise invalid(f"a factor of times is above 0, not {factor:g}")
+    return {place: replace(one, median_s=one.median_s * factor) for place, one in timings.items()}
+
+
+def _with_workloads(run: Run, change: Callable[[Workload], Workload]) -> Run:
+    return replace(run, workloads={name: change(one) for name, one in run.workloads.items()})
 
 
 def with_start(run: Run, start: Timing) -> Run:
     """The run in which functions start in this time, and jobs take leases ahead."""
-    workloads = {
-        name: replace(one, start=start, advance=one.advance or Advance())
-        for name, one in run.workloads.items()
-    }
-    return replace(run, workloads=workloads)
+    return _with_workloads(
+        run, lambda one: replace(one, start=start, advance=one.advance or Advance())
+    )
 
 
 def with_occupancy(run: Run, occupancy: float) -> Run:
@@ -148,3 +184,34 @@ def with_occupancy(run: Run, occupancy: float) -> Run:
 def device_names(run: Run) -> list[str]:
     """The ids of all devices, by host."""
     return [str(device) for host in hosts_of(run.hosts) for device in host.devices]
+
+
+def with_parameters(run: Run, given: Sequence[str]) -> Run:
+    """The run with parameters of the scheduler, each as NAME=VALUE."""
+    parameters = dict(run.parameters)
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise invalid(f"--set {text!r}: write NAME=VALUE")
+        parameters[name] = value
+    return replace(run, parameters=parameters)
+
+
+def points_of(run: Run, policies: Sequence[str]) -> list[Point]:
+    """A setting for each policy; `NAME:PARAMETER=VALUE,…` sets parameters of it."""
+    points = []
+    for text in policies or tuple(installed_policies()):
+        name, _, own = text.partition(":")
+        name = policy_name(name)
+        given = [f"policy.{name}.{one}" for one in own.split(",") if one]
+        points.append(Point(policy=text, run=replace(with_parameters(run, given), policy=name)))
+    return points
+
+
+def policy_name(name: str) -> str:
+    """The name of an installed policy. Raises INVALID with the closest one."""
+    known = installed_policies()
+    found = installed_name(name, known)
+    if found is None:
+        raise invalid(f"{name!r} is not an installed policy{one_of_known(name, tuple(known))}")
+    return found

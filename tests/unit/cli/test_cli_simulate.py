@@ -156,8 +156,9 @@ def test_plots_without_matplotlib_name_the_extra(
         (("run", "--set", "aging_s"), "write NAME=VALUE"),
         (("run", "--set", "aging=1"), "parameter 'aging' is unknown"),
         (("compare", "sticky:patience=1"), "policy.sticky.patience"),
-        (("sweep",), "name one of --occupancy, --devices and --clients"),
-        (("sweep", "--clients", "1,2"), "has no closed loop"),
+        (("sweep",), "name one of --occupancy, --devices, --clients, --loading, --execution"),
+        (("sweep", "--clients", "0"), "at least one client"),
+        (("sweep", "--loading", "0"), "a factor of times is above 0"),
         (("sweep", "--devices", "one"), "write numbers with commas"),
         (("sweep", "fifo", "--devices", "1", "--figure", "wait"), "is not a figure"),
         (  # found before the experiment, whose second policy would fail

@@ -1,0 +1,128 @@
+"""The papers' experiments, one after the other; docs/papers.md gets their figures and pictures.
+
+    python -m experiments [--quick] [--again] [--list] [PAPER | EXPERIMENT …]
+
+PAPER is a number of reference.yaml: `python -m experiments 004 000`. An experiment that has a
+result of this commit is left out (--again: not), so a run that was stopped continues. --quick takes
+a few minutes for all; its results are marked. Exit status 1: an experiment failed; the results of
+the others are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.pictures import draw
+from benchmarks.report import ROOT, commit, end_in_order, machine
+from corekit.cli.progress import Bar
+from experiments import results
+from experiments.experiment import QUICK, Settings
+from experiments.page import experiment_of, page
+from experiments.references import Paper, papers
+
+DOCS = ROOT / "docs"
+
+
+def main() -> int:
+    """Run, draw, keep and write after each experiment; the exit status."""
+    options = _options()
+    names = _chosen(options.names, papers())
+    if options.list:
+        for name in names:
+            one = experiment_of(name)
+            print(f"{name:24} {one.evidence:12} {one.summary}")
+        return 0
+    end_in_order()
+    failed = []
+    for number, name in enumerate(names, 1):
+        if not options.again and _is_new(options.docs, name, quick=options.quick):
+            print(f"[{number}/{len(names)}] {name}: has a result of this commit", flush=True)
+            continue
+        try:
+            took_s = _run(name, options)
+            print(f"[{number}/{len(names)}] {name}: {took_s:.0f} s", flush=True)
+        except Exception as error:  # the others shall run, whatever a benchmark raises
+            failed.append(name)
+            print(f"[{number}/{len(names)}] {name} failed: {error}", file=sys.stderr, flush=True)
+    (options.docs / "papers.md").write_text(_page(options.docs), encoding="utf-8")
+    print(f"written to {options.docs / 'papers.md'}")
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="PAPER | EXPERIMENT")
+    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes each")
+    parser.add_argument("--again", action="store_true", help="run what has a result of this commit")
+    parser.add_argument("--list", action="store_true", help="only name the experiments")
+    parser.add_argument("--workers", type=int, default=2, help="processes of a simulation")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of papers.md and papers/")
+    return parser.parse_args()
+
+
+def _chosen(names: Sequence[str], known: Sequence[Paper]) -> list[str]:
+    """The experiments that are meant, each once. Exits with 2 for an unknown name."""
+    by_paper = {paper.number: paper.experiments for paper in known}
+    every = list(dict.fromkeys(name for found in by_paper.values() for name in found))
+    chosen: dict[str, None] = {}
+    for name in names or every:
+        if name not in by_paper and name not in every:
+            text = f"{name!r} is unknown; papers are {', '.join(by_paper)}; see --list"
+            print(text, file=sys.stderr)
+            sys.exit(2)
+        chosen |= dict.fromkeys(by_paper.get(name, (name,)))
+    return list(chosen)
+
+
+def _is_new(docs: Path, name: str, *, quick: bool) -> bool:
+    kept = results.read(_file(docs)).get(name)
+    return kept is not None and kept.commit == commit() and kept.quick <= quick
+
+
+def _run(name: str, options: argparse.Namespace) -> float:
+    bar, began_s = Bar(100, quiet=False), time.monotonic()
+    bar.draw(0, f" % of {name}")
+    settings = replace(
+        QUICK if options.quick else Settings(),
+        workers=options.workers,
+        advance=lambda part: bar.draw(int(100 * part), f" % of {name}"),
+    )
+    try:
+        found = experiment_of(name).run(settings)
+    finally:
+        bar.clear()
+    took_s = time.monotonic() - began_s
+    for picture in found.pictures:
+        draw(picture, options.docs / "papers")
+    described = machine()
+    kept = results.kept(
+        found,
+        commit=commit(),
+        machine=f"{described['cores']} × {described['cpu']}",
+        when=datetime.now(UTC).date().isoformat(),
+        took_s=round(took_s, 1),
+        quick=options.quick,
+    )
+    file = _file(options.docs)
+    results.write(file, {**results.read(file), name: kept})
+    return took_s
+
+
+def _page(docs: Path) -> str:
+    return page(papers(), results.read(_file(docs)))
+
+
+def _file(docs: Path) -> Path:
+    return docs / "papers" / "results.json"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

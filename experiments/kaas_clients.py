@@ -1,0 +1,97 @@
+"""KaaS' closed loop of clients with a model each, on four devices, with its raw data's times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from benchmarks.pictures import Curve, Picture
+from experiments.experiment import Evidence, Experiment, Found, Settings
+from experiments.simulated import run_of, swept
+from simulator.workloads.experiments import with_clients
+from simulator.workloads.measures import Interval
+from simulator.workloads.model import ANY_DEVICE, Run, Timing
+
+CLIENTS = (1, 2, 3, 4, 5, 6, 8, 16)
+#: Seconds of a warm request: of a device with several models, and of one with one; and requests per
+#: second of four and of five clients of a device with one. (`properties.json` of kaasBenchmarks)
+WORKLOADS = {
+    "cgemm": (0.0477, 0.0465, 88.6, 1.47),
+    "resnet50": (0.0302, 0.0261, 204.2, 1.54),
+    "bert": (0.1514, 0.1469, 41.2, 0.60),
+    "jacobi": (0.0829, 0.0623, 65.1, 1.56),
+}
+_RATE = "throughput_per_s"
+_DEVICES = 4
+
+
+def run(settings: Settings) -> Found:
+    figures: dict[str, float | Interval] = {}
+    pictures = []
+    for number, (name, (shared_s, exclusive_s, _, fifth_per_s)) in enumerate(WORKLOADS.items()):
+        loading_s = _DEVICES / fifth_per_s - exclusive_s
+        part = settings.part(number, len(WORKLOADS))
+        both = (("exclusive", exclusive_s, part.part(0, 2)), ("shared", shared_s, part.part(1, 2)))
+        rates = {
+            form: _rates(_run(form, execution_s, loading_s), one) for form, execution_s, one in both
+        }
+        for form, by_clients in rates.items():
+            for clients in (4, 5, 16):
+                figures[f"{name}_{form}.{clients}"] = by_clients[clients]
+        figures[f"fall.{name}"] = _fall(rates["exclusive"])
+        figures[f"change_shared_pct.{name}"] = 100 * (1 / _fall(rates["shared"]) - 1)
+        pictures.append(_picture(name, rates))
+    return Found(figures=figures, pictures=pictures)
+
+
+def _fall(by_clients: dict[float, Interval]) -> float:
+    """Requests per second of four clients over those of five."""
+    four, five = by_clients[4].mean, by_clients[5].mean
+    return four / five if five else math.inf  # a run may end before the first request does
+
+
+def _run(form: str, execution_s: float, loading_s: float) -> Run:
+    base = run_of(f"kaas-{form}")
+    timed = {
+        name: replace(
+            one,
+            execution={ANY_DEVICE: Timing(median_s=execution_s)},
+            loading={ANY_DEVICE: Timing(median_s=loading_s)},
+        )
+        for name, one in base.workloads.items()
+    }
+    return replace(base, workloads=timed)
+
+
+def _rates(run_: Run, settings: Settings) -> dict[float, Interval]:
+    """Requests per second over clients. Nothing is drawn: one seed is all."""
+    found = swept(run_, ("fifo",), CLIENTS, _with_clients, replace(settings, seeds=1))["fifo"]
+    return {clients: every[_RATE] for clients, every in found.items()}
+
+
+def _with_clients(run_: Run, count: float) -> Run:
+    return with_clients(run_, int(count))
+
+
+def _picture(name: str, rates: dict[str, dict[float, Interval]]) -> Picture:
+    _, _, fourth, fifth = WORKLOADS[name]
+    ours = [
+        Curve(name=form, points=tuple((clients, one.mean) for clients, one in by_clients.items()))
+        for form, by_clients in rates.items()
+    ]
+    theirs = Curve(name="exclusive, their data", points=((4, fourth), (5, fifth)), theirs=True)
+    return Picture(
+        name=f"kaas-{name}",
+        title=f"{name}: requests per second on four devices",
+        x="clients",
+        y="requests/s",
+        curves=(*ours, theirs),
+        logarithmic_y=True,
+    )
+
+
+EXPERIMENT = Experiment(
+    summary="KaaS' clients on devices with one model and with several",
+    evidence=Evidence.SIMULATED,
+    run=run,
+)

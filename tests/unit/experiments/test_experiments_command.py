@@ -1,0 +1,38 @@
+"""`python -m experiments`: what it runs, continues and refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def experiments(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "experiments", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_a_run_that_was_stopped_continues(tmp_path: Path) -> None:
+    first = experiments("--docs", str(tmp_path), "cost")
+    assert first.returncode == 0, first.stderr
+    assert "[1/1] cost: 0 s" in first.stdout
+    assert (tmp_path / "papers" / "orchgpu-cost.svg").exists()
+    again = experiments("--docs", str(tmp_path), "cost", "elastic_shares")
+    assert "[1/2] cost: has a result of this commit" in again.stdout
+    assert "[2/2] elastic_shares: 0 s" in again.stdout
+    text = (tmp_path / "papers.md").read_text()
+    assert "| speed-up | 3.12 × | 3.12 × | 3.11…3.13 | accepted |" in text
+    assert "| what the small one gains | 80 % | 80.1 % | >= 80 | accepted |" in text
+
+
+def test_papers_stand_for_their_experiments() -> None:
+    done = experiments("--list", "002", "cost")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["vaccel_sizes", "cost"]
+
+
+def test_an_unknown_name_is_refused() -> None:
+    done = experiments("005")
+    assert done.returncode == 2
+    assert "'005' is unknown; papers are 004, 000, 001, 002, 003, beyond; see --list" in done.stderr
