@@ -1,4 +1,4 @@
-"""The results of the experiments, kept in `docs/papers/results.json` with commit, machine and date."""
+"""Results of experiments, kept in `docs/papers/results.json` with commit, machine and date."""
 
 from __future__ import annotations
 
