@@ -17,6 +17,8 @@ import pytest
 from contract.run import run_id, run_result_key
 from tests.e2e.live import Live, get, until
 
+pytestmark = pytest.mark.timeout(300)
+
 SCAR = """\
 functions:
   aws:

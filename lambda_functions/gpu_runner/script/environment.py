@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from contract.parameters import SET_BY_RUNNER
 from contract.record import JsonObject
 from lambda_functions.gpu_runner.errors import EnvelopeError
 from lambda_functions.gpu_runner.sandbox import Workspace
@@ -58,12 +59,17 @@ def base_variables(workspace: Workspace) -> dict[str, str]:
 
 
 def user_variables(variables: Mapping[str, object] | None) -> dict[str, str]:
-    """The user's own variables from the FDL. Raises EnvelopeError on one that is not valid."""
+    """The user's own variables from the FDL, without names that the runner alone sets.
+
+    A script that looks for RESULT_FILE or INPUT_METADATA learns by its absence that there is none.
+    Raises EnvelopeError on one that is not valid.
+    """
     checked: dict[str, str] = {}
     for name, value in (variables or {}).items():
         if not _NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
             raise EnvelopeError(f"variable {name!r} of the function is not a name with a string")
-        checked[name] = value
+        if name not in SET_BY_RUNNER:
+            checked[name] = value
     return checked
 
 
