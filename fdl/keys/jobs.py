@@ -259,6 +259,7 @@ _NARROWED: Mapping[str, dict[str, Any]] = {
 _KEYS = {name: replace(key, **_NARROWED.get(name, {})) for name, key in _OPTIONS.items()}
 GPU: Block[Gpu | None] = Block(
     into=_gpu,
+    definition="gpu",
     defaults=Request,
     none=lambda: None,
     keys={
