@@ -20,20 +20,6 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 PREFIX = "ORCHGPU_PARAM_"
 #: The variable with the metadata of other tools, as a JSON object.
 METADATA = "INPUT_METADATA"
-#: Variables of the user's code that the runner alone sets: where it has no value for one, none of
-#: the user's own takes its place.
-SET_BY_RUNNER = (
-    "INPUT_FILE_PATH",
-    "TMP_INPUT_DIR",
-    "TMP_OUTPUT_DIR",
-    "STORAGE_OBJECT_KEY",
-    "EVENT",
-    "EVENT_TIME",
-    METADATA,
-    "RESULT_FILE",
-    "RUN_DIR",
-    "TRACEPARENT",
-)
 
 
 def set_text(parameters: Mapping[str, str]) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from contract.parameters import SET_BY_RUNNER
 from contract.timing import RESERVE_S, kept_back
 from corekit.clear_secrets import looks_secret
 from corekit.suggest import did_you_mean
@@ -36,6 +35,7 @@ from fdl.lint.variables import (
     CLEAR_REMEDY,
     LOADERS,
     OUR_NAME,
+    SET_BY_RUNNER,
     risky,
     secret_findings,
 )

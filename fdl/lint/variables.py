@@ -6,7 +6,6 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-from contract.parameters import SET_BY_RUNNER
 from contract.secrets.reference import Scheme
 from fdl.diagnostics import NO_FILE, FileFacts, Finding, Severity
 from fdl.model import Function
@@ -15,6 +14,19 @@ from fdl.plan.resources import DeployTarget
 _E, _W = Severity.ERROR, Severity.WARNING
 #: Of the runner's own settings.
 OUR_NAME = re.compile(r"ORCHGPU_")
+#: Variables that the runner sets for every run, over the user's.
+SET_BY_RUNNER = (
+    "INPUT_FILE_PATH",
+    "TMP_INPUT_DIR",
+    "TMP_OUTPUT_DIR",
+    "STORAGE_OBJECT_KEY",
+    "EVENT",
+    "EVENT_TIME",
+    "INPUT_METADATA",
+    "RESULT_FILE",
+    "RUN_DIR",
+    "TRACEPARENT",
+)
 #: Variables by which a loader or an interpreter runs code before the program's own.
 LOADERS = (
     "LD_PRELOAD",
