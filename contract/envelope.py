@@ -46,8 +46,9 @@ class Job(Record):
     #: Of a step of a run: {"id", "workflow", "step", "feeder", "lists_files"}. `feeder` wrote the
     #: one input ("" = the input of the run); `lists_files`: the input is a list (`contract.run`).
     run: JsonObject | None = None
-    #: Of a job with a cap: {"paid_usd", "usd_per_s", "since_s", "cap_usd"}: what earlier attempts
-    #: cost, the price of a second of this one, the wall clock since which it is paid, and the cap.
+    #: Of a job whose cost is counted: {"paid_usd", "usd_per_s", "since_s"}: what earlier attempts
+    #: cost, the price of a second of this one, the wall clock since which it is paid; and
+    #: "cap_usd", if it has a cap.
     cost: JsonObject | None = None
     #: Of the input, of a step the run's: what the user's code sees of it (`contract.parameters`).
     metadata: JsonObject | None = None

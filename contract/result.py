@@ -47,7 +47,7 @@ class Result(Record):
     ended_at_s: float = 0.0  #: wall clock
     notes: list[str] = field(default_factory=list)  #: unexpected facts about a success
     provenance: JsonObject = field(default_factory=dict)  #: see `contract.provenance`
-    cost_usd: float | None = None  #: of a job with a cap: of all its attempts
+    cost_usd: float | None = None  #: of all its attempts; None = not counted
     #: That the user's code wrote to RESULT_FILE; None = it wrote none.
     document: JsonObject | None = None
     version: int = VERSION

@@ -64,7 +64,8 @@ class PromisedStep(Checked):
     )
     #: Time of the step outside of its lease and its waiting: from the end of the steps before it
     #: (or the request of the promise) to its reservation, and from the end of its lease to its
-    #: result. None: the learned quantile of its workload; 0 if there is none.
+    #: result. It counts until five jobs of its workload have shown it. None: the learned quantile
+    #: counts from the first one on; 0 before it.
     way_s: TimeS | None = None
     #: Dollars for each second that the step holds its device, by model, kind or `*`; for a step
     #: without a device, of its way. Counts where `times` states no cost.

@@ -151,5 +151,8 @@ def json_schema(middlewares: Sequence[str] = ()) -> Schema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "SCAR function definition with gpu: and job:",
         **DOCUMENT.schema(),
-        "$defs": {"middlewares": {"examples": list(middlewares)}},
+        "$defs": {
+            "middlewares": {"examples": list(middlewares)},
+            GPU.definition: GPU.own_schema(),
+        },
     }

@@ -44,7 +44,14 @@ from fdl.schema.scalars import (
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader, Reading, Schema, Values
 from fdl.text.nodes import Node
 from gpu_scheduler.data_names import NAMES_MAX, REFERENCE_PATTERN
-from gpu_scheduler.model import BATCH_SIZE_MAX, BATCH_WAIT_MS_MAX, COUNT_MAX, Batch, Request
+from gpu_scheduler.model import (
+    BATCH_SIZE_MAX,
+    BATCH_WAIT_MS_MAX,
+    COUNT_MAX,
+    LENGTH_S_MAX,
+    Batch,
+    Request,
+)
 from gpu_scheduler.promises import Slo, StepTimes
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 
@@ -252,6 +259,7 @@ _NARROWED: Mapping[str, dict[str, Any]] = {
 _KEYS = {name: replace(key, **_NARROWED.get(name, {})) for name, key in _OPTIONS.items()}
 GPU: Block[Gpu | None] = Block(
     into=_gpu,
+    definition="gpu",
     defaults=Request,
     none=lambda: None,
     keys={
@@ -403,6 +411,14 @@ JOB = Block(
             " more than the function.",
             default="`auto`; `off` without a device, with several, with `completion: object`,"
             " `lambda.reserved_concurrency` or an image",
+        ),
+        "way": Key(
+            reader=Duration(high_s=LENGTH_S_MAX),
+            to="way_s",
+            about="What a job takes outside of its lease and its waiting (upload, session, result);"
+            " without a device, as a whole. For promises and quotes, until five jobs have shown"
+            " it.",
+            default="as learned; 0 before the first job",
         ),
         "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),
         "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),

@@ -8,7 +8,7 @@ from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.values import Value, replace
-from fdl.model import BUILTIN, RETENTION_S, Function, Gpu, Intermediate, Job, Storage
+from fdl.model import BUILTIN, RETENTION_S, Function, Intermediate, Job, Storage
 from fdl.notified import Notified
 from fdl.plan import resources as kinds
 from fdl.plan.advance import advance_s
@@ -406,7 +406,7 @@ def _record(
         "package_sha256": code.sha256 if has_package(function, place) else "",
         "memory_mib": function.function.memory_mib,
         **({} if gpu is None or gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
-        **_promised(gpu),
+        **_promised(function),
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
         **notify_of(function.notify),
@@ -415,10 +415,12 @@ def _record(
     return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)
 
 
-def _promised(gpu: Gpu | None) -> dict[str, object]:
+def _promised(function: Function) -> dict[str, object]:
     """Objectives and stated times; nothing without them."""
+    gpu, job = function.gpu, function.job
     slo, times = (None, {}) if gpu is None else (gpu.slo, gpu.times)
     return {
+        **({} if job is None or job.way_s is None else {"way_s": job.way_s}),
         **({} if slo is None else {"slo": encode(slo)}),
         **({"times": {name: encode(one) for name, one in times.items()}} if times else {}),
     }

@@ -286,6 +286,8 @@ class Block(Generic[T_co]):
     keys: MappingABC[str, Key]
     short: str | None = None  #: a key that a lone scalar stands for
     none: Callable[[], T_co] | None = None  #: what the word `none` stands for, if it may be written
+    #: The name under `$defs` of the schema of a block that stands in several places.
+    definition: str = ""
 
     def read(self, node: Node, path: str, reading: Reading) -> T_co:
         if self.none is not None and isinstance(node, Scalar) and not node.is_null:
@@ -346,6 +348,12 @@ class Block(Generic[T_co]):
         return block if self.none is None else f"{block}, or `{NONE}`"
 
     def schema(self) -> Schema:
+        if self.definition:
+            return {"$ref": f"#/$defs/{self.definition}"}
+        return self.own_schema()
+
+    def own_schema(self) -> Schema:
+        """The schema itself, also of a block that has a definition."""
         required = [name for name, key in self.keys.items() if key.required]
         block: Schema = {
             "type": "object",

@@ -10,6 +10,7 @@ from contract.states import Reason
 from corekit.values import Value
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
 from orchgpu.core.function import Function, Target
+from orchgpu.core.promised import Promised
 from orchgpu.core.routing import InputEvent
 
 
@@ -108,7 +109,7 @@ class StageEnvelope(Action):
     replace_etag: str | None
     target: Target | None = None  #: its etag is noted before the envelope is stored
     traceparent: str = ""  #: of the function's span; "" = no trace
-    cost: Mapping[str, float] | None = None  #: of a job with a cap: see `contract.envelope`
+    cost: Mapping[str, float] | None = None  #: of a job that counts it: see `contract.envelope`
 
 
 class RemoveEnvelope(Action):
@@ -204,6 +205,7 @@ class FinishJob(Action):
     received_at_s: float  #: monotonic
     committed_at_s: float  #: monotonic: the result was seen
     promise: str = ""  #: ends with the job; "" = it has none
+    promised: Promised | None = None  #: what became of it
     way_s: float | None = None  #: of a success: its time outside of its lease and its waiting
     workload: str | None = None  #: for which that is learned
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from contract.states import JobState
 from orchgpu.core import actions as do
 from orchgpu.core import ending
@@ -22,7 +20,7 @@ def begin(context: Context, job: Job, wall_s: float) -> list[do.Action]:
             job=job.id,
             promise=job.promise,
             function=job.function,
-            begun_at_s=_begun_at_s(job, wall_s),
+            begun_at_s=job.begun_at_s(wall_s),
         )
     ]
 
@@ -34,13 +32,3 @@ def answered(context: Context, job: Job, event: on.PromiseAnswered) -> list[do.A
         return ending.next_attempt(context, job, event.wall_s)
     failure = Failure(reason=admission.reason, detail=admission.why[: ending.DETAIL_CHARS_MAX])
     return ending.conclude(job, JobState.REJECTED, failure, event.wall_s)
-
-
-def _begun_at_s(job: Job, wall_s: float) -> float:
-    """Wall clock: its latency counts from the storing of its input, or from its redrive."""
-    if job.input.dead_at_s is not None:
-        return wall_s if job.sent_at_s is None else min(wall_s, job.sent_at_s)
-    try:
-        return min(wall_s, datetime.fromisoformat(job.input.event_time).timestamp())
-    except (ValueError, OverflowError):
-        return wall_s

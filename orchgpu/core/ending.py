@@ -388,16 +388,18 @@ def finish(job: Job) -> list[do.Action]:
     job.phase = Phase.FINISHING
     # the attempts of a redriven job continue those of its result: its record may be forgotten
     has_record = job.result.attempt > 0 and job.replace_etag is None
+    to_show = job.promise and job.result.cost_usd is not None
     return [
         do.FinishJob(
             job=job.id,
             outcome=job.result.state,
             reason=job.result.reason,
             detail=job.result.detail[:DETAIL_CHARS_MAX],
-            payload=None if has_record else job.payload(),
+            payload=None if has_record and not to_show else job.payload(),
             received_at_s=job.received_at_s,
             committed_at_s=job.committed_at_s,
             promise=job.promise,
+            promised=job.promised,
             way_s=job.way_s,
             workload=job.request.workload,
         )
@@ -473,6 +475,8 @@ def dead_letter_body(
         note["step"] = step_note(source.step)
         if source.max_cost_usd is not None:
             note["max_cost_usd"] = source.max_cost_usd
+        if source.counts_cost:
+            note["counts_cost"] = True
     value = _read(event) if isinstance(event, str) else event
     if isinstance(value, Mapping):
         whole = json.dumps({**value, "orchgpu": note})

@@ -65,6 +65,8 @@ class Function(Value):
     max_cost_usd: float | None = None  #: of one job, over all its attempts
     #: Stated times by model or kind of device, or `*`; empty = the learned ones count.
     times: Mapping[str, StepTimes] = field(default_factory=dict)
+    #: Stated time of a job outside of its lease and its waiting, until it is learned.
+    way_s: float | None = None
     #: Wall clock of the store: an upload before the first deploy with this input starts no job.
     #: 0 = deployed by a version that did not note it; the reconciler leaves such functions out.
     deployed_at_s: float = 0.0

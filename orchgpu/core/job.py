@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from contract.result import Result
@@ -16,6 +17,7 @@ from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import LENGTH_S_MAX, DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function, Target, target_key
 from orchgpu.core.not_on_host import Lacked, with_lacked
+from orchgpu.core.promised import Promised, promised
 from orchgpu.core.routing import InputEvent
 
 #: Receipt handles of one job: duplicates of its event plus redeliveries; the newest are kept.
@@ -178,9 +180,35 @@ class Job:
         return min((cap for cap in caps if cap is not None), default=None)
 
     @property
+    def counts_cost(self) -> bool:
+        """Whether its cost is counted: it has a cap, or its promise an objective of cost."""
+        if self.max_cost_usd is not None or self.input.counts_cost:
+            return True
+        slo = self.function.slo if self.promise else None
+        return slo is not None and slo.cost_usd is not None
+
+    @property
     def promise(self) -> str:
         """The name of its own promise; "" = it needs none, or its run has one for all steps."""
         return "" if self.function.slo is None or self.input.step is not None else self.id
+
+    def begun_at_s(self, wall_s: float) -> float:
+        """Wall clock: its latency counts from the storing of its input, or from its redrive."""
+        if self.input.dead_at_s is not None:
+            return wall_s if self.sent_at_s is None else min(wall_s, self.sent_at_s)
+        try:
+            return min(wall_s, datetime.fromisoformat(self.input.event_time).timestamp())
+        except (ValueError, OverflowError):
+            return wall_s
+
+    @property
+    def promised(self) -> Promised | None:
+        """The end of its own promise, by its result; None: it has none, or has not ended."""
+        slo, result = self.function.slo, self.result
+        if slo is None or not self.promise or result is None:
+            return None
+        seconds = result.ended_at_s - self.begun_at_s(result.ended_at_s)
+        return promised(slo, seconds, result.state, result.reason, result.cost_usd)
 
     def opened(self, attempt: int, at_s: float, wall_s: float) -> None:
         """The scheduler answered to an attempt."""
@@ -224,9 +252,11 @@ class Job:
         """The data from which any other replica resumes this job; ≤ 4 KiB by S3's key limit."""
         traced = {} if self.trace is None else {BLOCK_KEY: encode(self.trace)}
         paid = {"paid_usd": self.paid_usd, "paid_attempt": self.paid_attempt}
+        cost_usd = None if self.result is None else self.result.cost_usd
         return {
             **traced,
-            **({} if self.max_cost_usd is None else paid),
+            **(paid if self.counts_cost else {}),
+            **({} if cost_usd is None else {"cost_usd": cost_usd}),
             **({"slo": encode(self.function.slo)} if self.promise else {}),
             "function": self.function.name,
             "first_attempt": self.first_attempt,
@@ -244,6 +274,8 @@ class Job:
             del source["step"], source["ready_at_s"]
         if self.input.max_cost_usd is None:
             del source["max_cost_usd"]
+        if not self.input.counts_cost:
+            del source["counts_cost"]
         return source
 
 

@@ -1,5 +1,7 @@
 """The cost of a job as it grows, and its cap (`max_cost`): a cap of dollars is a time. Pure.
 
+It is counted for a job with a cap, and for one whose promise has an objective of cost (`slo`).
+
 An attempt is paid from its device, without a device from its start, to its end: the function's
 memory, and its whole devices, however many jobs share them. While it waits for a device that is not
 free yet, its function alone is paid. The sum of the attempts that have ended
@@ -30,7 +32,7 @@ def usd_per_s(job: Job) -> float:
 
 def begin(job: Job, wall_s: float) -> list[do.Action]:
     """From now on the attempt is paid, unless it is already."""
-    if job.max_cost_usd is None:
+    if not job.counts_cost:
         return []
     job.paid_since_s = wall_s if job.paid_since_s is None else job.paid_since_s
     return timer(job, wall_s)
@@ -111,7 +113,7 @@ def _words(job: Job, wall_s: float) -> str:
 
 def remember(job: Job, record: Record) -> None:
     """The sum of an adopted job. The payload was written when the newest attempt was opened."""
-    if job.max_cost_usd is None:
+    if not job.counts_cost:
         return
     paid, of = record.block.get("paid_usd"), record.block.get("paid_attempt")
     job.paid_usd = float(paid) if isinstance(paid, int | float) else 0.0
@@ -152,13 +154,13 @@ def _ended_s(record: Record) -> float:
 
 def of_attempt(job: Job) -> Mapping[str, float] | None:
     """The figures with which the attempt's runner states the cost (`contract.envelope`)."""
-    if job.max_cost_usd is None or job.paid_since_s is None:
+    if job.paid_since_s is None:
         return None
     rate = Prices().job_usd_per_s(job.function.memory_mib, job.request.count)  # also of a wait
     figures = {"paid_usd": job.paid_usd, "usd_per_s": rate, "since_s": job.paid_since_s}
-    return {**figures, "cap_usd": job.max_cost_usd}
+    return figures if job.max_cost_usd is None else {**figures, "cap_usd": job.max_cost_usd}
 
 
 def in_result(job: Job) -> JsonObject:
-    """The cost in a result of the orchestrator's own; nothing for a job without a cap."""
-    return {} if job.max_cost_usd is None else {"cost_usd": round(job.paid_usd, 9)}
+    """The cost in a result of the orchestrator's own; nothing for a job that counts none."""
+    return {} if not job.counts_cost else {"cost_usd": round(job.paid_usd, 9)}

@@ -64,5 +64,6 @@ def _step(
         request=function.request,
         after=after,
         times=function.times,
+        way_s=function.way_s,
         usd_per_s={ANY_DEVICE: usd_per_s},
     )

@@ -61,6 +61,7 @@ class InputEvent(Value):
     dead_at_s: float | None = None  #: of a redriven dead-letter copy: the time it was sent
     step: StepOf | None = None  #: of a run of a workflow; None = a job of its own
     max_cost_usd: float | None = None  #: of a step's job: what its run has left
+    counts_cost: bool = False  #: of a step's job: its run has an objective of cost
     ready_at_s: float | None = None  #: of a step: wall clock of the end of those before it
 
     @property
@@ -205,6 +206,7 @@ def _classify_value(value: object, function: Taker) -> Classified:
             step=step,
             ready_at_s=ready_at_s,
             max_cost_usd=cap_usd,
+            counts_cost=step is not None and note.get("counts_cost") is True,
         )
     return verdict
 

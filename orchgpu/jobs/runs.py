@@ -34,6 +34,7 @@ from corekit.decode import decode_json_known, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, replace
 from orchgpu.core.function import Function
+from orchgpu.core.promised import Promised, promised
 from orchgpu.core.runs.facts import Facts, Read, list_prefix
 from orchgpu.core.runs.messages import advance_body
 from orchgpu.core.runs.newest import newest_prefix, newest_run
@@ -42,7 +43,6 @@ from orchgpu.core.runs.state import Run, Step, state_of
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, input_key, versions_of
 from orchgpu.jobs.places import Input
-from orchgpu.jobs.promised import Promised, promised
 from orchgpu.jobs.transfers import for_each
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,9 @@ class SeenRun(Value):
         if slo is None:
             return None
         seconds = max(0.0, self._until_s - self.facts.begun_at_s)
-        return promised(slo, seconds, state.state.value, state.reason.value)
+        ended = self.facts.ended
+        cost_usd = ended.cost_usd if ended is not None and self.over else state.cost_usd
+        return promised(slo, seconds, state.state.value, state.reason.value, cost_usd)
 
 
 # ---------------------------------------------------------------------- starting

@@ -8,8 +8,8 @@ from contract.states import JobState, Reason
 from corekit.values import Value, replace
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.keys import key_of
+from orchgpu.core.promised import Promised, cost_in, promised, slo_in
 from orchgpu.jobs.intervals import uploaded_s
-from orchgpu.jobs.promised import Promised, promised, slo_in
 
 _JOB_REASONS = frozenset(reason.value for reason in Reason)
 
@@ -77,6 +77,9 @@ def summary_of(record: Record) -> JobSummary:
     submitted_s, slo = uploaded_s(record), slo_in(record.block)
     state, reason = state_of(record), reason_of(record)
     seconds = record.updated_s - (submitted_s or received_s)
+    promise = None
+    if slo is not None:
+        promise = promised(slo, seconds, state, reason, cost_in(record.block))
     return JobSummary(
         job=record.holder,
         function=_text(record.block.get("function")),
@@ -93,7 +96,7 @@ def summary_of(record: Record) -> JobSummary:
         lease=record.lease,
         made_by=record.key,
         owned_by=key_of(record.owner),
-        promised=None if slo is None else promised(slo, seconds, state, reason),
+        promised=promise,
         files_text=_text(of.get("files_text")) or "",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,11 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job
+from orchgpu.core.promised import Promised, PromiseState
 from orchgpu.core.runs.actions import EndRun
 from orchgpu.replica.observer import Observer, Performed
+
+logger = logging.getLogger(__name__)
 
 #: The name of a metric with its samples.
 Family = tuple[str, Sequence[Sample]]
@@ -44,6 +48,7 @@ class OrchestratorMetrics(Observer):
     dead_letters: Counts = field(default_factory=Counter)
     refused_secrets: Counts = field(default_factory=Counter)
     runs: Counts = field(default_factory=Counter)  #: ended, by workflow and state
+    promises: Counts = field(default_factory=Counter)  #: ended, by function or workflow and end
     notices: Counts = field(default_factory=Counter)  #: tries, by function or workflow and outcome
     own_time: dict[LabelValues, Observations] = field(default_factory=dict)
 
@@ -71,11 +76,13 @@ class OrchestratorMetrics(Observer):
             self.dead_letters[(function,)] += 1
         elif isinstance(action, do.FinishJob):
             self.finished[(function, action.outcome, action.reason)] += 1
+            self._promised(function, job.id, action.promised)
             if action.outcome == JobState.FAILED:  # the last attempt
                 self._failed(function, action.reason, action.detail)
 
     def run_finished(self, action: EndRun) -> None:
         self.runs[action.result.workflow, action.result.state.value] += 1
+        self._promised(action.result.workflow, action.run, action.promised)
 
     def notified(self, name: str, outcome: str) -> None:
         """A try to notify a target of the end of a job or run: delivered, failed or dropped."""
@@ -96,6 +103,15 @@ class OrchestratorMetrics(Observer):
             reason = Reason.BUSY if event.busy else Reason.IMPOSSIBLE
             self.attempts[(function, reason.value)] += 1
 
+    def _promised(self, name: str, of: str, promised: Promised | None) -> None:
+        """Count the end of a promise; one that was missed is an event, with its cause."""
+        if promised is None:
+            return
+        self.promises[name, promised.outcome] += 1
+        if promised.state is PromiseState.MISSED:
+            about = {"event": "promise_missed", "of": of, "function": name, "cause": promised.cause}
+            logger.warning("%s of %s: %s", of, name, promised.sentence, extra=about)
+
     def _failed(self, function: str, reason: str, detail: str) -> None:
         self.attempts[(function, reason)] += 1
         if SECRET_REFUSED in detail:
@@ -113,6 +129,7 @@ class OrchestratorMetrics(Observer):
         yield "orchgpu_jobs", sorted(in_hand.items())
         yield "orchgpu_jobs_finished_total", sorted(self.finished.items())
         yield "orchgpu_runs_finished_total", sorted(self.runs.items())
+        yield "orchgpu_promises_total", sorted(self.promises.items())
         yield "orchgpu_notices_total", sorted(self.notices.items())
         yield "orchgpu_attempts_total", sorted(self.attempts.items())
         yield "orchgpu_dead_letters_total", _with_zeros(self.dead_letters, names)

@@ -39,6 +39,7 @@ from gpu_scheduler.protocol.changes import Entry
 from gpu_scheduler.protocol.codec import VERSION
 from gpu_scheduler.warm import workload_key
 from simulator.workloads.arrivals import open_arrivals
+from simulator.workloads.batches import Batches, set_end
 from simulator.workloads.devices import SimDevice, SimHost, hosts_of
 from simulator.workloads.jobs import Job, Running
 from simulator.workloads.model import Arrival, ClosedLoop, Run, Workload, timing_on
@@ -78,6 +79,7 @@ class Engine:
         self.devices: dict[DeviceId, SimDevice] = {}
         self._by_attempt: dict[str, Job] = {}
         self._running: dict[LeaseId, Running] = {}
+        self._batches = Batches()
         self._installs: dict[LeaseId, dict[DeviceId, Resident | None] | None] = {}
         #: Equal requests are made once: (workload, tenant, client, source) → both.
         self._requests: dict[_Form, tuple[Workload, Request]] = {}
@@ -161,7 +163,7 @@ class Engine:
         elif kind == _ARRIVES:
             self.submit(what)
         elif kind == _ENDS:
-            if what in self._running:
+            if what in self._running and self._running[what].ends_s <= self.now_s:
                 self._finish(self._running.pop(what))
         elif kind == _STARTS:
             if what in self._running:
@@ -373,11 +375,13 @@ class Engine:
         running.opened, job.opened_s = True, self.now_s
         job.cold = sum(resident is None for resident in warm.values())
         first = self.devices[job.devices[0]].device
+        batch = self._batches.join(running, self.now_s)
         self._set_times(job, first.model, first.kind.value)
         opened = host_ops.SessionState.OPENED
         op = host_ops.SessionChange(lease=running.lease, state=opened, nonce="n", waited_s=waited_s)
         self.ask_as_host(running.host, op)
-        self._at(self.now_s + job.loading_s + job.execution_s, _ENDS, running.lease)
+        for one in set_end(batch, self.now_s, first.model, first.kind.value):
+            self._at(one.ends_s, _ENDS, one.lease)
 
     def _count(self, running: Running) -> None:
         """Add the time for which a lease had its shares to that of its job."""
@@ -418,6 +422,8 @@ class Engine:
             return
         used = (running.warm or {}).get(device.id)
         workload = job.workload
+        if used is None and running.joined:
+            return
         if used is None:
             self._number += 1
             timing = timing_on(workload.loading, device.device.model, device.device.kind.value)

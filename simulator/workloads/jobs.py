@@ -48,3 +48,5 @@ class Running:
     held_from_s: float | None = None  #: it has its shares since then
     knocked_s: float | None = None  #: its session waits since then
     opened: bool = False
+    ends_s: float = 0.0  #: once it is open
+    joined: bool = False  #: the batch of another one

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from corekit.errors import invalid
-from gpu_scheduler.model import Advance, DeviceKind, Request, Sharing
+from gpu_scheduler.model import Advance, Batch, DeviceKind, Request, Sharing
 
 #: The key of the time on devices without a time of their own.
 ANY_DEVICE = "*"
@@ -41,6 +41,14 @@ def timing_on(timings: Timings, model: str, kind: str) -> Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOf:
+    """Jobs of a workload that begin at one moment on one device are computed together."""
+
+    item: Timings  #: added by each further member
+    size_max: int = 64  #: members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """The jobs of one kind: what they request, and how long they load and execute."""
 
@@ -61,6 +69,7 @@ class Workload:
     max_wait_s: float | None = None
     #: Memory of a worker that stays warm; None = the memory of the request.
     warm_mib: int | None = None
+    batch: BatchOf | None = None  #: None = its jobs join none
 
     def __post_init__(self) -> None:
         self.request()  # raises INVALID for what no request may ask
@@ -80,6 +89,7 @@ class Workload:
             lease_s=self.lease_s,
             max_wait_s=self.max_wait_s,
             advance=self.advance,
+            batch=None if self.batch is None else Batch(joins=True, size_max=self.batch.size_max),
         )
 
 

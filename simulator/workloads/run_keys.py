@@ -11,10 +11,11 @@ from fdl.schema.scalars import Choice, Duration, Flag, Integer, Memory, Number, 
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader, Reading, Schema
 from fdl.text.nodes import Mapping as MappingNode
 from fdl.text.nodes import Node, Scalar, kind_of
-from gpu_scheduler.model import COUNT_MAX, Advance, DeviceKind
+from gpu_scheduler.model import BATCH_SIZE_MAX, COUNT_MAX, Advance, DeviceKind
 from simulator.workloads.arrivals import Bursts, Phase, Phases, Poisson, Times
 from simulator.workloads.model import (
     ANY_DEVICE,
+    BatchOf,
     ClosedLoop,
     HostSpec,
     Objectives,
@@ -159,6 +160,13 @@ def _step(
     return WorkflowStep(name=name, workload=workload, after=after, cost=cost or {})
 
 
+_BATCH = Block(
+    into=BatchOf,
+    keys={
+        "item": Key(reader=Timings(), required=True, about="Added by each further member."),
+        "size_max": Key(reader=Integer(low=1, high=BATCH_SIZE_MAX), about="Most members."),
+    },
+)
 #: The keys of a workload that a step has too.
 _STEP_KEYS = ("execution", "loading", "memory", "compute", "kinds", "models", "tenant")
 _STEP = Block(
@@ -167,6 +175,11 @@ _STEP = Block(
         "name": Key(reader=_NAME, required=True, about="Name of the step."),
         "after": Key(reader=ListOf(item=_NAME, one=True), about="Steps that end before it."),
         "cost": Key(reader=Costs(), about="Dollars of an execution, by kind or model of device."),
+        "batch": Key(
+            reader=_BATCH,
+            about="Steps of promised runs that begin together on one device are one execution.",
+            default="they join none",
+        ),
         **{name: WORKLOAD.keys[name] for name in _STEP_KEYS},
     },
 )

@@ -143,6 +143,7 @@ def _times_of(step: WorkflowStep) -> Mapping[str, StepTimes]:
         key: StepTimes(
             execution_s=_median_s(workload.execution, key),
             loading_s=_median_s(workload.loading, key),
+            batch_item_s=None if workload.batch is None else _median_s(workload.batch.item, key),
             cost_usd=step.cost_on(key, key),
         )
         for key in keys

@@ -3,8 +3,9 @@
     python crashing_orchestrator.py POINT MARKER --scheduler ADDR … --ready-file F
 
 `before:ACTION` and `after:ACTION[:EVENT]` name actions and events of the job machine;
-`on:EVENT:WORD` an event that comes from outside. While the file
-MARKER exists, nothing crashes any more. At `packing:KEY`, the key of a poison job, every one dies.
+`on:EVENT:WORD` an event that comes from outside. POINT#N is the N-th time that it comes there; of
+several points, with commas between them, the first one counts. While the file MARKER exists,
+nothing crashes any more. At `packing:KEY`, the key of a poison job, every one dies.
 """
 
 from __future__ import annotations
@@ -27,10 +28,18 @@ from orchgpu.replica.actions.runs import RunPerformer
 from orchgpu.replica.loops import event_of_push
 
 POINT, MARKER = sys.argv[1], Path(sys.argv[2])
+#: Point → the times that it is still passed.
+PASSED = {
+    point: int(number or 1) - 1
+    for point, _, number in (one.partition("#") for one in POINT.split(","))
+}
 
 
 def crash_at(point: str) -> None:
-    if point != POINT:
+    if point not in PASSED:
+        return
+    PASSED[point] -= 1
+    if PASSED[point] >= 0:
         return
     try:
         MARKER.open("x").close()

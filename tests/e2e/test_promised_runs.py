@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 
 from contract.run import admission_key, run_id, run_result_key
+from orchgpu.core.prices import Prices
 from tests.e2e.live import Live, get, until
 
 CRASHING = str(Path(__file__).with_name("crashing_orchestrator.py"))
 #: Of each step, as stated; the system has two devices, and a step takes a whole one.
 EXECUTION_S, LATENCY_S = 14.0, 50.0
+#: Of a second with a device; a slow job takes two.
+COST_USD = Prices().job_usd_per_s(512, 1)
 COUNT = re.compile(r'ssgmd_promises_total\{[^}]*outcome="(\w+)"[^}]*\} (\S+)')
 COPY = """#!/bin/sh
 grep -q slow "$INPUT_FILE_PATH" && sleep 2
@@ -45,6 +48,11 @@ functions:
 {entry("hasty", "hasty/in", "hasty/out")}\
 {entry("single", "single-in", "single/out", f", slo: {{latency: {LATENCY_S}s}}")}\
 {entry("never", "never-in", "never/out", ", slo: {latency: 2s}")}\
+  - lambda:
+      {{name: costly, init_script: copy.sh, timeout: 30, container: {{timeout_threshold: 10}},
+       input: [{{path: costly-in}}], output: [{{path: costly/out}}]}}
+    gpu: {{memory: 256, kinds: [cpu], compute: 100, times: {{cpu: {{execution: 0.5s}}}},
+          slo: {{latency: {LATENCY_S}s, cost: {COST_USD:.9f}}}}}
 workflows:
   pages: {{steps: [look, read], slo: {{latency: {LATENCY_S}s}}}}
   hurry: {{steps: [hasty], slo: {{latency: 2s}}}}
@@ -176,6 +184,22 @@ def test_a_job_is_promised_or_rejected_at_once(live: Live) -> None:
     assert live.result("single", kept).state == "SUCCEEDED"
     live.quiet("single", "never")
     assert live.take_dead_letters("never") == [(never, "SLO_IMPOSSIBLE")]
+
+
+def test_a_job_that_costs_more_than_it_promised_missed_its_promise(live: Live) -> None:
+    live.start("orchestrator")
+    job = live.upload("costly", "slow.txt", b"slow")
+    result = live.result("costly", job)
+    assert result.state == "SUCCEEDED", "the objective is no cap"
+    assert result.cost_usd is not None
+    assert result.cost_usd > COST_USD
+    live.quiet("costly")
+    listed = json.loads(live.orchgpu("jobs", "--json"))["jobs"]
+    assert [one["promised"]["word"] for one in listed if one["job_id"] == job] == [
+        "slo missed COST"
+    ]
+    assert " USD" in live.orchgpu("job", job)
+    assert f"{job} of costly: slo missed COST" in live.log("orchestrator")
 
 
 def test_a_policy_without_promises_never_pretends(live: Live) -> None:

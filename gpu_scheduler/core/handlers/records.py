@@ -397,6 +397,8 @@ def finish(tx: QueueTransaction, event: on.Asked[ops.Finish]) -> answers.RecordA
     elif record is not None and record.step is not Step.ENDED:
         why = op.detail or f"job finished: {op.outcome}"
         stopped = _stop(tx, record, why, succeeded=op.outcome == SUCCEEDED)
+        if op.block is not None:  # what is known of it at its end
+            stopped = replace(stopped, block=op.block)
         record = _conclude(tx, event, stopped)
     return answers.RecordAnswer(record=record)
 

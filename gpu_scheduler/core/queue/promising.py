@@ -125,9 +125,11 @@ class Promising:
         ways_s: list[float] = []
         options: list[tuple[Option, ...]] = []
         for step, classes in zip(self.asked.steps, self.classes, strict=True):
-            tenant, workload, way_s = step.request.tenant, step.request.workload, step.way_s
+            tenant, workload = step.request.tenant, step.request.workload
+            runs_min = 1 if step.way_s is None else RUNS_MIN
+            way_s = learned.way_s(tenant, workload, quantile, runs_min=runs_min)
             if way_s is None:
-                way_s = learned.way_s(tenant, workload, quantile) or 0.0
+                way_s = step.way_s or 0.0
             ways_s.append(way_s if step.has_device else 0.0)
             if step.has_device:
                 options.append(options_of(step, classes, partial(self._learned, quantile)))

@@ -133,13 +133,15 @@ class LearnedTimes:
             if times is not None:
                 yield model, times
 
-    def way_s(self, tenant: str, workload: str | None, quantile: float) -> float | None:
+    def way_s(
+        self, tenant: str, workload: str | None, quantile: float, *, runs_min: int = 1
+    ) -> float | None:
         """The quantile of the times of jobs outside of their lease and their waiting.
 
-        None = not observed yet.
+        None = observed less often than `runs_min` times.
         """
         ways_s = () if workload is None else self._ways.get((tenant, workload), ())
-        return weighted_quantile(ways_s, quantile) if ways_s else None
+        return weighted_quantile(ways_s, quantile) if len(ways_s) >= runs_min else None
 
     def ways(self) -> Iterable[tuple[tuple[str, str], tuple[float, ...]]]:
         """The ways of all workloads by tenant and workload, the longest unobserved first."""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from contract.parameters import METADATA
 from contract.record import JsonObject
 from lambda_functions.gpu_runner.errors import EnvelopeError
 from lambda_functions.gpu_runner.sandbox import Workspace
@@ -38,6 +39,9 @@ _LAYERS = (
     "/opt/python",
     f"/opt/python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages",
 )
+#: Variables that the runner sets for some runs alone: by their absence a script learns that it has
+#: none, so no value of the user's takes their place.
+SET_AT_TIMES = (METADATA, "RESULT_FILE", "RUN_DIR", "TRACEPARENT")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -58,12 +62,16 @@ def base_variables(workspace: Workspace) -> dict[str, str]:
 
 
 def user_variables(variables: Mapping[str, object] | None) -> dict[str, str]:
-    """The user's own variables from the FDL. Raises EnvelopeError on one that is not valid."""
+    """The user's own variables from the FDL, without names that the runner alone may set.
+
+    Raises EnvelopeError on one that is not valid.
+    """
     checked: dict[str, str] = {}
     for name, value in (variables or {}).items():
         if not _NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
             raise EnvelopeError(f"variable {name!r} of the function is not a name with a string")
-        checked[name] = value
+        if name not in SET_AT_TIMES:
+            checked[name] = value
     return checked
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contract.states import Reason
 from corekit.values import Value
 from gpu_scheduler.promises import Slo
+from orchgpu.core.promised import Promised
 from orchgpu.core.runs.messages import JobFacts
 from orchgpu.core.runs.records import Inputs, RunResult
 from orchgpu.core.runs.workflow import Workflow
@@ -76,4 +77,5 @@ class EndRun(RunAction):
 
     result: RunResult
     promise: str  #: its name; "" = none
+    promised: Promised | None  #: what became of it
     replace_etag: str | None

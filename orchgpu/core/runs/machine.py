@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from contract.run import FILES_MAX, inputs_key, step_job_id
 from contract.states import StepState
+from orchgpu.core.promised import promised
 from orchgpu.core.promises import promise_name
 from orchgpu.core.routing import StepOf
 from orchgpu.core.runs.actions import (
@@ -108,6 +109,7 @@ def _job_facts(facts: Facts, run: Run, step: Step) -> JobFacts:
         dead_at_s=facts.retried_at_s,
         ready_at_s=_ready_at_s(facts, run, step),
         max_cost_usd=left_usd,
+        counts_cost=facts.frozen.workflow.counts_cost,
     )
 
 
@@ -181,12 +183,25 @@ def _end(facts: Facts, run: Run) -> EndRun:
             for step in run.steps.values()
         ),
         files=files[:FILES_MAX],
-        cost_usd=None if run.left_usd(facts.frozen.workflow) is None else round(run.cost_usd, 9),
+        cost_usd=round(run.cost_usd, 9) if facts.frozen.workflow.counts_cost else None,
         files_left_out=max(0, len(files) - FILES_MAX),
     )
-    promise = promise_name(run.id, result.retries) if facts.frozen.workflow.slo else ""
-    etag = facts.ended_etag or None
-    return EndRun(run=run.id, result=result, promise=promise, replace_etag=etag)
+    slo, etag = facts.frozen.workflow.slo, facts.ended_etag or None
+    if slo is None:
+        return EndRun(run=run.id, result=result, promise="", promised=None, replace_etag=etag)
+    return EndRun(
+        run=run.id,
+        result=result,
+        promise=promise_name(run.id, result.retries),
+        promised=promised(
+            slo,
+            max(0.0, result.ended_at_s - facts.begun_at_s),
+            result.state.value,
+            result.reason,
+            result.cost_usd,
+        ),
+        replace_etag=etag,
+    )
 
 
 def list_body(start: StartStep, *, bucket: str, etag: str, version: str | None, size: int) -> str:

@@ -74,6 +74,7 @@ class JobFacts(Value):
     dead_at_s: float | None = None  #: of a retry: see `InputEvent.dead_at_s`
     ready_at_s: float | None = None  #: wall clock: the last step before it had ended
     max_cost_usd: float | None = None  #: its share of what the run has left; None = no cap
+    counts_cost: bool = False  #: the run has an objective of cost
 
 
 def step_body(of: StepOf, file: InputFile, facts: JobFacts) -> str:
@@ -95,6 +96,8 @@ def step_body(of: StepOf, file: InputFile, facts: JobFacts) -> str:
         note["ready_at"] = facts.ready_at_s
     if facts.max_cost_usd is not None:
         note["max_cost_usd"] = facts.max_cost_usd
+    if facts.counts_cost:
+        note["counts_cost"] = True
     return json.dumps({"orchgpu": note, **source.as_s3_event()})
 
 

@@ -144,7 +144,7 @@ class RunResult(Value):
     ended_at_s: float  #: wall clock of the writer
     steps: tuple[EndedStep, ...]
     files: tuple[InputFile, ...] = ()  #: that no step takes; at most FILES_MAX
-    cost_usd: float | None = None  #: of a run with a cap: of the results that count
+    cost_usd: float | None = None  #: of a run that counts it: of the results that count
     files_left_out: int = 0  #: more of them; the results of its jobs name them all
 
     @property

@@ -68,7 +68,7 @@ class Run(Value):
 
     @property
     def cost_usd(self) -> float:
-        """Of the results that count, where they state it: those of a run with a cap do."""
+        """Of the results that count, where they state it: `Workflow.counts_cost`."""
         return _cost_usd(self.steps)
 
     def left_usd(self, workflow: Workflow) -> float | None:

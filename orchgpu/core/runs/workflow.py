@@ -57,3 +57,9 @@ class Workflow(Value):
     deployed_at_s: float = 0.0  #: wall clock of the store: an upload before it starts no run
     owners: Mapping[str, str] = field(default_factory=dict)  #: accounts that own the buckets
     notify: tuple[Target, ...] = ()  #: notified of the end of each run
+
+    @property
+    def counts_cost(self) -> bool:
+        """Whether the cost of its runs is counted: they have a cap, or an objective of cost."""
+        promised = self.slo is not None and self.slo.cost_usd is not None
+        return promised or self.max_cost_usd is not None

@@ -41,6 +41,17 @@ functions:
 workflows:
   qfilms: {{steps: [qcut, qeach, qjoin]}}
 """  # noqa: E501  (one function per line)
+WAYS = f"""\
+functions:
+  aws:
+  - lambda: {{name: qprint, init_script: s.sh, memory: 1024, input: [{{path: quote-print/a}}], output: [{{path: quote-mid/h}}]}}
+    job: {{way: 3s}}
+  - lambda: {{name: qsign, init_script: s.sh, memory: 1024, input: [{{path: quote-mid/h}}], output: [{{path: quote-out/h}}]}}
+    gpu: {{memory: 100, kinds: [cuda], sharing: exclusive, {TIMES}}}
+    job: {{way: 500ms}}
+workflows:
+  qprints: {{steps: [qprint, qsign]}}
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +119,16 @@ def test_the_same_in_json(file: Path, promising: str) -> None:
     assert steps["qjoin"]["after"] == ["qeach"]
     assert steps["qjoin"]["booking"]["start_in_s"] == pytest.approx(5.0)
     assert found["all_inputs"] is None
+
+
+def test_stated_ways_count_until_they_are_learned(file: Path, promising: str) -> None:
+    file.write_text(WAYS)
+    shown = done(["quote", str(file), "--scheduler", promising, "--json"])
+    assert shown.exit_code == 0, shown.output
+    found = json_of(shown)
+    assert [one["end_in_s"] for one in found["estimates"]] == [pytest.approx(8.5)] * 2
+    (step,) = [one["booking"] for one in found["steps"] if one["name"] == "qsign"]
+    assert step["start_in_s"] == pytest.approx(3.5)
 
 
 def test_several_inputs_are_quoted_one_after_the_other_and_at_once(

@@ -35,6 +35,16 @@ def test_parameters_that_are_none_fail_the_attempt_with_a_sentence(bench: Any) -
     assert "the metadata 'orchgpu-set' of the input is not a JSON object" in bench.report.detail
 
 
+def test_declared_values_take_the_place_of_none_of_the_runners_variables(bench: Any) -> None:
+    declared = {"INPUT_METADATA": "{}", "RUN_DIR": "/tmp", "TRACEPARENT": "x", "MODE": "m"}
+    bench.job = replace(bench.job, variables=declared)
+    bench.write(
+        'echo "${INPUT_METADATA-no} ${RUN_DIR-no} ${TRACEPARENT-no} $MODE" > "$TMP_OUTPUT_DIR/a"'
+    )
+    assert bench.run()["status"] == "succeeded"
+    assert bench.outputs == {"res/a": b"no no no m\n"}
+
+
 def test_a_document_that_is_not_valid_fails_the_attempt(bench: Any) -> None:
     bench.write(COPY + '; echo sure > "$RESULT_FILE"')
     assert bench.run()["status"] == "failed"

@@ -68,6 +68,16 @@ def test_objectives_and_times_reach_the_records() -> None:
     assert decode(Workflow, body).slo == Slo(latency_s=20.0, cost_usd=0.002)
 
 
+def test_a_stated_way_reaches_the_record_with_and_without_a_device() -> None:
+    text = RUN.replace("photos/small}]}\n", "photos/small}]}\n    job: {way: 1500ms}\n", 1)
+    assert findings(text) == []
+    assert records(text)["cut"].body["way_s"] == 1.5
+    assert "way_s" not in records(RUN)["cut"].body
+    promised = ONE + "    job: {way: 2s}\n"
+    assert findings(promised) == []
+    assert records(promised)["read"].body["way_s"] == 2.0
+
+
 def test_a_function_has_an_objective_of_its_own() -> None:
     assert findings(ONE) == []
     assert records(ONE)["read"].body["slo"] == {"latency_s": 9.0, "cost_usd": None}

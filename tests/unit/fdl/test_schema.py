@@ -1,5 +1,6 @@
 """The JSON Schema for editors agrees with the readers, as far as a schema can."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,19 @@ def test_good_files_pass(validator: Any, path: Path) -> None:
     root, _ = migrate(composed.root, Reading(source=composed.source))
     value = yaml.safe_load(render(composed, root))
     assert [str(error) for error in validator.iter_errors(value)] == []
+
+
+def test_gpu_is_defined_once() -> None:
+    text = json.dumps(json_schema())
+    assert text.count('"on_unavailable"') == 1
+    assert text.count('"#/$defs/gpu"') == 2
+
+
+def test_gpu_of_a_workflow_is_checked_too(validator: Any) -> None:
+    functions = "functions: {aws: [{lambda: {name: f}}]}, workflows: {w: {steps: [f], gpu: %s}}"
+    assert validator.is_valid(yaml.safe_load("{" + functions % "{count: 1}" + "}"))
+    assert validator.is_valid(yaml.safe_load("{" + functions % "none" + "}"))
+    assert not validator.is_valid(yaml.safe_load("{" + functions % "{counts: 1}" + "}"))
 
 
 @pytest.mark.parametrize(

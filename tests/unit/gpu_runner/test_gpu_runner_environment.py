@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.timing import CAP_SLACK_S
+from fdl.lint.variables import SET_BY_RUNNER
 from lambda_functions.gpu_runner.errors import EnvelopeError, RunnerError
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.sandbox import Workspace
@@ -93,6 +94,12 @@ def test_invalid_names_of_variables_are_refused(name: str) -> None:
 def test_values_other_than_strings_are_refused(value: object) -> None:
     with pytest.raises(EnvelopeError):
         user_variables({"A": value})
+
+
+@pytest.mark.parametrize("name", environment.SET_AT_TIMES)
+def test_names_of_the_runner_are_none_of_the_users(name: str) -> None:
+    assert user_variables({name: "x", "MODE": "m"}) == {"MODE": "m"}
+    assert name in SET_BY_RUNNER, "lint says that the script never sees the value"
 
 
 GOOD = {

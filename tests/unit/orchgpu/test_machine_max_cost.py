@@ -10,16 +10,27 @@ from contract.states import JobState, Reason
 from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, JobLease, LeaseState, Record, Request, Step
+from gpu_scheduler.promises import Slo
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
-from orchgpu.core.job import Phase
+from orchgpu.core.job import Job, Phase, input_from_payload
 from orchgpu.core.max_cost import ATTEMPT_S_MIN
 from orchgpu.core.prices import Prices
-from orchgpu.core.routing import StepOf
+from orchgpu.core.routing import InputEvent, StepOf, classify
 from orchgpu.core.runs.messages import JobFacts, step_body
 from orchgpu.core.runs.records import InputFile
-from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, Now, granted, record, report
+from tests.unit.orchgpu.jobs import (
+    FUNCTION,
+    JOB,
+    NOW,
+    Bench,
+    Now,
+    granted,
+    record,
+    report,
+    result,
+)
 
 WALL_S = NOW["wall_s"]
 MEMORY_MIB = 1024
@@ -325,3 +336,51 @@ def test_the_job_of_a_step_has_what_its_run_has_left() -> None:
     assert isinstance(payload, dict)
     assert payload["max_cost_usd"] == pytest.approx(20.0 * RATE)
     assert job.state is JobState.RECEIVED
+
+
+# ---------------------------------------------------------------------- a promise of cost
+
+#: Its promise may cost what a minute does; it has no cap.
+COSTED = replace(CAPPED, max_cost_usd=None, slo=Slo(latency_s=1e6, cost_usd=CAP_S * RATE))
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.5, ""), (1.5, "COST")])
+def test_the_cost_of_a_promised_job_is_counted_and_compared_at_its_end(
+    share: float, cause: str
+) -> None:
+    bench = bench_of(COSTED).read()
+    bench.on(on.PromiseAnswered, admission=None)
+    assert bench.one(do.OpenAttempt).payload["paid_usd"] == 0.0
+    bench.on(on.AttemptGranted, attempt=1, granted=granted(), record=record())
+    assert armed(bench) == [], "it has no cap"
+    cost = bench.one(do.StageEnvelope).cost
+    assert cost == {"paid_usd": 0.0, "usd_per_s": pytest.approx(RATE), "since_s": WALL_S}
+    bench.on(on.ResultRead, result=result(cost_usd=share * CAP_S * RATE))
+    finish = bench.one(do.FinishJob)
+    assert finish.promised is not None
+    assert finish.promised.cause == cause
+    assert finish.payload is not None, "lists show it by the record"
+    assert finish.payload["cost_usd"] == share * CAP_S * RATE
+
+
+def test_the_cost_of_a_step_is_counted_if_its_run_promises_one() -> None:
+    of = StepOf(run="r" + "0" * 25, workflow="films", step="search")
+    file = InputFile(step="", bucket="in", key="a.txt", version="v1", name="a.txt")
+    for counts in (True, False):
+        verdict = classify(
+            step_body(of, file, JobFacts(stored_at_s=1.0, counts_cost=counts)),
+            CAPPED,
+        )
+        assert isinstance(verdict, InputEvent)
+        job = Job(
+            id=of.job,
+            function=replace(CAPPED, max_cost_usd=None),
+            input=verdict,
+            receipt_handles={},
+            received_at_s=0.0,
+        )
+        assert job.counts_cost is counts
+        assert ("paid_usd" in job.payload()) is counts
+        again = input_from_payload(job.payload())
+        assert again is not None
+        assert again.counts_cost is counts

@@ -13,9 +13,11 @@ from contract.states import Reason
 from corekit.aio.process import JsonLines
 from corekit.metrics import METRICS
 from corekit.values import replace
+from gpu_scheduler.promises import Slo
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Job
+from orchgpu.core.promised import Promised, promised
 from orchgpu.core.routing import InputEvent
 from orchgpu.replica.metrics import EmbeddedMetrics, OrchestratorMetrics
 from orchgpu.replica.observer import Performed
@@ -62,7 +64,9 @@ def failed(metrics: OrchestratorMetrics, reason: Reason, detail: str = "") -> No
     metrics.performed(Performed(job(), action, event, NOW))
 
 
-def finished(metrics: OrchestratorMetrics, outcome: str, reason: Reason) -> None:
+def finished(
+    metrics: OrchestratorMetrics, outcome: str, reason: Reason, ended: Promised | None = None
+) -> None:
     action = do.FinishJob(
         job=JOB,
         outcome=outcome,
@@ -71,6 +75,7 @@ def finished(metrics: OrchestratorMetrics, outcome: str, reason: Reason) -> None
         payload=None,
         received_at_s=0.0,
         committed_at_s=0.0,
+        promised=ended,
     )
     metrics.performed(Performed(job(), action, on.Finished(**NOW, job=JOB), NOW))
 
@@ -115,6 +120,21 @@ def test_attempts_are_counted_by_answer_and_by_reason(metrics: OrchestratorMetri
         assert f'orchgpu_attempts_total{{function="search",reason="{reason}"}} 1' in lines
     labels = 'function="search",outcome="FAILED",reason="EXIT_NONZERO"'
     assert f"orchgpu_jobs_finished_total{{{labels}}} 1" in lines
+
+
+def test_a_missed_promise_is_counted_and_logged_with_its_cause(
+    metrics: OrchestratorMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    slo = Slo(latency_s=10.0, cost_usd=0.5)
+    for cost_usd in (0.75, 0.25):
+        ended = promised(slo, 3.0, "SUCCEEDED", "NONE", cost_usd)
+        finished(metrics, "SUCCEEDED", Reason.NONE, ended)
+    lines = list(metrics.lines())
+    assert 'orchgpu_promises_total{name="search",outcome="missed_COST"} 1' in lines
+    assert 'orchgpu_promises_total{name="search",outcome="kept"} 1' in lines
+    (missed,) = [one for one in caplog.records if getattr(one, "event", "") == "promise_missed"]
+    assert getattr(missed, "cause", "") == "COST"
+    assert "0.75 of 0.5 USD" in missed.getMessage()
 
 
 def test_a_failed_call_counts_nothing(metrics: OrchestratorMetrics) -> None:

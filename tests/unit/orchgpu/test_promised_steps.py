@@ -49,6 +49,12 @@ def test_a_job_is_one_step_with_the_stated_times_of_its_function() -> None:
     assert (one.name, one.job, one.times, one.way_s) == ("read", "j1", times, None)
 
 
+def test_the_stated_way_of_a_function_is_that_of_its_step() -> None:
+    stated = {**FUNCTIONS, "cut": replace(FUNCTIONS["cut"], way_s=2.5)}
+    of = workflow(step("cut"), step("read", "cut"))
+    assert [one.way_s for one in promised_steps(of, stated, PRICES, run=RUN)] == [2.5, None]
+
+
 def test_what_cannot_be_promised_is_refused() -> None:
     each = workflow(step("cut"), step("read", "cut", each=True))
     with pytest.raises(AppError, match="number of its jobs") as refused:

@@ -8,7 +8,7 @@ from contract.states import Reason
 from gpu_scheduler.model import Step
 from gpu_scheduler.promises import Slo
 from orchgpu.cli.jobs.report import ending_status
-from orchgpu.jobs.promised import promised, slo_in
+from orchgpu.core.promised import promised, slo_in
 from orchgpu.jobs.summary import summary_of
 from tests.unit.orchgpu.jobs import record
 
@@ -36,6 +36,39 @@ def test_a_promise_is_kept_or_missed_with_its_cause(
 
 def test_an_objective_of_cost_alone_has_no_time() -> None:
     assert promised(Slo(cost_usd=1.0), 99.0, "SUCCEEDED", "NONE").sentence == "slo kept"
+
+
+#: Seconds, state, cost → what is shown of 10 s for at most 0.5 USD.
+COSTS = [
+    (3.0, "RUNNING", 0.25, "slo promised: 3.0 s of 10 s, 0.25 of 0.5 USD"),
+    (3.0, "RUNNING", 0.75, "slo missed COST: 3.0 s of 10 s, 0.75 of 0.5 USD"),
+    (9.0, "SUCCEEDED", 0.5, "slo kept: 9.0 s of 10 s, 0.5 of 0.5 USD"),
+    (9.0, "SUCCEEDED", None, "slo kept: 9.0 s of 10 s"),
+    (9.0, "SUCCEEDED", 0.51, "slo missed COST: 9.0 s of 10 s, 0.51 of 0.5 USD"),
+    (9.0, "FAILED", 0.51, "slo missed COST: 9.0 s of 10 s, 0.51 of 0.5 USD"),
+    (11.0, "SUCCEEDED", 0.51, "slo missed LATE: 11.0 s of 10 s, 0.51 of 0.5 USD"),
+    (9.0, "CANCELLED", 0.51, "slo waived: 9.0 s of 10 s, 0.51 of 0.5 USD"),
+]
+
+
+@pytest.mark.parametrize(("seconds", "state", "cost_usd", "shown"), COSTS)
+def test_what_was_paid_is_compared_with_the_objective_of_cost(
+    seconds: float, state: str, cost_usd: float | None, shown: str
+) -> None:
+    slo = Slo(latency_s=10.0, cost_usd=0.5)
+    assert promised(slo, seconds, state, "NONE", cost_usd).sentence == shown
+
+
+@pytest.mark.parametrize(
+    ("cost_usd", "word"),
+    [(0.5, "slo missed COST"), (0.01, "slo kept"), ("0.5", "slo kept"), (True, "slo kept")],
+)
+def test_a_record_shows_the_cost_of_its_ended_job(cost_usd: object, word: str) -> None:
+    block = {"slo": {"latency_s": None, "cost_usd": 0.1}, "cost_usd": cost_usd}
+    ended = record(Step.ENDED, outcome="SUCCEEDED", reason="NONE", block=block, updated_s=20.0)
+    found = summary_of(ended).promised
+    assert found is not None
+    assert found.word == word
 
 
 def test_a_record_with_objectives_shows_them() -> None:

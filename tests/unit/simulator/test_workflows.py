@@ -133,3 +133,22 @@ def test_equal_seeds_give_equal_traces_also_with_a_sample() -> None:
         engine.simulate()
         traces.append(engine.trace())
     assert traces[0] == traces[1]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_promised_steps_join_batches_and_none_of_them_misses(seed: int) -> None:
+    engine = Engine(replace(load_run(RUNS / "batches.yaml"), duration_s=0.4), seed, "slo")
+    engine.simulate()
+    found = figures(engine)
+    assert found["missed"] == 0
+    assert 0 < found["refused"] < found["runs"] / 2
+    assert set(engine.machine.state.memory.values) == {"count/given", "count/kept"}
+    began: dict[tuple[object, float], list[Job]] = {}
+    for job in engine.jobs:
+        if job.workload.name == "answer.model" and job.opened_s is not None:
+            began.setdefault((job.devices, job.opened_s), []).append(job)
+    assert 2 < max(map(len, began.values())) <= 8, "a run joins a batch that waits"
+    for (_, opened_s), members in began.items():
+        (ended_s,) = {job.ended_s for job in members}  # all of them end together
+        loading_s = max(job.loading_s for job in members)
+        assert ended_s == pytest.approx(opened_s + loading_s + 0.016 + 0.002 * (len(members) - 1))

@@ -102,6 +102,16 @@ def test_a_run_without_devices_is_promised_and_books_nothing(world: World) -> No
     assert [one.end_in_s for one in refused.estimates] == [3.0, 3.0]
 
 
+@pytest.mark.parametrize(("learned", "way_s"), [(0, 3.0), (4, 3.0), (5, 1.0)])
+def test_a_stated_way_counts_until_five_jobs_have_shown_it(
+    world: World, learned: int, way_s: float
+) -> None:
+    for number in range(learned):
+        end_job(world, f"j{number}", 1.0)
+    answer = admit(world, "r", without_device("a", way_s=3.0), latency_s=9.0, quote=True)
+    assert [one.end_in_s for one in answer.estimates] == [way_s, way_s]
+
+
 def test_ways_are_learned_from_the_ends_of_jobs(world: World) -> None:
     for number, way_s in enumerate((0.5, 0.5, 0.5, None, 4.0)):
         end_job(world, f"j{number}", way_s)

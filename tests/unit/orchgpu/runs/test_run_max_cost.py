@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from contract.result import Result
 from contract.states import Reason, RunState, StepState
 from corekit.values import replace
+from gpu_scheduler.promises import Slo
 from orchgpu.core.routing import InputEvent, classify
-from orchgpu.core.runs.actions import CloseJobs
+from orchgpu.core.runs.actions import CloseJobs, EndRun
 from orchgpu.core.runs.machine import next_actions
 from orchgpu.core.runs.records import Retry, RunResult
 from orchgpu.core.runs.state import state_of
@@ -118,6 +119,23 @@ def test_a_retry_pays_only_what_it_repeats() -> None:
     world.retries.append(Retry(at_s=world.now_s))
     world.settle()
     assert (end_of(world).state, world.ran.total()) == (RunState.SUCCEEDED, 3)
+
+
+@pytest.mark.parametrize(("most_usd", "outcome"), [(0.75, "kept"), (0.6, "missed_COST")])
+def test_a_run_that_cost_more_than_it_promised_missed_its_promise(
+    most_usd: float, outcome: str
+) -> None:
+    of = workflow(*CHAIN, slo=Slo(latency_s=1e6, cost_usd=most_usd))
+    world = World(of, dict.fromkeys("abc", costing(0.25)))
+    world.settle()
+    result = end_of(world)
+    assert (result.state, result.cost_usd) == (RunState.SUCCEEDED, 0.75), "it is no cap"
+    world.ended = None
+    facts = world.facts()
+    (end,) = next_actions(facts, state_of(facts))
+    assert isinstance(end, EndRun)
+    assert end.promised is not None
+    assert end.promised.outcome == outcome
 
 
 @pytest.mark.parametrize("stated", ["0.2", None, float("nan"), float("inf"), -1.0])
