@@ -36,13 +36,13 @@ def begin(job: Job, wall_s: float) -> list[do.Action]:
     return timer(job, wall_s)
 
 
-def booked(job: Job, wall_s: float) -> list[do.Action]:
-    """Its device is paid from now on; until now its function alone was."""
-    if not job.ahead:
+def reserved(job: Job, wall_s: float, *, ahead: bool) -> list[do.Action]:
+    """From now on its device is paid, too; or, `ahead`, its function alone again."""
+    if job.ahead is ahead:
         return []
     if job.paid_since_s is not None:
         job.paid_usd, job.paid_since_s = spent_usd(job, wall_s), wall_s
-    job.ahead = False
+    job.ahead = ahead
     return timer(job, wall_s)
 
 
@@ -134,7 +134,7 @@ def _remember_wait(job: Job, record: Record) -> None:
     newest = leases[-1]
     job.ahead = newest.booked_s is not None or newest.active_s is None
     if newest.booked_s is not None:
-        booked(job, newest.booked_s)
+        reserved(job, newest.booked_s, ahead=False)
 
 
 def _paid_since_s(record: Record) -> float | None:

@@ -207,6 +207,8 @@ def _session_changed(
     match op.state:
         case host_ops.SessionState.KNOCKED:
             advance.knocked(tx, entry)
+        case host_ops.SessionState.LEFT:
+            advance.left(tx, entry)
         case host_ops.SessionState.OPENED:
             _opened(tx, entry, op)
         case host_ops.SessionState.FREED:

@@ -149,6 +149,7 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
         reason=lease.end_reason,
         detail=lease.end_detail,
         device=shares_text(lease.shares),
+        after=lease.after,
     )
     tx.push(owner, push)
     for session, sees_all in tx.state.watchers.items():

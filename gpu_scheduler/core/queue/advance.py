@@ -18,14 +18,14 @@ the quantile of the remaining time, and its complement that of the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import within_quota
 from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
-from gpu_scheduler.core.inventory.inventory import DeviceEntry
+from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import end, notify, reserved_s, take_residents, takes_of
 from gpu_scheduler.core.leases.lengths import fits_without
@@ -392,6 +392,30 @@ def knocked(tx: QueueTransaction, entry: LeaseEntry) -> None:
         if fitting and _quota_allows(tx.state, other, entry):
             _swap(tx, other, entry)
             return
+
+
+def left(tx: QueueTransaction, entry: LeaseEntry) -> None:
+    """No session waits any more for a lease; if it is booked, it gives way to one that is ahead."""
+    if not entry.knocked:
+        return
+    entry.knocked = False
+    if not _gives_way(entry):
+        return
+    for other in in_order(tx.state, entry.lease.shares[0].device):
+        if other.knocked and not entry.ahead:
+            knocked(tx, other)
+
+
+def waiting_at(tx: QueueTransaction, host: HostEntry, waiting: Iterable[LeaseId]) -> None:
+    """Take over which sessions wait at a host, as its hello has them: that is not durable."""
+    leases = dict.fromkeys(waiting)
+    entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
+    for entry in entries:
+        if entry.lease.id not in leases:
+            left(tx, entry)
+    for entry in entries:
+        if entry.lease.id in leases:
+            knocked(tx, entry)
 
 
 def reclaim(tx: QueueTransaction, entry: LeaseEntry) -> bool:

@@ -158,6 +158,7 @@ def test_a_client_that_died_while_it_waited_is_not_opened(shared_gpud: Gpud) -> 
     with subprocess.Popen([sys.executable, "-c", code, connection]) as client:
         until(lambda: knocks(shared_gpud, ahead))
         client.kill()
+    until(lambda: changes(shared_gpud, ahead, "left"))
     again = Start(shared_gpud, ahead)
     until(lambda: knocks(shared_gpud, ahead) == 2)
     book(shared_gpud, ahead)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from corekit.ids import DeviceId
+from corekit.ids import DeviceId, HostId
 from corekit.values import replace
+from gpu_scheduler.core import events as on
 from gpu_scheduler.core.state.learned_times import Times, WorkloadOn
 from gpu_scheduler.model import (
     Advance,
@@ -239,10 +240,57 @@ def test_a_booked_lease_without_a_session_gives_way_to_one_that_waits() -> None:
     world.told("h", younger, "knocked")
     assert installs(world) == [(older.id, True), (younger.id, False)]
     assert lease_of(world, "second").after == (younger.id,)
+    pushed = [(push.lease, push.after) for push in world.pushes(answers.LeasePush)]
+    assert pushed == [(older.id, (younger.id,)), (younger.id, ())]
     world.told("h", younger, "opened", waited_s=0.5)
     world.told("h", older, "knocked")
     finished(world, lease_of(world, "third"), "third", 1.0)
     assert not lease_of(world, "second").after
+
+
+def test_a_session_that_left_gives_way_to_one_that_waits() -> None:
+    world = learned()
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    for lease in (older, younger):
+        world.told("h", lease, "knocked")
+    finished(world, running, "first", START_S)
+    assert lease_of(world, "third").after
+    world.told("h", older, "left")
+    assert installs(world) == [(older.id, True), (younger.id, False)]
+    assert lease_of(world, "second").after == (younger.id,)
+
+
+def test_a_session_that_left_before_the_booking_counts_as_none() -> None:
+    world = learned()
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    world.told("h", older, "knocked")
+    world.told("h", older, "left")
+    world.told("h", younger, "knocked")
+    finished(world, running, "first", START_S)
+    assert [bool(lease_of(world, job).after) for job in ("second", "third")] == [True, False]
+
+
+@pytest.mark.parametrize("program", ["scheduler", "host"])
+def test_a_hello_states_which_sessions_wait(program: str) -> None:
+    world = learned()
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    finished(world, running, "first", START_S)
+    world.told("h", older, "knocked")
+    if program == "scheduler":  # meanwhile another session comes, and the first one leaves
+        world.start()
+        fields: dict[str, Any] = {"incarnation": "one", "waiting": (younger.id,)}
+    else:
+        world.handle(on.HostLeft, host=HostId("h"))
+        fields = {"incarnation": "two"}
+    leases = (older.id, younger.id)
+    world.host("h", device("d"), advance=True, installed=leases, **fields)
+    booked = {"scheduler": "third", "host": "second"}[program]
+    assert [job for job in ("second", "third") if not lease_of(world, job).after] == [booked]
+    knocked = [world.machine.state.leases[one].knocked for one in leases]
+    assert knocked == [False, program == "scheduler"]
 
 
 def test_a_session_that_opened_first_gets_its_shares_back() -> None:
