@@ -37,7 +37,7 @@ async def serving(folder: Path, cut_s: float) -> AsyncIterator[tuple[HostDaemon,
             yield daemon, reports
 
 
-class Killed(Exception):  # noqa: N818 - a process that dies
+class Killed(Exception):
     """The end of a client in the middle of its wait."""
 
 
