@@ -102,6 +102,10 @@ class InputFile(Value):
     def pin(self) -> str:
         return self.version or self.etag
 
+    def is_still(self, version: str | None, etag: str) -> bool:
+        """Whether the object of that version and etag is this file; one without a pin is any."""
+        return self.pin in ("", version if self.version else etag)
+
 
 class Inputs(Value):
     """`inputs/<step>.json`"""
