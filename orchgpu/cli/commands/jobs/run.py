@@ -245,8 +245,8 @@ def _run_workflow(
         fetched = fetch_files(cloud, seen, folder, at_once)
     conflict = _conflict(fetched.overwritten)
     if shown.as_json:
-        files = [str(one) for one in fetched.files]
-        echo_json({"runs": [run_json(one) for one in seen], "fetched": files, **_failed(conflict)})
+        paths = [str(one) for one in fetched.files]
+        echo_json({"runs": [run_json(one) for one in seen], "fetched": paths, **_failed(conflict)})
     else:
         echo_runs(seen, fetched.files)
     if conflict is not None:
