@@ -79,6 +79,7 @@ class Reason(StrEnum):
     # why it waits
     BUSY = "BUSY"  #: every feasible device is leased
     QUEUED_BEHIND = "QUEUED_BEHIND"  #: earlier or higher-priority requests come first
+    AHEAD = "AHEAD"  #: its function waits for a device that an earlier lease still has
     QUOTA = "QUOTA"  #: its tenant's quota is used up
     HELD_BY_POLICY = "HELD_BY_POLICY"  #: the queue policy lets it wait, although devices are free
     OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: devices for it are drained, lost or unhealthy

@@ -117,6 +117,24 @@ def _left_s(tx: QueueTransaction, entry: LeaseEntry, quantile: float) -> float |
     return weighted_quantile(longer, quantile) - ran_s if longer else 0.0
 
 
+def booked_in_s(tx: QueueTransaction, entry: LeaseEntry) -> float | None:
+    """The expected time until a lease ahead has its shares; None = nothing was learned."""
+    state, device = tx.state, entry.lease.shares[0].device
+    holders = [state.leases[one] for one in entry.lease.after if one in state.leases]
+    lefts_s = [_left_s(tx, one, _MEDIAN) for one in holders]
+    if any(left_s is None for left_s in lefts_s):
+        return None
+    before = in_order(state, device)
+    return max((one or 0.0 for one in lefts_s), default=0.0) + sum(
+        _execution_s(state, one, _MEDIAN) for one in before[: before.index(entry)]
+    )
+
+
+def _execution_s(state: State, entry: LeaseEntry, quantile: float) -> float:
+    times = _times(state, entry)
+    return 0.0 if times is None else times.execution_s(quantile) or 0.0
+
+
 # ---------------------------------------------------------------------- grants
 
 
@@ -209,9 +227,8 @@ def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float 
     left_s = _left_s(tx, entry, late)
     if start_s is None or left_s is None:
         return None
-    for lease in state.ahead.get(device, ()):
-        times = _times(state, state.leases[lease])
-        left_s += 0.0 if times is None else times.execution_s(late) or 0.0
+    ahead = (state.leases[lease] for lease in state.ahead.get(device, ()))
+    left_s += sum(_execution_s(state, one, late) for one in ahead)
     return left_s - min(start_s, _wait_s_max(state, advance))
 
 

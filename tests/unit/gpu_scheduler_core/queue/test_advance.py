@@ -123,6 +123,29 @@ def test_it_is_booked_in_the_transaction_that_frees_its_shares() -> None:
     assert kept.booked_s > kept.granted_s
 
 
+def test_an_explanation_names_the_lease_before_it_and_its_expected_end() -> None:
+    world = learned()
+    running, ahead = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    teach(world, FAST)
+    told = world.ask(ops.Explain, holder="second")
+    assert told.outcome is answers.Outcome.GRANTED
+    assert told.explanation.after == (running.id,)
+    assert told.explanation.expected_s == pytest.approx(START_S - 0.1)
+    assert (
+        f"is granted ahead: lease {ahead.id} on h/0, behind {running.id}, and expects its device "
+        "in 1.9 s" in told.explanation.sentence
+    )
+    behind = world.ask(ops.Explain, holder="third").explanation
+    assert behind.expected_s == pytest.approx(START_S - 0.1 + EXECUTION_S)
+    world.told("h", younger, "knocked")
+    assert (
+        world.ask(ops.Explain, holder="third").explanation.expected_s == told.explanation.expected_s
+    )
+    finished(world, running, "first", START_S)
+    assert world.ask(ops.Explain, holder="third").explanation.after == ()
+
+
 def test_its_start_is_learned_without_its_wait() -> None:
     world = learned()
     running, ahead = ahead_of(world)
