@@ -59,13 +59,14 @@ class Jobs:
         self._live = live
         self._seed = seed
         self._stream = stream
+        self._ended: set[str] = set()  #: their records are forgotten after a while
         self.functions: dict[str, str] = {}  #: of each job
 
     def fill(self) -> None:
         """Upload inputs until enough jobs are not over."""
         steps = self._live.steps()
-        left = sum(steps.get(job) != "ENDED" for job in self.functions)
-        for _ in range(STANDING - left):
+        self._ended.update(job for job in self.functions if steps.get(job) == "ENDED")
+        for _ in range(STANDING + len(self._ended) - len(self.functions)):
             name = self._stream.choice(tuple(FUNCTIONS))
             job = self._live.upload(name, f"{self._seed}-{len(self.functions)}")
             self.functions[job] = name
