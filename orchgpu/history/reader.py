@@ -207,13 +207,16 @@ class HistoryReader:
         )
 
     def failures(self, window: Window) -> tuple[FailureCount, ...]:
-        """Attempts without success that ended in the window, by reason; the most first."""
+        """Attempts without success that ended in the window, by reason; the most first.
+
+        A withdrawn one did not begin, and is no failure.
+        """
         return tuple(
             self._values(
                 FailureCount,
                 "SELECT reason, function, count(*) AS attempts, count(DISTINCT job) AS jobs "
                 "FROM attempts WHERE ended_s >= ? AND ended_s < ? AND outcome != 'SUCCEEDED' "
-                "GROUP BY reason, function ORDER BY attempts DESC, reason, function",
+                "AND reason != 'WITHDRAWN' GROUP BY reason, function ORDER BY attempts DESC, reason, function",
                 *window.span,
             )
         )

@@ -11,7 +11,7 @@ from corekit.errors import AppError
 from corekit.values import Value
 from gpu_scheduler.promises import MissCause, Slo
 
-_REFUSED = (Reason.SLO_BUSY, Reason.SLO_IMPOSSIBLE)
+_REFUSED = (Reason.SLO_BUSY, Reason.SLO_IMPOSSIBLE, Reason.NO_PROMISES)
 
 
 class PromiseState(StrEnum):

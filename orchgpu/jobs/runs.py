@@ -115,7 +115,8 @@ class SeenRun(Value):
         """Those of a refused run that never began are closed, and none of them ran."""
         never_ran = self.state.state is RunState.REJECTED
         ended = (step.state for step in self.state.steps.values() if step.state.terminal)
-        return sum(not (never_ran and state is StepState.CANCELLED) for state in ended)
+        skipped = (StepState.SKIPPED, StepState.CANCELLED)  # the second by older versions
+        return sum(not (never_ran and state in skipped) for state in ended)
 
     @property
     def seconds(self) -> float:

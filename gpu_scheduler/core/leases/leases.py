@@ -205,7 +205,9 @@ def end(
     owner = tx.owner_of(entry)
     if entry.ahead and reason in _OF_OTHERS:
         reason = EndReason.WITHDRAWN
-    tx.state.ahead_counts["withdrawn"] += reason is EndReason.WITHDRAWN
+    if entry.ahead:
+        what = "withdrawn" if reason is EndReason.WITHDRAWN else "cancelled"
+        tx.state.ahead_counts[what] += 1
     tx.emit(
         to.LeaseChanged(
             lease=entry.lease.id,

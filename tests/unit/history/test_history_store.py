@@ -224,6 +224,7 @@ def test_failures_are_counted_by_reason(store: Store) -> None:
                 ended_record("a", T + 20, attempt=2, attempts=(earlier,)),
                 ended_record("b", T + 20, outcome="FAILED", reason="KILLED"),
                 ended_record("c", T + 20, step=Step.RECEIVED, outcome=None, reason="TIMEOUT"),
+                ended_record("d", T + 20, step=Step.RECEIVED, outcome=None, reason="WITHDRAWN"),
             ]
         )
     )

@@ -355,6 +355,19 @@ def test_a_quota_that_became_too_small_withdraws() -> None:
     assert world.record("second").reason == EndReason.WITHDRAWN
 
 
+def test_what_became_of_leases_ahead_is_counted() -> None:
+    world = learned()
+    running, ahead = ahead_of(world)
+    world.release(ahead)
+    asked(world, "third")
+    world.advance(0.1)
+    lease_of(world, "third")
+    finished(world, running, "first", START_S)
+    counts = world.machine.state.ahead_counts
+    assert counts == {"granted": 2, "booked": 1, "cancelled": 1}
+    assert counts["granted"] == counts["booked"] + counts["cancelled"] + counts["withdrawn"]
+
+
 def test_no_other_one_waits_for_a_lease_that_overran() -> None:
     world = learned()
     ahead_of(world)
