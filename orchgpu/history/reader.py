@@ -216,7 +216,8 @@ class HistoryReader:
                 FailureCount,
                 "SELECT reason, function, count(*) AS attempts, count(DISTINCT job) AS jobs "
                 "FROM attempts WHERE ended_s >= ? AND ended_s < ? AND outcome != 'SUCCEEDED' "
-                "AND reason != 'WITHDRAWN' GROUP BY reason, function ORDER BY attempts DESC, reason, function",
+                "AND reason != 'WITHDRAWN' GROUP BY reason, function "
+                "ORDER BY attempts DESC, reason, function",
                 *window.span,
             )
         )
