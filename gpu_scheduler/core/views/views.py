@@ -16,6 +16,7 @@ from gpu_scheduler.core.handlers import departures
 from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.inventory.residents import Residents
+from gpu_scheduler.core.leases.leases import wait_ahead_s
 from gpu_scheduler.core.leases.lengths import check_length, expected
 from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
@@ -232,11 +233,13 @@ def _ahead(
 ) -> Explanation:
     """Add when a lease that was granted ahead has its shares."""
     in_s, after = advance.booked_in_s(tx, entry), " and ".join(entry.lease.after)
+    wait_s, cut = wait_ahead_s(tx.state, entry)
     when = "at an unknown time" if in_s is None else f"in {format_duration(in_s)}"
     text = f"{request_text(entry.request)} is granted ahead: lease {entry.lease.id} on {where},"
     return replace(
         explanation,
-        sentence=f"{text} behind {after}, and expects its device {when}",
+        sentence=f"{text} behind {after}, and expects its device {when}, or is withdrawn"
+        f" after {wait_s:g} s{cut}",
         after=entry.lease.after,
         expected_s=in_s,
         expected_why="learned times of the leases before it",

@@ -134,7 +134,7 @@ def test_an_explanation_names_the_lease_before_it_and_its_expected_end() -> None
     assert told.explanation.expected_s == pytest.approx(START_S - 0.1)
     assert (
         f"is granted ahead: lease {ahead.id} on h/0, behind {running.id}, and expects its device "
-        "in 1.9 s" in told.explanation.sentence
+        "in 1.9 s, or is withdrawn after 20 s" in told.explanation.sentence
     )
     behind = world.ask(ops.Explain, holder="third").explanation
     assert behind.expected_s == pytest.approx(START_S - 0.1 + EXECUTION_S)
@@ -366,6 +366,16 @@ def test_what_became_of_leases_ahead_is_counted() -> None:
     counts = world.machine.state.ahead_counts
     assert counts == {"granted": 2, "booked": 1, "cancelled": 1}
     assert counts["granted"] == counts["booked"] + counts["cancelled"] + counts["withdrawn"]
+
+
+def test_a_wait_that_the_scheduler_shortens_says_so() -> None:
+    world = learned(advance_s_max=5.0)
+    _, ahead = ahead_of(world)
+    told = world.ask(ops.Explain, holder="second").explanation.sentence
+    assert "is withdrawn after 5 s (advance_s_max, of 20 s)" in told
+    world.advance(5.1)
+    (ended,) = (push for push in world.pushes(answers.LeasePush) if push.lease == ahead.id)
+    assert ended.detail == "its shares did not become free in 5 s (advance_s_max, of 20 s)"
 
 
 def test_no_other_one_waits_for_a_lease_that_overran() -> None:
