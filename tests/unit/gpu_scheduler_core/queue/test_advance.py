@@ -254,6 +254,18 @@ def granted_ahead(world: World, job: str) -> Lease:
     return lease_of(world, job)
 
 
+def test_a_session_that_opens_before_its_envelope_is_noted_is_not_before_it() -> None:
+    world = learned()
+    lease = asked(world, "job").granted.lease
+    world.advance(1.0)
+    world.told("h", lease, "opened", waited_s=0.0)
+    world.advance(0.5)
+    world.staged(lease)
+    times = world.record("job").times
+    assert times[Step.RESERVED] <= times[Step.STAGED] == times[Step.RUNNING]
+    assert step(world, "job") is Step.RUNNING
+
+
 def test_a_booked_lease_without_a_session_gives_way_to_one_that_waits() -> None:
     world = learned()
     running, older = ahead_of(world)
