@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from contract.cost import spent_usd as spent
 from contract.record import JsonObject
 from contract.states import Reason
 from gpu_scheduler.model import Record, Step
@@ -65,8 +66,7 @@ def end(job: Job, wall_s: float) -> None:
 def spent_usd(job: Job, wall_s: float) -> float:
     if job.paid_since_s is None:
         return job.paid_usd
-    running_s = max(0.0, wall_s - job.paid_since_s)
-    return job.paid_usd + running_s * usd_per_s(job)
+    return spent(job.paid_usd, wall_s - job.paid_since_s, usd_per_s(job))
 
 
 def left_s(job: Job, wall_s: float) -> float | None:
@@ -154,9 +154,10 @@ def of_attempt(job: Job) -> Mapping[str, float] | None:
     """The figures with which the attempt's runner states the cost (`contract.envelope`)."""
     if job.max_cost_usd is None or job.paid_since_s is None:
         return None
-    rate = Prices().job_usd_per_s(job.function.memory_mib, job.request.count)  # also of a wait
+    rate = Prices().job_usd_per_s(job.function.memory_mib, job.request.count)
     figures = {"paid_usd": job.paid_usd, "usd_per_s": rate, "since_s": job.paid_since_s}
-    return {**figures, "cap_usd": job.max_cost_usd}
+    waiting = {"waiting_usd_per_s": usd_per_s(job)} if job.ahead else {}
+    return {**figures, **waiting, "cap_usd": job.max_cost_usd}
 
 
 def in_result(job: Job) -> JsonObject:

@@ -310,6 +310,8 @@ class Gateway:
         cap_s, waited_s = hello.cap_ms / 1000, round(now_s - proven_s, 6)
         opened = leases.table.open(lease, hello.session, cap_s, now_s, waited_s)
         self._sessions[lease] = peer
+        if (entry := leases.table.find(lease)) and entry.booked_at_s is not None:
+            welcome["held_s"] = round(now_s - entry.booked_at_s, 6)
         leases.apply(opened)
         welcome |= {
             "beat_s": self._budget.session_beat_s,

@@ -340,7 +340,7 @@ def test_a_session_whose_booking_was_not_seen_is_paid_from_the_start() -> None:
     assert bench.machine.jobs[JOB].state is JobState.RUNNING
 
 
-def test_the_runner_is_given_the_full_price() -> None:
+def test_the_runner_is_given_the_full_price_and_that_of_its_wait() -> None:
     bench = bench_of(CAPPED)
     bench.read()
     grant(bench)
@@ -349,6 +349,7 @@ def test_the_runner_is_given_the_full_price() -> None:
     assert {**cost, "cap_usd": None} == {
         "paid_usd": 0.0,
         "usd_per_s": pytest.approx(RATE),
+        "waiting_usd_per_s": pytest.approx(OF_FUNCTION),
         "since_s": WALL_S,
         "cap_usd": None,
     }
