@@ -47,8 +47,8 @@ class Job(Record):
     #: one input ("" = the input of the run); `lists_files`: the input is a list (`contract.run`).
     run: JsonObject | None = None
     #: Of a job whose cost is counted: {"paid_usd", "usd_per_s", "since_s"}: what earlier attempts
-    #: cost, the price of a second of this one, the wall clock since which it is paid; and
-    #: "cap_usd", if it has a cap.
+    #: cost, the price of a second of this one, the wall clock since which it is paid; "cap_usd", if
+    #: it has a cap; "waiting_usd_per_s", if its device is not free yet: the price until then.
     cost: JsonObject | None = None
     #: Of the input, of a step the run's: what the user's code sees of it (`contract.parameters`).
     metadata: JsonObject | None = None

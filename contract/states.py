@@ -63,7 +63,7 @@ class StepState(StrEnum):
     READY = "READY"  #: its jobs can start
     STARTED = "STARTED"  #: its jobs were sent
     DONE = "DONE"  #: all its jobs succeeded
-    SKIPPED = "SKIPPED"  #: every step that feeds it ended, and none gave it a file
+    SKIPPED = "SKIPPED"  #: it got no file of the steps that feed it, or its run was refused
     FAILED = "FAILED"  #: a job of it failed, or its inputs are not valid
     CANCELLED = "CANCELLED"  #: its run ends before it did
 
@@ -79,6 +79,7 @@ class Reason(StrEnum):
     # why it waits
     BUSY = "BUSY"  #: every feasible device is leased
     QUEUED_BEHIND = "QUEUED_BEHIND"  #: earlier or higher-priority requests come first
+    AHEAD = "AHEAD"  #: its function waits for a device that an earlier lease still has
     QUOTA = "QUOTA"  #: its tenant's quota is used up
     HELD_BY_POLICY = "HELD_BY_POLICY"  #: the queue policy lets it wait, although devices are free
     OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: devices for it are drained, lost or unhealthy
@@ -121,7 +122,8 @@ class Reason(StrEnum):
     REQUEST_REFUSED = "REQUEST_REFUSED"  #: the scheduler rejected the request as not valid
     BAD_RESULT = "BAD_RESULT"  #: the object at its result key is not a result
     IMPOSSIBLE = "IMPOSSIBLE"  #: the request is permanently infeasible
-    SLO_IMPOSSIBLE = "SLO_IMPOSSIBLE"  #: no known device meets its objectives, or none is promised
+    SLO_IMPOSSIBLE = "SLO_IMPOSSIBLE"  #: no known device meets its objectives
+    NO_PROMISES = "NO_PROMISES"  #: the queue policy in force gives no promises
     SLO_BUSY = "SLO_BUSY"  #: devices are booked: no plan meets its objectives now
     POISON = "POISON"  #: four orchestrators ended while packing it, the last one packed it alone
     BAD_EVENT = "BAD_EVENT"  #: the message is not a supported event

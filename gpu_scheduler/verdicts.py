@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from corekit.ids import DeviceId, HostId
+from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import Value
 from gpu_scheduler.model import DeviceKind, Request
 
@@ -125,6 +125,7 @@ class Explanation(Value):
     devices_left_out: int = 0
     expected_s: float | None = None  #: from now until enough devices are free; None = unknown
     expected_why: str = ""  #: the basis of `expected_s`, or the reason why it is unknown
+    after: tuple[LeaseId, ...] = ()  #: it is granted ahead: the leases that have its shares
     #: True: the lease uses, or would use, a warm worker; None = it has no workload or no devices.
     warm_start: bool | None = None
     runs: tuple[ExpectedRun, ...] = ()  #: on the feasible device models with learned times

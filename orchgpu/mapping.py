@@ -13,7 +13,7 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -26,7 +26,7 @@ from orchgpu.declaration import name_of
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed, Tally, follow
 from orchgpu.jobs.run_following import ended_runs
-from orchgpu.jobs.runs import SeenRun, fetch_files, start_runs
+from orchgpu.jobs.runs import Fetched, SeenRun, fetch_files, start_runs
 from orchgpu.jobs.scheduler import answering_scheduler
 from orchgpu.jobs.transfers import OutputFolder, fetch_outputs, inputs_of, submit_all
 
@@ -150,9 +150,8 @@ class _Shown:
 def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) -> JobResult:
     """The result of a job that is over, with its outputs in the folder."""
     to = None if folder is None else OutputFolder(path=folder)
-    if to is not None and (lost := fetch_outputs(cloud, [job], to, at_once=4)):
-        text = f"{', '.join(lost)}: overwritten since job {job.job_id} wrote it, and not fetched"
-        raise AppError(ErrorCode.CONFLICT, text, overwritten=lost)
+    if to is not None:
+        _check_own(fetch_outputs(cloud, [job], to, at_once=4), f"job {job.job_id}")
     return JobResult(
         input=path,
         job_id=job.job_id,
@@ -165,9 +164,20 @@ def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) 
     )
 
 
+def _check_own(overwritten: Sequence[str], wrote: str) -> None:
+    """Raises CONFLICT for files that others have replaced."""
+    if overwritten:
+        text = f"{', '.join(overwritten)}: overwritten since {wrote} wrote it, and not fetched"
+        raise AppError(ErrorCode.CONFLICT, text, overwritten=list(overwritten))
+
+
 def _result_of_run(cloud: JobCloud, run: SeenRun, path: Path, folder: Path | None) -> JobResult:
     """The result of a run that is over, with the files that it left in the folder."""
     failed = next(run.failed_jobs, None)
+    fetched = Fetched(files=())
+    if folder is not None:
+        fetched = fetch_files(cloud, [run], folder, at_once=4)
+    _check_own(fetched.overwritten, f"run {run.id}")
     return JobResult(
         input=path,
         job_id=run.id,
@@ -176,7 +186,7 @@ def _result_of_run(cloud: JobCloud, run: SeenRun, path: Path, folder: Path | Non
         detail=run.state.detail,
         log_tail=failed.log_tail if failed is not None else "",
         objects=tuple(f"s3://{file.bucket}/{file.key}" for file in run.files),
-        outputs=() if folder is None else tuple(fetch_files(cloud, [run], folder, at_once=4)),
+        outputs=fetched.files,
     )
 
 

@@ -301,7 +301,10 @@ class AdvanceWait(KindReader):
         if text == "false":
             return 0.0
         if text.isalpha():
-            return None if Choice(("off", "auto")).read(node, path, reading) == "auto" else 0.0
+            if text not in ("off", "auto"):
+                message = f"{kind_of(node)} is not off, auto, or a duration such as 30 or 2m"
+                raise reading.error(node, path, message)
+            return None if text == "auto" else 0.0
         return Duration(high_s=self.high_s).read(node, path, reading)
 
 

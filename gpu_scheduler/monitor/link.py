@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from corekit.aio.backoff import Backoff
 from corekit.aio.newer import known
@@ -84,11 +84,12 @@ class HostLink:
         budget: Budget,
         middlewares: tuple[str, ...] = (),
         ephemeral: bool = False,
-        advance: bool = False,
+        waiting: Callable[[], Iterable[LeaseId]] | None = None,
         digests: Mapping[str, Mapping[str, str]] | None = None,
         incarnation: str | None = None,
         access: Access | None = None,
     ) -> None:
+        """`waiting`: the leases granted ahead whose sessions wait here; None = none can."""
         self.host = HostId(host)
         self.incarnation = incarnation or secrets.token_hex(8)
         self.epoch_seen = 0
@@ -98,7 +99,7 @@ class HostLink:
         self._gateway = gateway
         self._middlewares = middlewares
         self._ephemeral = ephemeral
-        self._advance = advance  #: sessions of leases granted ahead may wait here
+        self._waiting = waiting
         self._digests = digests or {}  #: of "data" and "programs", by name
         self._budget = budget
         self._last_fence = 0
@@ -156,7 +157,7 @@ class HostLink:
     # --- events and reports of the host
 
     def session(self, change: SessionChange) -> None:
-        """Report that a session of a lease waits, opened, freed its device, or closed.
+        """Report that a session of a lease waits, left, opened, freed its device, or closed.
 
         Before an end, the warm workers that are not reported yet: a grant may follow at once.
         """
@@ -273,7 +274,8 @@ class HostLink:
             oldest_version=HELLO_OLDEST_VERSION,
             data=self._digests.get("data", {}),
             programs=self._digests.get("programs", {}),
-            advance=self._advance,
+            advance=self._waiting is not None,
+            waiting=() if self._waiting is None else tuple(self._waiting()),
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:

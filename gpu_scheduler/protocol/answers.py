@@ -274,6 +274,8 @@ class LeasePush(Value):
     reason: EndReason | None
     detail: str
     device: str  #: device of the first share, for people: "host/index kind model"
+    #: Not empty: granted ahead, and waits for the shares of these leases.
+    after: tuple[LeaseId, ...] = ()
 
 
 class RecordPush(Value):

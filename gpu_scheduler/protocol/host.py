@@ -61,6 +61,7 @@ class SessionState(StrEnum):
     """A step of the session of a lease, as its gateway reports it."""
 
     KNOCKED = "knocked"  #: of a lease granted ahead: a session is proven, and waits for the shares
+    LEFT = "left"  #: after `knocked`: no session waits any more, and none has opened
     OPENED = "opened"
     FREED = "freed"
     CLOSED = "closed"
@@ -187,6 +188,8 @@ class HostHello(Checked, omit_defaults=True):
     data: DataDigests = field(default_factory=dict)  #: its data sets, `gpud --data`
     programs: DataDigests = field(default_factory=dict)  #: its programs, `gpud --program`
     advance: bool = False  #: its gateway lets sessions of leases granted ahead wait
+    #: Leases with a session that knocked and still waits.
+    waiting: tuple[LeaseId, ...] = ()
 
 
 class HostWelcome(Value, omit_defaults=True):

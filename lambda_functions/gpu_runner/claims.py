@@ -44,6 +44,7 @@ class Claim:
     """The common face of both claims; a context, whose end gives the claim up."""
 
     nonce: str  #: of this start, for result and report
+    booked_at_s: float | None = None  #: wall clock: of a device that was not free at its grant
     outcome = "FAILED"  #: DONE after the result
 
     def __init__(self) -> None:
@@ -101,6 +102,8 @@ class SessionClaim(Claim):
             self._close_descriptors()
             raise
         self.nonce = self.session.nonce
+        if (held_s := self.session.held_s) is not None:
+            self.booked_at_s = time.time() - held_s
 
     def _on_lost(self, _refused: Refused) -> None:
         os.eventfd_write(self.signals.lost_fd, 1)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from contract.cost import spent_usd
 from contract.envelope import Job
 from contract.keys import OUTPUT_JOB, StagingKey
 from contract.parameters import variables_in
@@ -261,17 +262,29 @@ def _result(
         ended_at_s=now_s,
         notes=notes,
         provenance=attempt.provenance(secrets.masker.text),
-        cost_usd=cost_usd(attempt.job.cost, now_s),
+        cost_usd=cost_usd(attempt.job.cost, now_s, attempt.claim.booked_at_s),
         document=document,
     )
 
 
-def cost_usd(cost: JsonObject | None, now_s: float) -> float | None:
-    """Of all attempts until now; None = the job has no cap."""
+def cost_usd(
+    cost: JsonObject | None, now_s: float, booked_at_s: float | None = None
+) -> float | None:
+    """Of all attempts until now; None = the job has no cap.
+
+    `booked_at_s`: the device became free for it then; None = it was at the start.
+    """
     if cost is None:
         return None
-    running_s = max(0.0, now_s - cost["since_s"])
-    return round(float(cost["paid_usd"] + cost["usd_per_s"] * running_s), 9)
+    since_s = cost["since_s"]
+    spent = spent_usd(
+        cost["paid_usd"],
+        now_s - since_s,
+        cost["usd_per_s"],
+        waited_s=0.0 if booked_at_s is None else booked_at_s - since_s,
+        waiting_usd_per_s=cost.get("waiting_usd_per_s"),
+    )
+    return round(spent, 9)
 
 
 def _give_back(attempt: Attempt, *, succeeded: bool) -> None:

@@ -167,9 +167,9 @@ def watch(context: Context, job: Job, *, running: bool) -> list[do.Action]:
     return [check_timer(context, job)]
 
 
-def lease_booked(job: Job, event: on.LeaseChanged) -> list[do.Action]:
-    """The device of a lease that was granted ahead is free, and its own now."""
-    return max_cost.booked(job, event.wall_s)
+def lease_reserved(job: Job, event: on.LeaseChanged) -> list[do.Action]:
+    """A lease that was granted ahead is booked, or gave way and waits again."""
+    return max_cost.reserved(job, event.wall_s, ahead=event.ahead)
 
 
 def lease_active(job: Job, event: on.LeaseChanged) -> list[do.Action]:

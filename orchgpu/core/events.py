@@ -164,6 +164,7 @@ class LeaseChanged(AttemptEvent):
     state: LeaseState
     reason: EndReason | None
     detail: str
+    ahead: bool = False  #: it waits for shares that another lease still has
 
 
 class ResultNoticed(JobEvent):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from contract.cost import spent_usd as spent
 from contract.record import JsonObject
 from contract.states import Reason
 from gpu_scheduler.model import Record, Step
@@ -38,13 +39,13 @@ def begin(job: Job, wall_s: float) -> list[do.Action]:
     return timer(job, wall_s)
 
 
-def booked(job: Job, wall_s: float) -> list[do.Action]:
-    """Its device is paid from now on; until now its function alone was."""
-    if not job.ahead:
+def reserved(job: Job, wall_s: float, *, ahead: bool) -> list[do.Action]:
+    """From now on its device is paid, too; or, `ahead`, its function alone again."""
+    if job.ahead is ahead:
         return []
     if job.paid_since_s is not None:
         job.paid_usd, job.paid_since_s = spent_usd(job, wall_s), wall_s
-    job.ahead = False
+    job.ahead = ahead
     return timer(job, wall_s)
 
 
@@ -67,8 +68,7 @@ def end(job: Job, wall_s: float) -> None:
 def spent_usd(job: Job, wall_s: float) -> float:
     if job.paid_since_s is None:
         return job.paid_usd
-    running_s = max(0.0, wall_s - job.paid_since_s)
-    return job.paid_usd + running_s * usd_per_s(job)
+    return spent(job.paid_usd, wall_s - job.paid_since_s, usd_per_s(job))
 
 
 def left_s(job: Job, wall_s: float) -> float | None:
@@ -136,7 +136,7 @@ def _remember_wait(job: Job, record: Record) -> None:
     newest = leases[-1]
     job.ahead = newest.booked_s is not None or newest.active_s is None
     if newest.booked_s is not None:
-        booked(job, newest.booked_s)
+        reserved(job, newest.booked_s, ahead=False)
 
 
 def _paid_since_s(record: Record) -> float | None:
@@ -156,9 +156,11 @@ def of_attempt(job: Job) -> Mapping[str, float] | None:
     """The figures with which the attempt's runner states the cost (`contract.envelope`)."""
     if job.paid_since_s is None:
         return None
-    rate = Prices().job_usd_per_s(job.function.memory_mib, job.request.count)  # also of a wait
+    rate = Prices().job_usd_per_s(job.function.memory_mib, job.request.count)
     figures = {"paid_usd": job.paid_usd, "usd_per_s": rate, "since_s": job.paid_since_s}
-    return figures if job.max_cost_usd is None else {**figures, "cap_usd": job.max_cost_usd}
+    waiting = {"waiting_usd_per_s": usd_per_s(job)} if job.ahead else {}
+    cap = {} if job.max_cost_usd is None else {"cap_usd": job.max_cost_usd}
+    return {**figures, **waiting, **cap}
 
 
 def in_result(job: Job) -> JsonObject:

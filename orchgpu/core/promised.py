@@ -15,7 +15,7 @@ from gpu_scheduler.promises import MissCause, Slo
 COST = "COST"
 #: Dollars: sums of results are rounded.
 _SAME_USD = 1e-9
-_REFUSED = (Reason.SLO_BUSY, Reason.SLO_IMPOSSIBLE)
+_REFUSED = (Reason.SLO_BUSY, Reason.SLO_IMPOSSIBLE, Reason.NO_PROMISES)
 
 
 class PromiseState(StrEnum):

@@ -101,7 +101,7 @@ _COMMON = (
     _row(on.LeaseRenewed, {P.ACCEPTING}, attempt.accepted, P.STAGING),
     _row(on.EnvelopeStaged, {P.STAGING}, attempt.staged, P.RECORDING),
     # the lease
-    _row(LeaseState.RESERVED, _HELD, attempt.lease_booked),
+    _row(LeaseState.RESERVED, _HELD, attempt.lease_reserved),
     _row(LeaseState.ACTIVE, ANY, attempt.lease_active),
     _row(LeaseState.ENDED, _HOLDING, ending.lease_changed, P.CHECKING),
     _row(LeaseState.ENDED, {P.WAITING}, adopting.grant_passed),

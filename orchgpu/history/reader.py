@@ -116,7 +116,7 @@ class Use(Value):
     leases: int
     cold_starts: int
     warm_starts: int
-    held_s: float  #: all leases, from the grant of a free device to their end
+    held_s: float  #: all leases, from their grants to their ends: the time of functions
     device_s: float  #: time of devices, divided by those who shared each
     wait_p50_s: float | None  #: from receipt to the grant
     wait_p95_s: float | None
@@ -207,21 +207,25 @@ class HistoryReader:
         )
 
     def failures(self, window: Window) -> tuple[FailureCount, ...]:
-        """Attempts without success that ended in the window, by reason; the most first."""
+        """Attempts without success that ended in the window, by reason; the most first.
+
+        A withdrawn one did not begin, and is no failure.
+        """
         return tuple(
             self._values(
                 FailureCount,
                 "SELECT reason, function, count(*) AS attempts, count(DISTINCT job) AS jobs "
                 "FROM attempts WHERE ended_s >= ? AND ended_s < ? AND outcome != 'SUCCEEDED' "
-                "GROUP BY reason, function ORDER BY attempts DESC, reason, function",
+                "AND reason != 'WITHDRAWN' GROUP BY reason, function "
+                "ORDER BY attempts DESC, reason, function",
                 *window.span,
             )
         )
 
     def runs(self, window: Window) -> tuple[WorkflowUse, ...]:
         """The workflows with runs that ended in the window, by name."""
-        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'steps'"):
-            return ()  # an older version wrote the file
+        if not self._has("steps"):
+            return ()
         rows = self._values(
             StepJobRow,
             "SELECT s.workflow, s.run, s.step, j.state, coalesce(j.uploaded_s, j.received_s) "
@@ -375,6 +379,7 @@ class HistoryReader:
             of_leases = {one.lease: (one.start_s, one.end_s) for one in spans}
             for id_, seconds in divided_s(of_leases).items():
                 device_s[id_] = device_s.get(id_, 0.0) + seconds
+        waits_s = self._waits_s(window)
         found: dict[tuple[str, str], _Sums] = {}
         for function, tenant, lease, granted, ended, loading in self._rows(
             "SELECT l.function, l.tenant, l.lease, l.granted_s, coalesce(l.ended_s, ?), l.loading_s"
@@ -384,7 +389,7 @@ class HistoryReader:
         ):
             sums = found.setdefault((function, tenant), _Sums())
             part = clipped((granted, ended), window.span)
-            sums.lease(part, device_s.get(lease, 0.0), loading)
+            sums.lease(part, device_s.get(lease, 0.0), loading, waits_s.get(lease, 0.0))
         for function, tenant, state, received, reserved in self._rows(
             "SELECT function, tenant, state, received_s, reserved_s FROM jobs "
             "WHERE ended_s >= ? AND ended_s < ?",
@@ -394,6 +399,26 @@ class HistoryReader:
             sums.job(state, received, reserved)
         uses = [sums.use(function, tenant) for (function, tenant), sums in found.items()]
         return tuple(sorted(uses, key=lambda one: (-one.device_s, one.function, one.tenant)))
+
+    def _waits_s(self, window: Window) -> dict[str, float]:
+        """Lease → the time in the window for which its function waited for its device."""
+        if not self._has("waits"):
+            return {}
+        found: dict[str, float] = {}
+        for lease, since_s, until_s in self._rows(
+            "SELECT lease, since_s, coalesce(until_s, ?) FROM waits WHERE since_s < ? "
+            "AND (until_s > ? OR until_s IS NULL)",
+            window.until_s,
+            *_overlap(window),
+        ):
+            if (part := clipped((since_s, until_s), window.span)) is not None:
+                found[lease] = part[1] - part[0]
+        return found
+
+    def _has(self, table: str) -> bool:
+        """False for a table of a file that an older version wrote."""
+        query = "SELECT 1 FROM sqlite_master WHERE name = ?"
+        return bool(self._rows(query, table))
 
 
 #: Name of the device of a share `s`.
@@ -415,9 +440,12 @@ class _Sums:
         self.waits_s: list[float] = []
         self.loadings_s: list[float] = []
 
-    def lease(self, part: Span | None, device_s: float, loading_s: float | None) -> None:
+    def lease(
+        self, part: Span | None, device_s: float, loading_s: float | None, waited_s: float
+    ) -> None:
+        """`waited_s`: by its function, for a device that was not free yet."""
         self.leases += 1
-        self.held_s += 0.0 if part is None else part[1] - part[0]
+        self.held_s += waited_s + (0.0 if part is None else part[1] - part[0])
         self.device_s += device_s
         if loading_s is not None:
             self.cold += loading_s > 0

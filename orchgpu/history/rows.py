@@ -98,6 +98,14 @@ def _held(one: JobLease) -> Row:
     return {"granted_s": since_s, "active_s": one.active_s, "freed_s": freed_s}
 
 
+def wait_rows(record: Record) -> Iterator[Row]:
+    """The waits of the job's functions for devices that were not free yet."""
+    for one in record.leases:
+        if one.ahead:
+            until_s = one.ended_s if one.booked_s is None else one.booked_s
+            yield {"lease": one.lease, "since_s": one.granted_s, "until_s": until_s}
+
+
 def share_rows(record: Record) -> Iterator[Row]:
     """The parts of devices that the job's leases hold."""
     for lease in record.leases:

@@ -20,7 +20,15 @@ import msgspec
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.model import Record
-from orchgpu.history.rows import Row, attempt_rows, job_row, lease_rows, share_rows, step_rows
+from orchgpu.history.rows import (
+    Row,
+    attempt_rows,
+    job_row,
+    lease_rows,
+    share_rows,
+    step_rows,
+    wait_rows,
+)
 
 #: Form of the tables; a file of another one is refused.
 VERSION = 1
@@ -44,6 +52,9 @@ CREATE TABLE IF NOT EXISTS leases (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS leases_ended ON leases (ended_s);
 CREATE INDEX IF NOT EXISTS leases_job ON leases (job);
+CREATE TABLE IF NOT EXISTS waits (
+    lease TEXT PRIMARY KEY, since_s REAL NOT NULL, until_s REAL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS shares (
     lease TEXT NOT NULL, device TEXT NOT NULL, host TEXT NOT NULL, position INTEGER NOT NULL,
     kind TEXT NOT NULL, model TEXT NOT NULL, memory_mib INTEGER NOT NULL,
@@ -130,6 +141,7 @@ class Store:
                 self._replace("jobs", (msgspec.structs.asdict(job_row(record)),))
                 self._replace("steps", step_rows(record))
                 self._replace("leases", lease_rows(record))
+                self._replace("waits", wait_rows(record))
                 self._replace("shares", share_rows(record))
                 self._replace("attempts", attempt_rows(record))
             for one in batch.presences:
@@ -219,7 +231,8 @@ class Store:
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             lease = f"SELECT lease FROM leases WHERE job IN ({old})"
-            self._db.execute(f"DELETE FROM shares WHERE lease IN ({lease})", (before_s,))
+            for table in ("shares", "waits"):
+                self._db.execute(f"DELETE FROM {table} WHERE lease IN ({lease})", (before_s,))
             for table in ("leases", "attempts", "steps"):
                 self._db.execute(f"DELETE FROM {table} WHERE job IN ({old})", (before_s,))
             self._db.execute("DELETE FROM presences WHERE until_s < ?", (before_s,))

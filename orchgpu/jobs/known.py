@@ -260,8 +260,12 @@ def _ahead(one: JobLease | None) -> str:
 
 def _ended(one: JobLease | None) -> str:
     if one is not None and one.ahead and one.booked_s is None:
-        return "lease ended, its device did not become free"
+        return f"lease ended, its device did not become free{_why(one)}"
     return "lease ended, the device is free"
+
+
+def _why(one: JobLease) -> str:
+    return f": {one.detail}" if one.detail else ""
 
 
 def _of_wait(one: JobLease | None, id_: str, which: str = "") -> Iterator[Moment]:
@@ -283,7 +287,7 @@ def _of_earlier_leases(record: Record) -> Iterator[Moment]:
         if one.active_s is not None:
             what = f"session opened on {device}{which}"
             yield Moment(at_s=one.active_s, where="device", what=what, id=f"opened:{one.lease}")
-        what = f"lease ended: {one.reason}{which}"
+        what = f"lease ended: {one.reason}{which}{_why(one)}"
         yield Moment(at_s=one.ended_s, where="device", what=what, id=f"ended:{one.lease}")
 
 

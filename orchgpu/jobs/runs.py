@@ -115,7 +115,8 @@ class SeenRun(Value):
         """Those of a refused run that never began are closed, and none of them ran."""
         never_ran = self.state.state is RunState.REJECTED
         ended = (step.state for step in self.state.steps.values() if step.state.terminal)
-        return sum(not (never_ran and state is StepState.CANCELLED) for state in ended)
+        skipped = (StepState.SKIPPED, StepState.CANCELLED)  # the second by older versions
+        return sum(not (never_ran and state in skipped) for state in ended)
 
     @property
     def seconds(self) -> float:
@@ -412,10 +413,18 @@ def _advance(cloud: JobCloud, seen: SeenRun, *, token: bool = False) -> None:
 # ---------------------------------------------------------------------- files
 
 
-def fetch_files(cloud: JobCloud, runs: Sequence[SeenRun], folder: Path, at_once: int) -> list[Path]:
-    """Fetch what the runs left, into `folder/<input>/<step>/<name>`; returns the files.
+class Fetched(Value):
+    """The files of runs that were fetched, and those that others have replaced."""
 
-    Raises INVALID before anything is fetched, for two that would be one file.
+    files: tuple[Path, ...]
+    overwritten: tuple[str, ...] = ()  #: `s3://bucket/key`
+
+
+def fetch_files(cloud: JobCloud, runs: Sequence[SeenRun], folder: Path, at_once: int) -> Fetched:
+    """Fetch what the runs left, into `folder/<input>/<step>/<name>`.
+
+    What another job wrote in its place since, also one of the same run, is not fetched. Raises
+    INVALID before anything is fetched, for two that would be one file.
     """
     wanted: dict[Path, InputFile] = {}
     for run in runs:
@@ -428,9 +437,24 @@ def fetch_files(cloud: JobCloud, runs: Sequence[SeenRun], folder: Path, at_once:
                 raise invalid(f"{where} and another output would be the file {str(to)!r}")
             wanted[to] = file
 
-    def fetch(one: tuple[Path, InputFile]) -> Path:
+    def fetch(one: tuple[Path, InputFile]) -> bool:
         to, file = one
+        if not _is_still(cloud, file):
+            return False
         cloud.download(file.bucket, file.key, to)
-        return to
+        if _is_still(cloud, file):
+            return True
+        to.unlink()  # it was replaced meanwhile
+        return False
 
-    return for_each(fetch, list(wanted.items()), at_once, _nothing)
+    ours = for_each(fetch, list(wanted.items()), at_once, _nothing)
+    lost = (file for file, own in zip(wanted.values(), ours, strict=True) if not own)
+    return Fetched(
+        files=tuple(to for to, own in zip(wanted, ours, strict=True) if own),
+        overwritten=tuple(dict.fromkeys(f"s3://{one.bucket}/{one.key}" for one in lost)),
+    )
+
+
+def _is_still(cloud: JobCloud, file: InputFile) -> bool:
+    head = cloud.head(file.bucket, file.key)
+    return file.is_still(head.version_id, head.etag)

@@ -110,8 +110,17 @@ def state_of(record: Record) -> str:
     return record.outcome or record.step.value
 
 
+def waits_ahead(record: Record) -> bool:
+    """True while the lease of a job was granted ahead, and its device is not free yet."""
+    newest = next((one for one in record.leases if one.lease == record.lease), None)
+    begun = newest is None or any((newest.booked_s, newest.active_s, newest.ended_s))
+    return newest is not None and newest.ahead and not begun
+
+
 def reason_of(record: Record) -> str:
     """The job's reason; while it runs, the record may have the reason of the last lease."""
+    if waits_ahead(record):
+        return Reason.AHEAD.value
     return record.reason if record.reason in _JOB_REASONS else Reason.NONE.value
 
 

@@ -18,6 +18,7 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import RETRY_AT, Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
 from gpu_scheduler.verdicts import Explanation, HeldBack, NoFit
+from orchgpu.jobs.summary import waits_ahead
 
 #: Reasons of a device that the end of leases on it removes.
 _LENT = frozenset(
@@ -69,14 +70,16 @@ class BlockingLease(Value):
 
 async def waits(client: SchedulerClient, record: Record) -> Explanation | None:
     """Reason, position and expected start of a waiting job; None when it does not wait."""
-    if record.step is not Step.WAITING:
+    ahead = waits_ahead(record)
+    if record.step is not Step.WAITING and not ahead:
         return None
     try:
-        return (await client.explain(holder=record.holder)).explanation
+        found = (await client.explain(holder=record.holder)).explanation
     except AppError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         return None  # granted between the two calls
+    return found if found.after or not ahead else None  # booked between the two calls
 
 
 class Explanations:
@@ -113,6 +116,8 @@ class Explanations:
 
 def reason_of_wait(why: Explanation) -> Reason:
     """One reason of the closed set: a policy's reason first, which holds at any position."""
+    if why.after:
+        return Reason.AHEAD
     if why.held_back is HeldBack.OUT_OF_SERVICE:
         reasons = set(why.counts) & _OUT_OF_SERVICE
         only_unreachable = bool(reasons) and reasons <= _UNREACHABLE

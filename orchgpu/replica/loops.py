@@ -476,6 +476,7 @@ def event_of_push(push: PushWord, now: on.EventTimes) -> on.Event | None:
                 state=push.state,
                 reason=push.reason,
                 detail=push.detail,
+                ahead=bool(push.after),
             )
 
 

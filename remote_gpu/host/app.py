@@ -190,7 +190,7 @@ def _link(
         access=settings.access,
         middlewares=("builtin", *settings.middlewares),
         ephemeral=settings.options.ephemeral,
-        advance=True,
+        waiting=daemon.parts.gateway.waiting,
         digests=outside.pool.offered_digests,
     )
 

@@ -74,7 +74,7 @@ class Parts:
         sessions = self.sessions = SessionReports(scheduler, workers, warm, traces)
         ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
         gateway = self.gateway = Gateway(
-            outside.endpoints, leases, workers, relays, traces, budget, nursery, sessions.knocked
+            outside.endpoints, leases, workers, relays, traces, budget, nursery, sessions
         )
         ports = self.ports = LeasePorts(outside.endpoints.ports, gateway.serve_port, nursery)
         context_bytes = cards.context_bytes

@@ -39,7 +39,7 @@ class Fate(StrEnum):
 
     SUCCEEDS = "succeeds"
     FAILS = "fails"  #: a non-zero exit: the runner reports it
-    CRASHES = "crashes"  #: the whole function dies in the middle
+    CRASHES = "crashes"  #: the whole function dies in the middle, or while it waits
     NEVER_STARTS = "never starts"  #: Lambda fails before the runner's first line
     HANGS = "hangs"  #: until Lambda's own timeout
     SLOW_COMMIT = "slow commit"  #: stops for long between its end and its result
@@ -143,7 +143,8 @@ class SimLambda:
             return await self._invoke_without_device(bucket, key, request, fate)
         try:
             job, lease, host = await self._envelope(bucket, key)
-            installed = await self._hosts[host].open(lease, nonce)
+            dies = fate is Fate.CRASHES and self._runs % 2 == 0
+            installed = await self._hosts[host].open(lease, nonce, dies=dies)
         except Refused as refused:
             if refused.code == "CLAIMED":
                 return None  # a duplicate delivery

@@ -46,6 +46,11 @@ class InstalledLease:
     notice: asyncio.Future[float] = field(default_factory=_future)
     deadline: asyncio.TimerHandle | None = None
 
+    @property
+    def waits(self) -> bool:
+        """True while a session waits for its shares."""
+        return bool(self.nonce) and not self.opened
+
 
 def sim_devices(host: str, count: int, memory_mib: int) -> tuple[Device, ...]:
     """The devices of a simulated host."""
@@ -143,6 +148,7 @@ class SimHost:
             version=VERSION,
             ephemeral=True,
             advance=self._advance,
+            waiting=tuple(lease for lease, one in self.installed_leases.items() if one.waits),
         )
         welcome = await self._scheduler.ask_as_host(self.id, hello)
         self._connected, self._epoch = True, welcome.epoch
@@ -311,8 +317,11 @@ class SimHost:
 
     # ------------------------------------------------------------------ sessions
 
-    async def open(self, lease: LeaseId, nonce: str) -> InstalledLease:
-        """Open the runner's session. Raises Refused(NOT_INSTALLED | CLAIMED | ENDED)."""
+    async def open(self, lease: LeaseId, nonce: str, *, dies: bool = False) -> InstalledLease:
+        """Open the runner's session. Raises Refused(NOT_INSTALLED | CLAIMED | ENDED).
+
+        `dies`: its process is killed while it waits; Refused(KILLED).
+        """
         await self.running.wait()
         deadline_s = self._clock.monotonic_s() + self._budget.install_wait_s
         while lease not in self.installed_leases:
@@ -327,11 +336,17 @@ class SimHost:
             installed.deadline.cancel()
         if installed.install.ahead:
             self._report_session(installed, host_ops.SessionState.KNOCKED)
-        since_s = self._clock.monotonic_s()
-        while not installed.usable.is_set() and not installed.lost.is_set():
+        since_s, dies = self._clock.monotonic_s(), dies and installed.install.ahead
+        if dies:
+            await asyncio.sleep(self._budget.install_wait_s / 20)
+        while not dies and not installed.usable.is_set() and not installed.lost.is_set():
             await self._next_change(installed)
         if installed.lost.is_set():
             raise Refused("ENDED")
+        if dies:
+            installed.nonce = ""
+            self._report_session(installed, host_ops.SessionState.LEFT)
+            raise Refused("KILLED")
         installed.opened = True
         self._checker.note("host", self.id, "open", lease)
         waited_s = self._clock.monotonic_s() - since_s

@@ -207,10 +207,10 @@ def test_a_policy_without_promises_never_pretends(live: Live) -> None:
     live.start("orchestrator")
     run, job = upload(live, "pages", "pages", "fifo.txt", "word"), live.upload("single", "b.txt")
     result = end_of(live, run)
-    assert (result["state"], result["reason"]) == ("REJECTED", "SLO_IMPOSSIBLE")
+    assert (result["state"], result["reason"]) == ("REJECTED", "NO_PROMISES")
     assert "ssgm set policy slo" in result["detail"]
     rejected = live.result("single", job)
-    assert (rejected.state, rejected.reason) == ("REJECTED", "SLO_IMPOSSIBLE")
+    assert (rejected.state, rejected.reason) == ("REJECTED", "NO_PROMISES")
     assert "ssgm set policy slo" in rejected.detail
     set_policy(live, "slo")
     live.orchgpu("retry", run)

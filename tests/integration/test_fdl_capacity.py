@@ -74,6 +74,20 @@ def test_a_fallback_to_a_cpu_is_checked_too(
     assert ("nor its fallback: " in note.message) is (severity is Severity.ERROR)
 
 
+def test_a_wait_that_the_scheduler_shortens_is_named(programs: Any) -> None:
+    address = declared(programs, "{kind: cuda, model: T4, memory_mib: 16GiB}")
+    job = "    job: {advance: %s}\n"
+    text = TEXT.replace(HUGE, "{memory: 16GiB}") + job
+    (note,) = capacity_notes(parse(text % 90), address)
+    assert (note.severity, note.path) == (Severity.WARNING, "functions.aws[1].job.advance")
+    assert note.message == (
+        "the scheduler lets functions wait for 30 s at most: `ssgm set advance_s_max 90`, or ask"
+        " for less"
+    )
+    for wait in ("auto", "30", "off"):
+        assert capacity_notes(parse(text % wait), address) == ()
+
+
 def declared(programs: Any, *devices: str) -> str:
     """The address of a scheduler with this declared capacity."""
     file = programs.inventory("declared.yaml", *(line.strip("{}") for line in devices))

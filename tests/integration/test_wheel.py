@@ -161,7 +161,7 @@ def test_a_demo_without_its_extra_names_what_to_install(
 def test_the_screen_names_its_extra_where_it_is_missing(bare: Installation, tmp_path: Path) -> None:
     refused = ran(bare.command("orchgpu"), "top", cwd=tmp_path)
     assert refused.returncode == 3
-    assert "pip install 'orchgpu[top]'" in refused.stderr
+    assert "pip install 'orchgpu[top]', or `make install` in a checkout" in refused.stderr
 
 
 #: Extra → what has to be importable with it, and nothing of the other extras.

@@ -108,10 +108,13 @@ def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) ->
     tx.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=op.connect_by_s))
     record = tx.state.records[op.holder]
     if lease.state is not LeaseState.RESERVED:  # the session opened before this message arrived
-        stamped = {**record.times, Step.STAGED.value: tx.wall_s}
-        record = replace(record, times=stamped)
         # a deadline lease is not opened by a session
         step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
+        staged_s = tx.wall_s
+        if step is None and entry.active_s is not None:  # the session found its envelope
+            staged_s = min(staged_s, entry.active_s)
+        stamped = {**record.times, Step.STAGED.value: staged_s}
+        record = replace(record, times=stamped)
         return tx.write(record, step, ended_owners=())
     if not entry.ahead:  # else it counts from the time at which its shares are free
         tx.set_deadline(entry, op.connect_by_s)
@@ -207,6 +210,8 @@ def _session_changed(
     match op.state:
         case host_ops.SessionState.KNOCKED:
             advance.knocked(tx, entry)
+        case host_ops.SessionState.LEFT:
+            advance.left(tx, entry)
         case host_ops.SessionState.OPENED:
             _opened(tx, entry, op)
         case host_ops.SessionState.FREED:

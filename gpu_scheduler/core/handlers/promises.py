@@ -29,7 +29,7 @@ def admit(tx: QueueTransaction, event: on.Asked[ops.Admit]) -> answers.AdmitAnsw
     if not policy.promises:
         names = ", ".join(name for name, one in tx.policies.items() if one.promises)
         text = f"policy {tx.state.parameters.policy} gives no promises; {names} give them"
-        raise AppError(ErrorCode.CONFLICT, text)
+        raise AppError(ErrorCode.CONFLICT, text, policy=tx.state.parameters.policy)
     view = tx.view()
     bookings = Bookings(view)
     asked = PromiseAsked(op.run, steps, op.slo, _fingerprint(op))

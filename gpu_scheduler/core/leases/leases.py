@@ -149,6 +149,7 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
         reason=lease.end_reason,
         detail=lease.end_detail,
         device=shares_text(lease.shares),
+        after=lease.after,
     )
     tx.push(owner, push)
     for session, sees_all in tx.state.watchers.items():
@@ -179,11 +180,17 @@ def reserved_s(tx: Transaction, entry: LeaseEntry) -> float:
     start_s = entry.connect_by_s if entry.connect_by_s is not None else tx.budget.reserved_ttl_s
     if not entry.ahead:
         return start_s
-    advance = entry.request.advance
-    wait_s = 0.0 if advance is None else min(advance.wait_s, tx.state.parameters.advance_s_max)
+    wait_s, _ = wait_ahead_s(tx.state, entry)
     since_s = entry.granted_s if entry.unbooked_s is None else entry.unbooked_s
     until_s = min(since_s, entry.granted_s + start_s) + wait_s
     return min(wait_s, max(0.0, until_s - tx.wall_s))
+
+
+def wait_ahead_s(state: State, entry: LeaseEntry) -> tuple[float, str]:
+    """The longest wait of a lease ahead, and where it is cut the parameter that cuts it."""
+    asked_s = 0.0 if entry.request.advance is None else entry.request.advance.wait_s
+    most_s = state.parameters.advance_s_max
+    return min(asked_s, most_s), f" (advance_s_max, of {asked_s:g} s)" if asked_s > most_s else ""
 
 
 # ---------------------------------------------------------------------- its end
@@ -204,7 +211,9 @@ def end(
     owner = tx.owner_of(entry)
     if entry.ahead and reason in _OF_OTHERS:
         reason = EndReason.WITHDRAWN
-    tx.state.ahead_counts["withdrawn"] += reason is EndReason.WITHDRAWN
+    if entry.ahead:
+        what = "withdrawn" if reason is EndReason.WITHDRAWN else "cancelled"
+        tx.state.ahead_counts[what] += 1
     tx.emit(
         to.LeaseChanged(
             lease=entry.lease.id,
@@ -254,7 +263,9 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
             before = tx.state.leases.get(other)
             if before is not None and before.lease.state is LeaseState.ACTIVE:
                 before.overruns = True
-        end(tx, entry, EndReason.WITHDRAWN, "its shares did not become free in time")
+        wait_s, cut = wait_ahead_s(tx.state, entry)
+        text = f"its shares did not become free in {wait_s:g} s{cut}"
+        end(tx, entry, EndReason.WITHDRAWN, text)
     elif entry.preempted_for is not None:
         end(tx, entry, EndReason.PREEMPTED, preempted_why(tx.state, entry))
     elif entry.lease.hold is LeaseLifetime.DEADLINE:

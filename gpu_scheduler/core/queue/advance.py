@@ -18,14 +18,14 @@ the quantile of the remaining time, and its complement that of the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import within_quota
 from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
-from gpu_scheduler.core.inventory.inventory import DeviceEntry
+from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import end, notify, reserved_s, take_residents, takes_of
 from gpu_scheduler.core.leases.lengths import fits_without
@@ -115,6 +115,24 @@ def _left_s(tx: QueueTransaction, entry: LeaseEntry, quantile: float) -> float |
     ran_s = max(0.0, tx.wall_s - entry.active_s)
     longer = tuple(one for one in times.executions_s if one > ran_s)
     return weighted_quantile(longer, quantile) - ran_s if longer else 0.0
+
+
+def booked_in_s(tx: QueueTransaction, entry: LeaseEntry) -> float | None:
+    """The expected time until a lease ahead has its shares; None = nothing was learned."""
+    state, device = tx.state, entry.lease.shares[0].device
+    holders = [state.leases[one] for one in entry.lease.after if one in state.leases]
+    lefts_s = [_left_s(tx, one, _MEDIAN) for one in holders]
+    if any(left_s is None for left_s in lefts_s):
+        return None
+    before = in_order(state, device)
+    return max((one or 0.0 for one in lefts_s), default=0.0) + sum(
+        _execution_s(state, one, _MEDIAN) for one in before[: before.index(entry)]
+    )
+
+
+def _execution_s(state: State, entry: LeaseEntry, quantile: float) -> float:
+    times = _times(state, entry)
+    return 0.0 if times is None else times.execution_s(quantile) or 0.0
 
 
 # ---------------------------------------------------------------------- grants
@@ -209,9 +227,8 @@ def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float 
     left_s = _left_s(tx, entry, late)
     if start_s is None or left_s is None:
         return None
-    for lease in state.ahead.get(device, ()):
-        times = _times(state, state.leases[lease])
-        left_s += 0.0 if times is None else times.execution_s(late) or 0.0
+    ahead = (state.leases[lease] for lease in state.ahead.get(device, ()))
+    left_s += sum(_execution_s(state, one, late) for one in ahead)
     return left_s - min(start_s, _wait_s_max(state, advance))
 
 
@@ -392,6 +409,30 @@ def knocked(tx: QueueTransaction, entry: LeaseEntry) -> None:
         if fitting and _quota_allows(tx.state, other, entry):
             _swap(tx, other, entry)
             return
+
+
+def left(tx: QueueTransaction, entry: LeaseEntry) -> None:
+    """No session waits any more for a lease; if it is booked, it gives way to one that is ahead."""
+    if not entry.knocked:
+        return
+    entry.knocked = False
+    if not _gives_way(entry):
+        return
+    for other in in_order(tx.state, entry.lease.shares[0].device):
+        if other.knocked and not entry.ahead:
+            knocked(tx, other)
+
+
+def waiting_at(tx: QueueTransaction, host: HostEntry, waiting: Iterable[LeaseId]) -> None:
+    """Take over which sessions wait at a host, as its hello has them: that is not durable."""
+    leases = dict.fromkeys(waiting)
+    entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
+    for entry in entries:
+        if entry.lease.id not in leases:
+            left(tx, entry)
+    for entry in entries:
+        if entry.lease.id in leases:
+            knocked(tx, entry)
 
 
 def reclaim(tx: QueueTransaction, entry: LeaseEntry) -> bool:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, LeaseId, attempt_id
-from corekit.units import percent_of
+from corekit.units import format_duration, percent_of
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.quotas import request_to_explain
@@ -16,11 +16,12 @@ from gpu_scheduler.core.handlers import departures
 from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.inventory.residents import Residents
+from gpu_scheduler.core.leases.leases import wait_ahead_s
 from gpu_scheduler.core.leases.lengths import check_length, expected
 from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
 from gpu_scheduler.core.placement.explain import with_verdicts
-from gpu_scheduler.core.queue import preemption
+from gpu_scheduler.core.queue import advance, preemption
 from gpu_scheduler.core.queue.decide import QueueTransaction, held_reason
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
 from gpu_scheduler.core.queue.policy import Choice
@@ -217,12 +218,32 @@ def _granted(tx: QueueTransaction, entry: LeaseEntry) -> answers.ExplainAnswer:
     where = ", ".join(f"{share.host}/{share.index}" for share in entry.lease.shares)
     sentence = f"{request_text(entry.request)} is granted: lease {entry.lease.id} on {where}"
     explanation = replace(explanation, sentence=sentence, short=None)
+    if entry.ahead:
+        explanation = _ahead(tx, entry, where, explanation)
     warm_start = None
     if resident_key(entry.request) is not None and entry.lease.state is not LeaseState.ENDING:
         takes = (entry.taken.get(share.device, NOTHING_TAKEN) for share in entry.lease.shares)
         warm_start = all(one.used is not None for one in takes)
     explanation = with_expected_runs(explanation, entry.request, tx.state, warm_start)
     return answers.ExplainAnswer(outcome=answers.Outcome.GRANTED, explanation=explanation)
+
+
+def _ahead(
+    tx: QueueTransaction, entry: LeaseEntry, where: str, explanation: Explanation
+) -> Explanation:
+    """Add when a lease that was granted ahead has its shares."""
+    in_s, after = advance.booked_in_s(tx, entry), " and ".join(entry.lease.after)
+    wait_s, cut = wait_ahead_s(tx.state, entry)
+    when = "at an unknown time" if in_s is None else f"in {format_duration(in_s)}"
+    text = f"{request_text(entry.request)} is granted ahead: lease {entry.lease.id} on {where},"
+    return replace(
+        explanation,
+        sentence=f"{text} behind {after}, and expects its device {when}, or is withdrawn"
+        f" after {wait_s:g} s{cut}",
+        after=entry.lease.after,
+        expected_s=in_s,
+        expected_why="learned times of the leases before it",
+    )
 
 
 def _held_by_policy(

@@ -1,15 +1,19 @@
-"""Findings about requests of a definition that no known device could ever hold."""
+"""Findings about requests of a definition by a scheduler: what no known device could ever hold, and
+waits that its parameters shorten."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from corekit.errors import AppError
 from fdl.diagnostics import Diagnostic, Severity
 from fdl.model import Document, Function
+from fdl.plan.advance import asked_advance_s, why_not_ahead
 from fdl.plan.groups import deployed
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
+from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.verdicts import Explanation, NoFit
 from orchgpu.core.job import cpu_fallback
@@ -17,7 +21,8 @@ from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_address
 
 
 def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnostic, ...]:
-    """An error for each function, or group, whose request no known device could ever hold.
+    """An error for each function, or group, whose request no known device could ever hold, and a
+    warning for each `advance` that is longer than the scheduler allows.
 
     A request that falls back to a CPU gets a warning. So does the first one when they were not
     checked: no scheduler is known, the configured one does not answer, or it refuses to (it
@@ -28,17 +33,40 @@ def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnosti
         return ()
     try:
         address = scheduler_address(scheduler)
-        explained = ask(address, lambda client: _explained(client, with_device))
+        explained, parameters = ask(address, lambda client: _asked(client, with_device))
     except AppError as error:
         if error.code in NO_ANSWER and scheduler is not None:
             raise
         text = f"not checked whether a device can hold this request: {error.message}"
         return (_note(document, with_device[0], Severity.WARNING, text),)
-    return tuple(
+    infeasible = (
         note
         for function, answers in zip(with_device, explained, strict=True)
         for note in _infeasible(document, function, answers)
     )
+    return (*infeasible, *_cut_waits(document, with_device, parameters))
+
+
+async def _asked(
+    client: SchedulerClient, functions: list[Function]
+) -> tuple[list[list[Explanation | None]], Parameters]:
+    found = await client.ask(ops.ParametersOf())
+    return await _explained(client, functions), found.parameters
+
+
+def _cut_waits(
+    document: Document, functions: Iterable[Function], parameters: Parameters
+) -> Iterator[Diagnostic]:
+    """A warning for each wait ahead of a device that the scheduler shortens."""
+    most_s = parameters.advance_s_max
+    for function in functions:
+        asked_s = asked_advance_s(function)
+        if asked_s is not None and asked_s > most_s and not why_not_ahead(function):
+            text = f"the scheduler lets functions wait for {most_s:g} s at most: `ssgm set"
+            text += f" advance_s_max {asked_s:g}`, or ask for less"
+            path = f"{function.path}.job.advance"
+            where = document.location(path)
+            yield Diagnostic(severity=Severity.WARNING, path=path, at=where, message=text)
 
 
 async def _explained(

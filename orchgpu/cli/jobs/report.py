@@ -61,6 +61,7 @@ NOT_SUCCEEDED_STATUS = 1
 #: The same when nothing failed but promises that were refused: as of the scheduler's own refusals.
 _REFUSED_STATUS = {
     Reason.SLO_IMPOSSIBLE.value: EXIT_STATUS[ErrorCode.IMPOSSIBLE],
+    Reason.NO_PROMISES.value: EXIT_STATUS[ErrorCode.CONFLICT],
     Reason.SLO_BUSY.value: EXIT_STATUS[ErrorCode.EXHAUSTED],
 }
 

@@ -76,6 +76,7 @@ class Admission(Value):
     end_in_s: float | None = None  #: from `at_s`: promised, or the earliest end that was found
     cost_usd: float | None = None  #: of the plan
     steps: tuple[PlannedStep, ...] = ()  #: what is booked
+    unpromised: bool = False  #: refused because the queue policy in force gives no promises
 
     @property
     def granted(self) -> bool:
@@ -84,6 +85,8 @@ class Admission(Value):
     @property
     def reason(self) -> Reason:
         """Of a refusal."""
+        if self.unpromised:
+            return Reason.NO_PROMISES
         return Reason.SLO_BUSY if self.outcome is Outcome.BUSY else Reason.SLO_IMPOSSIBLE
 
 
@@ -101,6 +104,10 @@ class InputFile(Value):
     @property
     def pin(self) -> str:
         return self.version or self.etag
+
+    def is_still(self, version: str | None, etag: str) -> bool:
+        """Whether the object of that version and etag is this file; one without a pin is any."""
+        return self.pin in ("", version if self.version else etag)
 
 
 class Inputs(Value):

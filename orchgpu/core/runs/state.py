@@ -314,7 +314,7 @@ def _never_began(step: Step) -> Step:
     if step.state.terminal:
         return step
     reason, detail = _STOPPED[Stop.REFUSED]
-    return Step(name=step.name, state=StepState.CANCELLED, reason=reason, detail=detail)
+    return Step(name=step.name, state=StepState.SKIPPED, reason=reason, detail=detail)
 
 
 def stopped_reason(stop: Stop) -> tuple[Reason, str]:

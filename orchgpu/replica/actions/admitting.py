@@ -48,7 +48,7 @@ async def request_promise(
             if error.code not in (ErrorCode.CONFLICT, ErrorCode.INVALID, ErrorCode.DENIED):
                 raise
             if error.code is not ErrorCode.CONFLICT or tries == _TRIES:
-                return refused(_sentence(error), wall_s)
+                return _of_error(error, wall_s)
         await scheduler.ask(ops.Waive(run=promise))
     raise AssertionError("the last try returns or raises")
 
@@ -77,10 +77,13 @@ def refused(why: str, wall_s: float) -> Admission:
     return Admission(outcome=answers.Outcome.IMPOSSIBLE, why=why, at_s=wall_s)
 
 
-def _sentence(error: AppError) -> str:
-    if error.code is ErrorCode.CONFLICT and "no promises" in error.message:
-        return f"{error.message} (`ssgm set policy slo`)"
-    return error.message
+def _of_error(error: AppError, wall_s: float) -> Admission:
+    """The refusal by an error; an older scheduler does not name the policy in its details."""
+    policy = "policy" in error.details or "no promises" in error.message
+    if error.code is not ErrorCode.CONFLICT or not policy:
+        return refused(error.message, wall_s)
+    why = f"{error.message} (`ssgm set policy slo`)"
+    return replace(refused(why, wall_s), unpromised=True)
 
 
 def _admission(answer: answers.AdmitAnswer, wall_s: float) -> Admission:

@@ -58,6 +58,9 @@ class Session:
         self._closed = threading.Event()
         self._beat_s = self._silence_s = 0.0
         self.lost: Refused | None = None  #: why the session is gone, once it is
+        #: Seconds before its opening since which a lease granted ahead had its shares; None: it
+        #: always had them, or the host is older.
+        self.held_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="session", daemon=True)
 
     @classmethod
@@ -188,6 +191,8 @@ class Session:
         self._connections.append(_HostConnection(stream, channel, host.gateway))
         self._beat_s = float(welcome.get("beat_s", 5.0))
         self._silence_s = float(welcome.get("silence_s", 30.0))
+        if isinstance(held_s := welcome.get("held_s"), int | float):
+            self.held_s = float(held_s)
         unix = welcome.get("unix")
         if isinstance(unix, str) and unix and is_reachable(unix):
             self._unix[host.host] = unix

@@ -11,7 +11,6 @@ import secrets
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from corekit.aio.supervise import Nursery, until_first
@@ -26,7 +25,7 @@ from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.gateway.waiting import WaitingSessions
+from remote_gpu.host.gateway.waiting import WaitingReports, WaitingSessions
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.reports.traces import HostTraces
@@ -96,9 +95,8 @@ class Gateway:
         traces: HostTraces,
         budget: Budget,
         nursery: Nursery,
-        knocked: Callable[[LeaseId, str], None],
+        reports: WaitingReports,
     ) -> None:
-        """`knocked`: report that a session waits for a lease granted ahead."""
         limits = endpoints.limits
         self._host = endpoints.host
         self._leases = leases
@@ -114,7 +112,7 @@ class Gateway:
         self._unproven = Slots(limits.unproven, limits.per_source)
         self._known = Slots(limits.known, limits.per_source)
         self._awaited = Slots(limits.awaited, limits.per_source)
-        self._waiting = WaitingSessions(leases, knocked, budget, limits.waiting)
+        self._waiting = WaitingSessions(leases, reports, budget, limits.waiting)
         self._sessions: dict[LeaseId, Peer] = {}
         self.refusals: Counter[str] = Counter()  #: refused connections by code
         self.refused_secrets = 0  #: of them, those with a wrong proof of a lease's secret
@@ -128,6 +126,10 @@ class Gateway:
     def sessions(self) -> int:
         """The number of open sessions."""
         return len(self._sessions)
+
+    def waiting(self) -> tuple[LeaseId, ...]:
+        """The leases of which a session has knocked and waits."""
+        return self._waiting.knocked()
 
     async def serve(self) -> None:
         """Accept connections until it is cancelled."""
@@ -308,6 +310,8 @@ class Gateway:
         cap_s, waited_s = hello.cap_ms / 1000, round(now_s - proven_s, 6)
         opened = leases.table.open(lease, hello.session, cap_s, now_s, waited_s)
         self._sessions[lease] = peer
+        if (entry := leases.table.find(lease)) and entry.booked_at_s is not None:
+            welcome["held_s"] = round(now_s - entry.booked_at_s, 6)
         leases.apply(opened)
         welcome |= {
             "beat_s": self._budget.session_beat_s,

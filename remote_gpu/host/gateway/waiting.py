@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Protocol
 
 from corekit.budget import Budget
 from corekit.ids import LeaseId
@@ -26,21 +28,29 @@ from remote_gpu.wire.proof import Hello
 WAITING_MAX = 4
 
 
+class WaitingReports(Protocol):
+    """Reports to the scheduler; a session is named by its nonce."""
+
+    def knocked(self, lease: LeaseId, nonce: str) -> None:
+        """A session waits for a lease granted ahead."""
+
+    def left(self, lease: LeaseId, nonce: str) -> None:
+        """The last session that waited for a lease is gone, and none has opened."""
+
+
 class WaitingSessions:
     """The sessions that wait on one host; lives in the event loop."""
 
-    def __init__(
-        self,
-        leases: Leases,
-        knocked: Callable[[LeaseId, str], None],
-        budget: Budget,
-        limit: int,
-    ) -> None:
-        """`knocked`: report that a session, by its nonce, waits for a lease granted ahead."""
+    def __init__(self, leases: Leases, reports: WaitingReports, budget: Budget, limit: int) -> None:
         self._leases = leases
-        self._knocked = knocked
+        self._reports = reports
         self._budget = budget
         self._slots = Slots(limit, WAITING_MAX)
+        self._knocked: Counter[LeaseId] = Counter()  #: sessions that wait, by their leases
+
+    def knocked(self) -> tuple[LeaseId, ...]:
+        """The leases of which a session has knocked and waits."""
+        return tuple(self._knocked)
 
     async def until_placed(self, peer: Peer, hello: Hello) -> None:
         """Wait until a session may open, its lease is over, or its time to wait is.
@@ -55,22 +65,41 @@ class WaitingSessions:
             decided = functools.partial(self._is_decided, lease)
             await self._leases.until(decided, self._budget.worker_cut_s)
             return
-        async with self._listening(peer) as end:
-            with self._slots.held(hello.lease, functools.partial(_cancel, end)):
-                await self._wait(peer, lease, hello.session, end)
+        knocks: list[str] = []
+        try:
+            async with self._listening(peer) as end:
+                with self._slots.held(hello.lease, functools.partial(_cancel, end)):
+                    await self._wait(peer, lease, hello.session, end, knocks)
+        finally:
+            if knocks:
+                self._waits_no_longer(lease, hello.session)
+
+    def _waits_no_longer(self, lease: LeaseId, nonce: str) -> None:
+        """Report that a session has gone, unless another one waits or it opens now."""
+        self._knocked[lease] -= 1
+        if not self._knocked[lease]:
+            del self._knocked[lease]
+            if not self._is_decided(lease):
+                self._reports.left(lease, nonce)
 
     async def _wait(
-        self, peer: Peer, lease: LeaseId, nonce: str, end: asyncio.Future[Meta]
+        self,
+        peer: Peer,
+        lease: LeaseId,
+        nonce: str,
+        end: asyncio.Future[Meta],
+        knocks: list[str],
     ) -> None:
         leases, beat_s = self._leases, self._budget.session_beat_s
-        has_knocked, until_s, beat_at_s = False, self._cut_at_s(), leases.now_s()
+        until_s, beat_at_s = self._cut_at_s(), leases.now_s()
         while not self._is_decided(lease):
             ahead = self._is_ahead(lease)
             if ahead:
                 until_s = self._cut_at_s()  # counts from the booking
-                if not has_knocked:
-                    has_knocked = True
-                    self._knocked(lease, nonce)
+                if not knocks:
+                    knocks.append(nonce)
+                    self._knocked[lease] += 1
+                    self._reports.knocked(lease, nonce)
             now_s = leases.now_s()
             if now_s >= until_s:
                 return

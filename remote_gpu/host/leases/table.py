@@ -63,6 +63,7 @@ class InstalledLease:
     stuck: bool = False  #: one of its processes cannot be killed, or its memory is not freed
     warm: WarmWorker | None = None  #: that it got when it was placed
     nonce: str = ""  #: nonce of the session that holds the lease
+    booked_at_s: float | None = None  #: monotonic; None: it is ahead, or was not when it came
     connect_by_s: float | None = None  #: monotonic deadlines; None = none
     ends_at_s: float | None = None  #: end of a deadline lease
     cap_at_s: float | None = None  #: maximum end of the session
@@ -147,7 +148,7 @@ class LeaseTable:
             else:
                 conflict = self._conflict(entry)
         elif is_booked:
-            entry.install = install
+            entry.install, entry.booked_at_s = install, now_s
         if is_booked and entry.waits and not self._fits_beside_stuck(entry):
             # the lease would block all later leases permanently
             detail = "its shares exceed the part of the device that this host can lend"
@@ -166,7 +167,7 @@ class LeaseTable:
         movable = (LeasePhase.QUEUED, LeasePhase.PLACED)
         if entry.phase not in movable or not entry.held_by_session:
             return []  # a session has opened, or may have before
-        entry.install, entry.connect_by_s = install, None
+        entry.install, entry.connect_by_s, entry.booked_at_s = install, None, None
         if entry.phase is LeasePhase.QUEUED:
             return self._place()  # leases behind it may fit now
         entry.phase, entry.occupying = LeasePhase.QUEUED, False

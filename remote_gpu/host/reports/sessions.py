@@ -68,6 +68,11 @@ class SessionReports:
         change = SessionChange(lease=lease, state=SessionState.KNOCKED, nonce=nonce)
         self._scheduler.link.session(change)
 
+    def left(self, lease: LeaseId, nonce: str) -> None:
+        """The last session that waited for a lease is gone, and none has opened."""
+        change = SessionChange(lease=lease, state=SessionState.LEFT, nonce=nonce)
+        self._scheduler.link.session(change)
+
     def opened(self, step: LeaseStep) -> None:
         self._traces.opened(step.lease)
         self._scheduler.link.session(_change(step, SessionState.OPENED))

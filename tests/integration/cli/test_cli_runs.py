@@ -16,6 +16,7 @@ from contract.result import Result
 from contract.run import cancel_key, retry_key, run_key, run_result_key, started_key
 from contract.states import JobState, RunState, StepState
 from corekit.decode import decode_json, encode_json
+from corekit.errors import AppError
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.facts import Facts
 from orchgpu.core.runs.records import Cancel, EndedStep, Frozen, InputFile, RunResult
@@ -31,22 +32,28 @@ functions:
   - lambda: {name: left, init_script: s.sh, input: [{path: wf-mid/b, each: true}], output: [{path: wf-mid/c}]}
   - lambda: {name: right, init_script: s.sh, input: [{path: wf-mid/b, suffix: [.never]}], output: [{path: wf-mid/c}]}
   - lambda: {name: join, init_script: s.sh, input: [{path: wf-mid/c}], output: [{path: wf-out/d}]}
+  - lambda: {name: look, init_script: s.sh, input: [{path: wf-img/a}], output: [{path: wf-out/t, suffix: [.txt]}, {path: wf-mid/l, suffix: [.png]}]}
+  - lambda: {name: read, init_script: s.sh, input: [{path: wf-mid/l}], output: [{path: wf-out/t}]}
 workflows:
   films: {steps: [prepare, left, right, join], deadline: 1h}
+  cascade: {steps: [look, read], deadline: 1h}
 """  # noqa: E501  (one function per line)
 
 
 class Replica:
     """Writes the objects of runs, as an orchestrator does."""
 
-    def __init__(self, s3: Any) -> None:
+    def __init__(self, s3: Any, workflow: str = "films") -> None:
         self._s3 = s3
-        record = s3.get_object(Bucket=STATE, Key="workflows/films.json")["Body"].read()
+        record = s3.get_object(Bucket=STATE, Key=f"workflows/{workflow}.json")["Body"].read()
         self.workflow = decode_json(Workflow, record)
         self.bucket = self.workflow.bucket
 
-    def put(self, key: str, body: bytes, bucket: str = "") -> None:
-        self._s3.put_object(Bucket=bucket or self.bucket, Key=key, Body=body)
+    def put(self, key: str, body: bytes, bucket: str = "") -> dict[str, str]:
+        """Store an object; its pins, as a result names them."""
+        made = self._s3.put_object(Bucket=bucket or self.bucket, Key=key, Body=body)
+        pins = {"version": made.get("VersionId"), "etag": made["ETag"].strip('"')}
+        return {name: pin for name, pin in pins.items() if pin}
 
     def get(self, key: str) -> bytes:
         body: bytes = self._s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
@@ -54,9 +61,10 @@ class Replica:
 
     def begin(self, run: str, key: str) -> None:
         self.run = run
-        head = self._s3.head_object(Bucket="wf-in", Key=key)
+        bucket = self.workflow.input_bucket
+        head = self._s3.head_object(Bucket=bucket, Key=key)
         source = InputEvent(
-            bucket="wf-in",
+            bucket=bucket,
             key=key,
             version_id=head["VersionId"],
             etag=head["ETag"].strip('"'),
@@ -81,9 +89,11 @@ class Replica:
 
     def end(self, step: str, job: str, *keys: str, state: JobState = JobState.SUCCEEDED) -> Result:
         """The result of a job of a step, and the files that it names."""
-        bucket = "wf-out" if step == "join" else "wf-mid"
+        files = []
         for key in keys:
-            self.put(key, b"text", bucket)
+            bucket = "wf-out" if key.startswith(("d/", "t/")) else "wf-mid"
+            pins = self.put(key, f"text of {step}".encode(), bucket)
+            files.append({"bucket": bucket, "key": key, **pins})
         result = Result(
             job_id=job,
             state=state.value,
@@ -91,7 +101,7 @@ class Replica:
             attempt=1,
             nonce="n",
             exit_code=0,
-            files=[{"bucket": bucket, "key": key, "size": 4, "sha256": ""} for key in keys],
+            files=[{**one, "size": 4, "sha256": ""} for one in files],
             times={"EStart": 10.0, "EEnd": 12.5},
             log_tail="",
             device={"host": "h", "kind": "cpu", "model": ""},
@@ -174,7 +184,7 @@ def test_a_run_is_followed_through_its_steps(replica: Replica, tmp_path: Path) -
     replica.finish(run, RunState.SUCCEEDED, {**steps, "right": StepState.SKIPPED}, "d/one.csv")
     ran = done(["run", "films", str(tmp_path / "one.mp4"), "--wait", "--output", "out"])
     assert ran.exit_code == 0, ran.output
-    assert (tmp_path / "out/one.mp4/join/one.csv").read_text() == "text"
+    assert (tmp_path / "out/one.mp4/join/one.csv").read_text() == "text of join"
     assert "SKIPPED" in ran.stderr
     (ended,) = orchgpu.map("films", [tmp_path / "one.mp4"], output="mapped", timeout_s=30)
     assert (ended.job_id, ended.succeeded, ended.objects) == (run, True, ("s3://wf-out/d/one.csv",))
@@ -184,6 +194,30 @@ def test_a_run_is_followed_through_its_steps(replica: Replica, tmp_path: Path) -
     assert "SUCCEEDED" in done(["jobs", "--workflow", "films"]).stdout
     drawn = done(["fdl", "graph", "--run", run, "--format", "mermaid"]).stdout
     assert '"join<br/>DONE  2.5 s  cpu on h"' in drawn
+
+
+def test_a_file_that_a_later_step_replaced_is_not_fetched_as_that_of_the_first(
+    replica: Replica, s3: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "one.png"
+    file.write_text("an image")
+    cascade = Replica(s3, "cascade")
+    (run,) = json.loads(done(["run", "cascade", str(file), "--json"]).stdout)["runs"]
+    cascade.begin(run["run_id"], "a/one.png")
+    for step, keys in (("look", ("t/one.txt", "l/one.png")), ("read", ("t/one.txt",))):
+        (job,) = _step(run["run_id"], step)["jobs"]
+        cascade.end(step, job["job_id"], *keys)
+    steps = dict.fromkeys(("look", "read"), StepState.DONE)
+    cascade.finish(run["run_id"], RunState.SUCCEEDED, steps)
+    ran = done(["run", "cascade", str(file), "--wait", "--output", "out", "--json"])
+    assert ran.exit_code == 4, ran.output
+    shown = json.loads(ran.stdout)
+    assert shown["fetched"] == ["out/one.png/read/one.txt"]
+    assert shown["error"]["details"] == {"overwritten": ["s3://wf-out/t/one.txt"]}
+    assert (tmp_path / "out/one.png/read/one.txt").read_text() == "text of read"
+    assert not (tmp_path / "out/one.png/look").exists()
+    with pytest.raises(AppError, match=r"s3://wf-out/t/one\.txt: overwritten since run"):
+        list(orchgpu.map("cascade", [file], output="mapped", timeout_s=30))
 
 
 def test_parameters_are_stored_with_the_input_and_another_value_is_another_run(

@@ -91,6 +91,8 @@ def test_a_session_that_knocked_opens_when_the_processes_before_it_are_gone(
     [opened] = changes(shared_gpud, ahead, "opened")
     assert knock["nonce"] == opened["nonce"] == second.nonce
     assert opened["waited_s"] > 0.5, "it waited for more than one beat"
+    assert second.held_s is not None
+    assert second.held_s < opened["waited_s"], "it waited before the booking, too"
     before = shared_gpud.log_s(installed.lease, "cut")
     assert before <= shared_gpud.log_s(ahead.lease, "placed")
 
@@ -158,6 +160,7 @@ def test_a_client_that_died_while_it_waited_is_not_opened(shared_gpud: Gpud) -> 
     with subprocess.Popen([sys.executable, "-c", code, connection]) as client:
         until(lambda: knocks(shared_gpud, ahead))
         client.kill()
+    until(lambda: changes(shared_gpud, ahead, "left"))
     again = Start(shared_gpud, ahead)
     until(lambda: knocks(shared_gpud, ahead) == 2)
     book(shared_gpud, ahead)
@@ -205,3 +208,14 @@ def test_the_session_of_any_lease_reports_how_long_it_waited(shared_gpud: Gpud) 
         until(lambda: changes(shared_gpud, install, "opened"))
     [opened] = changes(shared_gpud, install, "opened")
     assert 0 <= opened["waited_s"] < 30
+
+
+def test_a_late_session_is_given_the_time_since_the_booking(shared_gpud: Gpud) -> None:
+    ahead = shared_gpud.install(ahead=True)
+    book(shared_gpud, ahead)
+    assert shared_gpud.log_s(ahead.lease, "placed")
+    with shared_gpud.open(ahead) as session:
+        assert session.held_s is not None
+        assert session.held_s > 0
+    with shared_gpud.open(shared_gpud.install()) as session:
+        assert session.held_s is None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from contract.result import Report, Result
+from contract.states import Reason
 from corekit.decode import encode
 from corekit.ids import LeaseId
 from corekit.values import replace
@@ -16,7 +17,9 @@ from gpu_scheduler.model import EndReason, Record, Step
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.jobs.job import echo_end, echo_gantt, echo_head, job_json
 from orchgpu.core.routing import InputEvent
-from orchgpu.jobs.known import Known, Scheduled, latencies, moments
+from orchgpu.jobs.known import Known, Scheduled, latencies, moments, wait_text
+from orchgpu.jobs.summary import summary_of
+from orchgpu.jobs.waiting import reason_of_wait
 from tests.history_records import job_lease, job_record, job_result
 
 INPUT = InputEvent(
@@ -133,10 +136,35 @@ def test_the_end_of_a_lease_whose_device_did_not_become_free() -> None:
         lease=LeaseId("gone"),
         ahead=True,
         active_s=None,
+        reason=EndReason.WITHDRAWN,
+        detail="device h/0 does not become free for it: DRAINED",
     )
     held = record(lease=LeaseId("gone"), leases=(gone,))
     told = [m.what for m in moments(known(scheduled=Scheduled(record=held)))]
-    assert "lease ended, its device did not become free" in told
+    assert f"lease ended, its device did not become free: {gone.detail}" in told
+    later = record(lease=None, leases=(gone,))
+    told = [m.what for m in moments(known(scheduled=Scheduled(record=later)))]
+    assert f"lease ended: WITHDRAWN (attempt 2): {gone.detail}" in told
+
+
+def test_a_job_whose_lease_waits_ahead_has_that_reason_until_its_device_is_free() -> None:
+    now = LeaseId("now")
+    ahead = job_lease("j1", 100.6, None, lease=now, ahead=True, active_s=None)
+    held = record(step=Step.STAGED, lease=now, leases=(ahead,))
+    why = Explanation(
+        devices_known=1,
+        devices_fitting=0,
+        counts={},
+        position=None,
+        largest_fit="",
+        sentence="it is granted ahead",
+        after=(LeaseId("before"),),
+    )
+    waits = known(scheduled=Scheduled(record=held, waits=why))
+    assert summary_of(held).reason == reason_of_wait(why) == Reason.AHEAD
+    assert wait_text(waits, 101.0) == "it is granted ahead"
+    booked = replace(ahead, booked_s=100.7)
+    assert summary_of(record(lease=now, leases=(booked,))).reason == Reason.NONE
 
 
 def test_failed_attempts_are_shown_and_do_not_count_as_the_jobs_code() -> None:

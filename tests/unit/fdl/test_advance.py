@@ -123,6 +123,11 @@ def test_other_values_are_refused(written: str) -> None:
         parse(text(written))
 
 
+def test_a_word_that_is_none_names_seconds_too() -> None:
+    with pytest.raises(AppError, match="'soon' is not off, auto, or a duration such as 30 or 2m"):
+        parse(text("soon"))
+
+
 GROUP = """\
 functions:
   aws:

@@ -23,6 +23,23 @@ def test_a_result_states_the_cost_of_a_job_with_a_cap(
     assert cost_usd(cost, now_s) == expected
 
 
+@pytest.mark.parametrize(
+    ("booked_at_s", "waiting_usd_per_s", "expected"),
+    [
+        (None, 0.05, 0.5 + 4 * 0.25),
+        (103.0, 0.05, 0.5 + 3 * 0.05 + 0.25),
+        (103.0, None, 0.5 + 4 * 0.25),  # of an older orchestrator
+        (99.0, 0.05, 0.5 + 4 * 0.25),
+        (109.0, 0.05, 0.5 + 4 * 0.05),
+    ],
+)
+def test_a_wait_for_the_device_costs_the_functions_seconds(
+    booked_at_s: float | None, waiting_usd_per_s: float | None, expected: float
+) -> None:
+    cost = COST if waiting_usd_per_s is None else {**COST, "waiting_usd_per_s": waiting_usd_per_s}
+    assert cost_usd(cost, 104.0, booked_at_s) == pytest.approx(expected)
+
+
 def test_the_cap_of_a_job_ends_its_script_and_a_later_end_does_not() -> None:
     limits = TimeLimits.within(60.0)
     near = limits.capped({**COST, "cap_usd": 1.5}, 102.0)  # 2 s are left

@@ -210,8 +210,8 @@ def test_a_lease_granted_ahead_holds_its_device_from_its_booking(store: Store) -
         store.write(Batch(records=[record]))
     with HistoryReader(store.path) as reader:
         uses = {one.tenant: one for one in reader.uses(WINDOW)}
-    assert (uses["t"].device_s, uses["t"].held_s) == (0.0, 0.0)
-    assert (uses["u"].device_s, uses["u"].held_s) == (6.0, 6.0)
+    assert (uses["t"].device_s, uses["t"].held_s) == (0.0, 10.0), "its function waited"
+    assert (uses["u"].device_s, uses["u"].held_s) == (6.0, 10.0)
 
 
 def test_failures_are_counted_by_reason(store: Store) -> None:
@@ -224,6 +224,7 @@ def test_failures_are_counted_by_reason(store: Store) -> None:
                 ended_record("a", T + 20, attempt=2, attempts=(earlier,)),
                 ended_record("b", T + 20, outcome="FAILED", reason="KILLED"),
                 ended_record("c", T + 20, step=Step.RECEIVED, outcome=None, reason="TIMEOUT"),
+                ended_record("d", T + 20, step=Step.RECEIVED, outcome=None, reason="WITHDRAWN"),
             ]
         )
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.states import JobState, Reason
-from corekit.ids import LeaseId
+from corekit.ids import AttemptId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import (
     Advance,
@@ -21,11 +21,13 @@ from gpu_scheduler.model import (
     Request,
     Step,
 )
+from gpu_scheduler.protocol import answers
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.prices import Prices
+from orchgpu.replica.loops import event_of_push
 from tests.unit.orchgpu.jobs import (
     EXPLANATION,
     FUNCTION,
@@ -71,13 +73,25 @@ def grant(bench: Bench, n: int = 1, after_s: float = 0.0, *, pushed: bool = Fals
 
 
 def changed(
-    bench: Bench, state: LeaseState, after_s: float = 0.0, reason: EndReason | None = None
+    bench: Bench,
+    state: LeaseState,
+    after_s: float = 0.0,
+    reason: EndReason | None = None,
+    after: tuple[LeaseId, ...] = (),
 ) -> None:
-    bench.tell(
-        on.LeaseChanged(
-            **at(after_s), job=JOB, attempt=1, state=state, reason=reason, detail="too long"
-        )
+    push = answers.LeasePush(
+        holder=JOB,
+        attempt=AttemptId(f"{JOB}:1"),
+        lease=granted().lease.id,
+        state=state,
+        reason=reason,
+        detail="too long",
+        device="",
+        after=after,
     )
+    event = event_of_push(push, at(after_s))
+    assert event is not None
+    bench.tell(event)
 
 
 def armed(bench: Bench) -> list[float]:
@@ -291,6 +305,20 @@ def test_the_device_is_paid_from_its_booking() -> None:
     assert written.cost_usd == pytest.approx(CAP_S * RATE, rel=1e-4)
 
 
+def test_a_device_that_is_given_to_another_lease_is_not_paid_from_then_on() -> None:
+    bench = bench_of(CAPPED)
+    bench.read()
+    grant(bench)
+    bench.staged()
+    changed(bench, LeaseState.RESERVED, 10.0)
+    changed(bench, LeaseState.RESERVED, 15.0, after=(LeaseId("lease-of-another"),))
+    assert bench.machine.jobs[JOB].ahead
+    left_usd = CAP_S * RATE - 15.0 * OF_FUNCTION - 5.0 * Prices().device_usd_per_s
+    assert armed(bench) == [pytest.approx(left_usd / OF_FUNCTION)]
+    changed(bench, LeaseState.RESERVED, 20.0)
+    assert armed(bench) == [pytest.approx((left_usd - 5.0 * OF_FUNCTION) / RATE)]
+
+
 def test_a_withdrawn_wait_costs_the_functions_seconds() -> None:
     bench = bench_of(CAPPED)
     bench.read()
@@ -312,7 +340,7 @@ def test_a_session_whose_booking_was_not_seen_is_paid_from_the_start() -> None:
     assert bench.machine.jobs[JOB].state is JobState.RUNNING
 
 
-def test_the_runner_is_given_the_full_price() -> None:
+def test_the_runner_is_given_the_full_price_and_that_of_its_wait() -> None:
     bench = bench_of(CAPPED)
     bench.read()
     grant(bench)
@@ -321,6 +349,7 @@ def test_the_runner_is_given_the_full_price() -> None:
     assert {**cost, "cap_usd": None} == {
         "paid_usd": 0.0,
         "usd_per_s": pytest.approx(RATE),
+        "waiting_usd_per_s": pytest.approx(OF_FUNCTION),
         "since_s": WALL_S,
         "cap_usd": None,
     }

@@ -46,7 +46,7 @@ from orchgpu.jobs.live.feed import JobsFeed
 from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
 from orchgpu.jobs.runs import newest_runs
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, events_of, scheduler_address
-from orchgpu.jobs.summary import shown_reason
+from orchgpu.jobs.summary import shown_reason, waits_ahead
 from orchgpu.jobs.waiting import (
     blocking_leases,
     pause_sentence,
@@ -327,7 +327,8 @@ async def _jobs(client: SchedulerClient, limit: int, wanted: JobFilter) -> list[
 async def _entries(
     client: SchedulerClient, records: Sequence[Record], explained_max: int
 ) -> list[Entry]:
-    waiting = [record for record in records if record.step is Step.WAITING][-explained_max:]
+    waiting = [one for one in records if one.step is Step.WAITING or waits_ahead(one)]
+    waiting = waiting[-explained_max:]
     live = await client.live_leases() if waiting else LeasesAnswer(leases=(), ends_in_s={})
     explained = {record.holder: await _explained(client, record, live) for record in waiting}
     now_s = time.time()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.following import Followed, follow
 from orchgpu.jobs.places import Input
 from orchgpu.jobs.run_following import follow_runs
-from orchgpu.jobs.runs import StartedRun, fetch_files, start_runs
+from orchgpu.jobs.runs import Fetched, StartedRun, fetch_files, start_runs
 from orchgpu.jobs.scheduler import answering_scheduler, scheduler_or_none
 from orchgpu.jobs.transfers import (
     FIELDS,
@@ -240,11 +240,18 @@ def _run_workflow(
     following = follow_runs(cloud, started, changed, within_s=within_s, scheduler=address)
     seen = asyncio.run(following)
     folder = shown.output
-    fetched = [] if folder is None else fetch_files(cloud, seen, folder, at_once)
+    fetched = Fetched(files=())
+    if folder is not None:
+        fetched = fetch_files(cloud, seen, folder, at_once)
+    conflict = _conflict(fetched.overwritten)
     if shown.as_json:
-        echo_json({"runs": [run_json(one) for one in seen], "fetched": [str(f) for f in fetched]})
+        paths = [str(one) for one in fetched.files]
+        echo_json({"runs": [run_json(one) for one in seen], "fetched": paths, **_failed(conflict)})
     else:
-        echo_runs(seen, fetched)
+        echo_runs(seen, fetched.files)
+    if conflict is not None:
+        echo(f"orchgpu: {conflict.message}", err=True)
+        return EXIT_STATUS[conflict.code]
     return ending_status(one.state.reason for one in seen if not one.succeeded)
 
 
@@ -258,7 +265,12 @@ def _follow(
     return asyncio.run(follow(cloud, scheduler, submitted, progress.changed, within_s=within_s))
 
 
-def _conflict(overwritten: list[str]) -> AppError | None:
+def _failed(conflict: AppError | None) -> dict[str, object]:
+    return {} if conflict is None else {"error": conflict.as_json()}
+
+
+def _conflict(given: Iterable[str]) -> AppError | None:
+    overwritten = list(given)
     if not overwritten:
         return None
     named = ", ".join(printable(place) for place in overwritten[:OVERWRITTEN_NAMED_MAX])
@@ -281,8 +293,7 @@ def _echo_jobs(
     jobs: list[Followed], output: OutputFolder | None, conflict: AppError | None, *, as_json: bool
 ) -> None:
     if as_json:
-        failed = {} if conflict is None else {"error": conflict.as_json()}
-        echo_json({"jobs": [job_json(job) for job in jobs], **failed})
+        echo_json({"jobs": [job_json(job) for job in jobs], **_failed(conflict)})
     else:
         echo_outcomes(jobs, output)
     if conflict is not None:

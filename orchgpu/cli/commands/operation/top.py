@@ -44,5 +44,6 @@ def command(scheduler: str | None, scheduler_http: str | None) -> None:
 def check_installed() -> None:
     """Raise NOT_FOUND with the command that installs what the screen needs."""
     if importlib.util.find_spec("textual") is None:
-        text = "top needs a package that is not installed (textual): pip install 'orchgpu[top]'"
+        text = "top needs a package that is not installed (textual): pip install 'orchgpu[top]', or"
+        text += " `make install` in a checkout of the sources, of which `make demo` installs a part"
         raise AppError(ErrorCode.NOT_FOUND, text, missing=["textual"], extra="top")

@@ -5,6 +5,7 @@ import { words } from "./format.js";
 const WAITS_FOR = {
   BUSY: "a free device",
   QUEUED_BEHIND: "requests before it",
+  AHEAD: "a device that becomes free soon",
   QUOTA: "its tenant's quota",
   HELD_BY_POLICY: "the queue policy",
   OUT_OF_SERVICE: "a device in service",

@@ -11,7 +11,7 @@ import pytest
 
 from contract.envelope import Job
 from contract.run import admission_key
-from contract.states import Reason, RunState
+from contract.states import Reason, RunState, StepState
 from corekit.aio.supervise import Nursery
 from corekit.decode import decode_json
 from corekit.errors import AppError, ErrorCode
@@ -78,18 +78,21 @@ def test_replicas_that_die_while_the_cloud_fails_begin_no_step_without_a_promise
 
 
 @pytest.mark.parametrize(
-    ("slo", "policy", "why"),
+    ("slo", "policy", "why", "reason"),
     [
-        (SLO, "fifo", "ssgm set policy slo"),
-        (Slo(latency_s=1e-9), "slo", "had passed"),
+        (SLO, "fifo", "ssgm set policy slo", Reason.NO_PROMISES),
+        (Slo(latency_s=1e-9), "slo", "had passed", Reason.SLO_IMPOSSIBLE),
     ],
 )
-def test_a_run_that_cannot_be_promised_is_rejected(slo: Slo, policy: str, why: str) -> None:
+def test_a_run_that_cannot_be_promised_is_rejected(
+    slo: Slo, policy: str, why: str, reason: Reason
+) -> None:
     async def test(bench: Bench) -> None:
         await bench.replica(bench.nursery)
         run = await bench.upload()
         result = await bench.end_of(run)
-        assert (result.state, result.reason) == (RunState.REJECTED, Reason.SLO_IMPOSSIBLE)
+        assert (result.state, result.reason) == (RunState.REJECTED, reason)
+        assert {one.state for one in result.steps} == {StepState.SKIPPED}, "none began"
         assert why in result.detail
         assert not bench.commits
 

@@ -81,6 +81,8 @@ class Reports:
         self.sessions: list[tuple[LeaseId, EndReason | None]] = []
         self.knocks: list[LeaseId] = []
         self.knocked = asyncio.Event()
+        self.departures: list[LeaseId] = []
+        self.departed = asyncio.Event()
         self.cuts: list[LeaseId] = []
         self.urgent = 0
 
@@ -88,6 +90,9 @@ class Reports:
         if change.state is SessionState.KNOCKED:
             self.knocks.append(change.lease)
             self.knocked.set()
+        elif change.state is SessionState.LEFT:
+            self.departures.append(change.lease)
+            self.departed.set()
         else:
             self.sessions.append((change.lease, change.reason))
 

@@ -37,10 +37,15 @@ async def serving(folder: Path, cut_s: float) -> AsyncIterator[tuple[HostDaemon,
             yield daemon, reports
 
 
+class Killed(Exception):
+    """The end of a client in the middle of its wait."""
+
+
 class Client:
     """A session's client, in a thread."""
 
     def __init__(self, daemon: HostDaemon, lease: Install, *, waits: bool) -> None:
+        self.dies = False  #: at the next message that it waits
         self.heard = asyncio.Event()  #: that it waits, `BEATS` times
         self._count = 0
         self._loop = asyncio.get_running_loop()
@@ -52,6 +57,8 @@ class Client:
 
     def _waiting(self) -> None:
         self._count += 1
+        if self.dies:
+            raise Killed
         if self._count == BEATS:
             self._loop.call_soon_threadsafe(self.heard.set)
 
@@ -69,6 +76,8 @@ class Client:
             )
         except Refused as refused:
             return refused.code
+        except Killed:
+            return "killed"
         stream.close()
         return "opened"
 
@@ -142,3 +151,53 @@ async def test_a_lease_that_is_booked_when_its_session_comes_may_lose_the_bookin
         assert reports.knocks == ["l2"]
         daemon.end(lease.lease, 2, EndReason.WITHDRAWN)
         assert await client.code == Refusal.ENDED
+
+
+@pytest.mark.asyncio
+async def test_the_last_client_that_dies_while_it_waits_takes_its_knock_back(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, cut_s=30.0) as (daemon, reports):
+        lease = ahead("l1")
+        daemon.install(lease)
+        clients = [Client(daemon, lease, waits=True) for _ in range(2)]
+        for client in clients:
+            await client.heard.wait()
+        assert daemon.parts.gateway.waiting() == ("l1",)
+        clients[0].dies = True
+        assert await clients[0].code == "killed"
+        last = Client(daemon, lease, waits=True)
+        await last.heard.wait()
+        assert reports.departures == []
+        for client in (clients[1], last):
+            client.dies = True
+            assert await client.code == "killed"
+        await reports.departed.wait()
+        assert reports.departures == ["l1"]
+        assert daemon.parts.gateway.waiting() == ()
+
+
+@pytest.mark.asyncio
+async def test_a_session_that_opens_takes_nothing_back(tmp_path: Path) -> None:
+    async with serving(tmp_path, cut_s=30.0) as (daemon, reports):
+        lease = ahead("l1")
+        daemon.install(lease)
+        client = Client(daemon, lease, waits=True)
+        await client.heard.wait()
+        daemon.install(replace(lease, ahead=False))
+        assert await client.code == "opened"
+        assert reports.departures == []
+        assert daemon.parts.gateway.waiting() == ()
+
+
+@pytest.mark.asyncio
+async def test_a_session_whose_wait_for_processes_is_over_has_left(tmp_path: Path) -> None:
+    async with serving(tmp_path, cut_s=CUT_S) as (daemon, reports):
+        daemon.install(install("l1", memory_mib=1000))
+        lease = ahead("l2", 2)
+        daemon.install(lease)
+        client = Client(daemon, lease, waits=True)
+        await client.heard.wait()
+        daemon.install(replace(lease, ahead=False))
+        assert await client.code == Refusal.NOT_READY
+        assert reports.departures == ["l2"]
