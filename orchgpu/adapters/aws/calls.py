@@ -1,8 +1,9 @@
 """The calls that every job makes: requests from templates, sent by botocore's own HTTP session.
 
-botocore makes the first call of a kind, and finishes every call whose answer is not the plain
-success: it gets that answer, or the error instead of one, as that of its own first attempt. So
-errors, repetitions with their pauses and quota, and redirects to other regions are botocore's.
+botocore makes the first call of a kind, and finishes every call whose answer is neither a plain
+success nor ordinary, as that there is no such object: it gets the answer, or the error instead of
+one, as that of its own first attempt. So the kinds of errors, repetitions with their pauses and
+quota, and redirects to other regions are botocore's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aiobotocore.httpsession import AIOHTTPSession
 from botocore import xform_name
 from botocore.exceptions import FlexibleChecksumError
 from botocore.httpchecksum import Crc32Checksum, Sha1Checksum, Sha256Checksum
+from botocore.parsers import create_parser
 from yarl import URL
 
 from contract.aws.clients import Client
@@ -31,6 +33,8 @@ TEMPLATES_MAX = 10_000
 _SUBJECTS = ("Bucket", "QueueUrl", "FunctionName")
 #: The answers that may mean that a bucket is elsewhere: botocore makes the next request.
 _MOVED = frozenset({301, 302, 307, 308, 400})
+#: Failures that are ordinary for jobs, and that botocore never repeats.
+_FINAL = frozenset({404, 412})
 _CHECKSUMS = {"crc32": Crc32Checksum, "sha1": Sha1Checksum, "sha256": Sha256Checksum}
 
 
@@ -84,7 +88,7 @@ class WatchedSession(AIOHTTPSession):  # type: ignore[misc]
 
 
 class _Way(NamedTuple):
-    """How calls of one kind are made without botocore."""
+    """The means to make calls of one kind without botocore."""
 
     template: Template
     session: aiohttp.ClientSession
@@ -98,6 +102,7 @@ class Calls:
         self._client = client
         self._model = client.meta.service_model
         self._json = self._model.metadata["protocol"] == "json"
+        self._parser = create_parser(self._model.metadata["protocol"])
         self._credentials = client._request_signer._credentials  # noqa: SLF001 - no other way
         self._places: dict[str, Places] = {}
         self._ways: dict[tuple[str, ...], _Way] = {}
@@ -149,6 +154,8 @@ class Calls:
         except BaseException:
             response.close()
             raise
+        if response.status in _FINAL:
+            raise self._error(operation, response.status, headers, body)
         if not good:
             return None
         if operation == "GetObject":
@@ -156,6 +163,16 @@ class Calls:
         if self._json:
             return Answer(headers, json.loads(body))
         return None if body else Answer(headers)  # S3 may answer 200 with an error
+
+    def _error(
+        self, operation: str, status: int, headers: Mapping[str, str], body: bytes
+    ) -> Exception:
+        """The exception that botocore would raise."""
+        answer = {"status_code": status, "headers": headers, "body": body}
+        parsed = self._parser.parse(answer, self._model.operation_model(operation).output_shape)
+        kind = self._client.exceptions.from_code(parsed.get("Error", {}).get("Code"))
+        error: Exception = kind(parsed, operation)
+        return error
 
     async def _by_botocore(
         self,

@@ -2,7 +2,7 @@
 
 A template is made from one request of botocore. It serves the calls of the same kind: the same
 operation on the same bucket, queue or function, with the same parameters present. Their values
-alone differ; botocore's model of the service says where each of them is.
+alone differ; the place of each is known from botocore's model of the service.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """Where an operation's parameters are in its requests."""
+    """The places of an operation's parameters in its requests."""
 
     headers: Mapping[str, str]  #: parameter → its header
     query: Mapping[str, str]
@@ -85,7 +85,7 @@ class Places:
 
 @dataclass
 class Template:
-    """What the requests of one kind have in common."""
+    """All that the requests of one kind have in common."""
 
     places: Places
     method: str
