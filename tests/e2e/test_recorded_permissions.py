@@ -66,6 +66,16 @@ if "orchgpu" in words and "RECORDED" in os.environ:
 
     botocore.client.BaseClient._make_api_call = call
     aiobotocore.client.AioBaseClient._make_api_call = call_later
+    if kind == "orchestrate":
+        from orchgpu.adapters.aws.calls import Calls
+
+        prepared = Calls.__call__
+
+        async def call_prepared(self, operation, parameters, *, bytes_max=0):
+            note(self._client, operation, parameters)
+            return await prepared(self, operation, parameters, bytes_max=bytes_max)
+
+        Calls.__call__ = call_prepared
 """
 
 

@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 
 import aioboto3
+from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 
-from contract.aws.clients import Client, expect_owner, patience
+from contract.aws.clients import Client, patience
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import translated
+from orchgpu.adapters.aws.calls import Calls, WatchedSession
 from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of, resolve
 from orchgpu.adapters.aws.lean import make_lean
 from orchgpu.adapters.aws.notices import open_notices
@@ -50,7 +52,6 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
         polls = await client("sqs", POLLS_MAX)  # a visibility beat never waits for a long poll
         store = S3Store(s3)
         store.expect_owners({place.state_bucket: place.account})
-        expect_owner(s3, store.owners.get)
         yield CloudPorts(
             queue=SqsQueue(sqs, polls),
             store=store,
@@ -64,13 +65,16 @@ class LambdaStarter:
     """`FunctionStarter` over one shared client."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self._call = Calls(client)
 
     async def start(self, function: str, payload: str) -> None:
+        event = {
+            "FunctionName": function,
+            "InvocationType": "Event",
+            "Payload": payload.encode(),
+        }
         with translated(f"lambda:Invoke {function}"):
-            await self._client.invoke(
-                FunctionName=function, InvocationType="Event", Payload=payload.encode()
-            )
+            await self._call("Invoke", event)
 
 
 def _place(endpoint_url: str | None) -> DeployTarget:
@@ -85,6 +89,8 @@ def _client(settings: ClientSettings, connections_max: int) -> Client:
     make_lean(inner)
     session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)
     arguments = settings.client_arguments(
+        AioConfig,
+        http_session_cls=WatchedSession,
         max_pool_connections=connections_max,
         user_agent="orchgpu",  # botocore would build one for every call: 10 % of its time
         **_PATIENCE,

@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import botocore.session
@@ -70,9 +70,9 @@ class ClientSettings(Value):
         """For botocore's session: off AWS only `profile` counts, never the environment's."""
         return WITHOUT_PROFILE if self.local and self.profile is None else None
 
-    def client_arguments(self, **config: object) -> Shape:
+    def client_arguments(self, make: Callable[..., object] = Config, /, **config: Any) -> Shape:
         """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
-        settings = Config(s3={"addressing_style": self.s3_addressing}, **config)
+        settings = make(s3={"addressing_style": self.s3_addressing}, **config)
         return {
             "endpoint_url": self.endpoint_url,
             "region_name": self.region,

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from botocore.httpchecksum import Crc32Checksum
+from botocore.utils import parse_timestamp
 
 from contract.aws.clients import condition, quoted
 from orchgpu.adapters.aws.api import Client, Shape, translated
+from orchgpu.adapters.aws.calls import Answer, Calls
 from orchgpu.core.reconcile import Cursor, ObjectVersion, VersionPage
 from orchgpu.ports import StoredObject
+
+#: Larger bodies are sent in chunks, by botocore.
+WHOLE_BODY_MAX = 2**20
+#: Headers of the user's metadata.
+_METADATA = "x-amz-meta-"
 
 
 class S3Store:
@@ -15,10 +25,16 @@ class S3Store:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.owners: dict[str, str] = {}  #: bucket → account that must own it
+        self._call = Calls(client)
+        self._owners: dict[str, str] = {}  #: bucket → account that must own it
 
     def expect_owners(self, owners: Mapping[str, str]) -> None:
-        self.owners.update(owners)
+        self._owners.update(owners)
+
+    def _in(self, bucket: str) -> dict[str, str]:
+        """The parameters of every call: see `contract.aws.clients.expect_owner`."""
+        owner = self._owners.get(bucket)
+        return {"Bucket": bucket, "ExpectedBucketOwner": owner} if owner else {"Bucket": bucket}
 
     async def get(
         self,
@@ -29,24 +45,17 @@ class S3Store:
         if_match: str | None = None,
         bytes_max: int,
     ) -> StoredObject:
-        conditions: dict[str, str] = {}
+        where = {**self._in(bucket), "Key": key}
         if version_id is not None:
-            conditions["VersionId"] = version_id
+            where["VersionId"] = version_id
         if if_match:
-            conditions["IfMatch"] = quoted(if_match)
+            where["IfMatch"] = quoted(if_match)
         with translated(f"s3:GetObject {bucket}/{key}"):
-            answer = await self._client.get_object(Bucket=bucket, Key=key, **conditions)
-            async with answer["Body"] as stream:
-                size = int(answer["ContentLength"])
-                body = await stream.read() if size <= bytes_max else None
-                if body is None:
-                    stream.close()  # the rest of a large object is not read
-        return _stored(answer, body)
+            return _stored(await self._call("GetObject", where, bytes_max=bytes_max))
 
     async def head(self, bucket: str, key: str) -> StoredObject:
         with translated(f"s3:HeadObject {bucket}/{key}"):
-            answer = await self._client.head_object(Bucket=bucket, Key=key)
-        return _stored(answer, None)
+            return _stored(await self._call("HeadObject", {**self._in(bucket), "Key": key}))
 
     async def put(
         self,
@@ -58,19 +67,25 @@ class S3Store:
         if_match: str | None = None,
     ) -> None:
         conditions = condition(if_match or "") if if_absent or if_match else {}
+        where = {**self._in(bucket), "Key": key, **conditions}
         with translated(f"s3:PutObject {bucket}/{key}"):
-            await self._client.put_object(Bucket=bucket, Key=key, Body=body, **conditions)
+            if len(body) > WHOLE_BODY_MAX:
+                await self._client.put_object(**where, Body=body)
+                return
+            checksum = Crc32Checksum().handle(body)
+            whole = {**where, "Body": body, "ChecksumCRC32": checksum}
+            await self._call("PutObject", whole)
 
     async def delete(self, bucket: str, key: str) -> None:
         with translated(f"s3:DeleteObject {bucket}/{key}"):
-            await self._client.delete_object(Bucket=bucket, Key=key)
+            await self._call("DeleteObject", {**self._in(bucket), "Key": key})
 
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
         found: dict[str, str] = {}
         more: dict[str, str] = {}
         while True:  # botocore's paginator makes a class for each use
             with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
-                page = await self._client.list_objects_v2(Bucket=bucket, Prefix=prefix, **more)
+                page = await self._client.list_objects_v2(**self._in(bucket), Prefix=prefix, **more)
             listed = page.get("Contents", ())
             found.update((entry["Key"], entry["ETag"].strip('"')) for entry in listed)
             if not page.get("IsTruncated"):
@@ -86,7 +101,9 @@ class S3Store:
             if after.version_id:
                 start["VersionIdMarker"] = after.version_id
         with translated(f"s3:ListObjectVersions {bucket}/{prefix}"):
-            page = await self._client.list_object_versions(Bucket=bucket, Prefix=prefix, **start)
+            page = await self._client.list_object_versions(
+                **self._in(bucket), Prefix=prefix, **start
+            )
         end = None
         if page.get("IsTruncated"):
             version = page.get("NextVersionIdMarker") or ""
@@ -106,13 +123,25 @@ def _version(entry: Shape) -> ObjectVersion:
     )
 
 
-def _stored(answer: Shape, body: bytes | None) -> StoredObject:
-    version = answer.get("VersionId")
+def _stored(answer: Answer) -> StoredObject:
+    headers = answer.headers
+    version = headers.get("x-amz-version-id")
     return StoredObject(
-        body=body,
-        etag=answer["ETag"].strip('"'),
+        body=answer.content,
+        etag=headers["etag"].strip('"'),
         version_id=version if version not in (None, "null") else None,
-        last_modified=answer["LastModified"].isoformat(),
-        size=int(answer["ContentLength"]),
-        metadata=answer.get("Metadata") or {},
+        last_modified=_date(headers["last-modified"]),
+        size=int(headers["content-length"]),
+        metadata={
+            name.removeprefix(_METADATA): value
+            for name, value in headers.items()
+            if name.startswith(_METADATA)
+        },
     )
+
+
+def _date(text: str) -> str:
+    try:
+        return parsedate_to_datetime(text).isoformat()
+    except ValueError:  # not as RFC 7231 has it, but botocore may read it
+        return str(parse_timestamp(text).isoformat())
