@@ -19,7 +19,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,6 +42,9 @@ _REFUSALS = (msgspec.MsgspecError, AppError, RecursionError, UnicodeError)
 
 def decode(cls: type[T], value: object, path: str = "") -> T:
     """Build a `cls` from plain JSON-like data. Raises AppError(INVALID) naming the path."""
+    if _is_json(value, 2 * DEPTH_MAX):
+        with contextlib.suppress(*_REFUSALS):
+            return msgspec.convert(value, cls)
     path = path or cls.__name__
     if is_deeper(value, 2 * DEPTH_MAX):
         raise invalid(f"{path}: nested deeper than {2 * DEPTH_MAX} levels")
@@ -142,6 +145,23 @@ def _not_finite(word: str) -> Any:
 
 _PLAIN = json.JSONDecoder(parse_constant=_not_finite)
 _TO_UNICODE = json.JSONEncoder(ensure_ascii=False)
+
+
+def _is_json(value: object, levels: int) -> bool:
+    """Whether data is what a JSON parser gives: finite, and not deeper. Few are anything else."""
+    kind = type(value)
+    if kind is dict:
+        items: Iterable[object] = typing.cast("dict[str, object]", value).values()
+    elif kind is list:
+        items = typing.cast("list[object]", value)
+    else:
+        return kind in _JSON_SCALARS or (
+            kind is float and math.isfinite(typing.cast("float", value))
+        )
+    return levels > 0 and all(_is_json(item, levels - 1) for item in items)
+
+
+_JSON_SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def is_deeper(value: object, levels: int) -> bool:

@@ -66,6 +66,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         perform: Callable[[ActionT], Awaitable[EventT | None] | None],
         nursery: Nursery,
         *,
+        acted: Callable[[], None] = lambda: None,
         queue_max: int = 100_000,
         group_max: int = 256,
     ) -> None:
@@ -73,6 +74,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._journal = journal
         self._perform = perform
         self._nursery = nursery
+        self._acted = acted  # called when the actions of a group were performed or started
         self._queue_max = queue_max
         self._group_max = group_max  # bounds how long the first action of a group waits
         self._queue: deque[EventT] = deque()
@@ -166,6 +168,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
                 if work is not None:
                     self._running += 1
                     self._nursery.start(self._one(work), type(action).__name__)
+        self._acted()
         self._settle()
 
     async def _one(self, work: Awaitable[EventT | None]) -> None:

@@ -141,13 +141,16 @@ def run_program(program: str, main: Coroutine[object, object, None], *, fast: bo
         except asyncio.CancelledError:
             logging.getLogger(__name__).info("stopped", extra={"event": "stopped"})
 
-    factory = _uvloop() if fast else None
+    factory = fast_loop() if fast else None
     with exiting_by_code(program), asyncio.Runner(loop_factory=factory) as runner:
         runner.run(supervised())
 
 
-def _uvloop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """None where it has no wheel; asyncio's own loop does the same, a tenth slower."""
+def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The factory of uvloop's event loop.
+
+    None where it has no wheel; asyncio's own loop does the same, a tenth slower.
+    """
     try:
         import uvloop
     except ImportError:

@@ -62,11 +62,12 @@ def contained(what: str, ended: Callable[[Exception], object] = lambda _: None) 
     try:
         yield
     except Exception as error:
-        _log_contained(what, error)
+        log_contained(what, error)
         ended(error)
 
 
-def _log_contained(what: str, error: BaseException) -> None:
+def log_contained(what: str, error: BaseException) -> None:
+    """Log an error that ended one thing only."""
     extra = {"event": "contained", "of": what}
     logger.error("%s failed; nothing else ends", what, exc_info=error, extra=extra)
 
@@ -147,7 +148,7 @@ class Nursery:
             await asyncio.sleep(AGAIN_S)
 
     def _log(self, name: str, error: BaseException) -> None:
-        _log_contained(f"{self.name}/{name}", error)
+        log_contained(f"{self.name}/{name}", error)
 
     async def _eternal(self, work: Work[None], name: str) -> None:
         await work

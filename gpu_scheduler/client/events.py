@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -31,6 +30,7 @@ from gpu_scheduler.client.access import Access
 from gpu_scheduler.model import Record
 from gpu_scheduler.protocol import watch as words
 from gpu_scheduler.protocol.answers import RecordsAnswer
+from gpu_scheduler.protocol.codec import Body, BrokenFrame
 from gpu_scheduler.protocol.ops import PAGE_MAX
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,6 @@ class Watched(Value):
     #: The stream continues after it; None: not from this event alone, because the state at the
     #: begin of a stream is not complete yet.
     position: str | None
-    fields: Fields  #: as they were sent
 
 
 async def watched(
@@ -77,12 +76,10 @@ async def watched(
     lost_said, warned = True, False
     while True:
         try:
-            stream = endpoint_events(
-                addresses[tried % len(addresses)], access, budget.client_gone_s, after
-            )
-            async with contextlib.aclosing(stream) as events:
-                async for fields in events:
-                    one = _watched(fields)
+            stream = _lines(addresses[tried % len(addresses)], access, budget.client_gone_s, after)
+            async with contextlib.aclosing(stream) as lines:
+                async for line in lines:
+                    one = _watched(Body(line))
                     after = one.position or after
                     if isinstance(one.event, words.Started | words.Reset):
                         after = None  # until the state is complete
@@ -90,6 +87,8 @@ async def watched(
                     backoff.reset()
                     yield one
             why = "the scheduler ended the stream"
+        except BrokenFrame as error:  # of something in between, such as a proxy
+            why = error.message
         except AppError as error:
             if error.code in (ErrorCode.DENIED, ErrorCode.INVALID):
                 raise
@@ -106,12 +105,21 @@ async def watched(
 
 
 async def endpoint_events(
-    http: str, access: Access, within_s: float, after: str | None = None
+    http: str, access: Access, within_s: float
 ) -> AsyncGenerator[Fields, None]:
     """The events of one endpoint as JSON objects, until its stream ends.
 
     Raises UNAVAILABLE, also after `within_s` without an event, or the endpoint's error.
     """
+    async with contextlib.aclosing(_lines(http, access, within_s)) as lines:
+        async for line in lines:
+            yield Body(line).plain()
+
+
+async def _lines(
+    http: str, access: Access, within_s: float, after: str | None = None
+) -> AsyncGenerator[bytes, None]:
+    """The events of one endpoint as JSON text; raises as `endpoint_events`."""
     tls, headers = access.tls(), _headers(access)
     silence = aiohttp.ClientTimeout(total=None, sock_connect=within_s, sock_read=within_s)
     query = {} if after is None else {"after": after}
@@ -125,7 +133,7 @@ async def endpoint_events(
             if answer.status != 200:
                 raise AppError.from_json((await answer.json())["error"])
             async for line in answer.content:
-                yield json.loads(line)
+                yield line
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         why = str(error) or "it sent nothing"
         text = f"no events from the HTTP endpoint at {http}: {why}; is ssgmd up?"
@@ -186,25 +194,19 @@ def _headers(access: Access) -> Mapping[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def _watched(fields: Fields) -> Watched:
-    name = str(fields["event"])
-    own = {key: value for key, value in fields.items() if key not in _HEAD}
+def _watched(line: Body) -> Watched:
+    head, own = line.without(*_HEAD)
+    name = str(head.get("event"))
     event: words.WatchEvent | None = None
     if (cls := _CLASSES.get(name)) is not None:
         try:
-            event = known(logger, decode_known(cls, own, name))
+            event = known(logger, own.read_known(cls, name))
         except AppError as error:
             logger.warning("event %r left out: %s", name, error.message)
     return Watched(
-        event=event,
-        name=name,
-        at_s=float(fields.get("at_s", 0.0)),
-        position=fields.get("position"),
-        fields=own,
+        event=event, name=name, at_s=head.get("at_s", 0.0), position=head.get("position")
     )
 
 
 def _lost(why: str) -> Watched:
-    return Watched(
-        event=words.Lost(why=why), name="lost", at_s=0.0, position=None, fields={"why": why}
-    )
+    return Watched(event=words.Lost(why=why), name="lost", at_s=0.0, position=None)

@@ -111,7 +111,9 @@ async def running_daemon(
         hub = Hub(machine.state, clock, decoder, parts.registry, Redaction(authorizer))
         beating = _beating(settings, parts, metrics, clock, nursery)
         observed = _observed(beating, hub, clock, stack)
-        performer.driver = driver = Driver(machine, observed, performer.perform, nursery)
+        performer.driver = driver = Driver(
+            machine, observed, performer.perform, nursery, acted=parts.registry.flush
+        )
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")

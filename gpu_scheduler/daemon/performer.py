@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import Driver
-from corekit.aio.supervise import contained
+from corekit.aio.supervise import log_contained
 from corekit.budget import Budget
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
@@ -46,8 +45,11 @@ class Performer:
         if isinstance(action, do.WakeAt):
             self._wake_at(action)
             return
-        with contained(type(action).__name__, partial(self._registry.failed, action)):
+        try:
             self._verbs[type(action)](action)
+        except Exception as error:
+            log_contained(type(action).__name__, error)
+            self._registry.failed(action)
 
     def _wake_at(self, action: do.WakeAt) -> None:
         self.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 from corekit.aio.backoff import Backoff
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.environment import budget_from_environment
-from corekit.aio.process import log_as_json, stop_signal, write_ready
+from corekit.aio.process import fast_loop, log_as_json, stop_signal, write_ready
 from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -211,12 +211,10 @@ async def _batches(events: AsyncIterator[Watched]) -> AsyncGenerator[list[Watche
         while True:
             batch = [_event(await queue.get())]
             end_s = loop.time() + BATCH_S
-            while len(batch) < BATCH_MAX:
-                try:
-                    async with asyncio.timeout_at(end_s):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(end_s):
+                    while len(batch) < BATCH_MAX:
                         batch.append(_event(await queue.get()))
-                except TimeoutError:
-                    break
             yield batch
     finally:
         filling.cancel()
@@ -246,8 +244,9 @@ class HistorySettings(Value):
 def run(settings: HistorySettings) -> None:
     """Write the history until SIGTERM or SIGINT. Raises AppError."""
     log_as_json()
-    with Store(settings.store, settings.bounds) as store:
-        asyncio.run(serve(settings, store))
+    loop = asyncio.Runner(loop_factory=fast_loop())
+    with Store(settings.store, settings.bounds) as store, loop as runner:
+        runner.run(serve(settings, store))
 
 
 async def serve(settings: HistorySettings, store: Store) -> None:

@@ -156,6 +156,7 @@ class Programs:
     def _console(self, ready: ReadyFiles) -> Program:
         command = (
             *("orchgpu", "web", "--scheduler", str(ready["scheduler"]["socket"])),
+            *("--scheduler-http", str(ready["scheduler"]["http"])),
             *("--listen", last_address(ready, "console", "http")),
             *("--metrics", last_address(ready, "console", "metrics")),
             *self._allowed_hosts(),

@@ -12,7 +12,13 @@ from functools import partial
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.metrics_endpoint import metrics_endpoint
-from corekit.aio.process import log_as_json, raise_descriptor_limit, stop_signal, write_ready
+from corekit.aio.process import (
+    fast_loop,
+    log_as_json,
+    raise_descriptor_limit,
+    stop_signal,
+    write_ready,
+)
 from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
@@ -37,7 +43,8 @@ def run(settings: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT. Raises AppError at start-up."""
     log_as_json()
     raise_descriptor_limit()
-    asyncio.run(serve(settings, budget_from_environment()))
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        runner.run(serve(settings, budget_from_environment()))
 
 
 async def serve(settings: ConsoleSettings, budget: Budget) -> None:
@@ -70,6 +77,7 @@ async def running(
     live = LiveChanges(picture, sessions, streams)
     feed = Feed(
         settings.scheduler,
+        settings.events,
         on_change=reader.take,
         access=settings.access,
         budget=scheduler.budget,

@@ -32,6 +32,7 @@ class ConsoleSettings:
 
     scheduler: str  #: "address:port" of ssgmd's socket endpoint, and those of its standbys
     listen: str  #: "address:port"; port 0 = any free one
+    events: str | None = None  #: its HTTP endpoints, whose event stream costs both sides less
     access: Access = field(default_factory=Access)  #: to the scheduler, for the shared picture
     tls: ssl.SSLContext | None = None
     behind_tls: bool = False  #: a proxy in front of it speaks TLS with the browsers

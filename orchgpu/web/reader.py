@@ -1,8 +1,9 @@
 """Keeps the picture current from one scheduler: its pushes at once, the rest page by page.
 
-Changes of leases and job records are pushes. Each round asks for a bounded amount more, whatever
-the size of the system: the newest leases, the queue, and one page each of hosts, leases and records
-in turn, which brings what is not pushed (use, warm workers) and corrects what was missed.
+Changes of leases and job records are pushes, or events of the stream of its HTTP endpoint; after a
+gap in them everything is read again. Each round asks for a bounded amount more, whatever the size
+of the system: the newest leases and the queue, and now and then a page each of hosts, leases and
+records in turn, which brings what is not pushed (use, warm workers) and corrects what was missed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from corekit.ids import HostId, JobId
 from gpu_scheduler.client import Disconnected, SchedulerClient
 from gpu_scheduler.model import LeaseState, Record
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol import watch as words
 from gpu_scheduler.protocol.answers import LeasePush, RecordPush
 from orchgpu.jobs.live.feed import GATHER_S, Change, Feed
 from orchgpu.web.model.picture import Picture
@@ -24,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: The next round begins so long after `GATHER_S`, if nothing changes before.
 IDLE_ROUND_S = 0.75
+#: The shortest time between two pages of hosts and of leases, and between two of records.
+PAGES_EVERY_S, RECORDS_EVERY_S = IDLE_ROUND_S, 5.0
 #: Devices, and shares of leases, of one page of a round.
 PAGE = 250
 #: Waiting requests that the picture has.
@@ -41,11 +45,15 @@ class PictureReader:
         self._hosts = _Sweep()
         self._leases = _Sweep()
         self._records = _Sweep()
+        self._is_gap = False  #: changes are missing
+        self._pages_due_s = self._records_due_s = 0.0  # monotonic
 
     def take(self, change: Change) -> None:
         match change:
-            case Disconnected():
+            case Disconnected() | words.Lost():
                 self._picture.set_connected(False)
+            case words.Started() | words.Reset():
+                self._is_gap = True
             case LeasePush(state=LeaseState.ENDED):
                 self._ended[change.lease] = None
                 self._picture.end_lease(change.lease)
@@ -57,7 +65,7 @@ class PictureReader:
     async def run(self, feed: Feed) -> None:
         while True:
             try:
-                if await feed.subscribe():
+                if await feed.subscribe() or self._is_gap:
                     await self._begin(feed.client)
                 await self._round(feed.client)
             except AppError as error:
@@ -70,17 +78,26 @@ class PictureReader:
     async def _begin(self, client: SchedulerClient) -> None:
         """Read everything once, page by page, after a connection was made."""
         self._hosts, self._leases, self._records = _Sweep(), _Sweep(), _Sweep()
-        self._fence = 0
-        for read in (self._leases_page, self._hosts_page, self._records_page):
-            while not await read(client):
-                continue
+        self._fence, self._is_gap = 0, False
+        try:
+            for read in (self._leases_page, self._hosts_page, self._records_page):
+                while not await read(client):
+                    continue
+        except AppError:
+            self._is_gap = True
+            raise
 
     async def _round(self, client: SchedulerClient) -> None:
         await self._newest_leases(client)
         self._picture.put_queue(await client.ask(ops.Queue(limit=QUEUE_MAX)))
-        await self._hosts_page(client)
-        await self._leases_page(client)
-        await self._records_page(client)
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._pages_due_s:
+            self._pages_due_s = now_s + PAGES_EVERY_S
+            await self._hosts_page(client)
+            await self._leases_page(client)
+        if now_s >= self._records_due_s:
+            self._records_due_s = now_s + RECORDS_EVERY_S
+            await self._records_page(client)
         self._picture.set_connected(True)
         self._picture.as_of_s = self._clock.wall_s()
         self._ended.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from corekit.aio.supervise import log_contained
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
@@ -44,6 +45,14 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+class Buffered(Protocol):
+    """A connection that keeps its lines until a group of actions is over."""
+
+    def flush(self) -> None:
+        """Write them together."""
+        ...
+
+
 class PushTarget(Protocol):
     """A connection that receives pushes."""
 
@@ -63,6 +72,7 @@ class ConnectionRegistry:
         self._secrets = secrets
         self._metrics = metrics
         self._sinks: dict[int, Sink] = {}
+        self._unsent: dict[Buffered, None] = {}
         self._next = 0
         self._sessions: dict[str, PushTarget] = {}
         self._hosts: dict[str, PushTarget] = {}
@@ -105,6 +115,19 @@ class ConnectionRegistry:
         """Close every connection; the peers reconnect to the next run."""
         for sink in list(self._sinks.values()):
             sink.close()
+
+    def has_unsent(self, connection: Buffered) -> None:
+        """Note a connection with lines for `flush`."""
+        self._unsent[connection] = None
+
+    def flush(self) -> None:
+        """Write what a group of actions left; the next turn of the loop would cost another wait."""
+        unsent, self._unsent = self._unsent, {}
+        for connection in unsent:
+            try:
+                connection.flush()
+            except Exception as error:
+                log_contained("lines of a connection", error)
 
     # --- actions
 

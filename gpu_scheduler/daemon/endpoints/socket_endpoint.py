@@ -81,7 +81,7 @@ class SocketConnection(asyncio.Protocol):
         self._held = 0  # bytes of an unfinished line, as counted by admission
         self._under_way = 0
         self._paused = False
-        self._out: list[bytes] = []  # written together once per turn of the loop
+        self._out: list[bytes] = []  # lines of one group of actions, written together
         self._transport: asyncio.Transport | None = None
         self._number = 0
         self._session: SessionId | None = None
@@ -145,6 +145,7 @@ class SocketConnection(asyncio.Protocol):
         if full is not self._paused and self._transport is not None:
             self._paused = full
             self._transport.pause_reading() if full else self._transport.resume_reading()
+        self.flush()
 
     def _broken(self, error: BrokenFrame) -> None:
         self._received.clear()
@@ -213,6 +214,7 @@ class SocketConnection(asyncio.Protocol):
             self._refuse(id_, error)
         else:
             self._write(ok_line(id_, encode_json(JoinAnswer(key=key, lasts_s=KEY_S))))
+        self.flush()
 
     def _answered(self) -> None:
         self._under_way -= 1
@@ -282,16 +284,17 @@ class SocketConnection(asyncio.Protocol):
         self._write(push_line(_PUSH_NAMES[type(push)], encode_json(push)))
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 
     def _write(self, line: bytes) -> None:
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._registry.has_unsent(self)
         self._out.append(line)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """`Buffered`."""
         if self._out and self._transport is not None:
             self._transport.write(b"".join(self._out))
         self._out.clear()

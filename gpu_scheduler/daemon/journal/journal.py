@@ -28,6 +28,7 @@ from corekit.aio.newer import warn_ignored
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.copies import keep_copy
+from gpu_scheduler.daemon.journal.disk_speed import DiskSpeed, ProcessorWait
 from gpu_scheduler.daemon.journal.entries import Entries
 from gpu_scheduler.daemon.journal.format import (
     Mark,
@@ -54,9 +55,6 @@ SNAPSHOT_EVERY_S = 600.0
 SNAPSHOT_ITEMS_MIN = 200
 #: A journal is compacted above `compact_bytes_min`, and above so many times its last snapshot.
 COMPACT_RATIO = 4
-#: Puts on the own disk that are usually faster than this run in the event loop: a thread and back
-#: would cost more (0.3-0.9 ms on two busy cores). A slow disk never blocks the loop.
-INLINE_S_MAX = 0.001
 #: Checksum, link, number and brackets of a line, and the head of an item.
 _LINE_OVERHEAD = 128
 #: A put that lasts longer stops new grants until it is done.
@@ -117,7 +115,8 @@ class Journal:
         self._bytes = 0  #: since the snapshot
         self._has_newer = False
         self._since_s: float | None = None  #: begin of the put under way
-        self._usual_s = 0.0  #: duration of a put, moving average
+        self._processor_wait = ProcessorWait()
+        self._speed = DiskSpeed(self._processor_wait, now_s)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self._compacting: Future[int | None] | None = None
@@ -223,7 +222,8 @@ class Journal:
         is_compacting = self._compacting is not None  # then a put may wait for the new file
         is_due = self._is_compaction_due()
         if self._is_prompt and not is_compacting and not is_due:
-            self._put_all(items)
+            with self._speed.measured():
+                self._put_all(items)
             return DURABLE
         written = self._thread.submit(self._put_all, items)
         if is_due:
@@ -235,7 +235,7 @@ class Journal:
 
     @property
     def _is_prompt(self) -> bool:
-        return self._local is not None and self._usual_s < INLINE_S_MAX
+        return self._local is not None and self._speed.is_prompt
 
     async def _durable(self, written: Future[None]) -> None:
         if self._local is not None:  # a slow disk is waited for
@@ -285,7 +285,6 @@ class Journal:
         finally:
             self._since_s = None
         took_s = self._now_s() - started_s
-        self._usual_s += (took_s - self._usual_s) * 0.1
         self._figures.syncs += 1
         self._figures.sync_s += took_s
 
@@ -373,4 +372,5 @@ class Journal:
         """Wait for the last append; idempotent."""
         self._compactor.shutdown(wait=True)  # its end needs the other thread
         self._thread.shutdown(wait=True)
+        self._processor_wait.close()
         self._log.close()

@@ -67,6 +67,7 @@ class Feed:
             deadline_s=deadline_s,
         )
         self._http = http
+        self._access = access
         self._on_change = on_change
         self._records = records
         self._connected = connected
@@ -147,7 +148,8 @@ class Feed:
         # aiohttp takes 0.2 s to import, and most commands do without it
         from gpu_scheduler.client.events import watched
 
-        stream = watched(http, find_access(), budget=self._budget, level=logging.DEBUG)
+        access = self._access or find_access()
+        stream = watched(http, access, budget=self._budget, level=logging.DEBUG)
         try:
             async with contextlib.aclosing(stream) as events:
                 async for one in events:

@@ -230,6 +230,7 @@ async def site(
         )
         settings = ConsoleSettings(
             scheduler=door.address,
+            events=scheduler.daemon.http,
             listen="127.0.0.1:0",
             access=door.access,
             history=state / "history.sqlite",

@@ -13,16 +13,18 @@ from orchgpu.cli.options import (
     history_file,
     metrics_option,
     ready_file_option,
+    scheduler_http_option,
     scheduler_option,
     store_option,
 )
-from orchgpu.jobs.scheduler import scheduler_address
+from orchgpu.jobs.scheduler import events_of, scheduler_address
 from orchgpu.web.app import run
 from orchgpu.web.console import ConsoleSettings, server_context
 
 
 @click.command("web")
 @scheduler_option
+@scheduler_http_option
 @click.option(
     "--listen",
     default="127.0.0.1:4790",
@@ -55,6 +57,7 @@ from orchgpu.web.console import ConsoleSettings, server_context
 @ready_file_option
 def command(
     scheduler: str | None,
+    scheduler_http: str | None,
     listen: str,
     key_file: Path | None,
     ca: Path | None,
@@ -80,6 +83,7 @@ def command(
     run(
         ConsoleSettings(
             scheduler=scheduler_address(scheduler),
+            events=events_of(scheduler, scheduler_http),
             listen=listen,
             access=find_access(key_file=key_file, ca=ca),
             tls=tls,
