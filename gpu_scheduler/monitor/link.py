@@ -85,6 +85,7 @@ class HostLink:
         middlewares: tuple[str, ...] = (),
         ephemeral: bool = False,
         advance: bool = False,
+        loads_ahead: bool = False,
         digests: Mapping[str, Mapping[str, str]] | None = None,
         incarnation: str | None = None,
         access: Access | None = None,
@@ -99,6 +100,7 @@ class HostLink:
         self._middlewares = middlewares
         self._ephemeral = ephemeral
         self._advance = advance  #: sessions of leases granted ahead may wait here
+        self._loads_ahead = loads_ahead  #: their workers load before they have their shares
         self._digests = digests or {}  #: of "data" and "programs", by name
         self._budget = budget
         self._last_fence = 0
@@ -274,6 +276,7 @@ class HostLink:
             data=self._digests.get("data", {}),
             programs=self._digests.get("programs", {}),
             advance=self._advance,
+            loads_ahead=self._loads_ahead,
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:

@@ -187,6 +187,7 @@ class HostHello(Checked, omit_defaults=True):
     data: DataDigests = field(default_factory=dict)  #: its data sets, `gpud --data`
     programs: DataDigests = field(default_factory=dict)  #: its programs, `gpud --program`
     advance: bool = False  #: its gateway lets sessions of leases granted ahead wait
+    loads_ahead: bool = False  #: workers of such leases load there before they have their shares
 
 
 class HostWelcome(Value, omit_defaults=True):
@@ -251,6 +252,9 @@ class SessionChange(Checked):
     loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `freed` and `closed`: MiB of the models that they loaded; None = unknown.
     loaded_mib: Annotated[int, Meta(ge=0, le=LOADED_MIB_MAX)] | None = None
+    #: Of `freed` and `closed`: seconds that its worker loaded ahead, while another lease had the
+    #: shares; None = it did not.
+    loaded_ahead_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `opened`: seconds that the session waited for its shares; None = unknown.
     waited_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `freed` and `closed`: False = its code failed, and its execution is not typical; None =

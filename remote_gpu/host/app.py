@@ -191,6 +191,7 @@ def _link(
         middlewares=("builtin", *settings.middlewares),
         ephemeral=settings.options.ephemeral,
         advance=True,
+        loads_ahead=settings.options.warm_workers,
         digests=outside.pool.offered_digests,
     )
 
