@@ -419,6 +419,8 @@ class JobLease(Value):
     reason: EndReason | None = None
     detail: str = ""
     loading_s: float | None = None  #: spent loading by its workers: 0 = warm; None = not known
+    #: Loaded by its worker before it had its shares, while another lease had them; None = nothing.
+    loaded_ahead_s: float | None = None
     ahead: bool = False  #: it was granted before its shares were free
     booked_s: float | None = None  #: of a lease granted ahead: its shares became free for it
 

@@ -38,8 +38,12 @@ def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[s
         if entry["event"] == "started":
             held.clear()
             warm.clear()
-        elif entry["event"] == "warm_kept":
+        elif entry["event"] in ("warm_kept", "warm_loading"):
             warm.update(dict.fromkeys(entry.get("warm", ()), entry.get("memory_mib", {})))
+            for device in entry.get("memory_mib", {}) if entry["event"] == "warm_loading" else ():
+                on_device = held.get(device, {})
+                warm_mib = sum(memory.get(device, 0) for memory in warm.values())
+                found += _overlaps(entry, device, on_device, memory_mib, warm_mib)
         elif entry["event"] in ("placed", "warm_start", "warm_gone"):
             for name in entry.get("warm", ()):
                 warm.pop(name, None)

@@ -85,6 +85,7 @@ class HostLink:
         middlewares: tuple[str, ...] = (),
         ephemeral: bool = False,
         waiting: Callable[[], Iterable[LeaseId]] | None = None,
+        loads_ahead: bool = False,
         digests: Mapping[str, Mapping[str, str]] | None = None,
         incarnation: str | None = None,
         access: Access | None = None,
@@ -100,6 +101,7 @@ class HostLink:
         self._middlewares = middlewares
         self._ephemeral = ephemeral
         self._waiting = waiting
+        self._loads_ahead = loads_ahead  #: workers of leases ahead load before they have shares
         self._digests = digests or {}  #: of "data" and "programs", by name
         self._budget = budget
         self._last_fence = 0
@@ -276,6 +278,7 @@ class HostLink:
             programs=self._digests.get("programs", {}),
             advance=self._waiting is not None,
             waiting=() if self._waiting is None else tuple(self._waiting()),
+            loads_ahead=self._loads_ahead,
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:

@@ -65,6 +65,7 @@ class HostRegistered(Value):
     data: Mapping[str, str] = field(default_factory=dict)  #: name → SHA-256
     programs: Mapping[str, str] = field(default_factory=dict)  #: name → SHA-256
     advance: bool = False  #: sessions of leases granted ahead may wait there
+    loads_ahead: bool = False  #: workers of such leases load there before they have their shares
 
 
 class HostDrained(Value):
@@ -188,6 +189,7 @@ class LeaseChanged(Value):
     loading_s: float | None = None  #: seconds that its workers spent loading; None = unknown
     succeeded: bool | None = None  #: False: its code failed; None = unknown
     waited_s: float | None = None  #: opened: its session waited this long for the shares
+    loaded_ahead_s: float | None = None  #: seconds that its worker loaded before; None = it did not
 
 
 class LeaseBooked(Value):

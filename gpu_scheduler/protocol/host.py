@@ -190,6 +190,7 @@ class HostHello(Checked, omit_defaults=True):
     advance: bool = False  #: its gateway lets sessions of leases granted ahead wait
     #: Leases with a session that knocked and still waits.
     waiting: tuple[LeaseId, ...] = ()
+    loads_ahead: bool = False  #: workers of such leases load there before they have their shares
 
 
 class HostWelcome(Value, omit_defaults=True):
@@ -254,6 +255,9 @@ class SessionChange(Checked):
     loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `freed` and `closed`: MiB of the models that they loaded; None = unknown.
     loaded_mib: Annotated[int, Meta(ge=0, le=LOADED_MIB_MAX)] | None = None
+    #: Of `freed` and `closed`: seconds that its worker loaded ahead, while another lease had the
+    #: shares; None = it did not.
+    loaded_ahead_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `opened`: seconds that the session waited for its shares; None = unknown.
     waited_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `freed` and `closed`: False = its code failed, and its execution is not typical; None =

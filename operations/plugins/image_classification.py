@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from operations.inference.model import IMPLEMENTATION, ModelsOnCards, run_joined
+from operations.inference.model import IMPLEMENTATION, ModelsOnCards, find_model, run_joined
 from operations.recognition.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
 from operations.recognition.image import decode
 from remote_gpu import api
@@ -26,6 +26,7 @@ class ImageClassification(api.CpuOperation):
     implementation = IMPLEMENTATION
     libraries: tuple[str, ...] = ("onnxruntime",)
     own_turns = True
+    loads = ("model",)
     limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
     signature = api.Signature(
         arguments=(
@@ -69,6 +70,13 @@ class ImageClassification(api.CpuOperation):
     def prepare(self, context: Context) -> None:
         """Load the classifier of text directions."""
         find_classifier(context, {"model": TEXT_DIRECTION})
+
+    def load(self, context: Context, args: Arguments) -> None:
+        args = self.signature.read(args)
+        if args["model"] == TEXT_DIRECTION:
+            find_classifier(context, args)
+        else:  # the other arguments of a classifier load nothing
+            find_model(context, args["model"])
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)

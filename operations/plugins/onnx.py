@@ -26,6 +26,7 @@ class Onnx(api.CpuOperation):
     implementation = IMPLEMENTATION
     libraries: tuple[str, ...] = ("onnxruntime",)
     own_turns = True
+    loads = ("model",)
     limits = api.Limits(inputs_max=32, input_bytes_max=1 << 32)
     signature = api.Signature(
         arguments=(
@@ -52,6 +53,9 @@ class Onnx(api.CpuOperation):
     def prepare(self, context: Context) -> None:
         """Load every `.onnx` file of the host data."""
         load_host_models(context)
+
+    def load(self, context: Context, args: Arguments) -> None:
+        find_model(context, self.signature.read(args)["model"])
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)

@@ -47,6 +47,7 @@ class SequenceSearch(api.CpuOperation):
     name = "sequence_search"
     implementation = IMPLEMENTATION
     libraries: tuple[str, ...] = ("pyopal", "numpy")
+    loads = ("database",)
     limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=_QUERY_BYTES_MAX)
     signature = api.Signature(
         arguments=(
@@ -79,6 +80,9 @@ class SequenceSearch(api.CpuOperation):
                 _log.warning(
                     "database not indexed", extra={"event": "data", "data": name, "why": str(error)}
                 )
+
+    def load(self, context: Context, args: Arguments) -> None:
+        self._scores(context, _database(context, self.signature.read(args)["database"]))
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)

@@ -23,6 +23,7 @@ class TextRecognition(api.CpuOperation):
     name = "text_recognition"
     implementation = IMPLEMENTATION
     libraries: tuple[str, ...] = ("rapidocr", "onnxruntime")
+    loads = ()
     limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
     signature = api.Signature(
         arguments=(
@@ -42,6 +43,10 @@ class TextRecognition(api.CpuOperation):
 
     def prepare(self, context: Context) -> None:
         """Load the three models."""
+        _recognizer(context)
+
+    def load(self, context: Context, args: Arguments) -> None:
+        del args
         _recognizer(context)
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:

@@ -191,6 +191,7 @@ def _link(
         middlewares=("builtin", *settings.middlewares),
         ephemeral=settings.options.ephemeral,
         waiting=daemon.parts.gateway.waiting,
+        loads_ahead=settings.options.warm_workers,
         digests=outside.pool.offered_digests,
     )
 

@@ -83,6 +83,7 @@ class Parts:
         on(LeaseStepKind.PLACED, warm.placed, self._open_port)
         on(LeaseStepKind.UNPLACED, warm.unplaced)
         on(LeaseStepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
+        on(LeaseStepKind.LOAD, workers.load_ahead)
         on(LeaseStepKind.EVICT, warm.evict)
         on(LeaseStepKind.OPENED, sessions.opened)
         on(LeaseStepKind.RETURNED, sessions.returned)

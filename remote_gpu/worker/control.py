@@ -15,6 +15,8 @@ worker are not trusted: it may run foreign code.
                      {"turn": [device, ticket, until_s | null, width]}: a token, due at a moment
                      of the monotonic clock; {"due": [device, until_s | null]}: a new moment;
                      {"release": {"cap_s": seconds}}: its lease is over, its lanes are shut down;
+                     {"load": {"device", "kind", "used": [[operation, arguments], …]}}: load for
+                     a coming lease, before "release";
                      {"batch": device}, with the socket of a lane to the batch process, if any;
                      {"loads": [number, [[device, free, slowdown], …]]}: the answer to "load"
     gpud → batch process (a worker)   lanes with "lease"; {"leave": lease}: end its calls
@@ -28,8 +30,10 @@ worker are not trusted: it may run foreign code.
                      {"loaded": seconds}: spent loading for this lease so far;
                      {"tainted": {}}, before the first kernel or program of a caller;
                      {"fault": [device, reason]}: that card failed or hangs;
-                     {"released": {"memory_bytes": n}}: it keeps its models, and nothing else of
-                     the lease; {"busy": {}} before that: a call still runs
+                     {"loading": {}}: its other threads load for a coming lease;
+                     {"released": {"memory_bytes": n, "used": [[operation, arguments], …]}}: it
+                     keeps its models, which these calls used, and nothing else of the lease;
+                     {"busy": {}} before that: a call still runs
 """
 
 from __future__ import annotations

@@ -266,6 +266,8 @@ class _Graph:
                 self._wait()
             inputs = [memory.read() for memory in sources]
             _, results = operation.run(self._inside, step.arguments, inputs)
+            if operation.loads is not None and self._context.used is not None:
+                self._context.used.note(operation, step.arguments)
             if results or targets:
                 _store(step.operation, flat_views(results), targets)
 

@@ -145,11 +145,18 @@ class Runner:
         """The results of an operation. It runs again without the models that only earlier leases
         used, when it lacks memory."""
         try:
-            with self._context.turn_of(operation):
-                return operation.run(self._context, args, views)
+            outcome = self._ran(operation, args, views)
         except OpFailed as error:
             if error.code != OpCode.ENOMEM or not self._context.resources.evict():
                 raise
+            outcome = self._ran(operation, args, views)
+        if operation.loads is not None and self._context.used is not None:
+            self._context.used.note(operation, args)
+        return outcome
+
+    def _ran(
+        self, operation: CpuOperation, args: Arguments, views: Sequence[memoryview]
+    ) -> Outcome:
         with self._context.turn_of(operation):
             return operation.run(self._context, args, views)
 

@@ -19,6 +19,7 @@ from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.joining import BatchLanes, Caller
 from remote_gpu.worker.loading import LoadingTime
+from remote_gpu.worker.loading_ahead import Used
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.programs.programs import ListedProgram
 from remote_gpu.worker.settings import WITHOUT_HOST, WorkerOptions
@@ -114,6 +115,7 @@ class Context:
     programs: Mapping[str, ListedProgram] = field(default_factory=dict)  #: `gpud --program NAME=…`
     digests: Uses = field(default_factory=dict)  #: of data and programs, by kind and name
     uses: LaneUses | None = None  #: of the calling lane; None: they are not collected
+    used: Used | None = None  #: what to load ahead for a later lease; None: nobody asks
     #: Reports the indexing of host data: name, sequences, finished part from 0 to 1. Outside of
     #: gpud's spawner no client waits for it.
     indexing: Callable[[str, int, float], None] = lambda *_: None
@@ -212,6 +214,8 @@ class CpuOperation:
     own_turns = False  #: takes `context.turn()` itself, after waiting for other calls
     #: Distributions of which a request may constrain the version.
     libraries: tuple[str, ...] = ()
+    #: Arguments that say what a call loads and leaves loaded; None: nothing stays.
+    loads: tuple[str, ...] | None = None
 
     def kernel_sources(self) -> Sequence[str]:
         """The sources of its kernels. They build for every architecture, and a source without
@@ -222,6 +226,13 @@ class CpuOperation:
         """Load into `context.warm` what all leases share; called once, before any lease.
 
         An error is logged and disables this implementation on the host.
+        """
+
+    def load(self, context: Context, args: Arguments) -> None:
+        """Load what calls with these arguments, those of `loads`, use. Called for a coming lease,
+        whose device may still compute for another one: without a turn, and with low priority.
+
+        Raises OpFailed.
         """
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from remote_gpu.client.transport.readiness import readable
 from remote_gpu.client.transport.tls import TlsStream, secure
@@ -34,7 +34,7 @@ from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from remote_gpu.wire.proof import confirm_binding
-from remote_gpu.worker import control
+from remote_gpu.worker import control, loading_ahead
 from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.joining import BatchLanes, Caller, Callers
 from remote_gpu.worker.lane import LaneActivity, LaneServer, Runner
@@ -106,6 +106,7 @@ def _serve(stream: socket.socket, prepared: SpawnerState) -> None:
         compiled=Path(sandbox.compiled) if sandbox.compiled else contents.compiled,
         lifeline=stream.fileno(),
         taint=Taint(stream, limit),
+        used=loading_ahead.Used(),
         options=options,
         batch_items_max=start.batch_items_max,
     )
@@ -179,6 +180,8 @@ class _LeaseProcess:
                 self._loads.answered(*loads)
             elif (lease := meta.get("leave")) is not None:
                 self._callers.leave(lease)
+            elif (load := meta.get("load")) is not None:
+                self._load(**load)
             elif (release := meta.get("release")) is not None:
                 self._release(release["cap_s"])
             elif (start := meta.get("start")) is not None:
@@ -219,6 +222,30 @@ class _LeaseProcess:
         if thread := _start_lane(ended, stream, registry, context, carried, activity):
             self._lanes.append((thread, activity))
 
+    def _load(self, device: int, kind: str, used: list[list[Any]]) -> None:
+        """Load for a coming lease, in a thread whose priority gpud lowers; `_release` awaits it."""
+        context = dataclasses.replace(
+            self._context,
+            kind=kind,
+            device=self._start.devices.get(str(device), ""),
+            card=self._card(device),
+        )
+        activity = LaneActivity()
+        activity.calling = True
+
+        def load() -> None:
+            with contextlib.suppress(Exception):  # what it has loaded until then stays
+                loading_ahead.load(self._prepared.registry, context, [tuple(u) for u in used])
+            activity.calling = False
+
+        thread = threading.Thread(target=load, name="load", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # out of memory: it loads nothing
+            return
+        self._lanes.append((thread, activity))
+        control.send(self._stream, {"loading": {}})
+
     def _release(self, cap_s: float) -> None:
         _end_in(cap_s)
         await_lanes(self._lanes, partial(control.send, self._stream, {"busy": {}}))
@@ -230,8 +257,10 @@ class _LeaseProcess:
         self._context.contents.keep_only(self._context.resources.unused())
         gc.collect()
         libc.malloc_trim(0)  # so that free memory is the kernel's, and zero when it comes back
-        used_bytes = self._context.quota.used_bytes
-        control.send(self._stream, {"released": {"memory_bytes": used_bytes}})
+        released: dict[str, object] = {"memory_bytes": self._context.quota.used_bytes}
+        if self._context.used is not None:
+            released["used"] = self._context.used.loaded(self._context.resources)
+        control.send(self._stream, {"released": released})
 
     def _begin(self, start: control.WorkerStart) -> None:
         """Serve the next lease of the same tenant. Raises ValueError for another tenant's."""

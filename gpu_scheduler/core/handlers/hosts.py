@@ -57,9 +57,12 @@ def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> host
         data=dict(offered_of(op.data)),
         programs=dict(offered_of(op.programs)),
         advance=op.advance,
+        loads_ahead=op.loads_ahead,
     )
     host = _register(tx, registration, op.devices)
     departures.withdraw_residents(tx, host)
+    if restarted:
+        tx.state.inventory.residents.forget(host.host)
     _publish(tx, host, op.residents, _claimed(tx, host, op.installed))
     _end_vanished(tx, host, dict.fromkeys(op.installed), restarted=restarted)
     mark_alive(tx, host)
@@ -248,6 +251,7 @@ def _publish(
     """Apply the published changes of residents; those that a grant has already claimed stay out."""
     for change in changes:
         if change.device in host.devices:
+            tx.state.inventory.residents.show(host.host, change.added)
             added = (one for one in change.added if claimed is None or one.id not in claimed)
             tx.state.inventory.change_residents(change.device, added, change.removed)
 

@@ -220,7 +220,7 @@ def _session_changed(
             reason = op.reason or EndReason.DONE
             if entry.preempted_for is not None and reason in _OF_SESSION:
                 reason = EndReason.PREEMPTED  # its holder ended because of the notice
-            end(tx, entry, reason, op.detail, op.loading_s, op.succeeded)
+            end(tx, entry, reason, op.detail, op.loading_s, op.succeeded, op.loaded_ahead_s)
         case _:
             assert_never(op.state)
 
@@ -276,6 +276,7 @@ def _freed(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange) 
         freed_s=tx.wall_s,
         loading_s=op.loading_s,
         succeeded=op.succeeded,
+        loaded_ahead_s=op.loaded_ahead_s,
     )
     tx.emit(freed)
     tx.state.timers.cancel(TimerKind.ADVANCE, entry.lease.id)

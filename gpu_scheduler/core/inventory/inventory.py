@@ -77,6 +77,7 @@ class HostEntry:
     data: Offered = ()  #: data sets that the host has
     programs: Offered = ()  #: programs that `exec` runs there
     advance: bool = False  #: sessions of leases granted ahead may wait there
+    loads_ahead: bool = False  #: workers of such leases load there before they have their shares
     drained: bool = False  #: by an operator
     own_drain: OwnDrain | None = None  #: of this incarnation
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
@@ -97,6 +98,7 @@ class HostEntry:
             data=dict(self.data),
             programs=dict(self.programs),
             advance=self.advance,
+            loads_ahead=self.loads_ahead,
         )
 
     @property
@@ -191,7 +193,7 @@ class Inventory:
             entry.own_drain = None
         entry.incarnation, entry.gateway = part.incarnation, part.gateway
         entry.middlewares, entry.ephemeral = part.middlewares, part.ephemeral
-        entry.advance = part.advance
+        entry.advance, entry.loads_ahead = part.advance, part.loads_ahead
         entry.data, entry.programs = offered_of(part.data), offered_of(part.programs)
         for device in part.devices:
             known = entry.devices.get(device.id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from corekit.ids import DeviceId
+from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core.inventory.devices import DeviceState
 from gpu_scheduler.core.inventory.index import Index
 from gpu_scheduler.model import Resident
@@ -18,6 +18,8 @@ from gpu_scheduler.parameters import WARM_WORKERS_MAX
 
 #: The most residents of one device; each workload costs a step at every change of the device.
 RESIDENTS_MAX = WARM_WORKERS_MAX
+#: Workloads of which a host has shown what they load; the longest unseen is forgotten.
+SHOWN_MAX = 4096
 
 _NONE: Mapping[str, Resident] = {}
 
@@ -32,6 +34,8 @@ class Residents:
         self._by_workload: dict[str, Index] = {}
         #: Devices with residents, by the memory that is free beside these.
         self.beside = Index()
+        #: Host and workload → memory of the newest resident: the host can load that again.
+        self._shown: dict[tuple[HostId, str], int] = {}
         self.evicted = 0  #: number of residents that grants evicted, in this run
         self.evicted_mib = 0
         self.loaded_mib = 0  #: models that the workers of leases loaded, in this run
@@ -65,6 +69,23 @@ class Residents:
         if resident_mib is None:
             return device_state
         return device_state._replace(free_mib=max(0, device_state.free_mib - resident_mib))
+
+    def show(self, host: HostId, residents: Iterable[Resident]) -> None:
+        """A host has published residents."""
+        for one in residents:
+            self._shown.pop((host, one.workload), None)
+            self._shown[host, one.workload] = one.memory_mib
+            if len(self._shown) > SHOWN_MAX:
+                del self._shown[next(iter(self._shown))]
+
+    def shown_mib(self, host: HostId, key: str) -> int | None:
+        """The memory of a workload on a host; None: it has not run there, as far as is known."""
+        return self._shown.get((host, key))
+
+    def forget(self, host: HostId) -> None:
+        """A host has restarted: it knows no workload any more."""
+        for known in [known for known in self._shown if known[0] == host]:
+            del self._shown[known]
 
     def count_evicted(self, evicted: Iterable[Resident]) -> None:
         """Count the evictions of a grant."""

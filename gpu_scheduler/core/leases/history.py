@@ -39,6 +39,7 @@ def with_lease(record: Record, entry: LeaseEntry, tx: Transaction) -> Record:
         reason=lease.end_reason,
         detail=lease.end_detail,
         loading_s=entry.loading_s,
+        loaded_ahead_s=entry.loaded_ahead_s,
         ahead=entry.ahead or entry.booked_s is not None,
         booked_s=entry.booked_s,
     )

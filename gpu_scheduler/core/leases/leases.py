@@ -203,6 +203,7 @@ def end(
     detail: str = "",
     loading_s: float | None = None,
     succeeded: bool | None = None,
+    loaded_ahead_s: float | None = None,
 ) -> None:
     """End a lease; the record keeps its step and gets the reason, in the same entry.
 
@@ -223,6 +224,7 @@ def end(
             freed_s=tx.wall_s,
             loading_s=loading_s,
             succeeded=succeeded,
+            loaded_ahead_s=loaded_ahead_s,
         )
     )
     tx.set_deadline(entry, None)

@@ -14,6 +14,9 @@ that comes late those of the device: with the prices f and d of a second the che
 part f / (f + d) of functions come late (`Advance.late_pct`), the critical ratio of the newsvendor
 problem (Arrow, Harris, Marschak: "Optimal Inventory Policy", Econometrica 19, 1951). That part is
 the quantile of the remaining time, and its complement that of the start.
+
+A host that has memory for it loads what the workload of a lease ahead needs while the lease before
+it runs. Then the lease is granted so much earlier as that takes, if that is longer than the start.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import end, notify, reserved_s, take_residents, takes_of
 from gpu_scheduler.core.leases.lengths import fits_without
-from gpu_scheduler.core.placement.eviction import resident_key
+from gpu_scheduler.core.placement.eviction import resident_key, usable
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.policy import Choice
 from gpu_scheduler.core.replay.apply import count_shares
@@ -44,6 +47,7 @@ from gpu_scheduler.model import (
     HostState,
     LeaseLifetime,
     LeaseState,
+    Request,
     Resident,
 )
 from gpu_scheduler.protocol import changes as to
@@ -225,11 +229,26 @@ def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float 
     own = state.learned_times.of(request.tenant, request.workload, model)
     start_s = None if own is None else own.start_s(1 - late)
     left_s = _left_s(tx, entry, late)
-    if start_s is None or left_s is None:
+    if own is None or start_s is None or left_s is None:
         return None
+    if _loads_ahead(state, request, device):
+        start_s = max(start_s, own.loading_s(1 - late) or 0.0)
     ahead = (state.leases[lease] for lease in state.ahead.get(device, ()))
     left_s += sum(_execution_s(state, one, late) for one in ahead)
     return left_s - min(start_s, _wait_s_max(state, advance))
+
+
+def _loads_ahead(state: State, request: Request, device: DeviceId) -> bool:
+    """True when the host of a device can load what a request needs beside the leases there."""
+    inventory, key = state.inventory, resident_key(request)
+    entry = inventory.devices[device]
+    host = inventory.hosts[entry.host]
+    if key is None or not host.loads_ahead or not state.parameters.warm_workers_max:
+        return False
+    memory_mib = inventory.residents.shown_mib(entry.host, key)
+    if memory_mib is None or memory_mib > inventory.state_of(device).free_mib:
+        return False
+    return usable(request, inventory, device) is None
 
 
 def _late(advance: Advance) -> float:

@@ -193,6 +193,7 @@ def _changed(state: State, part: to.LeaseChanged) -> None:
     if part.state in (LeaseState.ENDING, LeaseState.ENDED):
         if held:
             entry.freed_s, entry.loading_s = part.freed_s, part.loading_s
+            entry.loaded_ahead_s = part.loaded_ahead_s
         _take_off(state, entry)
         for share in entry.lease.shares:
             state.inventory.deallocate(part.lease, share)

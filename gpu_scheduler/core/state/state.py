@@ -56,6 +56,7 @@ class LeaseEntry:
     active_s: float | None = None  #: wall clock: start of its length
     freed_s: float | None = None  #: wall clock: release of its shares; not in snapshots
     loading_s: float | None = None  #: as its hosts reported it; not in snapshots
+    loaded_ahead_s: float | None = None  #: as its host reported it; not in snapshots
     deadline_s: float | None = None  #: monotonic; not durable
     #: The request for which it ends after a grace time, or `DRAINED`.
     preempted_for: AttemptId | None = None

@@ -23,6 +23,18 @@ def all_fit(
     return all(_fits(share, held, memory_mib, used_mib) for share in shares)
 
 
+def left_mib(
+    shares: Iterable[Share], held: Iterable[Share], memory_mib: Mapping[DeviceId, int]
+) -> dict[DeviceId, int]:
+    """Memory of the devices of these shares that neither they nor those `held` have."""
+    own = tuple(shares)
+    left = {share.device: memory_mib.get(share.device, 0) for share in own}
+    for share in (*own, *held):
+        if share.device in left:
+            left[share.device] -= share.memory_mib
+    return left
+
+
 def _fits(
     share: Share,
     all_held: tuple[Share, ...],

@@ -13,6 +13,7 @@ from gpu_scheduler.protocol.host import Install
 class LeaseStepKind(StrEnum):
     """The kinds of steps, in the order of a lease's life."""
 
+    LOAD = "load"  #: have a warm worker load for a lease ahead, then call `warm_loaded`
     EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
     PLACED = "placed"  #: log; admit a waiting session
     UNPLACED = "unplaced"  #: log: its shares are free; it waits again, ahead
@@ -37,7 +38,7 @@ class LeaseStep:
     reason: EndReason | None = None
     detail: str = ""
     reported: bool = True  #: False: the scheduler ended it itself
-    #: Warm workers: to evict, or the one that a placed lease gets, or loses again.
+    #: Warm workers: to evict or load, or the one that a placed lease gets, or loses again.
     warm: tuple[str, ...] = ()
     keeps: Install | None = None  #: of KILL: its worker may stay, warm
     leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows

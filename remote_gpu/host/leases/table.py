@@ -22,16 +22,17 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.leases.fit import all_fit
+from remote_gpu.host.leases.entry import InstalledLease as InstalledLease
+from remote_gpu.host.leases.entry import LeasePhase as LeasePhase
+from remote_gpu.host.leases.fit import all_fit, left_mib
 from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
+from remote_gpu.host.warm.ahead import LoadsAhead
 from remote_gpu.host.warm.table import WarmTable, WarmWorker
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -43,49 +44,6 @@ _SESSION_REASONS = (EndReason.SESSION_LOST, EndReason.CAP)
 _ORDERLY = (EndReason.DONE, EndReason.RELEASED)
 #: A cap above this is a mistake: a Lambda function runs for at most 900 s.
 CAP_S_MAX = 86_400.0
-
-
-class LeasePhase(StrEnum):
-    QUEUED = "QUEUED"  #: installed, but older leases still occupy its shares, or it is ahead
-    PLACED = "PLACED"  #: the lease occupies its shares; no session yet
-    OPEN = "OPEN"
-    RETURNED = "RETURNED"  #: given back; the session is still open
-    CLOSING = "CLOSING"  #: over; its processes may not have ended yet
-
-
-@dataclass(slots=True, kw_only=True)
-class InstalledLease:
-    """One installed lease."""
-
-    install: Install
-    phase: LeasePhase = LeasePhase.QUEUED
-    occupying: bool = False
-    stuck: bool = False  #: one of its processes cannot be killed, or its memory is not freed
-    warm: WarmWorker | None = None  #: that it got when it was placed
-    nonce: str = ""  #: nonce of the session that holds the lease
-    booked_at_s: float | None = None  #: monotonic; None: it is ahead, or was not when it came
-    connect_by_s: float | None = None  #: monotonic deadlines; None = none
-    ends_at_s: float | None = None  #: end of a deadline lease
-    cap_at_s: float | None = None  #: maximum end of the session
-    heard_at_s: float | None = None  #: time of the session's last message
-
-    @property
-    def lease(self) -> LeaseId:
-        return self.install.lease
-
-    @property
-    def waits(self) -> bool:
-        """True while older leases occupy shares that are booked for it."""
-        return self.phase is LeasePhase.QUEUED and not self.install.ahead
-
-    @property
-    def held_by_session(self) -> bool:
-        return self.install.hold is LeaseLifetime.SESSION
-
-    @property
-    def last_s(self) -> float | None:
-        """The latest end of its work; a deadline lease's is independent of its sessions."""
-        return self.cap_at_s if self.held_by_session else self.ends_at_s
 
 
 class LeaseTable:
@@ -101,6 +59,7 @@ class LeaseTable:
         self._silence_s = silence_s
         self._tombstones_max = tombstones_max
         self.warm = WarmTable()
+        self.loads = LoadsAhead(self.warm)
         self._entries: dict[LeaseId, InstalledLease] = {}
         self._tombstones: OrderedDict[LeaseId, LeaseStep] = OrderedDict()
 
@@ -163,7 +122,7 @@ class LeaseTable:
         """Install a lease ahead, or take its booking back; one with a session keeps its shares."""
         if entry is None:
             self._entries[install.lease] = InstalledLease(install=install)
-            return []
+            return self._place()
         movable = (LeasePhase.QUEUED, LeasePhase.PLACED)
         if entry.phase not in movable or not entry.held_by_session:
             return []  # a session has opened, or may have before
@@ -299,6 +258,7 @@ class LeaseTable:
         if not entry.occupying:
             del self._entries[lease]
             steps.append(self._step(entry, LeaseStepKind.CUT))
+            steps += self.evict_warm(self.loads.ended(lease), f"lease {lease} is over")
         elif kills:
             steps.append(self._kill(entry, reason))
         return steps
@@ -312,6 +272,7 @@ class LeaseTable:
         entry.occupying = entry.stuck = False
         if entry.phase is LeasePhase.CLOSING:
             del self._entries[lease]
+            self.loads.ended(lease)
         return [self._step(entry, LeaseStepKind.CUT), *self._place()]
 
     def adopt(self, lease: LeaseId) -> str:
@@ -338,12 +299,29 @@ class LeaseTable:
 
     def warm_kept(self, worker: WarmWorker, now_s: float) -> list[LeaseStep]:
         """Add a warm worker; evict those beyond the limits."""
+        self.loads.learned.kept(worker)
         self.warm.keep(worker)
         return self.limit_warm(now_s)
 
+    def warm_loaded(self, worker: WarmWorker, lease: LeaseId, now_s: float) -> list[LeaseStep]:
+        """A worker has loaded for a lease: it waits for it, or the lease has it already."""
+        self.loads.learned.kept(worker)
+        if self.warm.loaded(worker):
+            return [*self.limit_warm(now_s), *self._place()]
+        entry = self._entries.get(lease)
+        if entry is not None and entry.warm is not None and entry.warm.id == worker.id:
+            entry.warm = worker
+        return []
+
+    def warm_lost(self, lease: LeaseId) -> None:
+        """The worker that a lease got has not loaded; it begins with a new one."""
+        if (entry := self._entries.get(lease)) is not None:
+            entry.warm = None
+
     def limit_warm(self, now_s: float) -> list[LeaseStep]:
         """Evict the warm workers that are beyond the limits."""
-        names = self.warm.beyond_limits(self._memory_mib, now_s)
+        awaited = self.loads.awaited(self._queued()).values()
+        names = self.warm.beyond_limits(self._memory_mib, now_s, awaited)
         return self.evict_warm(names, "beyond the limits of warm workers")
 
     def evict_warm(self, names: Iterable[str], detail: str) -> list[LeaseStep]:
@@ -437,12 +415,30 @@ class LeaseTable:
                 steps += self._place_one(entry)
             if entry.phase is LeasePhase.QUEUED:
                 blocked |= devices
+        return [*steps, *self._load_ahead()]
+
+    def _queued(self) -> list[Install]:
+        """The leases without shares in the order of their placement, the booked ones first."""
+        queued = (entry.install for entry in self if entry.phase is LeasePhase.QUEUED)
+        return sorted(queued, key=lambda install: (install.ahead, install.fence))
+
+    def _load_ahead(self) -> list[LeaseStep]:
+        held = [share for entry in self._holders() for share in entry.install.shares]
+        found = self.loads.changes(self._queued(), held, self._memory_mib)
+        steps = self.evict_warm(found.evict, "a worker loads for a lease ahead")
+        for worker in found.load:
+            assert worker.loads_for is not None
+            self.warm.keep(worker)
+            entry = self._entries[worker.loads_for]
+            steps.append(self._step(entry, LeaseStepKind.LOAD, warm=(worker.id,)))
         return steps
 
     def _place_one(self, entry: InstalledLease) -> list[LeaseStep]:
         chosen = self.warm.candidate(entry.install, self._promised(entry))
         name = None if chosen is None else chosen.id
-        room = self.warm.room(entry.install, self._left_mib(entry), name)
+        held = [share for one in self._holders() for share in one.install.shares]
+        free_mib = left_mib(entry.install.shares, held, self._memory_mib)
+        room = self.warm.room(entry.install, free_mib, name)
         if not room.ready:
             evicted = tuple(worker.id for worker in self.warm.evict(room.evict))
             detail = f"lease {entry.lease} needs its memory"
@@ -453,14 +449,6 @@ class LeaseTable:
             return [self._step(entry, LeaseStepKind.PLACED)]
         entry.warm = self.warm.take(name)
         return [self._step(entry, LeaseStepKind.PLACED, warm=(name,))]
-
-    def _left_mib(self, entry: InstalledLease) -> dict[DeviceId, int]:
-        shares = [share for one in (*self._holders(), entry) for share in one.install.shares]
-        return {
-            own.device: self._memory_mib.get(own.device, 0)
-            - sum(share.memory_mib for share in shares if share.device == own.device)
-            for own in entry.install.shares
-        }
 
     def _kill(self, entry: InstalledLease, reason: EndReason) -> LeaseStep:
         """The end of the processes of a lease; the worker of a workload may stay."""

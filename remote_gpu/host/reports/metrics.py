@@ -27,6 +27,7 @@ def host_lines(link: HostLink, parts: Parts) -> Iterator[str]:
     }
     by_name = {
         "gpud_lease_phases": {phase.value: phases[phase] for phase in LeasePhase},
+        "gpud_loads_ahead_total": parts.warm.loads.ends,
         "gpud_lease_ends_total": parts.sessions.lease_ends,
         "gpud_refusals_total": gateway.refusals,
     }

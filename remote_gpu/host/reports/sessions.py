@@ -86,11 +86,12 @@ class SessionReports:
         if step.reported:
             self._over(step, SessionState.CLOSED)
         self._traces.closed(step.lease, reason)
+        self._warm.ahead_s.pop(step.lease, None)
 
     def _over(self, step: LeaseStep, state: SessionState) -> None:
         loading = self._workers.loading(step.lease)
         self._traces.worker_over(step.lease, None if loading is None else loading.seconds)
-        change = _change(step, state, loading)
+        change = _change(step, state, loading, self._warm.ahead_s.get(step.lease))
         if step.lease not in self._held and self._may_stay(step):
             self._held[step.lease] = []
             loop = asyncio.get_running_loop()
@@ -110,7 +111,12 @@ class SessionReports:
             self._scheduler.link.session(change)
 
 
-def _change(step: LeaseStep, state: SessionState, loading: Loading | None = None) -> SessionChange:
+def _change(
+    step: LeaseStep,
+    state: SessionState,
+    loading: Loading | None = None,
+    ahead_s: float | None = None,
+) -> SessionChange:
     return SessionChange(
         lease=step.lease,
         state=state,
@@ -119,6 +125,7 @@ def _change(step: LeaseStep, state: SessionState, loading: Loading | None = None
         detail=step.detail[:DETAIL_CHARACTERS_MAX],
         loading_s=None if loading is None else loading.seconds,
         loaded_mib=None if loading is None else loading.size_bytes >> 20,
+        loaded_ahead_s=ahead_s,
         succeeded=step.succeeded,
         waited_s=step.waited_s,
     )

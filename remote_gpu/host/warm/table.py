@@ -1,10 +1,12 @@
 """The warm workers of one host, as a pure table beside that of the leases.
 
     lease ends ──keep──▶ idle ──take──▶ the next lease of its tenant, workload and devices
-                          └──evict──▶ ending ──gone──▶ forgotten
+    lease ahead ──load──▶ loading ──keep──▶ idle
+                          idle, loading ──evict──▶ ending ──gone──▶ forgotten
 
 A warm worker occupies memory of its devices, outside of every lease, until a lease takes it or its
-process has ended. A lease that needs the memory is placed after that.
+process has ended. A lease that needs the memory is placed after that. One that loads for a lease
+granted ahead (`ahead.py`) occupies all that it may need.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from corekit.ids import DeviceId
+from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, DeviceKind, Resident, Share
 from gpu_scheduler.names import is_emulated
 from gpu_scheduler.protocol.host import Install, WarmLimits
@@ -25,6 +27,9 @@ WORKERS_MAX = 256
 #: Id, memory and elastic limit of each card, as a driver got them when the worker was started:
 #: they cannot be changed in its process.
 CardLimits: TypeAlias = "tuple[tuple[DeviceId, int, int | float, bool], ...]"
+
+#: Operations that the calls of a worker used, with the arguments, as JSON, that say what they load.
+Used: TypeAlias = "tuple[tuple[str, str], ...]"
 
 
 def is_card(of: Share | Device) -> bool:
@@ -52,6 +57,10 @@ class WarmWorker:
     card_limits: CardLimits = ()
     loading_s: float  #: the cost of loading its models again
     idle_since_s: float
+    models: tuple[str, ...] = ()  #: of its devices
+    used: Used = ()  #: what another worker of its workload would load
+    ahead_s: float = 0.0  #: that it has loaded before any lease had it
+    loads_for: LeaseId | None = None  #: it still loads, for this lease; None = it is idle
 
     @property
     def cards(self) -> tuple[DeviceId, ...]:
@@ -95,22 +104,36 @@ class WarmTable:
     def __init__(self) -> None:
         self.limits = WarmLimits()
         self._idle: dict[str, WarmWorker] = {}
+        self._loading: dict[str, WarmWorker] = {}
         self._ending: dict[str, WarmWorker] = {}
         self._stuck: dict[str, None] = {}  # of those that end: they cannot be killed
 
+    @property
+    def allowed(self) -> bool:
+        """True where workers may stay without a lease."""
+        return self.limits.workers_max > 0 and self.limits.memory_pct_max > 0
+
     def __len__(self) -> int:
-        return len(self._idle) + len(self._ending)
+        return len(self._idle) + len(self._loading) + len(self._ending)
 
     def find(self, name: str) -> WarmWorker | None:
-        return self._idle.get(name)
+        return self._idle.get(name) or self._loading.get(name)
 
     def keep(self, worker: WarmWorker) -> None:
-        """Add a worker whose lease has ended."""
+        """Add a worker whose lease has ended, or that loads for one."""
+        (self._idle if worker.loads_for is None else self._loading)[worker.id] = worker
+
+    def loaded(self, worker: WarmWorker) -> bool:
+        """A worker has loaded, and is idle now; False: it was evicted, or a lease has it."""
+        if self._loading.pop(worker.id, None) is None:
+            return False
         self._idle[worker.id] = worker
+        return True
 
     def candidate(self, install: Install, promised: Collection[str] = ()) -> WarmWorker | None:
         """The worker that a lease gets: one that its install names, else one that suits and is not
-        `promised` to another; the one that was idle for the shortest time."""
+        `promised` to another; the one that was idle for the shortest time; else one that loads for
+        it."""
         suited = [worker for worker in self._idle.values() if worker.suits(install)]
         named = [worker for worker in suited if worker.id in install.residents]
         free = [
@@ -118,11 +141,26 @@ class WarmTable:
             for worker in suited
             if worker.id not in promised and worker.id not in install.evict
         ]
-        return max(named or free, key=lambda worker: worker.idle_since_s, default=None)
+        found = max(named or free, key=lambda worker: worker.idle_since_s, default=None)
+        return found or self.loading_for(install)
+
+    def loading_for(self, install: Install) -> WarmWorker | None:
+        """The worker that loads for a lease, and suits it."""
+        there = self._loading.values()
+        own = (one for one in there if one.loads_for == install.lease and one.suits(install))
+        return next(own, None)
+
+    def loading_of(self, lease: LeaseId) -> tuple[str, ...]:
+        """The worker that loads for a lease, if there is one."""
+        return tuple(name for name, one in self._loading.items() if one.loads_for == lease)
+
+    def loads_on(self, device: DeviceId) -> bool:
+        """True while a worker loads on a device."""
+        return any(device in worker.memory_mib for worker in self._loading.values())
 
     def take(self, name: str) -> WarmWorker:
         """Remove a worker that a lease uses from now on."""
-        return self._idle.pop(name)
+        return self._idle.pop(name, None) or self._loading.pop(name)
 
     def room(
         self, install: Install, free_mib: Mapping[DeviceId, int], taken: str | None
@@ -150,37 +188,48 @@ class WarmTable:
             > free
             for device, free in free_mib.items()
         )
-        evict = tuple(name for name in chosen if name in self._idle)
+        evict = tuple(name for name in chosen if name not in self._ending)
         return Evictions(evict=evict, ready=not chosen and not waits)
 
     def evict(self, names: Iterable[str]) -> tuple[WarmWorker, ...]:
-        """Mark workers as ending; returns those that were idle until now."""
-        found = [self._idle.pop(name) for name in names if name in self._idle]
+        """Mark workers as ending; returns those that were idle, or loading, until now."""
+        found = [self.take(name) for name in names if self.find(name) is not None]
         self._ending.update((worker.id, worker) for worker in found)
         return tuple(found)
 
     def gone(self, name: str) -> bool:
         """Forget a worker whose process has ended. False: it is unknown."""
         self._stuck.pop(name, None)
-        return bool(self._idle.pop(name, None) or self._ending.pop(name, None))
+        there = (self._idle, self._loading, self._ending)
+        return any(workers.pop(name, None) is not None for workers in there)
 
     def stuck(self, name: str) -> None:
         """Mark a worker that cannot be killed."""
         if name in self._ending:
             self._stuck[name] = None
 
-    def beyond_limits(self, memory_mib: Mapping[DeviceId, int], now_s: float) -> tuple[str, ...]:
+    def beyond_limits(
+        self,
+        memory_mib: Mapping[DeviceId, int],
+        now_s: float,
+        awaited: Collection[str] = (),
+    ) -> tuple[str, ...]:
         """The idle workers to evict by the limits: those idle for too long or on a drained
         device, then the cheapest to load again of each device with too many or too large ones.
 
-        `memory_mib`: of each device.
+        `memory_mib`: of each device; `awaited`: workers that leases granted ahead will get: they
+        are evicted on drained devices only, as are those that load, and where none may stay.
         """
         limits = self.limits
         chosen = {
             worker.id: None
+            for worker in (*self._idle.values(), *self._loading.values())
+            if not self.allowed or any(device in worker.memory_mib for device in limits.none_on)
+        }
+        chosen |= {
+            worker.id: None
             for worker in self._idle.values()
-            if now_s - worker.idle_since_s >= limits.idle_s_max
-            or any(device in worker.memory_mib for device in limits.none_on)
+            if worker.id not in awaited and now_s - worker.idle_since_s >= limits.idle_s_max
         }
         for device in dict.fromkeys(
             device for worker in self._all() for device in worker.memory_mib
@@ -189,7 +238,9 @@ class WarmTable:
             there = [
                 worker
                 for worker in self._idle.values()
-                if worker.id not in chosen and device in worker.memory_mib
+                if worker.id not in chosen
+                and worker.id not in awaited
+                and device in worker.memory_mib
             ]
             count, used_mib = len(there), sum(worker.memory_mib[device] for worker in there)
             for worker in _cheapest_first(there):
@@ -202,13 +253,13 @@ class WarmTable:
         return (*chosen, *(worker.id for worker in _cheapest_first(left)[:excess]))
 
     def to_free(self, memory_mib: int) -> tuple[str, ...]:
-        """The idle workers to evict so that the host has so much more memory, the cheapest first;
-        memory of those that end counts already."""
+        """The workers to evict so that the host has so much more memory, those that load and then
+        the cheapest first; memory of those that end counts already."""
         missing = memory_mib - sum(
             sum(worker.memory_mib.values()) for worker in self._ending.values()
         )
         chosen: list[str] = []
-        for worker in _cheapest_first(self._idle.values()):
+        for worker in (*self._loading.values(), *_cheapest_first(self._idle.values())):
             if missing <= 0:
                 break
             chosen.append(worker.id)
@@ -241,11 +292,20 @@ class WarmTable:
         return found
 
     def ids(self) -> tuple[str, ...]:
-        """The idle workers."""
-        return tuple(self._idle)
+        """The idle workers, and those that load."""
+        return (*self._idle, *self._loading)
+
+    def idle(self) -> tuple[WarmWorker, ...]:
+        """The idle workers, in the order in which they are evicted."""
+        return tuple(_cheapest_first(self._idle.values()))
+
+    def ending_mib(self, device: DeviceId) -> int:
+        """Memory of a device that will be free soon."""
+        ending = (one for name, one in self._ending.items() if name not in self._stuck)
+        return sum(worker.memory_mib.get(device, 0) for worker in ending)
 
     def _all(self) -> list[WarmWorker]:
-        return [*self._idle.values(), *self._ending.values()]
+        return [*self._idle.values(), *self._loading.values(), *self._ending.values()]
 
 
 def _cheapest_first(workers: Iterable[WarmWorker]) -> list[WarmWorker]:

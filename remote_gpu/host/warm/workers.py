@@ -11,7 +11,7 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep
+from remote_gpu.host.warm.loads import Loads
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker, private_bytes
@@ -81,6 +82,9 @@ class WarmWorkers:
         #: the room of such a worker is needed.
         self._ending: dict[asyncio.Future[None], tuple[_Kind, asyncio.Future[None]]] = {}
         self._numbers = itertools.count(1)
+        self.loads = Loads(leases, endings, nursery, budget, self._loaded, _memory_mib)
+        #: Of leases that began in a worker that was loaded ahead: the seconds of that.
+        self.ahead_s: dict[LeaseId, float] = {}
 
     # --- the end of a lease
 
@@ -135,6 +139,8 @@ class WarmWorkers:
             card_limits=worker.card_limits,
             loading_s=worker.loaded_s,
             idle_since_s=self._leases.now_s(),
+            models=tuple(share.model for share in install.shares),
+            used=worker.used,
         )
         return warm.id if self._add(warm, worker) else ""
 
@@ -158,6 +164,23 @@ class WarmWorkers:
 
     # --- the next lease
 
+    def load(
+        self, step: LeaseStep, install: Install, take: Callable[[], Awaitable[Worker]]
+    ) -> None:
+        """Have a new worker load for a lease ahead."""
+        for name in step.warm:
+            self.loads.begin(name, install, take, self._cap_s())
+
+    def _loaded(self, warm: WarmWorker, worker: Worker, lease: LeaseId | None) -> None:
+        """A worker has loaded, for a lease that has it already or waits for its shares."""
+        worker.when_gone(functools.partial(self._gone, warm, worker))
+        if lease is not None:
+            self._taken[lease] = warm, worker
+            return
+        self._processes[warm.id] = warm, worker
+        self._leases.log.write_warm(warm, "warm_kept", self._leases.now_s())
+        self._changed()
+
     def placed(self, step: LeaseStep) -> None:
         for name in step.warm:
             self.take(step.lease, name)
@@ -165,6 +188,8 @@ class WarmWorkers:
     def unplaced(self, step: LeaseStep) -> None:
         """Take back the worker of a lease that lost its shares before its session opened."""
         for name in step.warm:
+            if self.loads.untake(step.lease):
+                continue
             warm, worker = self._processes[name] = self._taken.pop(step.lease)
             self._leases.log.write_warm(warm, "warm_kept", self._leases.now_s())
             if worker.gone.done():
@@ -173,11 +198,13 @@ class WarmWorkers:
 
     def take(self, lease: LeaseId, name: str) -> None:
         """Reserve a worker that the table gave to a lease, for its first lane."""
-        self._taken[lease] = self._processes.pop(name)
-        self._changed()
+        if not self.loads.take(lease, name):
+            self._taken[lease] = self._processes.pop(name)
+            self._changed()
 
     async def hand_over(self, lease: LeaseId, start: control.WorkerStart) -> Worker | None:
         """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
+        await self.loads.finished(lease)
         if lease not in self._taken:
             await self._adopt(lease)
         if (found := self._taken.pop(lease, None)) is None:
@@ -196,6 +223,8 @@ class WarmWorkers:
         self._leases.log.write_warm(warm, "warm_start", now_s, lease=lease)
         idle_s = round(now_s - warm.idle_since_s, 3)
         about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(warm)}
+        if warm.ahead_s:
+            self.ahead_s[lease] = about["ahead_s"] = round(warm.ahead_s, 3)
         logger.info("a lease starts in a warm worker", extra=about)
         return worker
 
@@ -217,8 +246,9 @@ class WarmWorkers:
             await asyncio.wait(ending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         self.take(lease, name)
 
-    def unused(self, lease: LeaseId) -> None:
+    async def unused(self, lease: LeaseId) -> None:
         """Keep the worker of a lease that ended before its first lane."""
+        await self.loads.unused(lease)
         if (found := self._taken.pop(lease, None)) is not None:
             warm, worker = found
             again = replace(warm, id=self._new_id(worker), idle_since_s=self._leases.now_s())
@@ -229,6 +259,8 @@ class WarmWorkers:
     def evict(self, step: LeaseStep) -> None:
         """Kill workers that the table has marked as ending."""
         for name in step.warm:
+            if self.loads.stop(name, step.detail):
+                continue
             warm, worker = self._processes[name]
             about = {"event": "evicted", "why": step.detail, **_about(warm)}
             logger.info("a warm worker is evicted", extra=about)
@@ -258,8 +290,8 @@ class WarmWorkers:
         if limits == self._table.limits:
             return
         self._table.limits = limits
-        for name in self._table.ids():
-            self._processes[name][1].end_in(self._cap_s())
+        for _, worker in self._processes.values():
+            worker.end_in(self._cap_s())
         self.check()
 
     async def watch(self) -> None:

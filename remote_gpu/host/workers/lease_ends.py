@@ -97,7 +97,7 @@ class LeaseEnds:
         worker = None if ending.worker is None else await asyncio.shield(ending.worker)
         ending.worker_is_left = True
         if worker is None:
-            self._warm.unused(lease)
+            await self._warm.unused(lease)
             return
         try:
             if keeps is not None:

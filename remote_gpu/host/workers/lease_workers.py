@@ -20,6 +20,7 @@ from remote_gpu.host.devices.card_checks import CardChecks, read_fault
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
+from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.leases.table import CAP_S_MAX, InstalledLease
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
@@ -128,6 +129,17 @@ class LeaseWorkers:
                 return
             self._gone(entry, worker)  # its own callback may be a moment behind
         raise Refused(Refusal.NOT_READY, "workers of this lease die at startup; see gpud's log")
+
+    def load_ahead(self, step: LeaseStep) -> None:
+        """Have a new worker load for a lease ahead, in the memory that was found for it."""
+        (name,) = step.warm
+        entry, warm = self._leases.table.find(step.lease), self._leases.table.warm.find(name)
+        assert entry is not None, "the table asked for it just now"
+        assert warm is not None
+        start = self._first_message(entry.install, own_shares(entry.install))
+        memory_bytes = max(sum(warm.memory_mib.values()) << 20, _MEMORY_FLOOR_BYTES)
+        take = functools.partial(self._pool.take, replace(start, memory_bytes=memory_bytes))
+        self._warm.load(step, entry.install, take)
 
     def leave(self, lease: LeaseId) -> asyncio.Task[Worker | None] | None:
         """Take the worker, which may be starting, out of a lease that ends."""

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import json
 import logging
 import math
 import os
@@ -31,14 +32,16 @@ from typing import Any
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import LENGTH_S_MAX
-from remote_gpu.host.warm.table import CardLimits
+from remote_gpu.host.warm.table import CardLimits, Used
 from remote_gpu.isolation.cgroup import Group
 from remote_gpu.isolation.sandboxes import HostSandbox
 from remote_gpu.worker import control
+from remote_gpu.worker.loading_ahead import USED_BYTES_MAX, USED_MAX
 
 logger = logging.getLogger(__name__)
 
 _NO_LINGER = struct.pack("ii", 0, 0)
+_LOWEST = 19  #: of the priorities of processes
 _DRAINED_MAX = 64  #: packets at once
 
 
@@ -68,6 +71,7 @@ class Worker:
         self.loading_s = 0.0  #: spent loading for the present lease, as it reports
         self.loaded_bytes = 0  #: of models, for the present lease, as it reports
         self._loaded_before_s = 0.0  #: for earlier leases
+        self.used: Used = ()  #: what to load for another lease, as it reported at its release
         self.card_limits: CardLimits = ()  #: of its first lease, for the drivers of cards
         self._on_gone: Callable[[], None] = lambda: None
         self._released: asyncio.Future[int | None] | None = None
@@ -155,6 +159,11 @@ class Worker:
         except OSError:
             return False
         return True
+
+    def load(self, device: int, kind: str, used: Used) -> None:
+        """Have it load for a coming lease; `release` awaits the end."""
+        calls = [[operation, json.loads(args)] for operation, args in used]
+        self.send({"load": {"device": device, "kind": kind, "used": calls}})
 
     async def clear(self) -> None:
         """Remove the temporary files of its last lease."""
@@ -270,8 +279,11 @@ class Worker:
         elif "loaded" in meta:
             self.loading_s = _seconds(meta["loaded"])
             self.loaded_bytes = _count(meta.get("bytes", 0))
+        elif "loading" in meta:
+            _lower_priority(self.pid)
         elif "released" in meta:
             assert self._released is not None, "nothing was to be released"
+            self.used = _used(meta["released"].get("used", []))
             self._released.set_result(_count(meta["released"]["memory_bytes"]))
         elif "busy" in meta:
             assert self._busy is not None, "nothing was to be released"
@@ -354,6 +366,25 @@ def _count(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError("a number of bytes is not one")
     return value
+
+
+def _used(value: object) -> Used:
+    """Operations with their arguments as JSON. Raises ValueError and the like for others."""
+    if not isinstance(value, list) or len(value) > USED_MAX:
+        raise ValueError("these are not the calls of a worker")
+    found = tuple((str(operation), json.dumps(dict(args))) for operation, args in value)
+    if sum(len(args) for _, args in found) > 2 * USED_BYTES_MAX:
+        raise ValueError("the arguments of its calls are too long")
+    return found
+
+
+def _lower_priority(pid: int) -> None:
+    """Give all threads of a worker but its first the lowest priority: they load for a lease that
+    has no device yet, and end with that. Workers cannot change priorities themselves."""
+    with contextlib.suppress(OSError):  # it, or a thread of it, has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if int(task.name) != pid:
+                os.setpriority(os.PRIO_PROCESS, int(task.name), _LOWEST)
 
 
 def _ignore(meta: Mapping[str, object]) -> None:

@@ -50,13 +50,13 @@ class EmulatedOperation(CpuOperation):
         self._emulation = emulation
         self._devices = devices
         self._on_cpu = on_cpu
+        self.loads = (emulation.workload_argument,)
+
+    def load(self, context: Context, args: Arguments) -> None:
+        self._load(context, self._times(context)[1], args)
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
-        device = self._devices.get(context.device)
-        times = None if device is None else device.operations.get(self.name)
-        if device is None or times is None:
-            message = f"operation {self.name!r} is not emulated on {context.device or context.kind}"
-            raise OpFailed(OpCode.ENOTSUP, message)
+        device, times = self._times(context)
         loading_s = self._load(context, times, args)
         started_s, began_s = time.time(), time.monotonic()
         values, results = self._results(context, args, inputs)
@@ -73,6 +73,14 @@ class EmulatedOperation(CpuOperation):
         if left_s < 0:  # the CPU needed more than the stated time
             emulated["late_ms"] = -left_s * 1000
         return {**values, "emulated": emulated}, results
+
+    def _times(self, context: Context) -> tuple[EmulatedDevice, OperationTimes]:
+        device = self._devices.get(context.device)
+        times = None if device is None else device.operations.get(self.name)
+        if device is None or times is None:
+            message = f"operation {self.name!r} is not emulated on {context.device or context.kind}"
+            raise OpFailed(OpCode.ENOTSUP, message)
+        return device, times
 
     def _load(self, context: Context, times: OperationTimes, args: Arguments) -> float:
         """Load the workload of a call, once per worker; returns the seconds that it took."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -16,7 +17,7 @@ from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
 from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
-from remote_gpu.host.leases.table import LeasePhase, LeaseTable
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.warm.table import WORKERS_MAX, WarmTable, WarmWorker, card_limits
 from tests.installs import install_of, share_of
 from tests.lease_overlaps import read_overlaps
@@ -256,6 +257,7 @@ class Table(RuleBasedStateMachine):
         self.lines: list[str] = []
         self.dying: list[tuple[LeaseId, Install | None]] = []
         self.evicted: list[str] = []
+        self.loading: list[LeaseId] = []
         self.count = 0
         self.placed: dict[str, tuple[str, ...]] = {}
 
@@ -279,12 +281,19 @@ class Table(RuleBasedStateMachine):
                 self.dying.append((step.lease, step.keeps))
             elif step.kind is LeaseStepKind.EVICT:
                 self.evicted += step.warm
+            elif step.kind is LeaseStepKind.LOAD:
+                found = self.leases.warm.find(step.warm[0])
+                assert found is not None
+                self.loading.append(step.lease)
+                memory_mib = dict(found.memory_mib)
+                self.log("warm_loading", warm=[found.id], memory_mib=memory_mib)
 
     @rule(
         memory_mib=st.integers(0, 600),
         device=st.sampled_from([D0, D1]),
         workload=st.sampled_from(["w", "v", None]),
         exclusive=st.booleans(),
+        ahead=st.booleans(),
         names=st.lists(st.integers(0, 30), max_size=3),
     )
     def install(
@@ -293,6 +302,7 @@ class Table(RuleBasedStateMachine):
         device: DeviceId,
         workload: str | None,
         exclusive: bool,
+        ahead: bool,
         names: list[int],
     ) -> None:
         self.count += 1
@@ -300,7 +310,9 @@ class Table(RuleBasedStateMachine):
         one = share(device, MEMORY[device] if exclusive else memory_mib, exclusive=exclusive)
         there = self.leases.warm.ids() or ("none",)
         named = tuple(there[number % len(there)] for number in names)
-        lease = install(self.count, one, workload=workload, evict=named[1:], residents=named[:1])
+        residents, evict = ((), ()) if ahead else (named[:1], named[1:])
+        terms = {"evict": evict, "residents": residents, "ahead": ahead}
+        lease = install(self.count, one, workload=workload, **terms)
         self.take(self.leases.install(lease, 0))
 
     @rule(number=st.integers(0, 1000), reason=st.sampled_from([EndReason.DONE, EndReason.REVOKED]))
@@ -308,6 +320,35 @@ class Table(RuleBasedStateMachine):
         there = [entry.lease for entry in self.leases]
         if there:
             self.take(self.leases.end(there[number % len(there)], reason))
+
+    @rule(number=st.integers(0, 1000))
+    def book(self, number: int) -> None:
+        there = [entry.install for entry in self.leases if entry.install.ahead]
+        if there:
+            self.take(self.leases.install(replace(there[number % len(there)], ahead=False), 0))
+
+    @rule(number=st.integers(0, 1000))
+    def take_back(self, number: int) -> None:
+        there = [entry.install for entry in self.leases if not entry.install.ahead]
+        if there:
+            self.take(self.leases.install(replace(there[number % len(there)], ahead=True), 0))
+
+    @rule(part=st.floats(0, 1))
+    def a_load_ends(self, part: float) -> None:
+        if not self.loading:
+            return
+        lease = self.loading.pop(0)
+        names = [*self.leases.warm.loading_of(lease)]
+        entry = next((one for one in self.leases if one.lease == lease), None)
+        taken = None if entry is None else entry.warm
+        warm_worker = self.leases.warm.find(names[0]) if names else taken
+        if warm_worker is None or warm_worker.loads_for is None:
+            return  # it was evicted
+        memory_mib = {d: int(mib * part) for d, mib in warm_worker.memory_mib.items()}
+        loaded = dataclasses.replace(warm_worker, memory_mib=memory_mib, loads_for=None)
+        if names:
+            self.log("warm_kept", warm=names, memory_mib=memory_mib)
+        self.take(self.leases.warm_loaded(loaded, lease, 0))
 
     @rule(keeps=st.booleans(), loading_s=st.floats(0, 9), part=st.floats(0, 1))
     def a_process_ends_or_stays(self, keeps: bool, loading_s: float, part: float) -> None:
@@ -322,6 +363,8 @@ class Table(RuleBasedStateMachine):
                 memory_mib,
                 workload=kept.workload,
                 loading_s=loading_s,
+                models=("m",) * len(kept.shares),
+                used=(("onnx", "{}"),),
             )
             self.log("warm_kept", warm=[worker.id], memory_mib=memory_mib)
             self.take(self.leases.warm_kept(worker, 0))
@@ -340,11 +383,12 @@ class Table(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for _ in range(1000):
-            if not (self.evicted or self.dying):
+            if not (self.evicted or self.dying or self.loading):
                 break
+            self.a_load_ends(part=1)
             self.an_evicted_one_is_gone()
             self.a_process_ends_or_stays(keeps=False, loading_s=0, part=0)
-        waiting = [entry for entry in self.leases if entry.phase is LeasePhase.QUEUED]
+        waiting = [entry for entry in self.leases if entry.waits]
         if waiting:  # only leases are in their way
             assert any(entry.occupying for entry in self.leases)
 
