@@ -41,6 +41,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "scheduler.recovery": (),
     "scheduler.records": (),
     "remote_gpu.transport": ("--rounds", "3"),
+    "remote_gpu.relays": ("--rounds", "5"),
     "remote_gpu.operations": (),
     "remote_gpu.sharing": ("--seconds", "45"),
     "remote_gpu.batching": (),

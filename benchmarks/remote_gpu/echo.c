@@ -5,9 +5,15 @@
  *   echo send PORT SIZE COUNT  median seconds of SIZE bytes there and 1 byte back
  *   echo receive PORT SIZE COUNT            … of 1 byte there and SIZE bytes back
  *   echo THERE PORT BACK COUNT              … of THERE bytes there and BACK bytes back
+ *   echo relay PORT            prints its port; passes connections on to PORT, by splice alone
+ *
+ * A negative PORT is a descriptor: of a connection that is open.
  */
+#define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,18 +56,70 @@ static void answer(int fd) {
     }
 }
 
-static int serve(void) {
+static int listening(void) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof to;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd, (struct sockaddr *)&to, sizeof to) || listen(fd, 8)) return 2;
+    if (bind(fd, (struct sockaddr *)&to, sizeof to) || listen(fd, 8)) exit(2);
     getsockname(fd, (struct sockaddr *)&to, &size);
     printf("%d\n", ntohs(to.sin_port));
     fflush(stdout);
+    return fd;
+}
+
+static int connected(int port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons(port);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to)) exit(2);
+    no_delay(fd);
+    return fd;
+}
+
+static int serve(void) {
+    int fd = listening();
     for (;;) {
         int one = accept(fd, NULL, NULL);
         if (fork() == 0) answer(one);
         close(one);
+    }
+}
+
+static void *passed_on(void *pair) {
+    int from = ((int *)pair)[0], to = ((int *)pair)[1], pipes[2];
+    const size_t most = 1 << 18;
+    if (pipe(pipes) || fcntl(pipes[1], F_SETPIPE_SZ, most) < 0) exit(5);
+    for (ssize_t n; (n = splice(from, NULL, pipes[1], NULL, most, 0)) > 0;)
+        for (ssize_t done; n > 0; n -= done)
+            if ((done = splice(pipes[0], NULL, to, NULL, n, 0)) <= 0) goto end;
+end:
+    shutdown(to, SHUT_WR);
+    close(pipes[0]);
+    close(pipes[1]);
+    return NULL;
+}
+
+static void *relayed(void *pair) {
+    int *there = pair, back[2] = {there[1], there[0]};
+    pthread_t other;
+    if (pthread_create(&other, NULL, passed_on, back)) exit(5);
+    passed_on(there);
+    pthread_join(other, NULL);
+    close(there[0]);
+    close(there[1]);
+    free(pair);
+    return NULL;
+}
+
+static int relay(int port) {
+    int fd = listening();
+    for (;;) {
+        int *pair = malloc(2 * sizeof *pair);
+        pthread_t thread;
+        pair[0] = accept(fd, NULL, NULL);
+        no_delay(pair[0]);
+        pair[1] = connected(port);
+        if (pthread_create(&thread, NULL, relayed, pair) || pthread_detach(thread)) return 5;
     }
 }
 
@@ -78,14 +136,12 @@ static int order(const void *a, const void *b) {
 
 int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "serve")) return serve();
+    if (argc == 3 && !strcmp(argv[1], "relay")) return relay(atoi(argv[2]));
     if (argc != 5) return 2;
     uint64_t size = strtoull(argv[3], NULL, 10);
     uint64_t up = strtoull(argv[1], NULL, 10); /* 0 for a word */
     int count = atoi(argv[4]), back = strcmp(argv[1], "send") != 0, there = strcmp(argv[1], "receive") != 0;
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    to.sin_port = htons(atoi(argv[2]));
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, (struct sockaddr *)&to, sizeof to)) return 2;
+    int port = atoi(argv[2]), fd = port < 0 ? -port : connected(port);
     no_delay(fd);
     struct call call = {up ? up : there ? size : 1, back ? size : 1};
     if (call.there > size) size = call.there;

@@ -44,7 +44,7 @@ class Host:
         self._attempts = itertools.count(1)
         scheduler = self._daemon("gpu_scheduler.daemon", "--state", str(folder / "s"))
         self._scheduler = scheduler["socket"]
-        self._pid = self.add("bench", core, *options)
+        self.pid = self.add("bench", core, *options)
 
     def add(self, host_id: str, core: int, *options: str) -> int:
         """Start a host with a device on one core; returns the pid of its gpud."""
@@ -91,7 +91,7 @@ class Host:
         for pid in parents:
             above = pid
             while (above := parents.get(above, 0)) > 1:
-                if above == self._pid:
+                if above == self.pid:
                     yield pid
 
     def session(self, guarantee_pct: float, memory_mib: int = 256, **fields: Any) -> Session:

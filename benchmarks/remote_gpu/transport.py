@@ -57,7 +57,9 @@ class Floor:
             self.name = "Python on a bare TCP connection (no C compiler here)"
             command = [sys.executable, str(Path(__file__).parent / "echo.py")]
         else:
-            subprocess.run([compiler, "-O2", "-o", str(self._program), str(source)], check=True)
+            subprocess.run(
+                [compiler, "-O2", "-pthread", "-o", str(self._program), str(source)], check=True
+            )
             command = [str(self._program), "serve"]
         server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         stack.callback(server.terminate)

@@ -58,12 +58,15 @@ class TlsMachine:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
         self._lock = threading.Lock()  # OpenSSL's object is not thread-safe
+        self._ended = False  #: the peer sends no more
 
     def handshake(self) -> bool:
         """Continue the handshake; False while more bytes are needed. Raises WireError."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
+            if self._ended:
+                raise WireError("TLS: the peer ended the connection in the handshake") from None
             return False
         except ssl.SSLError as error:
             raise WireError(f"TLS: {error.reason or error}: {_why(error)}") from None
@@ -86,12 +89,16 @@ class TlsMachine:
         return self._outgoing.read()
 
     def give(self, data: bytes | memoryview) -> None:
-        """Accept bytes from the peer; none = the end of its stream."""
+        """Accept bytes from the peer; none = the end of its stream.
+
+        OpenSSL does not learn of that end: without an alert before it, it would encrypt no more for
+        a peer that still reads.
+        """
         with self._lock:
             if len(data):
                 self._incoming.write(data)
             else:
-                self._incoming.write_eof()
+                self._ended = True
 
     def encrypt(self, view: memoryview) -> bytes:
         """The records for `view`, after all other pending bytes."""
@@ -108,8 +115,8 @@ class TlsMachine:
                 try:
                     count = int(self._tls.read(view.nbytes - done, view[done:]))
                 except ssl.SSLWantReadError:
-                    return done or None
-                except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                    return done if self._ended else done or None
+                except ssl.SSLZeroReturnError:
                     return done
                 if not count:
                     return done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
@@ -12,7 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from remote_gpu.middleware.base import ServerLease
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.proof import ConnectionRole
 from tests.drivers import needs_cpu_driver
-from tests.integration.gpud.conftest import Gpud, running_gpud, until
+from tests.integration.gpud.conftest import Gpud, over_tcp, running_gpud, until
 
 WAIT_S = 60.0
 OTHERS = tuple(name for name in names() if name != "builtin")
@@ -241,6 +242,68 @@ def test_a_revoked_lease_leaves_no_connection_and_no_process(gpud: Gpud) -> None
     session.close()
 
 
+def transfer_cut(gpud: Gpud, view_of: Callable[[Session], Access]) -> None:
+    """A lease ends while its relays carry large frames both ways: all of them end, with it."""
+    body = bytes(1 << 20)
+    install = gpud.install()
+    with (
+        gpud.open(install) as session,
+        Forwarder(view_of(session), "lupine") as forwarder,
+        contextlib.ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(Client(forwarder.ports[0])) for _ in range(8)]
+        assert {client.hear() for client in clients} == {b"port 0"}
+        served = [json.loads(client.ask(b"facts")) for client in clients]
+
+        def send(client: Client) -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client.stream.sendall(struct.pack("!I", len(body)) + body)
+
+        senders = [threading.Thread(target=send, args=(client,)) for client in clients]
+        for sender in senders:
+            sender.start()
+        for client in clients:
+            assert client.hear() == body
+        gpud.scheduler.end(install)
+        until(lambda: gpud.scheduler.is_cut(install.lease))
+        for client, sender in zip(clients, senders, strict=True):
+            while client.hear() == body:  # what was on the way
+                pass
+            sender.join(WAIT_S)
+            assert not sender.is_alive()
+        pids = {fact["pid"] for fact in served} | {fact["parent"] for fact in served}
+        assert not gpud.survivors([*pids])
+
+
+def test_the_end_of_a_lease_cuts_transfers_in_their_middle(gpud: Gpud) -> None:
+    transfer_cut(gpud, over_tcp)
+
+
+def both_ways(gpud: Gpud, view_of: Callable[[Session], Access]) -> None:
+    """Frames both ways at once, to the last byte of a half-closed connection."""
+    body = bytes(range(256)) * (1 << 15)  # 8 MiB: more than all buffers on the way
+    install = gpud.install()
+    with (
+        gpud.open(install) as session,
+        Forwarder(view_of(session), "lupine") as forwarder,
+        Client(forwarder.ports[0]) as client,
+    ):
+        assert client.hear() == b"port 0"
+
+        def send() -> None:
+            for _ in range(2):
+                client.stream.sendall(struct.pack("!I", len(body)) + body)
+            client.stream.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert client.hear() == body
+        assert client.hear() == body
+        assert client.hear() == b""  # it heard that no more comes, and so did we
+        sender.join()
+
+
 def test_a_server_that_died_is_replaced(gpud: Gpud) -> None:
     install = gpud.install()
     with (
@@ -284,27 +347,11 @@ def test_servers_die_with_gpud(tmp_path: Path) -> None:
         session.close()
 
 
-def test_both_ways_at_once_to_the_last_byte(gpud: Gpud) -> None:
-    body = bytes(range(256)) * (1 << 15)  # 8 MiB: more than all buffers on the way
-    install = gpud.install()
-    with (
-        gpud.open(install) as session,
-        Forwarder(session.view(), "lupine") as forwarder,
-        Client(forwarder.ports[0]) as client,
-    ):
-        assert client.hear() == b"port 0"
-
-        def send() -> None:
-            for _ in range(2):
-                client.stream.sendall(struct.pack("!I", len(body)) + body)
-            client.stream.shutdown(socket.SHUT_WR)
-
-        sender = threading.Thread(target=send)
-        sender.start()
-        assert client.hear() == body
-        assert client.hear() == body
-        assert client.hear() == b""  # it heard that no more comes, and so did we
-        sender.join()
+@pytest.mark.parametrize("view_of", [Session.view, over_tcp])
+def test_both_ways_at_once_to_the_last_byte(
+    gpud: Gpud, view_of: Callable[[Session], Access]
+) -> None:
+    both_ways(gpud, view_of)
 
 
 def test_a_port_of_a_lease_leads_to_its_middleware(gpud: Gpud) -> None:

@@ -19,7 +19,7 @@ from remote_gpu.wire.connection import Access
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from tests.certificates import certificate
 from tests.integration.gpud.conftest import Gpud, over_tcp, running_gpud, until
-from tests.integration.gpud.test_gpud_relays import Client, program
+from tests.integration.gpud.test_gpud_relays import Client, both_ways, program, transfer_cut
 
 MARK = b"nobody else may read this. " * 8
 
@@ -115,6 +115,12 @@ def test_session_lane_and_relay_are_encrypted(gpud: Gpud) -> None:
         assert MARK[:20] not in heard
         session.give_back()
     until(lambda: ("closed", "DONE") in gpud.scheduler.states(install.lease))
+
+
+def test_relays_in_tls_end_as_others_do(gpud: Gpud) -> None:
+    """A client that sends no more still gets every answer; the end of the lease cuts the rest."""
+    both_ways(gpud, over_tcp)
+    transfer_cut(gpud, over_tcp)
 
 
 @pytest.mark.parametrize("what", ["session", "lane"])
