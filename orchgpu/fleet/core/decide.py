@@ -146,7 +146,7 @@ class _Deciding:
     def _starts(
         self, wanted: dict[str, int], need: Need, floors: dict[str, int], gone: set[str]
     ) -> Iterator[Start]:
-        """What the guard of dollars per hour allows, to the cheapest hosts first."""
+        """Starts within the guard of dollars per hour, those of the cheapest hosts first."""
         cheapest = sorted(wanted, key=lambda name: (self._pools[name].offer.usd_per_h, name))
         spending = sum(p.committed * p.offer.usd_per_h for p in self._pools.values())
         for name in cheapest:

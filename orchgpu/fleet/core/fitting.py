@@ -1,4 +1,4 @@
-"""How many requests of one kind a host of an offer serves at the same time."""
+"""The number of requests of one kind that a host of an offer serves at the same time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _part(request: Request, offer: Offer) -> float:
 def host_seconds(demand: Demand, offer: Offer, horizon_s: float) -> float:
     """Seconds of one host that the whole demand takes; 0 = the offer cannot serve it.
 
-    A run longer than the horizon counts with the horizon: more hosts than requests are of no use.
+    A run longer than the horizon counts with the horizon: more hosts than requests would be idle.
     """
     at_once = lanes(demand.request, offer)
     if not at_once:

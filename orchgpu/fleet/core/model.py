@@ -53,7 +53,7 @@ class Offer(Checked):
 
 
 class PolicyName(StrEnum):
-    """What else than waiting requests makes a pool larger."""
+    """A rule that makes a pool larger than waiting requests do."""
 
     FIXED = "fixed"  #: every pool has its `max`
     TRACKING = "tracking"  #: nothing: hosts follow the waiting requests
@@ -118,7 +118,7 @@ class View(Value):
 
 
 class HostMemory(Value):
-    """What the fleet remembers of a host."""
+    """The memory of one host."""
 
     since_s: float  #: launched, or first seen
     joined: bool = False  #: the scheduler has known it
@@ -127,7 +127,7 @@ class HostMemory(Value):
 
 
 class PoolMemory(Value):
-    """What the fleet remembers of a pool."""
+    """The memory of one pool."""
 
     asked_s: float | None = None  #: since when it has fewer hosts than it was asked to have
     skip_until_s: float = 0.0
@@ -141,7 +141,7 @@ class PoolMemory(Value):
 
 
 class Memory(Value):
-    """What one decision passes to the next. Without it hosts are kept a little longer."""
+    """Passed from one decision to the next. Without it hosts are kept a little longer."""
 
     hosts: Mapping[str, HostMemory] = field(default_factory=dict)
     pools: Mapping[str, PoolMemory] = field(default_factory=dict)
@@ -209,7 +209,7 @@ Action = Start | Withdraw | Drain | Stop
 
 
 class NoticeCode(StrEnum):
-    """What an operator should know."""
+    """The kind of a notice to the operator."""
 
     HOUR_NEAR = "hour_near"  #: 80 % of usd_per_hour_max
     HOUR_FULL = "hour_full"  #: a host is wanted that usd_per_hour_max does not allow
@@ -228,7 +228,7 @@ class Notice(Value):
 
 
 class Decision(Value):
-    """What to do now, what to say, and what to pass to the next decision."""
+    """Actions for now, notices, and the memory for the next decision."""
 
     actions: tuple[Action, ...]
     notices: tuple[Notice, ...]

@@ -1,4 +1,4 @@
-"""What a pool should have beside the hosts for waiting requests. Pure."""
+"""Hosts that a pool should have beside those for waiting requests. Pure."""
 
 from __future__ import annotations
 

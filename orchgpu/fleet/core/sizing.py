@@ -1,4 +1,4 @@
-"""How many hosts each pool needs for the waiting requests. Pure.
+"""The number of hosts that each pool needs for the waiting requests. Pure.
 
 Work is counted in seconds of a host. Each demand is poured into the hosts that come or are there,
 then into hosts that could be started, those with the cheapest run first. The order of demands does
