@@ -33,7 +33,6 @@ from orchgpu.fleet.core.model import (
 )
 from orchgpu.fleet.core.policies import FLOORS
 from orchgpu.fleet.core.pools import (
-    LATE_STARTS,
     Pool,
     counted_hour,
     pools_of,
@@ -43,6 +42,8 @@ from orchgpu.fleet.core.sizing import Need, need_of
 
 #: Part of a guard above which it is warned of.
 NEAR = 0.8
+#: A host that has not ended this long after its stop is stopped again.
+STOP_AGAIN_S = 30.0
 #: Hosts in a row that never join, after which their offer is left out for a while.
 FAILURES_MAX = 2
 
@@ -79,7 +80,11 @@ class _Deciding:
         others = gone | {one.offer for one in starts}
         unneeded = self._not_needed(need, floors, others, month_full=month_full)
         self._notice(need, month_full=month_full)
-        pools = {name: pool.memory for name, pool in self._pools.items() if not pool.retired}
+        pools = {
+            name: replace(pool.memory, group=pool.memory.group or pool.offer.at_port)
+            for name, pool in self._pools.items()
+            if not pool.retired or pool.committed
+        }
         return Decision(
             actions=(*withdrawn, *unneeded, *ends, *starts),
             notices=tuple(self._notices),
@@ -97,7 +102,7 @@ class _Deciding:
                 continue
             asked_s = self._now_s if asked_s is None else min(asked_s, self._now_s)
             waited_s = self._now_s - asked_s
-            if pool.refused or waited_s >= LATE_STARTS * pool.start_s or pool.retired:
+            if pool.refused or waited_s >= pool.late_s or pool.retired:
                 values: Values = {
                     "missing": pool.missing,
                     "waited_s": waited_s,
@@ -205,15 +210,19 @@ class _Deciding:
         for host in pool.hosts:
             known = self._hosts[host.id]
             reason = None if host.leases else self._stop_reason(pool, host, known)
-            if reason is not None:
+            if reason is not None and self._may_stop_again(known):
                 values: Values = {"pool": pool.offer.name, "age_s": self._now_s - known.since_s}
                 yield Stop(host=host.id, reason=reason, values=values)
-                self._hosts[host.id] = replace(known, draining=True)
+                self._hosts[host.id] = replace(known, draining=True, stopped_s=self._now_s)
         yield from self._drains(pool, need, floor)
+
+    def _may_stop_again(self, known: HostMemory) -> bool:
+        """True unless it was just stopped: a machine takes a while to end."""
+        return known.stopped_s is None or self._now_s - known.stopped_s >= STOP_AGAIN_S
 
     def _stop_reason(self, pool: Pool, host: Host, known: HostMemory) -> Reason | None:
         """Why a host without a lease may be ended at once; None: it may get leases."""
-        late = self._now_s - known.since_s >= LATE_STARTS * pool.start_s
+        late = self._now_s - known.since_s >= pool.late_s
         if host.state is None:
             if known.joined:
                 return Reason.LOST

@@ -124,11 +124,13 @@ class HostMemory(Value):
     joined: bool = False  #: the scheduler has known it
     idle_since_s: float | None = None
     draining: bool = False  #: the fleet has drained it
+    stopped_s: float | None = None  #: when the fleet last stopped it
 
 
 class PoolMemory(Value):
     """The memory of one pool."""
 
+    group: str = ""  #: at the port: hosts of a pool without an offer are found there
     asked_s: float | None = None  #: since when it has fewer hosts than it was asked to have
     skip_until_s: float = 0.0
     failures: int = 0  #: hosts in a row that never joined

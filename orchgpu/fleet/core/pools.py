@@ -23,6 +23,8 @@ from orchgpu.fleet.core.model import (
 
 #: A host or an order that takes this many start times does not come any more.
 LATE_STARTS = 3
+#: But never before this: a busy machine may take many times a short start time.
+LATE_S_MIN = 60.0
 #: Weight of the newest day in the averages of the forecast.
 _DAY_WEIGHT = 0.5
 _HOUR_S = 3600.0
@@ -61,6 +63,11 @@ class Pool:
     @property
     def usable(self) -> int:
         return len(self.busy) + len(self.idle)
+
+    @property
+    def late_s(self) -> float:
+        """Age at which a host that has not joined, or an order, is given up."""
+        return max(LATE_S_MIN, LATE_STARTS * self.start_s)
 
     def skipped(self, now_s: float) -> bool:
         return now_s < self.memory.skip_until_s
@@ -108,7 +115,7 @@ def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
     if known is not None and (known.joined or known.draining):
         return True
     since_s = now_s if known is None else known.since_s
-    return now_s - since_s >= LATE_STARTS * pool.start_s
+    return now_s - since_s >= pool.late_s
 
 
 # ---------------------------------------------------------------------- what is remembered
@@ -118,7 +125,7 @@ def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memo
     """The memory with what is seen now: hosts, learned starts, and money spent."""
     prices = {offer.name: offer for offer in offers.offers}
     hosts: dict[str, HostMemory] = {}
-    pools = {name: one for name, one in memory.pools.items() if name in prices}
+    pools = dict(memory.pools)
     for host in view.hosts:
         before = memory.hosts.get(host.id)
         hosts[host.id] = after = _of_host(host, before, now_s)
