@@ -27,8 +27,14 @@ _DOLLARS = Number(low=0.0, high=1e9, unit="dollars")
 #: The most offers of a file.
 OFFERS_MAX = 100
 
+
+def _offer(kind: str, **values: Any) -> Offer:
+    return Offer(kind=DeviceKind(kind), **values)
+
+
 _OFFER = Block(
-    into=Offer,
+    into=_offer,
+    defaults=Offer,
     keys={
         "name": Key(reader=_NAME, required=True, about="Name of the pool."),
         "kind": Key(
@@ -85,7 +91,8 @@ def _offers(offers: tuple[Offer, ...] = (), **rules: Any) -> Offers:
     return Offers(offers=offers, rules=Rules(**rules))
 
 
-_FILE = Block(
+#: The whole file; the simulator reads the same block of its run files.
+OFFERS = Block(
     into=_offers,
     keys={
         "offers": Key(
@@ -112,7 +119,7 @@ def parse_offers(data: bytes | str, name: str) -> tuple[Offers, tuple[str, ...]]
     root = _known(composed.root, composed.source, warnings)
     reading = Reading(source=composed.source)
     try:
-        offers = _FILE.read(root, "", reading)
+        offers = OFFERS.read(root, "", reading)
         reading.end(0)
     except Faulty:
         raise reading.combined_error() from None
@@ -123,7 +130,7 @@ def _known(root: Node, source: Source, warnings: list[str]) -> Node:
     """The nodes without keys of other versions."""
     if not isinstance(root, Mapping):
         return root
-    root = _without_unknown(root, {*_FILE.keys, *_FOREIGN}, source, warnings)
+    root = _without_unknown(root, {*OFFERS.keys, *_FOREIGN}, source, warnings)
     listed = root.child("offers")
     if isinstance(listed, Sequence):
         items = tuple(

@@ -27,13 +27,14 @@ def tracking(offer: Offer, memory: PoolMemory, now_s: float, start_s: float) -> 
 def forecast(offer: Offer, memory: PoolMemory, now_s: float, start_s: float) -> int:
     """The hosts at work in this hour of the day, as the days before had them.
 
-    Those of an hour that begins within the start time are started before it does.
+    Those of an hour that begins within the start time are started before it does. A single job of
+    one day makes no forecast: half a host is rounded down.
     """
     del offer
     if not memory.hours:
         return 0
     hours = {int((now_s + ahead_s) // _HOUR_S) % 24 for ahead_s in (0.0, start_s)}
-    return max(math.floor(max(0.0, memory.hours[hour]) + 0.5) for hour in hours)
+    return max(math.ceil(memory.hours[hour] - 0.5) for hour in hours)
 
 
 FLOORS: Mapping[PolicyName, Floor] = {

@@ -170,7 +170,7 @@ def counted_hour(memory: PoolMemory, at_work: int, now_s: float) -> PoolMemory:
         return replace(memory, hour=hour, peak=at_work)
     if hour == memory.hour:
         return memory if at_work <= memory.peak else replace(memory, peak=at_work)
-    hours = list(memory.hours or (-1.0,) * 24)
+    hours = list(memory.hours or (0.0,) * 24)
     _average(hours, memory.hour % 24, memory.peak)
     for missed in range(max(memory.hour + 1, hour - 23), hour):
         _average(hours, missed % 24, 0)
@@ -178,5 +178,5 @@ def counted_hour(memory: PoolMemory, at_work: int, now_s: float) -> PoolMemory:
 
 
 def _average(hours: list[float], at: int, peak: int) -> None:
-    """Average with the days before; −1 = no day yet."""
-    hours[at] = float(peak) if hours[at] < 0 else hours[at] + _DAY_WEIGHT * (peak - hours[at])
+    """Average with the days before; the days before the first one count as empty."""
+    hours[at] += _DAY_WEIGHT * (peak - hours[at])
