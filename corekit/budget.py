@@ -107,6 +107,7 @@ class Budget:
     # --- several schedulers over one log, of which one leads
     leader_beat_s: float = 1.0  #: an idle leader appends an empty group this often
     leader_alone_beat_s: float = 2.0  #: while no session and no host is connected to it
+    fleet_look_s: float = 2.0  #: a fleet compares demand and hosts this often
     standby_poll_s: float = 0.25  #: a standby reads the log this often
     takeover_s: float = 3.0  #: after this silence of the log: three beats, or one slow put
     handover_s: float = 2.0  #: a stopping leader's last put takes no longer

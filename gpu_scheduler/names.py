@@ -51,3 +51,6 @@ NAME = Meta(
     extra_json_schema={"pattern": NAME_PATTERN},
     extra={"problem": name_problem},
 )
+
+#: Begin of the ids of devices of a pool, whose hosts have not come: `pool/<name>/<host>/<index>`.
+POOL = "pool/"

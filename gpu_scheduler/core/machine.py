@@ -53,7 +53,7 @@ from gpu_scheduler.core.replay.apply import apply_part
 from gpu_scheduler.core.replay.snapshot import parts, snapshot
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.core.state.timers import TimerKind
-from gpu_scheduler.core.views import views, workloads
+from gpu_scheduler.core.views import demand, views, workloads
 from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
@@ -269,5 +269,6 @@ OPS: Mapping[type[ops.Op[Value]], Handler] = {
     ops.Leases: views.leases,
     ops.Queue: views.queue,
     ops.Workloads: workloads.workloads,
+    ops.Demand: demand.demand,
     ops.ParametersOf: parameters.parameters,
 }

@@ -26,12 +26,12 @@ from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key, keys_in
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_stored, source_of
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import running_daemon
+from gpu_scheduler.daemon.capacity import declared_devices
 from gpu_scheduler.daemon.config import SETTINGS, Config, log_address_of, state_of
 from gpu_scheduler.daemon.journal.reader import LogTrimmed
 from gpu_scheduler.daemon.journal_commands import journal_group
 from gpu_scheduler.daemon.log.writer import LogSuperseded
 from gpu_scheduler.daemon.settings import DaemonSettings
-from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.protocol.keys import checked_name
 
 logger = logging.getLogger(__name__)
@@ -105,8 +105,7 @@ def main(
 
 async def _serve(settings: DaemonSettings, capacity: Path | None, ready_file: Path | None) -> None:
     if capacity is not None:
-        declared = await FileProbe(capacity, "declared").devices()
-        settings = replace(settings, capacity=declared)
+        settings = replace(settings, capacity=declared_devices(capacity))
 
     def standing_by(addresses: Mapping[str, object]) -> None:
         write_ready(ready_file, addresses)

@@ -58,8 +58,8 @@ class DaemonOptions:
     capacity: Annotated[
         str | None,
         Option(
-            "Inventory file of devices that may register later; a request that only they could "
-            "serve waits instead of being refused as impossible."
+            "File of devices that may register later: offers of `orchgpu fleet`, or an inventory; "
+            "a request that only they could serve waits instead of being refused as impossible."
         ),
     ] = None
     keys: Annotated[

@@ -96,30 +96,37 @@ class FileProbe:
             raise invalid(f"inventory {self._path}: not YAML or JSON: {error}") from None
         if not isinstance(value, Mapping) or list(value) != ["devices"]:
             raise invalid(f"inventory {self._path}: write `devices:` and a list below it")
-        if not isinstance(value["devices"], list):
-            raise invalid(f"inventory {self._path}: `devices` must be a list")
-        devices = tuple(self._device(entry, i) for i, entry in enumerate(value["devices"]))
-        for what, names in (("id", [d.id for d in devices]), ("index", [d.index for d in devices])):
-            for i, name in enumerate(names):
-                if name in names[:i]:
-                    raise invalid(f"{self._path}: devices[{i}]: {what} {name!r} is taken already")
-        return devices
-
-    def _device(self, entry: Any, index: int) -> Device:
-        path = f"{self._path}: devices[{index}]"
-        if not isinstance(entry, Mapping):
-            raise invalid(f"{path}: expected an object with kind, model and memory_mib")
-        defaults = {"id": f"{self._host}/{entry.get('kind', 'device')}{index}", "index": index}
-        fields = {**defaults, **entry}
-        if isinstance(fields.get("memory_mib"), str):
-            fields["memory_mib"] = parse_memory_mib(fields["memory_mib"])
-        return decode(Device, fields, path)
+        return listed_devices(value["devices"], str(self._path), self._host)
 
     async def usage(self) -> tuple[Usage, ...]:
         return ()
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
+
+
+def listed_devices(listed: object, path: str, host: str) -> tuple[Device, ...]:
+    """The devices of the list `devices` of a file. Raises INVALID naming file and entry."""
+    if not isinstance(listed, list):
+        raise invalid(f"inventory {path}: `devices` must be a list")
+    devices = tuple(
+        _listed(entry, f"{path}: devices[{i}]", host, i) for i, entry in enumerate(listed)
+    )
+    for what, names in (("id", [d.id for d in devices]), ("index", [d.index for d in devices])):
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise invalid(f"{path}: devices[{i}]: {what} {name!r} is taken already")
+    return devices
+
+
+def _listed(entry: Any, path: str, host: str, index: int) -> Device:
+    if not isinstance(entry, Mapping):
+        raise invalid(f"{path}: expected an object with kind, model and memory_mib")
+    defaults = {"id": f"{host}/{entry.get('kind', 'device')}{index}", "index": index}
+    fields = {**defaults, **entry}
+    if isinstance(fields.get("memory_mib"), str):
+        fields["memory_mib"] = parse_memory_mib(fields["memory_mib"])
+    return decode(Device, fields, path)
 
 
 #: Kinds of `probe_of` that run in a child process: its module, what it probes, options.

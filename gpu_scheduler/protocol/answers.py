@@ -215,6 +215,26 @@ class QueueAnswer(Value):
     left_out: int = 0  #: number of requests after these
 
 
+class DemandGroup(Value):
+    """Waiting requests with equal requirements, of all tenants and workloads."""
+
+    request: Request  #: one of them, without tenant, workload and priority
+    count: int
+    oldest_s: float  #: the wait of the longest first one in the order of service
+    #: The expected time of one: the learned median over device models and workloads; where nothing
+    #: is learned, `RUN_S_UNKNOWN`, or the length that it asks for if that is shorter.
+    run_s: float
+    runs_s: Mapping[str, float] = field(default_factory=dict)  #: the same on each learned model
+
+
+class DemandAnswer(Value):
+    """Requests that wait for devices, the largest groups first."""
+
+    groups: tuple[DemandGroup, ...]
+    left_out: int = 0  #: requests of groups after these
+    held_back: int = 0  #: requests that wait for another reason than devices, such as a quota
+
+
 class PolicyDeclaration(Value):
     """One installed queue policy, with its promises about waiting."""
 

@@ -21,6 +21,7 @@ READING_OPS = (
     "leases",
     "queue",
     "workloads",
+    "demand",
     "record",
     "records",
     "orphans",

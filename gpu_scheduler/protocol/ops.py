@@ -33,6 +33,7 @@ from gpu_scheduler.protocol.answers import (
     AdmitAnswer,
     AdoptAnswer,
     AttemptAnswer,
+    DemandAnswer,
     Done,
     ExplainAnswer,
     InventoryAnswer,
@@ -357,6 +358,12 @@ class Queue(Op[QueueAnswer]):
     limit: CountLimit | None = None  #: number of requests, from the first; None = all
 
 
+class Demand(Op[DemandAnswer]):
+    """Sum up the waiting requests by what they ask for, for a fleet that starts hosts for them."""
+
+    limit: PageLimit = PAGE_MAX  #: groups, from the largest
+
+
 class Workloads(Op[WorkloadsAnswer]):
     """List learned times of workloads by id, page by page."""
 
@@ -424,6 +431,7 @@ OPS: Mapping[str, type[Op[Value]]] = {
     "leases": Leases,
     "queue": Queue,
     "workloads": Workloads,
+    "demand": Demand,
     "drain": Drain,
     "undrain": Undrain,
     "forget": Forget,

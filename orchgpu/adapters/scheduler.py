@@ -54,4 +54,5 @@ class SchedulerAdapter:
     async def device_count(self, request: Request) -> int:
         inventory = await self._client.inventory()
         devices = [view.device for host in inventory.hosts for view in host.devices]
+        devices += inventory.declared  # a fleet starts hosts for requests that wait
         return sum(not request.kinds or device.kind in request.kinds for device in devices)

@@ -23,6 +23,7 @@ from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import log_as_json
 from corekit.decode import decode_json
 from corekit.errors import EXIT_STATUS, AppError
+from orchgpu.local.fleet import write_offers
 from orchgpu.local.home import Home
 from orchgpu.local.programs import LocalSettings, Programs, base_environment
 from orchgpu.local.supervisor import Event, Supervisor
@@ -67,6 +68,7 @@ async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
         loop.add_reader(sys.stdin.fileno(), _lifeline, loop, life)
     settings = decode_json(LocalSettings, arguments.settings.encode(), "--settings")
     environment = base_environment(os.environ, home, Path(orchgpu.__file__).parents[1])
+    write_offers(home, settings.fleet, settings.host_memory_mib)
     supervisor = Supervisor(
         Programs(settings, home, environment), home, report, budget_from_environment()
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from corekit.net.addresses import address_of
 from corekit.values import Value, field
 from orchgpu.local.child import Program, Ready
+from orchgpu.local.fleet import fleet_of, write_processes
 from orchgpu.local.home import Home
 from orchgpu.local.ports import fixed_address
 
@@ -51,6 +52,7 @@ class LocalSettings(Value):
     middlewares: Mapping[str, str] = field(default_factory=dict)
     #: Programs of every host: name → command, as of `gpud --program`.
     programs: Mapping[str, str] = field(default_factory=dict)
+    fleet: tuple[int, int] | None = None  #: fewest and most hosts, which come and go; None: `HOSTS`
     emulate: str = ""  #: file of emulated devices of the first host
     verify_signatures: bool = False  #: the embedded cloud serves the holder of its key alone
     weather: str = ""  #: of the embedded cloud, as `local_cloud` reads it; empty = none
@@ -71,7 +73,8 @@ class Programs:
         bridge: tuple[tuple[str, ...], ...] = (
             (("bridge",),) if self._settings.cloud == "moto" else ()
         )
-        return (("cloud", "scheduler"), *bridge, HOSTS, ("orchestrator", "console", "collector"))
+        hosts = HOSTS if self._settings.fleet is None else ("fleet",)
+        return (("cloud", "scheduler"), *bridge, hosts, ("orchestrator", "console", "collector"))
 
     def program(self, name: str, ready: ReadyFiles) -> Program:
         """The program of that name, given the ready files of the stages before.
@@ -91,6 +94,8 @@ class Programs:
                 return self._console(ready)
             case "collector":
                 return self._collector(ready)
+            case "fleet":
+                return self._fleet(ready)
             case _:
                 return self._orchestrator(ready)
 
@@ -114,8 +119,38 @@ class Programs:
             *("--listen", last_address(ready, "scheduler", "socket")),
             *("--http", last_address(ready, "scheduler", "http")),
         )
-        command = ("gpu_scheduler.daemon", "--state", str(self._home.state("scheduler")), *doors)
+        offers = str(fleet_of(self._home).offers)
+        command = (
+            *("gpu_scheduler.daemon", "--state", str(self._home.state("scheduler")), *doors),
+            *(() if self._settings.fleet is None else ("--capacity", offers)),
+        )
         return self._built("scheduler", command, "socket", {})
+
+    def _fleet(self, ready: ReadyFiles) -> Program:
+        """The fleet, and how it starts a host: all hosts share all cores."""
+        scheduler = str(ready["scheduler"]["socket"])
+        host = (
+            *(sys.executable, "-m", "remote_gpu.host", "--ephemeral", "--no-nvml"),
+            *("--host-id", "{host}", "--scheduler", scheduler, "--state", "{state}"),
+            *("--cpus", ",".join(str(core) for core in self._settings.cores)),
+            *self._of_every_host(),
+        )
+        fleet = write_processes(self._home, host)
+        command = (
+            *("orchgpu", "fleet", "run", "--stop-hosts", "--scheduler", scheduler),
+            *("--offers", str(fleet.offers), "--provider", fleet.provider),
+            *("--memory", str(fleet.memory)),
+        )
+        return self._built("fleet", command, None, {})
+
+    def _of_every_host(self) -> tuple[str, ...]:
+        return (
+            *("--memory-mib", str(self._settings.host_memory_mib)),
+            *("--drain-s", "0"),  # the whole system stops: no other host takes its jobs
+            *_each("--data", self._settings.data),
+            *_each("--middleware", self._settings.middlewares),
+            *_each("--program", self._settings.programs),
+        )
 
     def _host(self, name: str, ready: ReadyFiles) -> Program:
         cores = cores_of(HOSTS.index(name), len(HOSTS), self._settings.cores)
@@ -130,11 +165,7 @@ class Programs:
             *self._sharers(name),
             *(() if name == HOSTS[0] else ("--no-nvml",)),  # one machine: its GPUs are one host's
             *(("--emulate", emulate) if emulate and name == HOSTS[0] else ()),
-            *("--memory-mib", str(self._settings.host_memory_mib)),
-            *("--drain-s", "0"),  # the whole system stops: no other host takes its jobs
-            *_each("--data", self._settings.data),
-            *_each("--middleware", self._settings.middlewares),
-            *_each("--program", self._settings.programs),
+            *self._of_every_host(),
         )
         return self._built(name, command, "gateway", {})
 

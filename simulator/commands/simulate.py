@@ -18,6 +18,7 @@ from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.errors import invalid
 from corekit.suggest import one_of_known
+from simulator.commands._fleet import fleet_command
 from simulator.workloads import experiments, output, plots
 from simulator.workloads.experiments import Point, Result
 from simulator.workloads.jobs import Job
@@ -375,3 +376,6 @@ def _plot_sweep(results: Sequence[Result], swept: str, figure: str, folder: Path
     path = folder / f"{swept}-{figure}.svg"
     plots.plot_sweep(results, swept, figure, path, logarithmic=True)
     echo(f"wrote {path}", err=True)
+
+
+command.add_command(fleet_command)

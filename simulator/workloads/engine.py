@@ -41,6 +41,7 @@ from gpu_scheduler.warm import workload_key
 from simulator.workloads.arrivals import open_arrivals
 from simulator.workloads.batches import Batches, set_end
 from simulator.workloads.devices import SimDevice, SimHost, hosts_of
+from simulator.workloads.fleet import SimFleet
 from simulator.workloads.jobs import Job, Running
 from simulator.workloads.model import Arrival, ClosedLoop, Run, Workload, timing_on
 from simulator.workloads.workflows import Workflows
@@ -53,7 +54,7 @@ _SESSION = SessionId("s")
 _key = functools.lru_cache(maxsize=4096)(workload_key)
 _Form = tuple[str, str | None, int | None, int]
 #: Kinds of event at one moment, in their order.
-_ARRIVES, _ENDS, _IDLE, _STARTS = 0, 1, 2, 3
+_ARRIVES, _ENDS, _IDLE, _STARTS, _CALLS = 0, 1, 2, 3, 4
 
 
 class Engine:
@@ -96,6 +97,7 @@ class Engine:
             self.ask_op(ops.SetParameter(name=name, value=given_of(name, str(value))))
         for host in hosts_of(run.hosts):
             self.add_host(host)
+        self.fleet = None if run.fleet is None else SimFleet(self, run.fleet)
         in_force = policies[self.machine.state.parameters.policy]
         self.workflows = Workflows(
             run.workflows, self.ask_op, self._request_step, promises=in_force.promises
@@ -136,7 +138,7 @@ class Engine:
         while self._events or self._wake_s is not None:
             next_s = self._events[0][0] if self._events else None
             if next_s is None or (self._wake_s is not None and self._wake_s < next_s):
-                if until_s is None and next_s is None and not self._waits():
+                if until_s is None and next_s is None and not self.machine.state.queue.entries:
                     return  # only timers of the scheduler itself are left
                 next_s = self._wake_s
             assert next_s is not None
@@ -149,8 +151,14 @@ class Engine:
         if until_s is not None:
             self.now_s = max(self.now_s, until_s)
 
-    def _waits(self) -> bool:
-        return bool(self.machine.state.queue.entries)
+    def call_at(self, at_s: float, call: Callable[[], None]) -> None:
+        """Call at a moment, after everything else of it."""
+        self._at(at_s, _CALLS, call)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether requests wait or leases run."""
+        return bool(self._running or self.machine.state.queue.entries)
 
     def _handle_next(self) -> None:
         if not self._events or self._events[0][0] > self.now_s:
@@ -168,7 +176,9 @@ class Engine:
         elif kind == _STARTS:
             if what in self._running:
                 self._started(self._running[what])
-        else:
+        elif kind == _CALLS:
+            what()
+        elif what in self.devices:  # else its host has ended
             self._evict_idle(what)
 
     def _at(self, at_s: float, kind: int, what: object) -> None:

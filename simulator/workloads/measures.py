@@ -70,6 +70,8 @@ def figures(engine: Engine) -> dict[str, float]:
     if run.workflows:
         found |= workflow_figures(engine.workflows.runs, run.measure_from_s, run.duration_s)
     found |= _held(jobs)
+    if engine.fleet is not None:
+        found |= engine.fleet.figures()
     found["evictions"] = float(sum(device.evictions for device in engine.devices.values()))
     found["decisions"] = float(engine.decisions)
     groups: tuple[tuple[str, Callable[[Job], str]], ...] = (

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from corekit.errors import invalid
 from gpu_scheduler.model import Advance, Batch, DeviceKind, Request, Sharing
+from orchgpu.fleet.core.model import Offers
 
 #: The key of the time on devices without a time of their own.
 ANY_DEVICE = "*"
@@ -191,6 +192,7 @@ class Run:
     """One run: everything but the seed and the policy is fixed by it."""
 
     hosts: tuple[HostSpec, ...] = ()
+    fleet: Offers | None = None  #: hosts that come and go beside these
     workloads: Mapping[str, Workload] = field(default_factory=dict)
     load: tuple[Source | ClosedLoop, ...] = ()
     name: str = "run"
@@ -207,8 +209,10 @@ class Run:
 
     @property
     def devices(self) -> int:
-        """The number of devices of all hosts."""
-        return sum(spec.devices * spec.hosts for spec in self.hosts)
+        """The number of devices of all hosts, and of those that may come."""
+        offers = () if self.fleet is None else self.fleet.offers
+        may_come = sum(offer.devices * offer.max for offer in offers)
+        return may_come + sum(spec.devices * spec.hosts for spec in self.hosts)
 
     @property
     def advances(self) -> bool:

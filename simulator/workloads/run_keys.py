@@ -12,6 +12,7 @@ from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader, Reading, Schema
 from fdl.text.nodes import Mapping as MappingNode
 from fdl.text.nodes import Node, Scalar, kind_of
 from gpu_scheduler.model import BATCH_SIZE_MAX, COUNT_MAX, Advance, DeviceKind
+from orchgpu.fleet.offers import OFFERS
 from simulator.workloads.arrivals import Bursts, Phase, Phases, Poisson, Times
 from simulator.workloads.model import (
     ANY_DEVICE,
@@ -420,6 +421,7 @@ RUN: Block[Draft] = Block(
             about="Part of the devices that warm execution occupies; scales all Poisson rates.",
         ),
         "hosts": Key(reader=ListOf(item=HOST), about="Hosts.", default="those of a journal"),
+        "fleet": Key(reader=OFFERS, about="Hosts that come and go: the content of an offers file."),
         "workloads": Key(reader=MapOf(item=WORKLOAD), about="Workloads by name."),
         "workflows": Key(reader=MapOf(item=_WORKFLOW), about="Workflows by name."),
         "load": Key(

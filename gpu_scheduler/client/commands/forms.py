@@ -70,6 +70,7 @@ FORMS: Mapping[str, type[Value]] = {
     "devices": answers.InventoryAnswer,
     "queue": answers.QueueAnswer,
     "workloads": answers.WorkloadsAnswer,
+    "demand": answers.DemandAnswer,
     "explain": answers.ExplainAnswer,
     "dry-run": answers.ExplainAnswer,
     "quote": answers.AdmitAnswer,

@@ -82,6 +82,17 @@ def workloads(context: CommandContext) -> None:
     context.show(found, lambda: tables.echo_workloads(found))
 
 
+@click.command(epilog="Example: ssgm demand --json")
+@connected
+def demand(context: CommandContext) -> None:
+    """Waiting requests, summed up by what they ask for; an operator may see them.
+
+    `orchgpu fleet` starts hosts for them. The expected time of one is learned, or a default.
+    """
+    found = context.ask(lambda client: client.ask(ops.Demand()))
+    context.show(found, lambda: tables.echo_demand(found))
+
+
 @click.command(epilog="Example: ssgm explain ssgm-1f0c9a3d5e7b2468")
 @click.argument("name", metavar="ATTEMPT|JOB")
 @connected
@@ -167,4 +178,16 @@ def schema() -> None:
     echo_raw(json.dumps(json_schema(), indent=2))
 
 
-COMMANDS = (status, hosts, devices, leases, queue, workloads, explain, dry_run, events, schema)
+COMMANDS = (
+    status,
+    hosts,
+    devices,
+    leases,
+    queue,
+    demand,
+    workloads,
+    explain,
+    dry_run,
+    events,
+    schema,
+)

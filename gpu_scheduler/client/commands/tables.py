@@ -15,6 +15,7 @@ from gpu_scheduler.model import Device, HostState, Lease, Share
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import (
     AttemptAnswer,
+    DemandAnswer,
     DeviceView,
     ExplainAnswer,
     HostView,
@@ -55,6 +56,7 @@ WORKLOADS = _columns(
 )
 QUOTED = _columns("STEP, DEVICE, STARTS IN, ENDS IN, WARM", "WARM")
 TRADEOFFS = _columns("LATENCY, COST")
+DEMAND = _columns("WAITING, OLDEST, RUN, REQUEST")
 PARAMETERS = _columns("PARAMETER, VALUE, SOURCE")
 SCHEDULERS = _columns("SCHEDULER, ROLE, EPOCH, LAG, DETAIL", "EPOCH")
 POLICIES = _columns("POLICY, STATE, FORM, NEXT REQUEST", "FORM")
@@ -230,6 +232,24 @@ def echo_queue(found: QueueAnswer) -> None:
     echo_table(QUEUE, rows, empty="queue is empty")
     if found.left_out:
         echo(f"and {found.left_out} more behind them")
+
+
+def echo_demand(found: DemandAnswer) -> None:
+    """Waiting requests by what they ask for."""
+    rows = [
+        (
+            str(group.count),
+            format_duration(group.oldest_s),
+            format_duration(group.run_s),
+            request_text(group.request),
+        )
+        for group in found.groups
+    ]
+    echo_table(DEMAND, rows, empty="nothing waits for devices")
+    if found.left_out:
+        echo(f"and {found.left_out} requests of smaller groups")
+    if found.held_back:
+        echo(f"{found.held_back} more wait for another reason than devices, such as a quota")
 
 
 def echo_workloads(found: WorkloadsAnswer) -> None:

@@ -35,6 +35,7 @@ _CHARGED: frozenset[type[ops.Op[Value]]] = frozenset(
         ops.Leases,
         ops.Queue,
         ops.Workloads,
+        ops.Demand,
         ops.ParametersOf,
         ops.Watch,
         ops.Resize,

@@ -24,6 +24,7 @@ from gpu_scheduler.core.inventory.index import CACHE_MAX, Devices, Index
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.data_names import Offered, offered_of
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
+from gpu_scheduler.names import POOL
 from gpu_scheduler.protocol.changes import HostRegistered
 
 T = TypeVar("T")
@@ -171,6 +172,15 @@ class Inventory:
         for device in self.declared:
             if device.id not in self.devices:
                 yield device_class_of(device, gateway=True)
+
+    def declared_by_host(self) -> list[list[DeviceClass]]:
+        """The same: first those that may be on any host, then those of each host of a pool."""
+        hosts: dict[str, list[DeviceClass]] = {"": []}
+        for device in self.declared:
+            if device.id not in self.devices:
+                host = device.id.rpartition("/")[0] if device.id.startswith(POOL) else ""
+                hosts.setdefault(host, []).append(device_class_of(device, gateway=True))
+        return list(hosts.values())
 
     def cache(self, memory: dict[CacheKey, T], cache_key: CacheKey, answer: T) -> T:
         """Cache a result; the oldest is evicted beyond `CACHE_MAX`."""

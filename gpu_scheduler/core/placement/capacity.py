@@ -57,7 +57,8 @@ def is_infeasible(request: Request, inventory: Inventory) -> bool:
 def feasible_devices(request: Request, inventory: Inventory) -> int:
     """The number of known devices that could ever serve the request together.
 
-    For SAME_HOST, the most on one host; all declared devices may be on one host.
+    For SAME_HOST, the most on one host; all declared devices may be on one host, except those of
+    pools, whose hosts are stated.
     """
     on_one = request.count > 1 and request.placement is Placement.SAME_HOST
     cache_key = (on_one, feasibility_key(request))
@@ -117,10 +118,11 @@ def _up_by_host(request: Request, inventory: Inventory) -> Iterator[list[int]]:
 def _classes_by_host(inventory: Inventory) -> Iterator[list[DeviceClass]]:
     """Device classes of a new host, and of each known host, with the declared devices.
 
-    Declared devices are on hosts with a gateway.
+    Declared devices are on hosts with a gateway. A host of a pool has those of its offer alone.
     """
-    declared = list(inventory.declared_classes())
+    declared, *of_pools = inventory.declared_by_host()
     yield declared
+    yield from of_pools
     for host in inventory.hosts.values():
         classes = [inventory.state_of(device).device_class for device in host.devices]
         yield classes if host.gateway is None else [*classes, *declared]

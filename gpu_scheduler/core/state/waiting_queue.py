@@ -103,6 +103,10 @@ class WaitingQueue:
             for key in sorted(group.keys[0] for group in self._groups.values() if group.keys)
         ]
 
+    def groups(self) -> Iterator[RequestGroup]:
+        """All groups with a servable request."""
+        return (group for group in self._groups.values() if group.keys)
+
     def preempting(self, limit: int) -> list[Waiting]:
         """The first requests that may preempt, in order of service."""
         if not self._preempting:

@@ -23,6 +23,7 @@ from orchgpu.cli.local.launching import (
     weather_option,
 )
 from orchgpu.local.examples import resident_data
+from orchgpu.local.fleet import parse_range
 from orchgpu.local.home import ProgramState, SystemRecord, default_home
 from orchgpu.local.installed import check_installed
 from orchgpu.local.programs import LocalSettings
@@ -51,6 +52,12 @@ from orchgpu.local.system import Launch, unhealthy
     help="Program of every GPU host for the operation exec, as of gpud (repeatable).",
 )
 @click.option(
+    "--fleet",
+    metavar="MIN-MAX",
+    help="Instead of two GPU hosts, from MIN to MAX that come and go with the demand"
+    " (docs/how-to/fleet.md).",
+)
+@click.option(
     "--emulate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -75,6 +82,7 @@ def command(
     data: tuple[str, ...],
     middleware: tuple[str, ...],
     program: tuple[str, ...],
+    fleet: str | None,
     emulate: Path | None,
     verify_signatures: bool,
     allow_host: tuple[str, ...],
@@ -91,6 +99,9 @@ def command(
     """
     if verify_signatures and cloud != "embedded":
         raise invalid(f"--verify-signatures: {cloud} verifies none; use --cloud embedded")
+    if fleet is not None and emulate is not None:
+        raise invalid("--fleet: its hosts have no emulated devices; leave --emulate out")
+    hosts = None if fleet is None else parse_range(fleet)
     home = default_home()
     running = home.read_system()
     if running is not None:
@@ -104,6 +115,7 @@ def command(
             data={**resident_data(), **_named_files("--data", data)},
             middlewares=_named_files("--middleware", middleware),
             programs=_programs(program),
+            fleet=hosts,
             emulate="" if emulate is None else str(emulate.absolute()),
             allowed_hosts=allow_host,
             verify_signatures=verify_signatures,

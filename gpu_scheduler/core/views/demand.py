@@ -1,0 +1,91 @@
+"""The answer to `demand`: waiting requests by what they ask for, with their expected work."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from heapq import nlargest
+
+from corekit.values import replace
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.queue.decide import QueueTransaction
+from gpu_scheduler.core.queue.dispatch import held_back
+from gpu_scheduler.core.state.request_group import RequestGroup
+from gpu_scheduler.core.state.state import State
+from gpu_scheduler.model import Request
+from gpu_scheduler.protocol import answers, ops
+
+#: The expected time of a run of which nothing is known.
+RUN_S_UNKNOWN = 60.0
+#: Fields of a request that do not decide which devices it needs.
+_PLAIN = Request()
+_OTHER = ("tenant", "workload", "warm_key", "priority", "preempts", "preemptible", "batch")
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Groups of the queue with equal requirements."""
+
+    request: Request
+    count: int = 0
+    since_s: float = float("inf")
+    work_s: float = 0.0
+    #: Requests whose time on a model is learned, and the sum of these times.
+    of_model: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, state: State, group: RequestGroup) -> None:
+        count, runs_s = len(group.keys), _learned_s(state, group)
+        run_s = statistics.median(runs_s.values()) if runs_s else _unknown_s(group.request)
+        self.count += count
+        self.work_s += count * run_s
+        self.since_s = min(self.since_s, group.first[1])
+        for model, learned_s in runs_s.items():
+            known, total_s = self.of_model.get(model, (0, 0.0))
+            self.of_model[model] = known + count, total_s + count * learned_s
+
+    def view(self, wall_s: float) -> answers.DemandGroup:
+        return answers.DemandGroup(
+            request=self.request,
+            count=self.count,
+            oldest_s=max(0.0, wall_s - self.since_s),
+            run_s=self.work_s / self.count,
+            runs_s={
+                model: total_s / known
+                for model, (known, total_s) in self.of_model.items()
+                if known == self.count
+            },
+        )
+
+
+def demand(tx: QueueTransaction, event: on.Asked[ops.Demand]) -> answers.DemandAnswer:
+    """The largest groups; requests that devices alone would not help are counted apart."""
+    sums: dict[Request, _Sum] = {}
+    held = 0
+    for group in tx.state.queue.groups():
+        if held_back(tx, tx.state.queue.entries[group.first[3]]) is not None:
+            held += len(group.keys)
+            continue
+        request = _plain(group.request)
+        sums.setdefault(request, _Sum(request)).add(tx.state, group)
+    page = nlargest(event.op.limit, sums.values(), key=lambda one: one.count)
+    return answers.DemandAnswer(
+        groups=tuple(one.view(tx.wall_s) for one in page),
+        left_out=sum(one.count for one in sums.values()) - sum(one.count for one in page),
+        held_back=held,
+    )
+
+
+def _plain(request: Request) -> Request:
+    return replace(request, **{name: getattr(_PLAIN, name) for name in _OTHER})
+
+
+def _learned_s(state: State, group: RequestGroup) -> Mapping[str, float]:
+    """The learned median time of a run by device model."""
+    times = state.learned_times.of_workload(group.tenant, group.workload)
+    found = {model: one.execution_s(0.5) for model, one in times.items()}
+    return {model: run_s for model, run_s in found.items() if run_s is not None}
+
+
+def _unknown_s(request: Request) -> float:
+    return RUN_S_UNKNOWN if request.lease_s is None else min(RUN_S_UNKNOWN, request.lease_s)

@@ -1,0 +1,1 @@
+"""Hosts that come and go: pools of hosts that follow the demand that waits at the scheduler."""

@@ -1,0 +1,1 @@
+"""Decisions about a fleet: from demand, hosts and offers to starts, drains and stops. Pure."""

@@ -1,0 +1,288 @@
+"""The decision about a fleet: what is seen and remembered in; actions and memory out. Pure.
+
+    a host   asked for → started → joined (UP) → idle for idle_s → drained → empty → stopped
+
+A host is stopped only when it has no lease and gets none: drained, lost, or never joined. Sizes are
+absolute and hosts are named, so two replicas that see the same do the same, and an action that is
+repeated changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from corekit.values import replace
+from gpu_scheduler.model import HostState
+from orchgpu.fleet.core.model import (
+    Action,
+    Decision,
+    Drain,
+    Host,
+    HostMemory,
+    Memory,
+    Notice,
+    NoticeCode,
+    Offers,
+    Reason,
+    Start,
+    Stop,
+    Values,
+    View,
+    Withdraw,
+)
+from orchgpu.fleet.core.policies import FLOORS
+from orchgpu.fleet.core.pools import (
+    Pool,
+    counted_hour,
+    pools_of,
+    remembered,
+)
+from orchgpu.fleet.core.sizing import Need, need_of
+
+#: Part of a guard above which it is warned of.
+NEAR = 0.8
+#: A host that has not ended this long after its stop is stopped again.
+STOP_AGAIN_S = 30.0
+#: Hosts in a row that never join, after which their offer is left out for a while.
+FAILURES_MAX = 2
+
+
+def decide(view: View, offers: Offers, memory: Memory, now_s: float) -> Decision:
+    """One decision. Call it again with its memory, every few seconds."""
+    return _Deciding(view, offers, remembered(view, offers, memory, now_s), now_s).decision()
+
+
+class _Deciding:
+    """The working state of one decision."""
+
+    def __init__(self, view: View, offers: Offers, memory: Memory, now_s: float) -> None:
+        self._offers, self._rules, self._now_s = offers, offers.rules, now_s
+        self._memory, self._view = memory, view
+        self._hosts = dict(memory.hosts)
+        self._pools = pools_of(view, offers, memory, now_s)
+        self._notices: list[Notice] = []
+
+    def decision(self) -> Decision:
+        rules, memory = self._rules, self._memory
+        month_full = (
+            rules.usd_per_month_max is not None and memory.spent_usd >= rules.usd_per_month_max
+        )
+        withdrawn = list(self._undelivered())
+        need = need_of(self._view.demand, self._pools, rules, self._now_s)
+        for pool in self._pools.values():
+            self._count_activity(pool, need)
+        floors = {n: 0 if month_full else self._floor(p) for n, p in self._pools.items()}
+        wanted = {n: self._growth(p, need, floors[n]) for n, p in self._pools.items()}
+        ends = [action for n, p in self._pools.items() for action in self._ends(p, need, floors[n])]
+        gone = {one.offer for one in withdrawn}
+        starts = list(self._starts({} if month_full else wanted, need, floors, gone))
+        others = gone | {one.offer for one in starts}
+        unneeded = self._not_needed(need, floors, others, month_full=month_full)
+        self._notice(need, month_full=month_full)
+        pools = {
+            name: replace(pool.memory, group=pool.memory.group or pool.offer.at_port)
+            for name, pool in self._pools.items()
+            if not pool.retired or pool.committed
+        }
+        return Decision(
+            actions=(*withdrawn, *unneeded, *ends, *starts),
+            notices=tuple(self._notices),
+            memory=replace(memory, hosts=self._hosts, pools=pools),
+        )
+
+    # ------------------------------------------------------------------ orders that do not come
+
+    def _undelivered(self) -> Iterator[Withdraw]:
+        """Leave an offer out whose hosts did not come in time, and take its order back."""
+        for name, pool in self._pools.items():
+            asked_s = pool.memory.asked_s
+            if not pool.missing:
+                pool.memory = replace(pool.memory, asked_s=None)
+                continue
+            asked_s = self._now_s if asked_s is None else min(asked_s, self._now_s)
+            waited_s = self._now_s - asked_s
+            if pool.refused or waited_s >= pool.late_s or pool.retired:
+                values: Values = {
+                    "missing": pool.missing,
+                    "waited_s": waited_s,
+                    "refusal": pool.refused,
+                }
+                self._skip(pool)
+                yield Withdraw(offer=name, reason=Reason.NOT_DELIVERED, values=values)
+                pool.size = len(pool.hosts)
+                asked_s = None
+            pool.memory = replace(pool.memory, asked_s=asked_s)
+
+    def _skip(self, pool: Pool) -> None:
+        until_s = self._now_s + self._rules.skip_s
+        pool.memory = replace(pool.memory, skip_until_s=until_s, failures=0)
+
+    # ------------------------------------------------------------------ how many
+
+    def _count_activity(self, pool: Pool, need: Need) -> None:
+        """Remember that the pool has work, and how many hosts work."""
+        name = pool.offer.name
+        waiting = need.hosts_to_start(name) + need.hosts_in_use(name) + need.hosts_awaited(name)
+        if pool.busy or waiting:
+            pool.memory = replace(pool.memory, active_s=self._now_s)
+        at_work = min(pool.offer.max, len(pool.busy) + need.hosts_to_start(name))
+        pool.memory = counted_hour(pool.memory, at_work, self._now_s)
+
+    def _floor(self, pool: Pool) -> int:
+        """Hosts that the pool has without waiting requests."""
+        offer, active_s = pool.offer, pool.memory.active_s
+        buffer = 0
+        if active_s is not None and self._now_s - active_s < offer.idle_s:
+            buffer = len(pool.busy) + offer.buffer
+        floor = FLOORS[self._rules.policy](offer, pool.memory, self._now_s, pool.start_s)
+        return min(offer.max, max(offer.min, buffer, floor))
+
+    def _growth(self, pool: Pool, need: Need, floor: int) -> int:
+        """Hosts to be started, within `max`."""
+        if pool.skipped(self._now_s):
+            return 0
+        here = pool.usable + pool.coming
+        more = max(need.hosts_to_start(pool.offer.name), floor - here, 0)
+        return min(more, max(0, pool.offer.max - pool.committed))
+
+    # ------------------------------------------------------------------ more hosts
+
+    def _starts(
+        self, wanted: dict[str, int], need: Need, floors: dict[str, int], gone: set[str]
+    ) -> Iterator[Start]:
+        """Starts within the guard of dollars per hour, those of the cheapest hosts first."""
+        cheapest = sorted(wanted, key=lambda name: (self._pools[name].offer.usd_per_h, name))
+        spending = sum(p.committed * p.offer.usd_per_h for p in self._pools.values())
+        for name in cheapest:
+            pool, most = self._pools[name], self._rules.usd_per_hour_max
+            more = 0 if name in gone else wanted[name]
+            price = pool.offer.usd_per_h
+            if most is not None and price > 0:
+                allowed = max(0, math.floor((most - spending) / price + 1e-9))
+                if allowed < more:
+                    values: Values = {
+                        "offer": name,
+                        "wanted": more,
+                        "allowed": allowed,
+                        "max": most,
+                    }
+                    self._notices.append(Notice(code=NoticeCode.HOUR_FULL, values=values))
+                more = min(more, allowed)
+            if more:
+                spending += more * price
+                yield self._start(pool, more, need, floors[name])
+        self._hour_near(spending)
+
+    def _start(self, pool: Pool, more: int, need: Need, floor: int) -> Start:
+        name, offer = pool.offer.name, pool.offer
+        waiting = need.hosts_to_start(name)
+        if waiting >= more:
+            reason = Reason.DEMAND
+        elif floor <= offer.min:
+            reason = Reason.MINIMUM
+        elif floor <= len(pool.busy) + offer.buffer:
+            reason = Reason.BUFFER
+        else:
+            reason = Reason.POLICY
+        if not pool.missing:
+            pool.memory = replace(pool.memory, asked_s=self._now_s)
+        values: Values = {"more": more, "needed": waiting, "floor": floor, "start_s": pool.start_s}
+        return Start(offer=name, size=pool.committed + more, reason=reason, values=values)
+
+    def _not_needed(
+        self, need: Need, floors: dict[str, int], others: set[str], *, month_full: bool
+    ) -> Iterator[Withdraw]:
+        """Orders for hosts that have not come, and that nothing waits for or that are too dear."""
+        for name, pool in self._pools.items():
+            if not pool.missing or name in others:
+                continue
+            enough = pool.usable + len(pool.starting) >= floors[name]
+            if month_full or (enough and not need.hosts_awaited(name)):
+                pool.memory = replace(pool.memory, asked_s=None)
+                yield Withdraw(
+                    offer=name, reason=Reason.NOT_NEEDED, values={"missing": pool.missing}
+                )
+
+    # ------------------------------------------------------------------ fewer hosts
+
+    def _ends(self, pool: Pool, need: Need, floor: int) -> Iterator[Action]:
+        for host in pool.hosts:
+            known = self._hosts[host.id]
+            reason = None if host.leases else self._stop_reason(pool, host, known)
+            if reason is not None and self._may_stop_again(known):
+                values: Values = {"pool": pool.offer.name, "age_s": self._now_s - known.since_s}
+                yield Stop(host=host.id, reason=reason, values=values)
+                self._hosts[host.id] = replace(known, draining=True, stopped_s=self._now_s)
+        yield from self._drains(pool, need, floor)
+
+    def _may_stop_again(self, known: HostMemory) -> bool:
+        """True unless it was just stopped: a machine takes a while to end."""
+        return known.stopped_s is None or self._now_s - known.stopped_s >= STOP_AGAIN_S
+
+    def _stop_reason(self, pool: Pool, host: Host, known: HostMemory) -> Reason | None:
+        """Why a host without a lease may be ended at once; None: it may get leases."""
+        late = self._now_s - known.since_s >= pool.late_s
+        if host.state is None:
+            if known.joined:
+                return Reason.LOST
+            if not late and not known.draining:
+                return None
+            if not known.draining:
+                self._failed(pool)
+            return Reason.NEVER_JOINED
+        if host.state is HostState.LOST:
+            return Reason.LOST
+        if host.state is HostState.DRAINED:
+            return Reason.DRAINED if known.draining or self._idle_long(pool, known) else None
+        return None
+
+    def _idle_long(self, pool: Pool, known: HostMemory) -> bool:
+        since_s = known.idle_since_s
+        return since_s is not None and self._now_s - since_s >= pool.offer.idle_s
+
+    def _failed(self, pool: Pool) -> None:
+        pool.memory = replace(pool.memory, failures=pool.memory.failures + 1)
+        if pool.memory.failures >= FAILURES_MAX:
+            self._skip(pool)
+
+    def _drains(self, pool: Pool, need: Need, floor: int) -> Iterator[Drain]:
+        """The hosts that have been idle for longest, down to what is needed."""
+        in_use = need.hosts_in_use(pool.offer.name)
+        keep = max(floor, in_use)
+        long = [host for host in pool.idle if self._idle_long(pool, self._hosts[host.id])]
+        long.sort(key=lambda host: (self._hosts[host.id].idle_since_s or 0.0, host.id))
+        reason = Reason.RETIRED if pool.retired else Reason.IDLE
+        for host in long[: max(0, pool.usable - keep)]:
+            known = self._hosts[host.id]
+            idle_s = self._now_s - (known.idle_since_s or self._now_s)
+            values: Values = {"pool": pool.offer.name, "idle_s": idle_s}
+            self._hosts[host.id] = replace(known, draining=True)
+            yield Drain(host=host.id, reason=reason, values=values)
+
+    # ------------------------------------------------------------------ notices
+
+    def _hour_near(self, spending: float) -> None:
+        most = self._rules.usd_per_hour_max
+        if most is not None and most > 0 and spending >= NEAR * most:
+            values: Values = {"usd_per_h": spending, "max": most}
+            self._notices.append(Notice(code=NoticeCode.HOUR_NEAR, values=values))
+
+    def _notice(self, need: Need, *, month_full: bool) -> None:
+        spent, most = self._memory.spent_usd, self._rules.usd_per_month_max
+        if most is not None and (month_full or spent >= NEAR * most):
+            code = NoticeCode.MONTH_FULL if month_full else NoticeCode.MONTH_NEAR
+            self._notices.append(Notice(code=code, values={"usd": spent, "max": most}))
+        for name, pool in self._pools.items():
+            if pool.skipped(self._now_s):
+                left_s = pool.memory.skip_until_s - self._now_s
+                self._notices.append(
+                    Notice(code=NoticeCode.SKIPPED, values={"offer": name, "left_s": left_s})
+                )
+        for code, demands in (
+            (NoticeCode.POOL_FULL, need.unserved),
+            (NoticeCode.NO_OFFER, need.unfit),
+        ):
+            if demands:
+                waiting = sum(one.count for one in demands)
+                self._notices.append(Notice(code=code, values={"waiting": waiting}))

@@ -1,0 +1,182 @@
+"""The present state of each pool, and the update of what is remembered. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from corekit.values import replace
+from gpu_scheduler.model import DeviceKind, HostState
+from orchgpu.fleet.core.model import (
+    HOSTS_MAX,
+    STARTS_MAX,
+    Host,
+    HostMemory,
+    Memory,
+    Offer,
+    Offers,
+    PoolMemory,
+    View,
+)
+
+#: A host or an order that takes this many start times does not come any more.
+LATE_STARTS = 3
+#: But never before this: a busy machine may take many times a short start time.
+LATE_S_MIN = 60.0
+#: Weight of the newest day in the averages of the forecast.
+_DAY_WEIGHT = 0.5
+_HOUR_S = 3600.0
+
+
+@dataclass(slots=True)
+class Pool:
+    """One offer with its hosts, while a decision is made."""
+
+    offer: Offer
+    memory: PoolMemory
+    size: int  #: asked of the port; with hosts that have not come
+    start_s: float  #: learned, else that of the offer
+    refused: str = ""  #: by the port, now
+    hosts: list[Host] = field(default_factory=list)
+    busy: list[Host] = field(default_factory=list)  #: UP with leases
+    idle: list[Host] = field(default_factory=list)  #: UP without
+    starting: list[Host] = field(default_factory=list)  #: not known to the scheduler yet
+    retired: bool = False  #: no offer of the file has it
+
+    @property
+    def committed(self) -> int:
+        """Hosts that are paid for, or may be at any time."""
+        return max(self.size, len(self.hosts))
+
+    @property
+    def missing(self) -> int:
+        """Hosts that the port was asked for and that have not come."""
+        return max(0, self.size - len(self.hosts))
+
+    @property
+    def coming(self) -> int:
+        """Hosts that are expected to join."""
+        return len(self.starting) + self.missing
+
+    @property
+    def usable(self) -> int:
+        return len(self.busy) + len(self.idle)
+
+    @property
+    def late_s(self) -> float:
+        """Age at which a host that has not joined, or an order, is given up."""
+        return max(LATE_S_MIN, LATE_STARTS * self.start_s)
+
+    def skipped(self, now_s: float) -> bool:
+        return now_s < self.memory.skip_until_s
+
+
+def pools_of(view: View, offers: Offers, memory: Memory, now_s: float) -> dict[str, Pool]:
+    """The pools of all offers, and of hosts whose offer was removed."""
+    known = {offer.name: offer for offer in offers.offers}
+    names = dict.fromkeys([*known, *(host.pool for host in view.hosts), *view.sizes])
+    pools: dict[str, Pool] = {}
+    for name in names:
+        offer, remembered = known.get(name), memory.pools.get(name, PoolMemory())
+        pools[name] = Pool(
+            offer=offer or _retired(name),
+            memory=remembered,
+            size=min(HOSTS_MAX, view.sizes.get(name, 0)),
+            start_s=0.0,
+            refused=view.refusals.get(name, ""),
+            retired=offer is None,
+        )
+        pools[name].start_s = learned_start_s(remembered, pools[name].offer)
+    for host in view.hosts:
+        _place(pools[host.pool], host, memory.hosts, now_s)
+    return pools
+
+
+def _retired(name: str) -> Offer:
+    return Offer(name=name, kind=DeviceKind.CPU, memory_mib=1, max=0)
+
+
+def learned_start_s(memory: PoolMemory, offer: Offer) -> float:
+    """The median of the newest observed starts, else what the offer states."""
+    return statistics.median(memory.starts_s) if memory.starts_s else offer.start_s
+
+
+def _place(pool: Pool, host: Host, known: Mapping[str, HostMemory], now_s: float) -> None:
+    pool.hosts.append(host)
+    if host.state is HostState.UP and not host.leaving:
+        (pool.busy if host.leases else pool.idle).append(host)
+    elif host.state is None and not _is_overdue(pool, known.get(host.id), now_s):
+        pool.starting.append(host)
+
+
+def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
+    if known is not None and (known.joined or known.draining):
+        return True
+    since_s = now_s if known is None else known.since_s
+    return now_s - since_s >= pool.late_s
+
+
+# ---------------------------------------------------------------------- what is remembered
+
+
+def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memory:
+    """The memory with what is seen now: hosts, learned starts, and money spent."""
+    prices = {offer.name: offer for offer in offers.offers}
+    hosts: dict[str, HostMemory] = {}
+    pools = dict(memory.pools)
+    for host in view.hosts:
+        before = memory.hosts.get(host.id)
+        hosts[host.id] = after = _of_host(host, before, now_s)
+        if after.joined and (before is None or not before.joined) and before is not None:
+            _learn_start(pools, host.pool, now_s - after.since_s)
+    month = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m")
+    spent = memory.spent_usd if memory.month == month else 0.0
+    per_s = sum(prices[h.pool].usd_per_h for h in view.hosts if h.pool in prices) / _HOUR_S
+    passed_s = 0.0 if memory.at_s is None else max(0.0, now_s - memory.at_s)
+    return Memory(
+        hosts=hosts,
+        pools=pools,
+        month=month,
+        spent_usd=spent + per_s * passed_s,
+        at_s=now_s,
+    )
+
+
+def _of_host(host: Host, before: HostMemory | None, now_s: float) -> HostMemory:
+    if before is None:
+        launched_s = now_s if host.launched_s is None else min(now_s, host.launched_s)
+        before = HostMemory(since_s=launched_s)
+    idle = host.leases == 0 and host.state is not None
+    idle_since_s = before.idle_since_s if before.idle_since_s is not None else now_s
+    return replace(
+        before,
+        joined=before.joined or host.state is not None,
+        idle_since_s=min(idle_since_s, now_s) if idle else None,
+    )
+
+
+def _learn_start(pools: dict[str, PoolMemory], pool: str, took_s: float) -> None:
+    before = pools.get(pool, PoolMemory())
+    starts_s = (*before.starts_s, max(0.1, took_s))[-STARTS_MAX:]
+    pools[pool] = replace(before, starts_s=starts_s, failures=0)
+
+
+def counted_hour(memory: PoolMemory, at_work: int, now_s: float) -> PoolMemory:
+    """Count the hosts at work in this hour; a finished one joins the average of its hour of day."""
+    hour = int(now_s // _HOUR_S)
+    if memory.hour < 0:
+        return replace(memory, hour=hour, peak=at_work)
+    if hour == memory.hour:
+        return memory if at_work <= memory.peak else replace(memory, peak=at_work)
+    hours = list(memory.hours or (0.0,) * 24)
+    _average(hours, memory.hour % 24, memory.peak)
+    for missed in range(max(memory.hour + 1, hour - 23), hour):
+        _average(hours, missed % 24, 0)
+    return replace(memory, hours=tuple(hours), hour=hour, peak=at_work)
+
+
+def _average(hours: list[float], at: int, peak: int) -> None:
+    """Average with the days before; the days before the first one count as empty."""
+    hours[at] += _DAY_WEIGHT * (peak - hours[at])

@@ -1,0 +1,254 @@
+"""The loop of a fleet: look at scheduler and provider, decide, act.
+
+Its state is what both say, plus a memory that a file keeps; a fleet that was killed goes on from
+there, and one without the file keeps hosts a little longer. Any number may run beside each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corekit.aio.files import replace_json
+from corekit.aio.supervise import contained
+from corekit.decode import decode_json_known, encode
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import HostId
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import HostState
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import HostView
+from orchgpu.fleet.core.decide import decide
+from orchgpu.fleet.core.model import (
+    Action,
+    Decision,
+    Demand,
+    Drain,
+    Host,
+    Memory,
+    Notice,
+    Offers,
+    Start,
+    Stop,
+    View,
+    Withdraw,
+)
+from orchgpu.fleet.offers import load_offers
+from orchgpu.fleet.ports.port import FleetPort
+from orchgpu.fleet.texts import action_text, notice_text
+
+logger = logging.getLogger(__name__)
+
+#: Between two looks for hosts that were ended.
+_GONE_LOOK_S = 0.05
+
+
+def groups_of(offers: Offers, memory: Memory) -> dict[str, str]:
+    """Group at the port → pool; also of pools whose offer was removed while they had hosts."""
+    known = {name: one.group for name, one in memory.pools.items() if one.group}
+    known |= {offer.name: offer.at_port for offer in offers.offers}
+    return {group: name for name, group in known.items()}
+
+
+async def view_of(client: SchedulerClient, port: FleetPort, offers: Offers, memory: Memory) -> View:
+    """The view of a decision.
+
+    Leases are read after the hosts: a host that was seen drained gets no lease in between.
+    """
+    names = groups_of(offers, memory)
+    groups = await port.list(tuple(names))
+    known = {view.host: view for view in (await client.inventory()).hosts}
+    leases = Counter(
+        host
+        for lease in (await client.live_leases()).leases
+        for host in {share.host for share in lease.shares}
+    )
+    waiting = await client.ask(ops.Demand())
+    hosts = [
+        _host(one.id, names[group.name], one.launched_s, known.get(HostId(one.id)), leases)
+        for group in groups
+        for one in group.hosts
+    ]
+    return View(
+        demand=tuple(
+            Demand(
+                request=group.request,
+                count=group.count,
+                oldest_s=group.oldest_s,
+                run_s=group.run_s,
+                runs_s=group.runs_s,
+            )
+            for group in waiting.groups
+        ),
+        hosts=tuple(hosts),
+        sizes={names[group.name]: group.size for group in groups},
+        refusals={names[g.name]: g.refusal for g in groups if g.refusal},
+    )
+
+
+def _host(
+    name: str, pool: str, launched_s: float | None, known: HostView | None, leases: Counter[HostId]
+) -> Host:
+    return Host(
+        id=name,
+        pool=pool,
+        state=None if known is None else known.state,
+        leaving=known is not None and known.draining is not None,
+        leases=leases[HostId(name)],
+        launched_s=launched_s,
+    )
+
+
+@dataclass
+class MemoryFile:
+    """The memory of a fleet, across its restarts."""
+
+    path: Path | None
+    _written: Memory | None = field(default=None)
+
+    def read(self) -> Memory:
+        """The kept memory; a new one where there is none, or none that can be read."""
+        if self.path is None:
+            return Memory()
+        try:
+            return decode_json_known(Memory, self.path.read_bytes(), self.path.name)[0]
+        except FileNotFoundError:
+            return Memory()
+        except (AppError, OSError) as error:
+            logger.warning("the memory of the fleet cannot be read: %s", error)
+            return Memory()
+
+    def keep(self, memory: Memory) -> None:
+        """Write it; what is lost by a full disk costs a little idle time."""
+        if self.path is None or memory == self._written:
+            return
+        try:
+            replace_json(self.path, encode(memory))
+            self._written = memory
+        except OSError as error:
+            logger.warning("the memory of the fleet cannot be kept: %s", error)
+
+
+class Fleet:
+    """A running fleet."""
+
+    def __init__(
+        self,
+        client: SchedulerClient,
+        port: FleetPort,
+        offers_file: Path,
+        memory: MemoryFile,
+        wall_s: Callable[[], float],
+    ) -> None:
+        """Raises INVALID for a wrong offers file."""
+        self._client, self._port, self._wall_s = client, port, wall_s
+        self._file, self._stamp = offers_file, _stamp(offers_file)
+        self._offers = _loaded(offers_file)
+        self._memory_file = memory
+        self._memory = memory.read()
+        self._said: tuple[str, ...] = ()
+
+    async def run(self, every_s: float) -> None:
+        """Decide until cancelled. A scheduler or provider that does not answer is asked again."""
+        while True:
+            try:
+                await self.step()
+            except AppError as error:
+                if error.code in (ErrorCode.DENIED, ErrorCode.INVALID):
+                    raise
+                logger.warning("the fleet waits: %s", error.message, extra={"event": "waits"})
+            await asyncio.sleep(every_s)
+
+    async def step(self) -> Decision:
+        """One look, one decision, its actions."""
+        self._reread_offers()
+        view = await view_of(self._client, self._port, self._offers, self._memory)
+        decision = decide(view, self._offers, self._memory, self._wall_s())
+        self._memory = decision.memory
+        self._memory_file.keep(decision.memory)
+        self._say(decision.notices)
+        for action in decision.actions:
+            with contained(action_text(action)):
+                await self._do(action, view)
+        return decision
+
+    async def _do(self, action: Action, view: View) -> None:
+        extra = {"event": "fleet", "reason": action.reason.value}
+        logger.info("%s", action_text(action), extra=extra)
+        groups = {pool: g for g, pool in groups_of(self._offers, self._memory).items()}
+        match action:
+            case Start():
+                await self._port.grow(groups[action.offer], action.size)
+            case Withdraw():
+                await self._port.withdraw(groups[action.offer])
+            case Drain():
+                await self._client.ask(ops.Drain(host=HostId(action.host)))
+            case Stop():
+                pool = next(host.pool for host in view.hosts if host.id == action.host)
+                await self._port.stop(groups[pool], action.host)
+
+    async def stop_hosts(self, within_s: float) -> None:
+        """End all hosts of all pools; returns when they are gone, or after the limit."""
+        groups = tuple(groups_of(self._offers, self._memory))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while left := [g for g in await self._port.list(groups) if g.hosts]:
+                    for group in left:
+                        for host in group.hosts:
+                            await self._port.stop(group.name, host.id)
+                    await asyncio.sleep(_GONE_LOOK_S)
+
+    def _say(self, notices: tuple[Notice, ...]) -> None:
+        """Log what was not said before."""
+        codes = tuple(f"{one.code}:{one.values.get('offer', '')}" for one in notices)
+        for code, notice in zip(codes, notices, strict=True):
+            if code not in self._said:
+                logger.warning("%s", notice_text(notice), extra={"event": notice.code.value})
+        self._said = codes
+
+    def _reread_offers(self) -> None:
+        stamp = _stamp(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._offers = _loaded(self._file)
+            logger.info("offers read", extra={"event": "offers"})
+        except AppError as error:
+            logger.error("the offers in force stay: %s", error.message, extra={"event": "offers"})
+
+
+def _loaded(file: Path) -> Offers:
+    offers, warnings = load_offers(file)
+    for warning in warnings:
+        logger.warning("%s", warning, extra={"event": "offers"})
+    return offers
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0, 0
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def host_states(view: View, pool: str) -> Counter[str]:
+    """Hosts of a pool by state, for people."""
+    return Counter(state_text(host) for host in view.hosts if host.pool == pool)
+
+
+def state_text(host: Host) -> str:
+    """One word for the state of a host."""
+    if host.state is None:
+        return "starting"
+    if host.leaving or host.state is HostState.DRAINED:
+        return "draining"
+    if host.state is not HostState.UP:
+        return host.state.value.lower()
+    return "busy" if host.leases else "idle"

@@ -1,0 +1,240 @@
+"""Contract of the providers of a fleet's hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+
+import pytest
+
+from corekit.errors import AppError
+from orchgpu.fleet.ports.memory import MemoryFleet
+from orchgpu.fleet.ports.port import FleetPort, PortGroup
+from orchgpu.fleet.ports.processes import ProcessFleet, ProcessSettings, write_settings
+from orchgpu.fleet.ports.registry import open_port
+
+GROUP = "g"
+#: A host that runs until it is ended.
+SLEEP = (sys.executable, "-c", "import time; time.sleep(600)", "{host}")
+#: A generous limit for what a loaded machine does at once otherwise.
+WITHIN_S = 60.0
+
+Opened = Callable[[], FleetPort]
+
+
+def in_loop(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """The test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(**fixtures: object) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+@pytest.fixture(params=["memory", "processes"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
+    """Opens a port to one provider; again as after a restart."""
+    if request.param == "memory":
+        memory = MemoryFleet(time.time, (GROUP,))
+        yield lambda: memory
+        return
+    write_settings(tmp_path, ProcessSettings(command=SLEEP))
+    yield lambda: ProcessFleet(tmp_path)
+    asyncio.run(end_all(ProcessFleet(tmp_path)))
+
+
+async def end_all(port: FleetPort) -> None:
+    for host in (await seen(port)).hosts:
+        await port.stop(GROUP, host.id)
+    await until(port, lambda group: not group.hosts)
+    await port.close()
+
+
+async def seen(port: FleetPort) -> PortGroup:
+    (group,) = await port.list((GROUP,))
+    return group
+
+
+async def until(port: FleetPort, holds: Callable[[PortGroup], bool]) -> PortGroup:
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            if holds(group := await seen(port)):
+                return group
+            await asyncio.sleep(0.02)
+
+
+async def grown(port: FleetPort, size: int) -> PortGroup:
+    await port.grow(GROUP, size)
+    return await until(port, lambda group: len(group.hosts) == size)
+
+
+@in_loop
+async def test_a_new_group_is_empty(opened: Opened) -> None:
+    assert await seen(opened()) == PortGroup(name=GROUP, size=0, hosts=())
+
+
+@in_loop
+async def test_sizes_are_absolute_and_growing_never_shrinks(opened: Opened) -> None:
+    port = opened()
+    first = await grown(port, 2)
+    again = await grown(port, 2)
+    assert [host.id for host in first.hosts] == [host.id for host in again.hosts]
+    await port.grow(GROUP, 1)
+    assert (await seen(port)).size == 2
+    await port.close()
+
+
+@in_loop
+async def test_hosts_have_names_of_their_own_and_the_time_of_their_launch(opened: Opened) -> None:
+    port, before_s = opened(), time.time()
+    group = await grown(port, 3)
+    assert len({host.id for host in group.hosts}) == 3
+    for host in group.hosts:
+        assert host.launched_s is not None
+        assert before_s - 1 <= host.launched_s <= time.time() + 1
+    await port.close()
+
+
+@in_loop
+async def test_a_stop_ends_one_host_and_lowers_the_size_once(opened: Opened) -> None:
+    port = opened()
+    first, second = (await grown(port, 2)).hosts
+    await port.stop(GROUP, first.id)
+    group = await until(port, lambda group: len(group.hosts) == 1)
+    await port.stop(GROUP, first.id)
+    await port.stop(GROUP, "unknown")
+    assert await seen(port) == group
+    assert (group.size, group.hosts[0].id) == (1, second.id)
+    await port.close()
+
+
+@in_loop
+async def test_a_withdrawal_ends_no_host(opened: Opened) -> None:
+    port = opened()
+    group = await grown(port, 2)
+    await port.withdraw(GROUP)
+    await port.withdraw(GROUP)
+    assert await seen(port) == group
+    await port.close()
+
+
+@in_loop
+async def test_hosts_outlive_the_port(opened: Opened) -> None:
+    port = opened()
+    group = await grown(port, 2)
+    await port.close()
+    assert await seen(opened()) == group
+
+
+@in_loop
+async def test_what_does_not_come_is_missing_until_it_is_withdrawn() -> None:
+    port = MemoryFleet(time.time, (GROUP,), refusing={GROUP: "no capacity"})
+    await port.grow(GROUP, 2)
+    assert await seen(port) == PortGroup(name=GROUP, size=2, hosts=(), refusal="no capacity")
+    await port.withdraw(GROUP)
+    port.refusing.clear()
+    assert await seen(port) == PortGroup(name=GROUP, size=0, hosts=())
+    with pytest.raises(AppError, match="no group 'other'"):
+        await port.list(("other",))
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def running(host: str) -> bool:
+    """Whether a process has this host in its command line."""
+    found = (file for file in Path("/proc").glob("[0-9]*/cmdline"))
+    for file in found:
+        try:
+            words = file.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if host.encode() in words and b"-c" in words:
+            return True
+    return False
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.02)
+
+
+@in_loop
+async def test_the_program_of_a_host_ends_with_it_however_that_is(tmp_path: Path) -> None:
+    write_settings(tmp_path, ProcessSettings(command=SLEEP))
+    port = ProcessFleet(tmp_path)
+    stopped, killed = (host.id for host in (await grown(port, 2)).hosts)
+    await eventually(lambda: running(stopped) and running(killed))
+    await port.stop(GROUP, stopped)
+    holder = int((tmp_path / f"groups/{GROUP}/{killed}.json").read_text().split('"pid": ')[1][:-1])
+    os.kill(holder, signal.SIGKILL)
+    await eventually(lambda: not running(stopped) and not running(killed))
+    await end_all(port)
+
+
+@in_loop
+async def test_a_host_ends_with_its_program(tmp_path: Path) -> None:
+    write_settings(tmp_path, ProcessSettings(command=(sys.executable, "-c", "pass")))
+    port = ProcessFleet(tmp_path)
+    await port.grow(GROUP, 1)
+    await until(port, lambda group: not group.hosts)
+    await end_all(port)
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A file, and the process that holds its lock."""
+    lock = tmp_path / "lock"
+    lock.touch()
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, 2); print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", program, str(lock)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield lock, holder
+        holder.kill()
+
+
+@in_loop
+async def test_hosts_end_with_their_lifeline(
+    tmp_path: Path, locked: tuple[Path, subprocess.Popen[bytes]]
+) -> None:
+    lock, lifeline = locked
+    write_settings(tmp_path, ProcessSettings(command=SLEEP, delay_s=0.1, lifeline=str(lock)))
+    port = ProcessFleet(tmp_path)
+    (host,) = (await grown(port, 1)).hosts
+    await eventually(lambda: running(host.id))
+    lifeline.kill()
+    await eventually(lambda: not running(host.id))
+    await end_all(port)
+
+
+@in_loop
+async def test_two_fleets_that_grow_together_are_one(tmp_path: Path) -> None:
+    write_settings(tmp_path, ProcessSettings(command=SLEEP))
+    one, two = ProcessFleet(tmp_path), ProcessFleet(tmp_path)
+    await asyncio.gather(*(asyncio.to_thread(asyncio.run, p.grow(GROUP, 3)) for p in (one, two)))
+    assert len((await seen(one)).hosts) == 3
+    await end_all(one)
+    await two.close()
+
+
+def test_providers_are_named(tmp_path: Path) -> None:
+    with pytest.raises(AppError, match="provider 'cloud' is unknown"):
+        open_port("cloud")
+    with pytest.raises(AppError, match=r"processes\.json"):
+        open_port(f"processes:{tmp_path}")

@@ -1,0 +1,226 @@
+"""A fleet of real hosts: from none to some and back, with kills in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from corekit.budget import Budget
+from corekit.errors import AppError
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.client.pushes import PushWord
+from gpu_scheduler.model import DeviceKind, EndReason, Request, Sharing
+from gpu_scheduler.protocol.answers import GrantedPush
+from orchgpu.cli.main import cli
+from orchgpu.fleet.ports.processes import ProcessSettings, is_held, write_settings
+from tests.integration.conftest import Program, Programs, until
+
+REQUESTS = 8
+HOSTS_MAX = 2
+#: Starting eight interpreters on a machine that runs other tests takes a while.
+WITHIN_S = 240.0
+OFFERS = f"""\
+offers:
+  - {{name: small, kind: cpu, memory: 256MiB, max: {HOSTS_MAX}, idle_s: 1, start_s: 5}}
+target_wait_s: 1
+patience_s: 0
+"""
+
+
+@pytest.fixture
+def system(programs: Programs) -> Programs:
+    """Folders of a fleet; the programs of its hosts end by the lifeline at the latest."""
+    programs.time_scale = 1.0  # a loaded machine must not pass for a silent host
+    programs.folder.joinpath("offers.yaml").write_text(OFFERS)
+    return programs
+
+
+def scheduler(programs: Programs) -> str:
+    offers = str(programs.folder / "offers.yaml")
+    started = programs.start(
+        *("gpu_scheduler.daemon", "--state", str(programs.folder / "state")),
+        *("--listen", "127.0.0.1:0", "--capacity", offers),
+    )
+    return str(started.wait_ready()["socket"])
+
+
+def hosts_folder(programs: Programs, address: str) -> Path:
+    folder = programs.folder / "hosts"
+    gpud = (
+        *(sys.executable, "-m", "remote_gpu.host", "--ephemeral", "--no-nvml", "--drain-s", "0"),
+        *("--host-id", "{host}", "--scheduler", address, "--state", "{state}"),
+        *("--memory-mib", "256", "--operation", "noop", "--no-warm-workers"),
+    )
+    write_settings(folder, ProcessSettings(command=gpud, delay_s=0.5))
+    return folder
+
+
+def fleet(programs: Programs, address: str, *more: str) -> Program:
+    program = programs.start(
+        *("orchgpu", "fleet", "run", "--scheduler", address, *more),
+        *("--offers", str(programs.folder / "offers.yaml")),
+        *("--provider", f"processes:{programs.folder / 'hosts'}"),
+        *("--memory", str(programs.folder / "memory.json")),
+    )
+    program.wait_ready()
+    return program
+
+
+def records(folder: Path) -> list[Path]:
+    """Files of living hosts."""
+    return [file for file in folder.glob("groups/*/*.json") if is_held(file)]
+
+
+def pid_of(file: Path) -> int | None:
+    try:
+        pid = json.loads(file.read_text()).get("pid")
+    except (OSError, ValueError):
+        return None
+    return None if pid is None else int(pid)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Processes of hosts of this folder, by their command lines."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in file.read_bytes():
+                found.append(int(file.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+class Jobs:
+    """Requests that wait for a device, hold it for a moment, and give it back."""
+
+    def __init__(self, address: str) -> None:
+        self.grants: Counter[str] = Counter()
+        self.most = 0  #: hosts at the same time
+        self._mail: asyncio.Queue[PushWord] = asyncio.Queue()
+        self._address = address
+
+    async def run(self, folder: Path, kill: object) -> None:
+        """Serve all requests; `kill` is called once when the first host has started."""
+        request = Request(kinds=(DeviceKind.CPU,), sharing=Sharing.EXCLUSIVE)
+        async with SchedulerClient(
+            self._address, budget=Budget(), on_push=self._mail.put_nowait
+        ) as client:
+            for number in range(REQUESTS):
+                await client.reserve(f"r{number}", request, wait=True)
+            async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+                watching = group.create_task(self._watch(folder, kill))
+                while len(self.grants) < REQUESTS:
+                    push = await self._mail.get()
+                    if isinstance(push, GrantedPush):
+                        self.grants[push.attempt] += 1
+                        await self._use(client, push)
+                watching.cancel()
+
+    async def _use(self, client: SchedulerClient, push: GrantedPush) -> None:
+        await client.renew(push.granted.lease.id)
+        await asyncio.sleep(0.3)
+        await client.release(push.granted.lease.id, EndReason.DONE)
+
+    async def _watch(self, folder: Path, kill: object) -> None:
+        assert callable(kill)
+        killed = False
+        while True:
+            living = records(folder)
+            self.most = max(self.most, len(living))
+            if living and not killed and pid_of(living[0]) is not None:
+                killed = True
+                kill(living[0])
+            await asyncio.sleep(0.05)
+
+
+def test_hosts_come_and_go_and_kills_neither_double_nor_orphan_one(system: Programs) -> None:
+    address = scheduler(system)
+    folder = hosts_folder(system, address)
+    first = fleet(system, address)
+
+    def kill(starting: Path) -> None:
+        pid = pid_of(starting)
+        assert pid is not None
+        first.kill()
+        os.kill(pid, signal.SIGKILL)
+        fleet(system, address)
+
+    jobs = Jobs(address)
+    asyncio.run(jobs.run(folder, kill))
+    assert jobs.grants == {f"r{n}": 1 for n in range(REQUESTS)}
+    assert 1 <= jobs.most <= HOSTS_MAX
+    until("all hosts are gone", lambda: not records(folder), WITHIN_S)
+    until("all their processes are gone", lambda: not processes_of(folder / "groups"))
+    second = system.started[-1]
+    log = second.log.read_text()
+    assert "is drained and has no lease" in log
+    assert second.terminate() == 0
+    assert json.loads((system.folder / "memory.json").read_text())["pools"]["small"]["starts_s"]
+
+
+def test_a_stopped_fleet_leaves_hosts_or_ends_them_as_asked(system: Programs) -> None:
+    text = OFFERS.replace("max:", "min: 1, max:")
+    (system.folder / "offers.yaml").write_text(text)
+    address = scheduler(system)
+    folder = hosts_folder(system, address)
+    assert fleet_after_first_host(system, address, folder).terminate() == 0
+    (left,) = records(folder)
+    ending = fleet(system, address, "--stop-hosts")
+    assert records(folder) == [left]
+    assert ending.terminate() == 0
+    assert records(folder) == []
+    until("its processes are gone", lambda: not processes_of(folder / "groups"))
+
+
+def fleet_after_first_host(system: Programs, address: str, folder: Path) -> Program:
+    program = fleet(system, address)
+    until("a host has come", lambda: any(map(pid_of, records(folder))), WITHIN_S)
+    return program
+
+
+def test_status_and_plan_show_pools_reasons_and_notices(system: Programs) -> None:
+    address = scheduler(system)
+    folder = hosts_folder(system, address)
+    offers, provider = str(system.folder / "offers.yaml"), f"processes:{folder}"
+    named = ["--offers", offers, "--provider", provider, "--scheduler", address]
+
+    async def wait() -> dict[str, object]:
+        async with SchedulerClient(address, budget=Budget()) as client:
+            await client.reserve("r", Request(sharing=Sharing.EXCLUSIVE), wait=True)
+            shown = await asyncio.to_thread(run, "plan", *named)
+            assert "small: start 1 (1 in all): waiting requests need 1 more" in shown
+            shown = await asyncio.to_thread(run, "status", *named)
+            assert "0-2" in shown
+            assert "1 requests wait" in shown
+            found: dict[str, object] = json.loads(
+                await asyncio.to_thread(run, "status", *named, "--json")
+            )
+            return found
+
+    found = asyncio.run(wait())
+    assert found["waiting"] == 1
+    assert records(folder) == [], "a plan starts nothing"
+
+
+def run(*words: str) -> str:
+    done = CliRunner().invoke(cli, ["fleet", *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_fleet_says_what_is_wrong_with_its_files(tmp_path: Path) -> None:
+    offers = tmp_path / "offers.yaml"
+    offers.write_text("offers: []\nusd_per_hour_max: x\n")
+    words = ["fleet", "plan", "--offers", str(offers), "--provider", "processes:/nowhere"]
+    done = CliRunner().invoke(cli, [*words, "--scheduler", "127.0.0.1:1"])
+    assert isinstance(done.exception, AppError)
+    assert f"{offers}:2:19: error: usd_per_hour_max" in done.exception.message

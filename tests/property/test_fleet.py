@@ -1,0 +1,282 @@
+"""Laws of the fleet's decisions over drawn sequences of events."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.values import replace
+from gpu_scheduler.model import DeviceKind, HostState, Request
+from orchgpu.fleet.core.decide import decide
+from orchgpu.fleet.core.model import (
+    Demand,
+    Drain,
+    Host,
+    Memory,
+    Offers,
+    PolicyName,
+    Rules,
+    Start,
+    Stop,
+    View,
+)
+from tests.fleet_world import BEGIN_S, FleetWorld, demand, offer
+
+POOLS = ("a10g", "h100")
+OFFERS = (
+    offer(max=3, usd_per_h=1.0, buffer=1),
+    offer("h100", model="H100", memory_mib=80_000, max=2, usd_per_h=4.0, min=1),
+)
+
+#: What happens between two steps.
+EVENTS = st.one_of(
+    st.tuples(st.just("submit"), st.integers(1, 12), st.sampled_from([1.0, 30.0, 600.0])),
+    st.tuples(
+        st.sampled_from(["refuse", "deliver", "deaf", "hear", "vanish"]), st.sampled_from(POOLS)
+    ),
+    st.tuples(st.just("forget")),
+    st.tuples(st.just("lose"), st.integers(0, 4)),
+    st.tuples(st.just("wait"), st.integers(1, 120)),
+)
+RULES = st.builds(
+    Rules,
+    usd_per_hour_max=st.sampled_from([None, 4.0, 6.0, 9.0]),
+    usd_per_month_max=st.sampled_from([None, 0.5, 5.0]),
+    target_wait_s=st.sampled_from([0.0, 60.0]),
+    policy=st.sampled_from(PolicyName),
+)
+
+
+def happen(world: FleetWorld, event: tuple[object, ...]) -> None:
+    match event:
+        case ("submit", int(count), float(run_s)):
+            world.submit(count, run_s)
+        case (str(kind), str(pool)):
+            of_pool(world, kind, pool)
+        case ("forget",):  # a restart without memory
+            world.memory = Memory()
+        case ("lose", int(index)):
+            for one in list(world.machines.values())[index : index + 1]:
+                if one.state is HostState.UP:
+                    one.state, one.ends_s = HostState.LOST, None
+        case ("wait", int(steps)):
+            for _ in range(steps):
+                checked_step(world)
+
+
+def of_pool(world: FleetWorld, kind: str, pool: str) -> None:
+    match kind:
+        case "refuse":
+            world.refusing.add(pool)
+        case "deliver":
+            world.refusing.discard(pool)
+        case "deaf":
+            world.deaf.add(pool)
+        case "hear":
+            world.deaf.discard(pool)
+        case "vanish":  # as by a spot interruption
+            for name in [n for n, one in world.machines.items() if one.pool == pool][:1]:
+                del world.machines[name]
+
+
+def checked_step(world: FleetWorld) -> None:
+    """One step, after which hosts and cost are within their limits; the world checks the stops."""
+    world.step()
+    committed = {
+        one.name: max(world.sizes.get(one.name, 0), world.count(one.name)) for one in world.offers
+    }
+    for one in world.offers:
+        assert committed[one.name] <= one.max
+    most = world.rules.usd_per_hour_max
+    if most is not None:
+        assert sum(committed[one.name] * one.usd_per_h for one in world.offers) <= most + 1e-6
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(EVENTS, max_size=25), RULES)
+def test_limits_hold_in_every_state_and_without_demand_pools_return_to_their_minimum(
+    events: list[tuple[object, ...]], rules: Rules
+) -> None:
+    world = FleetWorld(OFFERS, rules)
+    for event in events:
+        happen(world, event)
+        checked_step(world)
+    world.queue.clear()
+    world.refusing.clear()
+    world.deaf.clear()
+    world.rules = replace(rules, policy=PolicyName.TRACKING)
+    for _ in range(round(3_000 / world.step_s)):
+        checked_step(world)
+    spent_up = any(notice.code == "month_full" for notice in world.decisions[-1].notices)
+    too_dear = rules.usd_per_hour_max is not None and rules.usd_per_hour_max < 4.0
+    assert world.count("a10g") == 0
+    assert world.count("h100") == (0 if spent_up or too_dear else 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.sampled_from([0, 30_000]), st.booleans()), max_size=4
+    ),
+    st.lists(st.integers(0, 20), min_size=4, max_size=4),
+    st.integers(0, 3),
+    RULES,
+)
+def test_more_demand_never_asks_for_fewer_hosts(
+    groups: list[tuple[int, int, bool]], more: list[int], up: int, rules: Rules
+) -> None:
+    def view(extra: list[int]) -> View:
+        waiting = []
+        for (count, memory_mib, any_kind), added in zip(groups, extra, strict=False):
+            kinds = () if any_kind else (DeviceKind.CUDA,)
+            request = Request(memory_mib=memory_mib, kinds=kinds)
+            waiting.append(Demand(request=request, count=count + added, oldest_s=10.0, run_s=60.0))
+        hosts = tuple(
+            Host(id=f"h{i}", pool="a10g", state=HostState.UP, leases=1) for i in range(up)
+        )
+        return View(demand=tuple(waiting), hosts=hosts, sizes={"a10g": up})
+
+    def asked(extra: list[int]) -> int:
+        offers = Offers(offers=OFFERS, rules=replace(rules, usd_per_month_max=None))
+        found = decide(view(extra), offers, Memory(), BEGIN_S).actions
+        sizes = {"a10g": up, **{one.offer: one.size for one in found if isinstance(one, Start)}}
+        return sum(sizes.values())
+
+    assert asked([0] * 4) <= asked(more)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 4), st.floats(1.0, 100.0))
+def test_a_pulse_in_half_of_the_idle_time_does_not_flap(count: int, run_s: float) -> None:
+    world = FleetWorld((offer(idle_s=300.0),), Rules(target_wait_s=0.0))
+    for _ in range(6):
+        world.submit(count, run_s)
+        world.run(150.0)
+    warmed = len(world.log)
+    for _ in range(30):
+        world.submit(count, run_s)
+        world.run(150.0)
+    changes = world.log[warmed:]
+    # at most hosts that no pulse uses leave, once
+    assert not [one for one in changes if isinstance(one, Start)]
+    assert len([one for one in changes if isinstance(one, Stop)]) <= 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(EVENTS, max_size=15), RULES)
+def test_two_replicas_that_see_the_same_are_one(
+    events: list[tuple[object, ...]], rules: Rules
+) -> None:
+    one, two = FleetWorld(OFFERS, rules), FleetWorld(OFFERS, rules)
+    for event in events:
+        happen(one, event)
+        happen(two, event)
+        one.step()
+        for action in two.step().actions:  # the second replica repeats them
+            if not isinstance(action, Stop | Drain) or action.host in two.machines:
+                two.do(action)
+        assert one.sizes == two.sizes
+        assert list(one.machines) == list(two.machines)
+
+
+def test_an_offer_that_does_not_deliver_is_left_for_a_while_and_the_next_one_is_taken() -> None:
+    world = FleetWorld((offer(max=2), offer("dear", usd_per_h=2.0, max=2)), refusing={"a10g"})
+    world.submit(4, 600.0)
+    actions = world.run(300.0)
+    assert [one.offer for one in actions if isinstance(one, Start)][:1] == ["a10g"]
+    assert world.count("dear") > 0
+    assert world.sizes["a10g"] == 0, "the order was taken back"
+    assert any(one.code == "skipped" for one in world.decisions[-1].notices)
+    world.refusing.clear()
+    world.submit(8, 600.0)
+    world.run(900.0)
+    assert world.count("a10g") == 2, "it is taken again later"
+
+
+def test_a_refusal_of_the_port_is_acted_on_at_once() -> None:
+    offers = Offers(offers=(offer(), offer("dear", usd_per_h=2.0)))
+    view = View(demand=(demand(1),), sizes={"a10g": 1}, refusals={"a10g": "no capacity"})
+    decision = decide(view, offers, Memory(), BEGIN_S)
+    kinds = [(type(one).__name__, getattr(one, "offer", "")) for one in decision.actions]
+    assert kinds == [("Withdraw", "a10g"), ("Start", "dear")]
+
+
+def test_a_host_that_never_joins_is_ended_and_replaced() -> None:
+    world = FleetWorld((offer(max=1),), deaf={"a10g"})
+    world.submit(1)
+    world.run(190.0)
+    assert [one.reason for one in world.log if isinstance(one, Stop)] == ["never_joined"]
+    world.deaf.clear()
+    world.run(200.0)
+    assert world.done == 1
+
+
+def test_a_lost_host_is_ended_and_replaced() -> None:
+    world = FleetWorld((offer(max=1),))
+    world.submit(1, 600.0)
+    world.run(120.0)
+    (machine,) = world.machines.values()
+    machine.state, machine.ends_s = HostState.LOST, None
+    world.submit(1, 30.0)
+    world.run(200.0)
+    assert [one.reason for one in world.log if isinstance(one, Stop)] == ["lost"]
+    assert world.done == 1
+
+
+def test_a_host_that_an_operator_drained_keeps_its_lease_and_is_not_counted() -> None:
+    host = Host(id="h", pool="a10g", state=HostState.DRAINED, leases=1)
+    offers = Offers(offers=(offer(),))
+    seen = View(demand=(demand(1),), hosts=(host,), sizes={"a10g": 1})
+    decision = decide(seen, offers, Memory(), BEGIN_S)
+    assert [type(one) for one in decision.actions] == [Start]
+
+
+def test_start_times_are_learned() -> None:
+    world = FleetWorld((offer(start_s=200.0),), start_s=40.0)
+    world.submit(1)
+    world.run(120.0)
+    assert world.memory.pools["a10g"].starts_s == (40.0,)
+
+
+def test_a_long_queue_behind_long_leases_gets_hosts_of_its_own() -> None:
+    world = FleetWorld((offer(),), Rules(target_wait_s=30.0))
+    world.submit(1, 3_600.0)
+    world.run(90.0)
+    assert world.count() == 1
+    world.submit(1, 10.0)
+    world.run(300.0)
+    assert world.done == 1
+
+
+def test_spending_is_counted_by_month_and_survives_in_memory() -> None:
+    hosts = (Host(id="h", pool="a10g", state=HostState.UP, leases=1),)
+    offers = Offers(offers=(offer(usd_per_h=2.0),), rules=Rules(usd_per_month_max=1.0))
+    view = View(hosts=hosts, sizes={"a10g": 1}, demand=(demand(9),))
+    first = decide(view, offers, Memory(), BEGIN_S)
+    later = decide(view, offers, first.memory, BEGIN_S + 1_440.0)
+    assert round(later.memory.spent_usd, 6) == 0.8
+    assert "month_near" in [one.code for one in later.notices]
+    last = decide(view, offers, later.memory, BEGIN_S + 1_800.0)
+    assert "month_full" in [one.code for one in last.notices]
+    assert last.actions == ()
+    new_month = decide(view, offers, last.memory, BEGIN_S + 20 * 86_400.0)
+    assert new_month.memory.month != last.memory.month
+
+
+def test_requests_that_no_offer_serves_are_said() -> None:
+    offers = Offers(offers=(offer(),))
+    seen = View(demand=(demand(2, request=Request(memory_mib=90_000)),))
+    decision = decide(seen, offers, Memory(), BEGIN_S)
+    assert [(one.code, one.values) for one in decision.notices] == [("no_offer", {"waiting": 2})]
+    assert decision.actions == ()
+
+
+def test_a_forecast_starts_the_hosts_of_the_hour_before_it_begins() -> None:
+    rules = Rules(policy=PolicyName.FORECAST)
+    world = FleetWorld((offer(start_s=120.0),), rules, step_s=60.0)
+    for _ in range(2):  # two days with three jobs at the same time
+        world.run(1_800.0)
+        world.submit(3, 1_200.0)
+        world.run(86_400.0 - 1_800.0)
+    world.run(1_800.0)
+    assert world.count() >= 2
