@@ -21,6 +21,7 @@ from orchgpu.ports import Message
 if TYPE_CHECKING:  # most commands make no plan, and would import its modules
     from fdl.plan.resources import Notification
     from orchgpu.deploy.ports import Cloud
+    from orchgpu.infra.ports import Stacks
     from orchgpu.inspection.model import Read
 
 
@@ -223,6 +224,7 @@ class DeployCloud(Value):
     guard: Callable[[bool], None]
     read: Read  #: performs the calls of checks, which change nothing
     secrets: SecretStores | None = None  #: None: it has no such stores
+    stacks: Stacks | None = None  #: None: it makes nothing from a template
 
     @property
     def where(self) -> str:

@@ -16,6 +16,10 @@ from fdl.plan.workflows import queues_of
 
 #: The version of IAM's policy language.
 LANGUAGE = "2012-10-17"
+#: The stack of `orchgpu infra` that is meant unless another one is named.
+STACK = "orchgpu"
+#: The tag of all that a stack starts: its machines, their addresses and groups.
+STACK_TAG = "orchgpu:stack"
 
 
 class Statement(Value):
@@ -70,6 +74,7 @@ class Scope(Value):
     bucket_prefix: str = ""
     function_prefix: str = ""  #: of functions, and of their queues, roles and log groups
     secret_prefix: str | None = None  #: of entries that functions may read; None = no entry
+    stack: str = STACK  #: of `orchgpu infra`: its machines' table, secret, logs and packages
 
     @property
     def where(self) -> str:
@@ -79,6 +84,26 @@ class Scope(Value):
     @property
     def state(self) -> str:
         return self.place.bucket_arn(self.place.state_bucket)
+
+    @property
+    def stack_folder(self) -> str:
+        """The folder of a stack in the state bucket."""
+        return f"infra/{self.stack}"
+
+    @property
+    def bundles(self) -> tuple[str, ...]:
+        """The packages and settings that a stack's machines read."""
+        return below((self.state,), f"{self.stack_folder}/")
+
+    @property
+    def of_stack(self) -> dict[str, Any]:
+        """The condition that a resource is of the stack."""
+        return {"StringEquals": {f"aws:ResourceTag/{STACK_TAG}": self.stack}}
+
+    @property
+    def own_logs(self) -> tuple[str, ...]:
+        """The logs of a stack's machines."""
+        return (f"arn:{self.place.partition}:logs:{self.where}:log-group:/orchgpu/{self.stack}:*",)
 
     @property
     def all_buckets(self) -> tuple[str, ...]:

@@ -247,6 +247,7 @@ def connect(address: Address, *, connections: int, within_s: float | None) -> Aw
 def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
     from orchgpu.adapters.aws.deploy.cloud import AwsCloud
     from orchgpu.adapters.aws.inspection import reader
+    from orchgpu.adapters.aws.stacks import AwsStacks
 
     def settings(service: str) -> ClientSettings:
         url = address.endpoint_url
@@ -274,6 +275,7 @@ def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
             guard=lambda allowed: guard_real_aws(found, allowed=allowed),
             read=reader(aws.client),
             secrets=AwsSecretStores(aws.client),
+            stacks=AwsStacks(aws.client, lambda: aws.place),
         )
 
 

@@ -16,6 +16,8 @@ SERVICES = ("s3", "sqs", "lambda", "sts", "iam", "logs", "ec2", "ecr")
 
 COMMANDS = "orchgpu/adapters/aws/commands.py"
 DEPLOY = "orchgpu/adapters/aws/deploy"
+#: Of `orchgpu infra`: its machines' (test_machine_calls.py), and those of an administrator.
+INFRA = ("orchgpu/adapters/aws/machine.py", "orchgpu/adapters/aws/stacks.py")
 #: Heading in the README -> folders whose calls that role makes.
 ROLES = {
     "Orchestrator": ("orchgpu/adapters/aws",),
@@ -64,7 +66,7 @@ def actions_by_call() -> dict[str, set[str]]:
 def _names(code: Path) -> set[str]:
     """Every attribute and every string of the code: methods, and names of paginators."""
     files = code.rglob("*.py") if code.is_dir() else [code]
-    others = [ROOT / part for part in (COMMANDS, DEPLOY) if ROOT / part != code]
+    others = [ROOT / part for part in (COMMANDS, DEPLOY, *INFRA) if ROOT / part != code]
     paths = [path for path in files if not any(path.is_relative_to(part) for part in others)]
     nodes = [n for path in paths for n in ast.walk(ast.parse(path.read_text()))]
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}

@@ -19,7 +19,7 @@ from orchgpu.cli.definition.target import declared_address
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.files import read_document
 from orchgpu.jobs.provider import provider
-from orchgpu.permissions.model import RoleKind, Scope, document, trust
+from orchgpu.permissions.model import STACK, RoleKind, Scope, document, trust
 from orchgpu.permissions.roles import role_kind, role_names
 
 _STEM = re.compile(r"[A-Za-z0-9/_.-]+")
@@ -49,6 +49,13 @@ _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
     metavar="STEM",
     help="For the boundary without FILE: the secrets that functions may read. [default: none]",
 )
+@click.option(
+    "--stack",
+    metavar="NAME",
+    default=STACK,
+    show_default=True,
+    help="For the machines of `orchgpu infra`: the name of their stack.",
+)
 @click.option("--account", metavar="ID", help="Account number. [default: the caller's]")
 @click.option("--region", help="AWS region. [default: FILE's, else the environment's]")
 def command(
@@ -58,6 +65,7 @@ def command(
     bucket_prefix: str | None,
     function_prefix: str | None,
     secret_prefix: str | None,
+    stack: str,
     account: str | None,
     region: str | None,
 ) -> None:
@@ -94,6 +102,7 @@ def command(
         bucket_prefix=prefixes[0],
         function_prefix=prefixes[1],
         secret_prefix=secret_prefix,
+        stack=stack,
     )
     _echo_policy(document(kind.statements(scope)))
 

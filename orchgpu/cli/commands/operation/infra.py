@@ -1,0 +1,407 @@
+"""Make a system in an AWS account by one template: network, schedulers, GPU hosts, roles."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from corekit.cli.groups import CommandGroup
+from corekit.cli.program import refused
+from corekit.cli.progress import StatusLine, bar
+from corekit.cli.screen import echo, echo_json, echo_table
+from corekit.cli.table import Column
+from corekit.decode import encode
+from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.definition.target import cloud_options, open_target
+from orchgpu.cloud_services import Address, DeployCloud
+from orchgpu.infra import bundles, deployment
+from orchgpu.infra.changes import lines, settings, summary
+from orchgpu.infra.deployment import Asked, Lack, Proposed
+from orchgpu.infra.model import STACK, VERSION_TAG, Output, Stack
+from orchgpu.infra.ports import Stacks
+from orchgpu.infra.template import read_template
+from orchgpu.local.home import default_home
+from orchgpu.local.stack import StackRecord, forget_stack, keep_stack, kept_stack
+
+#: Exit status of `plan` when there are changes to make.
+CHANGES_STATUS = 2
+#: Of `plan` for wrong input, because 2 already means changes.
+WRONG_STATUS = 1
+RESOURCES = (
+    Column(name="RESOURCE"),
+    Column(name="KIND", shrink_order=1, width_min=12),
+    Column(name="STATUS"),
+    Column(name="ID", shrink_order=2, width_min=12, drop_order=1),
+)
+
+_stack_option = click.option(
+    "--stack",
+    metavar="NAME",
+    help=f"Name of the stack. [default: the one that this folder's home keeps, else {STACK}]",
+)
+_set_option = click.option(
+    "--set",
+    "given",
+    multiple=True,
+    callback=lambda _context, _option, given: _parameters(given),
+    metavar="NAME=VALUE",
+    help="A parameter of the template, such as GpuType=g5.xlarge; repeatable. [default: as it is]",
+)
+_template_option = click.option(
+    "--template",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A template of your own, made from this one. [default: infra/cloudformation/orchgpu.yaml]",
+)
+_consent = click.option("--yes-real-aws", is_flag=True, help="Change resources on real AWS.")
+
+
+def stack_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`--stack`, and the options of a cloud; the command gets both as values."""
+
+    @functools.wraps(command)
+    def call(stack: str | None, **options: object) -> int | None:
+        return command(stack=stack or _kept_name() or STACK, **options)
+
+    return _stack_option(cloud_options(call))
+
+
+@click.group("infra", cls=CommandGroup)
+def command() -> None:
+    """A whole system in an AWS account, by one CloudFormation template.
+
+    Two small schedulers in two zones, GPU hosts from 0 on, roles, alarms, a budget. Everything has
+    a parameter (`--set`); without any, it costs about 27 USD a month while nothing runs.
+
+    \b
+    Example:  orchgpu infra plan
+              orchgpu infra deploy --set AlarmEmail=ann@lab.example --yes-real-aws
+    """
+
+
+@command.command("plan", short_help="What a deploy would make, and its monthly price.")
+@stack_options
+@_set_option
+@_template_option
+def plan(
+    stack: str, address: Address, given: dict[str, str], template: Path | None, as_json: bool
+) -> int:
+    """Show what `infra deploy` would change, what it costs a month, and which quotas are too small.
+
+    Ends with 2 when there are changes to make, 1 for a wrong parameter, else 0. Nothing is made:
+    CloudFormation computes the difference, and it is deleted again.
+
+    \b
+    Example:  orchgpu infra plan --set Machines=one
+    """
+    try:
+        with _stacks(address) as (target, stacks):
+            asked = deployment.asked_of(stacks, stack, read_template(template), given)
+            found = deployment.proposed(stacks, asked)
+            stacks.discard(stack, found.change_set)
+            where = target.where
+    except AppError as error:
+        if error.code is not ErrorCode.INVALID:
+            raise
+        refused(error, "orchgpu", as_json=as_json)
+        return WRONG_STATUS
+    if as_json:
+        echo_json(_plan_json(found))
+    else:
+        echo(f"{stack} ({where})")
+        _echo_plan(found)
+    return CHANGES_STATUS if found.change_set.changes else 0
+
+
+@command.command("deploy", short_help="Make the stack, or change it.")
+@stack_options
+@_set_option
+@_template_option
+@click.option(
+    "--host-extras",
+    default="host,cuda",
+    show_default=True,
+    metavar="EXTRA[,…]",
+    help="Parts of orchgpu on GPU hosts; `host-cuda`, 2.5 GB, has cuBLAS and ONNX models on cards.",
+)
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="A folder with all wheels, for accounts without a package index. [default: pip's index]",
+)
+@_consent
+def deploy(
+    stack: str,
+    address: Address,
+    given: dict[str, str],
+    template: Path | None,
+    host_extras: str,
+    wheels: Path | None,
+    as_json: bool,
+    yes_real_aws: bool,
+) -> int:
+    """Make the stack, or change it to the parameters and to this version of orchgpu.
+
+    Asks AWS for the quotas first, since their answer takes hours to days; then packs what machines
+    install, shows the changes and the monthly price, and waits until the schedulers serve. May be
+    repeated. `orchgpu infra rm` removes the stack.
+
+    \b
+    Example:  orchgpu infra deploy --set GpuMin=1 --yes-real-aws
+    """
+    with _stacks(address) as (target, stacks):
+        target.guard(yes_real_aws)
+        asked = deployment.asked_of(stacks, stack, read_template(template), given)
+        if not as_json:
+            echo(f"{stack} ({target.where})")
+        _ask_for_quotas(stacks, asked, quiet=as_json)
+        asked = _with_bundles(stacks, asked, host_extras, wheels, quiet=as_json)
+        found = deployment.proposed(stacks, asked)
+        if not as_json:
+            _echo_plan(found)
+        if found.change_set.changes:
+            line = StatusLine(quiet=as_json)
+            made = deployment.execute(stacks, found, _progress(line))
+            line.clear()
+        else:
+            stacks.discard(stack, found.change_set)
+            assert asked.before is not None, "a new stack has changes"
+            made = asked.before
+        keep_stack(default_home(), _record(made, stacks))
+    if as_json:
+        echo_json({**_plan_json(found), "outputs": dict(made.outputs)})
+    else:
+        echo(f"{stack}: {made.status}")
+        _echo_outputs(made)
+    return 0
+
+
+@command.command("status", short_help="The stack, its resources, and what failed.")
+@stack_options
+def status(stack: str, address: Address, as_json: bool) -> int:
+    """Show the state of the stack; ends with 1 when its last operation failed, 3 when it is absent.
+
+    \b
+    Example:  orchgpu infra status
+    """
+    with _stacks(address) as (target, stacks):
+        found = _found(stacks, stack)
+        resources = stacks.resources(stack)
+        failures = stacks.failures(stack) if found.failed else ()
+        where = target.where
+    if as_json:
+        echo_json(
+            {
+                "stack": encode(found),
+                "resources": [encode(one) for one in resources],
+                "failures": list(failures),
+            }
+        )
+    else:
+        version = found.tags.get(VERSION_TAG, "?")
+        echo(f"{stack} ({where}): {found.status}, orchgpu {version}")
+        for reason in failures:
+            echo(f"  {reason}")
+        rows = ((r.logical, r.kind.removeprefix("AWS::"), r.status, r.physical) for r in resources)
+        echo_table(RESOURCES, sorted(rows, key=lambda row: (row[1], row[0])))
+    return 1 if found.failed else 0
+
+
+@command.command("outputs", short_help="Addresses and names that other commands use.")
+@stack_options
+def outputs(stack: str, address: Address, as_json: bool) -> int:
+    """Show the outputs of the stack, with the lines that other commands and definitions need.
+
+    They are kept in the home of this folder, too, so that `--stack` may be left out.
+
+    \b
+    Example:  orchgpu infra outputs --json
+    """
+    with _stacks(address) as (_target, stacks):
+        found = _found(stacks, stack)
+        keep_stack(default_home(), _record(found, stacks))
+    if as_json:
+        echo_json({"stack": stack, "outputs": dict(found.outputs)})
+    else:
+        _echo_outputs(found)
+    return 0
+
+
+@command.command("rm", short_help="Remove the stack.")
+@stack_options
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also the journal's table, the secret with all keys, the logs, and the packages.",
+)
+@_consent
+def rm(stack: str, address: Address, everything: bool, as_json: bool, yes_real_aws: bool) -> int:
+    """Remove the stack: machines, groups, network, roles. Jobs that run on its hosts end.
+
+    Table, secret and logs stay, and a later deploy of the same name uses them again; --all removes
+    them too. Functions, and the bucket of orchgpu's state, are those of `orchgpu deploy` and stay.
+
+    \b
+    Example:  orchgpu infra rm --yes-real-aws
+    """
+    with _stacks(address) as (target, stacks):
+        target.guard(yes_real_aws)
+        line = StatusLine(quiet=as_json)
+        kept = deployment.remove(stacks, stack, _progress(line), everything=everything)
+        line.clear()
+        forget_stack(default_home(), stack)
+        bucket = stacks.place.state_bucket
+    if as_json:
+        echo_json({"stack": stack, "kept": list(kept), "state_bucket": bucket})
+        return 0
+    echo(f"{stack}: removed")
+    for one in kept:
+        echo(f"kept: {one}")
+    if kept:
+        echo("`orchgpu infra rm --all` removes these, too; a deploy uses them again")
+    echo(f"kept: bucket {bucket}, with the records of functions (`orchgpu rm` removes those)")
+    return 0
+
+
+# --- parts
+
+
+@contextmanager
+def _stacks(address: Address) -> Iterator[tuple[DeployCloud, Stacks]]:
+    with open_target(address) as target:
+        if target.stacks is None:
+            raise invalid(f"this cloud makes no stacks ({target.where})")
+        yield target, target.stacks
+
+
+def _parameters(given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise invalid(f"--set {one!r}: write NAME=VALUE")
+        if name in found:
+            raise invalid(f"--set {name}: given twice")
+        found[name] = value
+    return found
+
+
+def _kept_name() -> str | None:
+    kept = kept_stack(default_home())
+    return None if kept is None else kept.name
+
+
+def _found(stacks: Stacks, name: str) -> Stack:
+    found = stacks.find(name)
+    if found is None or found.proposed:
+        text = f"there is no stack {name} in {stacks.place.account}, {stacks.place.region}"
+        raise AppError(ErrorCode.NOT_FOUND, f"{text}; `orchgpu infra deploy` makes it")
+    return found
+
+
+def _record(stack: Stack, stacks: Stacks) -> StackRecord:
+    outputs = stack.outputs
+    return StackRecord(
+        name=stack.name,
+        account=stacks.place.account,
+        region=stacks.place.region,
+        schedulers=outputs.get(Output.SCHEDULERS, ""),
+        subnets=tuple(one for one in outputs.get(Output.SUBNETS, "").split(",") if one),
+        function_group=outputs.get(Output.FUNCTION_GROUP, ""),
+        secret=outputs.get(Output.SECRET, ""),
+    )
+
+
+def _ask_for_quotas(stacks: Stacks, asked: Asked, *, quiet: bool) -> None:
+    for lack in deployment.lacks(stacks, asked.values):
+        if lack.has is None:
+            continue  # AWS does not answer for it: `infra plan` shows it
+        try:
+            new = stacks.request_quota(lack.quota)
+        except AppError as error:
+            echo(f"quota: {lack.quota.name}: {error.message}", err=True)
+            continue
+        words = "asked for" if new else "already asked for"
+        if not quiet:
+            echo(f"quota: {lack.quota.name}: {lack.has:.0f}; {lack.quota.needed:.0f} {words}")
+
+
+def _with_bundles(
+    stacks: Stacks, asked: Asked, host_extras: str, wheels: Path | None, *, quiet: bool
+) -> Asked:
+    def notice(text: str) -> None:
+        if not quiet:
+            echo(text)
+
+    one = asked.values["Machines"] == "one"
+    scheduler = bundles.architecture(asked.values["SchedulerType"])
+    extras = f"scheduler,{host_extras}" if one else "scheduler"
+    with tempfile.TemporaryDirectory(prefix="orchgpu-") as temporary:
+        folder = Path(temporary)
+        host = bundles.architecture(asked.values["GpuType"])
+        notice(f"packs orchgpu[{host_extras}] for {host} and orchgpu[{extras}] for {scheduler}")
+        own = bundles.own_wheel(folder)
+        of_hosts = bundles.build(own, host, host_extras, wheels)
+        of_schedulers = bundles.build(own, scheduler, extras, wheels)
+        return deployment.with_bundles(stacks, asked, of_schedulers, of_hosts)
+
+
+def _progress(line: StatusLine) -> deployment.Progress:
+    return lambda done, count, words: line.show(f"{bar(done, count)}{words}")
+
+
+def _echo_plan(found: Proposed) -> None:
+    before = found.asked.before
+    if before is not None:
+        for text in settings(before.parameters, found.asked.values):
+            echo(text)
+    for text in lines(found.change_set.changes):
+        echo(text)
+    echo(f"{summary(found.change_set.changes)}")
+    prices = found.prices
+    echo(f"monthly, while nothing runs (list prices of {prices.region}, {prices.as_of}):")
+    for cost in found.costs:
+        echo(f"  {cost.usd_month:6.2f} USD  {cost.what}")
+    echo(f"  {found.usd_month:6.2f} USD  in all; GPU hosts, jobs and their objects by use")
+    for lack in found.lacks:
+        echo(_lack_text(lack))
+
+
+def _lack_text(lack: Lack) -> str:
+    has = "unknown here" if lack.has is None else f"{lack.has:.0f}"
+    return f"quota: {lack.quota.name}: {has}, needed {lack.quota.needed:.0f}"
+
+
+def _plan_json(found: Proposed) -> dict[str, object]:
+    return {
+        "stack": found.asked.name,
+        "changes": [encode(one) for one in found.change_set.changes],
+        "costs": [encode(one) for one in found.costs],
+        "usd_month": round(found.usd_month, 2),
+        "prices_as_of": found.prices.as_of,
+        "quotas": [
+            {"name": one.quota.name, "has": one.has, "needed": one.quota.needed}
+            for one in found.lacks
+        ],
+    }
+
+
+def _echo_outputs(stack: Stack) -> None:
+    outputs = stack.outputs
+    for name, value in sorted(outputs.items()):
+        echo(f"{name}: {value}")
+    subnets = ", ".join(outputs.get(Output.SUBNETS, "").split(","))
+    group = outputs.get(Output.FUNCTION_GROUP, "")
+    echo(f"in a definition:  vpc: {{SubnetIds: [{subnets}], SecurityGroupIds: [{group}]}}")
+    first = outputs.get(Output.SCHEDULERS, "").partition(",")[0]
+    echo(
+        "a way in:         aws ec2-instance-connect ssh --connection-type eice --os-user ec2-user"
+        f" --local-forwarding 4700:{first} --local-forwarding 4790:127.0.0.1:4790 --instance-id ID"
+    )

@@ -1,0 +1,258 @@
+"""Plans, deploys and removals of a stack, in their order, over the port `Stacks`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import yaml
+
+from corekit.budget import Budget
+from corekit.decode import decode
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value, replace
+from fdl.plan.roles import BOUNDARY_NAME
+from orchgpu.infra import quotas
+from orchgpu.infra.bundles import Bundle
+from orchgpu.infra.costs import Cost, Prices, Rates, idle
+from orchgpu.infra.model import (
+    VERSION_TAG,
+    ChangeSet,
+    Kept,
+    Resource,
+    Stack,
+    named_stores,
+)
+from orchgpu.infra.ports import Stacks
+from orchgpu.infra.quotas import Quota
+from orchgpu.infra.template import Template
+
+PRICES = Path(__file__).parent / "prices.yaml"
+#: Parameters of a plan before the packages are built.
+UNBUILT = "built by deploy"
+#: CloudFormation is asked for the state of a stack so often.
+POLL_S = 5.0
+#: Resources that are made one after the other; a stack takes about five minutes.
+WAIT_S_MAX = 3600.0
+_GROUP = "AWS::AutoScaling::AutoScalingGroup"
+
+#: Called as a stack changes: finished resources, all of them, words.
+Progress = Callable[[int, int, str], None]
+
+
+class Lack(Value):
+    """A quota below what the stack may need."""
+
+    quota: Quota
+    has: float | None  #: None: AWS does not answer for it
+
+
+class Asked(Value):
+    """What was asked for: the name of the stack and its parameters."""
+
+    name: str
+    template: Template
+    values: Mapping[str, str]
+    before: Stack | None  #: None: there is no such stack
+    kept: Kept
+
+
+class Proposed(Value):
+    """The difference, with what people decide by."""
+
+    asked: Asked
+    change_set: ChangeSet
+    costs: tuple[Cost, ...]
+    prices: Prices
+    lacks: tuple[Lack, ...]
+
+    @property
+    def usd_month(self) -> float:
+        return sum(cost.usd_month for cost in self.costs)
+
+
+def asked_of(stacks: Stacks, name: str, template: Template, given: Mapping[str, str]) -> Asked:
+    """The stack as it is, and the parameters as they are to be.
+
+    Raises CONFLICT while CloudFormation works on it, and for a stack that can only be removed,
+    INVALID for wrong parameters.
+    """
+    before = stacks.find(name)
+    if before is not None and before.busy:
+        text = f"the stack {name} is {before.status}; `orchgpu infra status` follows it"
+        raise AppError(ErrorCode.CONFLICT, text)
+    if before is not None and before.must_go:
+        text = f"the stack {name} is {before.status}: {before.reason or 'its creation failed'}"
+        raise AppError(
+            ErrorCode.CONFLICT, f"{text}; `orchgpu infra rm` removes it, then deploy again"
+        )
+    real = before is not None and not before.proposed
+    old = before.parameters if before is not None and real else {}
+    kept = stacks.kept(name, BOUNDARY_NAME)
+    own = {"StateBucket": stacks.place.state_bucket}
+    if not old:
+        own["Stores"] = _stores(name, kept)
+        own["Boundary"] = "kept" if kept.boundary else "make"
+    unbuilt = {key: old.get(key, UNBUILT) for key in ("SchedulerBundle", "HostBundle")}
+    values = template.values({**unbuilt, **own, **given}, old)
+    _check(values)
+    return Asked(
+        name=name,
+        template=template,
+        values=values,
+        before=before if real else None,
+        kept=kept,
+    )
+
+
+def _stores(name: str, kept: Kept) -> str:
+    """Whether table, secret and logs of an earlier stack are used again: all of them, or none."""
+    if kept.stores and len(kept.stores) != len(named_stores(name)):
+        there = ", ".join(f"{kind} {named_stores(name)[kind]}" for kind in kept.stores)
+        missing = ", ".join(kind for kind in named_stores(name) if kind not in kept.stores)
+        text = f"of an earlier stack {name} there is {there}, but its {missing} is gone"
+        raise AppError(ErrorCode.CONFLICT, f"{text}; `orchgpu infra rm --all` removes the rest")
+    return "kept" if kept.stores else "make"
+
+
+def _check(values: Mapping[str, str]) -> None:
+    """Raise INVALID for parameters that contradict each other."""
+    network = [name for name in ("Vpc", "SubnetA", "SubnetB") if values[name]]
+    wanted = ("Vpc", "SubnetA") if values["Machines"] == "one" else ("Vpc", "SubnetA", "SubnetB")
+    if network and (missing := [name for name in wanted if name not in network]):
+        raise invalid(f"an existing network also needs --set {' and --set '.join(missing)}")
+
+
+def proposed(stacks: Stacks, asked: Asked) -> Proposed:
+    """The change set of what was asked for, its price and its quotas."""
+    tags = {VERSION_TAG: _version()}
+    body = asked.template.text
+    change_set = stacks.propose(asked.name, body, asked.values, tags)
+    budget, prices = Budget(), read_prices()
+    rates = Rates(
+        beats=1 / budget.leader_beat_s,
+        polls=1 / budget.standby_poll_s,
+        registry_reads=1 / budget.registry_poll_s,
+    )
+    resources = asked.template.resources(asked.values)
+    return Proposed(
+        asked=asked,
+        change_set=change_set,
+        costs=tuple(idle(resources, asked.values, prices, rates)),
+        prices=prices,
+        lacks=tuple(lacks(stacks, asked.values)),
+    )
+
+
+def lacks(stacks: Stacks, values: Mapping[str, str]) -> Iterator[Lack]:
+    """Quotas that are smaller than needed, or unknown."""
+    for quota in quotas.needed(values):
+        has = stacks.quota(quota)
+        if has is None or has < quota.needed:
+            yield Lack(quota=quota, has=has)
+
+
+def read_prices() -> Prices:
+    found: Prices = decode(Prices, yaml.safe_load(PRICES.read_text()), PRICES.name)
+    return found
+
+
+def with_bundles(stacks: Stacks, asked: Asked, scheduler: Bundle, host: Bundle) -> Asked:
+    """The same with packages, which are in the state bucket then."""
+    keys = {}
+    for parameter, bundle in (("SchedulerBundle", scheduler), ("HostBundle", host)):
+        key = bundle.key(asked.name)
+        if not stacks.has_object(key):
+            stacks.put_object(key, bundle.file)
+        keys[parameter] = key
+    return replace(asked, values={**asked.values, **keys})
+
+
+def execute(
+    stacks: Stacks, found: Proposed, progress: Progress, sleep: Callable[[float], None] = time.sleep
+) -> Stack:
+    """Do a change set and wait for its end; the stack then. Raises CONFLICT when it failed."""
+    name = found.asked.name
+    stacks.execute(name, found.change_set)
+    count = len(found.asked.template.resources(found.asked.values))
+    stack = _waited(stacks, name, count, progress, sleep)
+    if stack is None or stack.failed or stack.proposed:
+        reasons = "; ".join(stacks.failures(name)) or (stack.reason if stack else "it is gone")
+        status = stack.status if stack else "deleted"
+        text = f"the stack {name} is {status}: {reasons}"
+        raise AppError(ErrorCode.CONFLICT, text)
+    return stack
+
+
+def remove(
+    stacks: Stacks,
+    name: str,
+    progress: Progress,
+    *,
+    everything: bool,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[str, ...]:
+    """Delete a stack, and with `everything` its stores and packages; what was kept, for people.
+
+    Raises CONFLICT when CloudFormation cannot delete it. An absent stack is no error: what it has
+    left behind may still be removed.
+    """
+    stack = stacks.find(name)
+    if stack is not None:
+        resources = stacks.resources(name)
+        stacks.release_machines([one.physical for one in resources if one.kind == _GROUP])
+        stacks.delete(name)
+        last = _waited(stacks, name, len(resources), progress, sleep)
+        if last is not None:
+            reasons = "; ".join(stacks.failures(name)) or last.reason
+            raise AppError(ErrorCode.CONFLICT, f"the stack {name} is {last.status}: {reasons}")
+    left = stacks.kept(name, BOUNDARY_NAME)
+    names = named_stores(name)
+    if not everything:
+        return tuple(f"{kind} {names[kind]}" for kind in left.stores)
+    for kind in left.stores:
+        stacks.remove_store(kind, names[kind])
+    stacks.remove_objects(f"infra/{name}/")
+    return ()
+
+
+def _waited(
+    stacks: Stacks,
+    name: str,
+    count: int,
+    progress: Progress,
+    sleep: Callable[[float], None],
+) -> Stack | None:
+    """Follow an operation to its end; None: the stack is gone. Raises TIMEOUT."""
+    waited_s = 0.0
+    while True:
+        stack = stacks.find(name)
+        if stack is None:
+            return None
+        resources = () if not stack.busy else stacks.resources(name)
+        if not stack.busy:
+            return stack
+        deleting = stack.status.startswith("DELETE")
+        progress(_done(resources, count, deleting=deleting), count, _now(resources))
+        if waited_s > WAIT_S_MAX:
+            text = f"the stack {name} is still {stack.status} after an hour"
+            raise AppError(ErrorCode.TIMEOUT, f"{text}; `orchgpu infra status` follows it")
+        sleep(POLL_S)
+        waited_s += POLL_S
+
+
+def _done(resources: Sequence[Resource], count: int, *, deleting: bool) -> int:
+    if deleting:
+        return max(0, count - sum(one.status != "DELETE_COMPLETE" for one in resources))
+    return min(count, sum(one.status.endswith("_COMPLETE") for one in resources))
+
+
+def _now(resources: Sequence[Resource]) -> str:
+    moving = [one.logical for one in resources if one.status.endswith("_IN_PROGRESS")]
+    return f"  {', '.join(moving[:3])}" if moving else ""
+
+
+def _version() -> str:
+    return version("orchgpu")

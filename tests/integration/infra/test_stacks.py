@@ -1,0 +1,218 @@
+"""`orchgpu infra` against moto's CloudFormation: planned, made, found, changed and removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.aws.endpoints import Clients, place_of, resolve
+from orchgpu.adapters.aws.stacks import AwsStacks
+from orchgpu.infra import deployment
+from orchgpu.infra.bundles import Bundle
+from orchgpu.infra.model import Stack
+from orchgpu.infra.template import Template
+from tests.commandline import done
+from tests.moto_stacks import images, network, subset, subset_file
+
+REGION = "us-east-1"
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "AWS_PROFILE", "ORCHGPU_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    with mock_aws():
+        yield tmp_path
+
+
+@pytest.fixture
+def stacks(aws: Path) -> Iterator[AwsStacks]:
+    clients = Clients(lambda service: resolve(service))
+    yield AwsStacks(clients, lambda: place_of(clients), sleep=lambda _: None)
+    clients.close()
+
+
+def bundle(folder: Path, text: str) -> Bundle:
+    file = folder / f"{text}.tar"
+    file.write_text(text)
+    return Bundle(file=file, sha256=text * 8)
+
+
+def deployed(
+    stacks: AwsStacks, folder: Path, template: Template, given: Mapping[str, str]
+) -> Stack:
+    asked = deployment.asked_of(stacks, "orchgpu", template, {**images(), **given})
+    asked = deployment.with_bundles(stacks, asked, bundle(folder, "s"), bundle(folder, "h"))
+    found = deployment.proposed(stacks, asked)
+    return deployment.execute(stacks, found, lambda *_: None, sleep=lambda _: None)
+
+
+def removed(stacks: AwsStacks, *, everything: bool = False) -> tuple[str, ...]:
+    return deployment.remove(
+        stacks, "orchgpu", lambda *_: None, everything=everything, sleep=lambda _: None
+    )
+
+
+def kept_in_account() -> tuple[list[str], list[str]]:
+    tables, logs = boto3.client("dynamodb"), boto3.client("logs")
+    found = tables.list_tables()["TableNames"]
+    groups = [one["logGroupName"] for one in logs.describe_log_groups()["logGroups"]]
+    tables.close()
+    logs.close()
+    return found, groups
+
+
+def groups() -> dict[str, tuple[int, int]]:
+    scaling = boto3.client("autoscaling")
+    found = scaling.describe_auto_scaling_groups()["AutoScalingGroups"]
+    scaling.close()
+    return {
+        one["AutoScalingGroupName"].split("-")[1]: (one["MinSize"], one["MaxSize"]) for one in found
+    }
+
+
+def test_a_plan_shows_the_difference_and_the_price_and_makes_nothing(aws: Path) -> None:
+    chosen = [word for key, value in images().items() for word in ("--set", f"{key}={value}")]
+    command = ["infra", "plan", "--template", subset_file(aws), *chosen]
+    shown = done(command)
+    assert shown.exit_code == 2, shown.output
+    assert "+ SchedulersA            AutoScaling::AutoScalingGroup" in shown.stdout
+    assert "42 to make" in shown.stdout
+    assert "26." in shown.stdout, "USD a month, without secret and alarms"
+    assert "quota: vCPUs of spot G and VT instances" in shown.stdout
+    found = json.loads(done([*command, "--json"]).stdout)
+    assert found["usd_month"] <= 30
+    assert {one["action"] for one in found["changes"]} == {"Add"}
+    cloud = boto3.client("cloudformation")
+    assert cloud.list_stacks(StackStatusFilter=["CREATE_COMPLETE"])["StackSummaries"] == []
+    cloud.close()
+    assert kept_in_account() == ([], [])
+    assert groups() == {}
+
+
+def test_a_stack_is_made_found_and_changed(aws: Path, stacks: AwsStacks) -> None:
+    made = deployed(stacks, aws, subset(), {})
+    assert made.status == "CREATE_COMPLETE"
+    assert groups() == {
+        "SchedulersA": (1, 1),
+        "SchedulersB": (1, 1),
+        "PoolA": (0, 4),
+        "PoolB": (0, 4),
+    }
+    assert made.parameters["SchedulerBundle"] == f"infra/orchgpu/{'s' * 8}.tar"
+    assert stacks.has_object(made.parameters["HostBundle"])
+    kinds = {one.kind for one in stacks.resources("orchgpu")}
+    assert {"AWS::EC2::VPC", "AWS::DynamoDB::Table", "AWS::IAM::Role"} <= kinds
+    shown = done(["infra", "status"])
+    assert shown.exit_code == 0, shown.output
+    assert "PoolB" in shown.stdout
+
+    asked = deployment.asked_of(stacks, "orchgpu", subset(), {"GpuMax": "7"})
+    assert asked.values["GpuImage"] == made.parameters["GpuImage"], "as before"
+    assert asked.values["Stores"] == "make", "they are the stack's own"
+    found = deployment.proposed(stacks, asked)
+    changed = deployment.execute(stacks, found, lambda *_: None, sleep=lambda _: None)
+    assert changed.parameters["GpuMax"] == "7"
+    assert groups()["PoolB"] == (0, 7)
+
+
+def test_removal_keeps_what_holds_data_and_the_next_stack_uses_it(
+    aws: Path, stacks: AwsStacks
+) -> None:
+    # moto makes no secret: one of the name stands for that of the stack
+    secrets = boto3.client("secretsmanager")
+    deployed(stacks, aws, subset(), network())
+    secrets.create_secret(Name="orchgpu/system", SecretString="{}")
+    assert removed(stacks) == ("table orchgpu", "secret orchgpu/system", "logs /orchgpu/orchgpu")
+    assert kept_in_account() == (["orchgpu"], ["/orchgpu/orchgpu"])
+    assert groups() == {}
+
+    again = deployed(stacks, aws, subset(), network())
+    assert again.parameters["Stores"] == "kept"
+    assert "Journal" not in {one.logical for one in stacks.resources("orchgpu")}
+    assert removed(stacks, everything=True) == ()
+    assert kept_in_account() == ([], [])
+    assert secrets.list_secrets()["SecretList"] == []
+    assert not stacks.has_object(f"infra/orchgpu/{'s' * 8}.tar")
+    secrets.close()
+
+
+def test_a_part_of_an_earlier_stack_is_not_used_alone(aws: Path, stacks: AwsStacks) -> None:
+    logs = boto3.client("logs")
+    logs.create_log_group(logGroupName="/orchgpu/orchgpu")
+    logs.close()
+    with pytest.raises(AppError, match="its table, secret is gone") as caught:
+        deployment.asked_of(stacks, "orchgpu", subset(), {})
+    assert caught.value.code is ErrorCode.CONFLICT
+
+
+def test_hosts_that_are_protected_do_not_hold_a_removal(aws: Path, stacks: AwsStacks) -> None:
+    deployed(stacks, aws, subset(), {**network(), "GpuMin": "1"})
+    names = [one.physical for one in stacks.resources("orchgpu") if one.logical == "PoolA"]
+    scaling = boto3.client("autoscaling")
+
+    def protected() -> list[bool]:
+        answer = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)
+        instances = answer["AutoScalingGroups"][0]["Instances"]
+        return [one["ProtectedFromScaleIn"] for one in instances]
+
+    assert protected() == [True]
+    stacks.release_machines(names)
+    assert protected() == [False]
+    scaling.close()
+    removed(stacks)
+    assert groups() == {}
+
+
+def test_outputs_are_kept_in_the_home(aws: Path, stacks: AwsStacks) -> None:
+    cloud = boto3.client("cloudformation")
+    asked = deployment.asked_of(stacks, "lab", subset(), images())
+    cloud.create_stack(  # moto gives a stack that a change set made no outputs
+        StackName="lab",
+        TemplateBody=asked.template.text,
+        Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in asked.values.items()],
+    )
+    cloud.close()
+    shown = done(["infra", "outputs", "--stack", "lab"])
+    assert shown.exit_code == 0, shown.output
+    assert "in a definition:  vpc: {SubnetIds: [subnet-" in shown.stdout
+    kept = json.loads((aws / ".orchgpu/stack.json").read_text())
+    assert kept["name"] == "lab"
+    assert len(kept["subnets"]) == 2
+    assert kept["schedulers"].count(":4700") == 2
+    assert json.loads(done(["infra", "outputs", "--json"]).stdout)["stack"] == "lab"
+
+
+def test_there_is_no_such_stack(aws: Path) -> None:
+    for command in ("status", "outputs"):
+        shown = done(["infra", command])
+        assert shown.exit_code == 3
+        assert "there is no stack orchgpu in 123456789012, us-east-1" in shown.stderr
+
+
+def test_real_aws_needs_consent(aws: Path) -> None:
+    for command in ("deploy", "rm"):
+        assert "--yes-real-aws" in done(["infra", command]).stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("GpuMxa=1", "did you mean"),
+        ("Machines=three", "one of two, one"),
+        ("GpuMax=-1", "must lie in"),
+        ("Vpc=vpc-1", "--set SubnetA and --set SubnetB"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(aws: Path, given: str, text: str) -> None:
+    shown = done(["infra", "plan", "--set", given])
+    assert shown.exit_code == 1
+    assert text in shown.stderr
