@@ -73,7 +73,12 @@ class Program:
         """Start it as a server on a core; its process id and port."""
         command = [str(self.path), *arguments]
         process = self._stack.enter_context(
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=arguments[0] == "serve",  # gpud's too: the kernel's autogroups
+            )
         )
         self._stack.callback(process.terminate)
         os.sched_setaffinity(process.pid, {core})

@@ -32,7 +32,7 @@ from remote_gpu.wire.proof import Hello
 
 logger = logging.getLogger(__name__)
 
-RELAYS_MAX = 64  #: limit for one lease; each costs two threads and half a MiB of gpud
+RELAYS_MAX = 64  #: limit for one lease; each costs two threads, six descriptors, half a MiB at most
 #: A server that dies or does not serve is started at most this often within one lease.
 STARTS_MAX = 5
 

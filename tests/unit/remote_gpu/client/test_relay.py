@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import os
 import random
@@ -17,6 +18,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from ssl import SSLContext
+from types import ModuleType
 
 import pytest
 
@@ -286,13 +288,19 @@ def test_bytes_are_copied_where_the_kernel_does_not_splice(
     relayed.close()
 
 
-def test_bytes_are_copied_without_a_descriptor_for_a_pipe(
-    contexts: Contexts, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refused", [(os, "pipe", errno.EMFILE), (fcntl, "fcntl", errno.EPERM)])
+def test_bytes_are_copied_where_no_pipe_is_left(
+    refused: tuple[ModuleType, str, int], contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def pipe() -> tuple[int, int]:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    """No descriptor, or no more pages of pipes for this user."""
+    module, name, number = refused
 
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    before = len(os.listdir("/proc/self/fd"))
     relayed = Relayed("plain", contexts)
-    monkeypatch.setattr(os, "pipe", pipe)
+    monkeypatch.setattr(module, name, refuse)
     carried(relayed)
     relayed.close()
+    assert len(os.listdir("/proc/self/fd")) == before
