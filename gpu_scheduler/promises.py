@@ -41,7 +41,7 @@ class Slo(Checked):
 class StepTimes(Checked):
     """The times and the cost of one step on one kind or model of device."""
 
-    execution_s: TimeS
+    execution_s: TimeS  #: of a lease: with the start of a function that holds it
     loading_s: TimeS = 0.0  #: before the execution, on a device without a warm worker
     release_s: TimeS = 0.0  #: after it, until the device is free again
     cost_usd: CostUsd = 0.0

@@ -30,7 +30,8 @@ _TIMES = Block(
             reader=Duration(),
             to="execution_s",
             required=True,
-            about="From the start of the code to the end of its work on the device.",
+            about="From the grant of the device to the end of the work there: the start of the"
+            " function is part of it.",
         ),
         "loading": Key(
             reader=Duration(),

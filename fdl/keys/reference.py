@@ -120,7 +120,8 @@ def _inside(reader: Reader[object]) -> tuple[Block[object] | None, str]:
         case Workflows():
             return WORKFLOW, ".NAME"
         case MapOf():
-            return None, ""
+            block, suffix = _inside(reader.item)
+            return block, ".NAME" + suffix if block is not None else ""
     return None, ""
 
 

@@ -242,7 +242,8 @@ class FailAttempt(Op[RecordAnswer]):
 class Finish(Op[RecordAnswer]):
     """End a job; all its leases end in the same journal entry.
 
-    Nothing is kept of a job that never had a record, unless `block` describes it.
+    Nothing is kept of a job that never had a record, unless `block` describes it; of one that has
+    a record it is the last block.
     """
 
     holder: Holder

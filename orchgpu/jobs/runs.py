@@ -136,7 +136,9 @@ class SeenRun(Value):
             return None
         seconds = max(0.0, self._until_s - self.facts.begun_at_s)
         ended = self.facts.ended
-        cost_usd = ended.cost_usd if ended is not None and self.over else state.cost_usd
+        cost_usd = state.cost_usd if self.workflow.counts_cost else None
+        if ended is not None and self.over:
+            cost_usd = ended.cost_usd  # the results of jobs may have expired
         return promised(slo, seconds, state.state.value, state.reason.value, cost_usd)
 
 

@@ -192,6 +192,7 @@ def story_json(known: Known, viewer: KeyRights) -> dict[str, object]:
     live = known.scheduled.lease if known.scheduled is not None else None
     return {
         **encode(summary),
+        "promise": None if summary.promised is None else summary.promised.sentence,
         **_place_of(known),
         "timeline": intervals_of(known),
         "moments": found,

@@ -71,6 +71,7 @@ def run_story(seen: SeenRun, records: Records, viewer: KeyRights) -> dict[str, o
         **encode(summary_of_run(seen)),
         "workflow": seen.workflow.name,
         "detail": seen.state.detail,
+        "promise": None if seen.promised is None else seen.promised.sentence,
         "tries": len(seen.facts.retries) + 1,
         "now_s": now_s,
         "steps": [_step(step, now_s) for step in steps_of(seen, records)],

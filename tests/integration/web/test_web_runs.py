@@ -20,6 +20,8 @@ from contract.run import (
 )
 from contract.states import RunState, StepState
 from corekit.decode import encode_json
+from corekit.values import replace
+from gpu_scheduler.promises import Slo
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.newest import newest_key
 from orchgpu.core.runs.records import EndedStep, Frozen, RunResult
@@ -76,6 +78,9 @@ def done(job: str) -> Result:
     )
 
 
+SLO = Slo(latency_s=60.0, cost_usd=0.5)
+
+
 async def put(site: Site, bucket: str, key: str, body: bytes) -> None:
     await site.cloud(lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=body))
 
@@ -87,7 +92,8 @@ async def _runs(site: Site) -> AsyncIterator[None]:
     await put(site, STATE, "workflows/film.json", encode_json(workflow))
     for run, at_s in ((RUN, 200.0), (OVER, 100.0)):
         await put(site, "middle", newest_key("film", run, at_s), b"{}")
-        await put(site, "middle", run_key(run), encode_json(frozen(workflow, run, at_s)))
+        of = workflow if run == RUN else replace(workflow, slo=SLO)
+        await put(site, "middle", run_key(run), encode_json(frozen(of, run, at_s)))
         await put(site, "middle", started_key(run, 0, "f"), b"{}")
     job = step_job_id(OVER, "f")
     await put(site, "middle", f"results/{job}.json", done(job).to_json())
@@ -104,6 +110,7 @@ async def _runs(site: Site) -> AsyncIterator[None]:
             EndedStep(name="f", state=StepState.DONE, jobs=1),
             EndedStep(name="g", state=StepState.SKIPPED),
         ),
+        cost_usd=0.75,
     )
     await put(site, "middle", run_result_key(OVER), encode_json(ended))
     yield
@@ -128,6 +135,8 @@ async def test_a_run_has_its_steps_its_jobs_and_its_graph(site: Site) -> None:
         assert [job["key"] for job in first["jobs"]] == ["a.mp4"]
         assert (second["state"], second["jobs"]) == ("SKIPPED", [])
         assert run["edges"] == [{"from": "f", "to": "g"}]
+        assert run["promise"] == "slo missed COST: 15.0 s of 60 s, 0.75 of 0.5 USD"
+        assert (await browser.get(f"/api/runs/{RUN}"))["promise"] is None
         assert run["may_change"]
         for wrong in ("r" + "0" * 25, "r0", "<b>"):
             assert (await browser.ask("GET", f"/api/runs/{wrong}"))[0] == 404

@@ -41,6 +41,7 @@ NEEDED = {
     "Arn": "arn:x",
     "LocalMountPath": "/mnt/x",
     "steps": "[f]",
+    "execution": "3s",
 }
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -98,7 +99,7 @@ def _file(path: str, beside: list[str], value: str) -> str:
             inner = f"{{lambda: {{name: f}}, {text}}}"
         if word == "lambda" and "name:" not in text.split("{")[0]:
             inner = f"{{name: f, {text}}}"
-        if word == "NAME" and "steps:" not in inner:
+        if word == "NAME" and words[0] == "workflows" and "steps:" not in inner:
             inner = f"{{steps: [f], {text}}}"
         name = word.removesuffix("[]")
         text = f"{name}: [{inner}]" if word.endswith("[]") else f"{name}: {inner}"

@@ -72,6 +72,7 @@ export function RunView({ id }) {
             ["Run", html`<span class="mono break">${run.run}</span>`],
             ["Workflow", run.workflow],
             ["Input", html`<span class="break">${run.bucket}/${run.key}</span>`],
+            run.promise && ["Promise", run.promise],
             run.tries > 1 && ["Tries", run.tries],
             ["Began", moment(run.began_s)],
             ["Duration", html`<${Lasted} run=${run} />`],

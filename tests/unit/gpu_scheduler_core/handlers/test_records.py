@@ -47,6 +47,15 @@ def test_the_journal_has_a_payload_and_a_handle_once(one: World) -> None:
     assert one.replayed().state.records == one.machine.state.records
 
 
+def test_the_end_of_a_job_may_bring_its_last_block(one: World) -> None:
+    one.attempt(block={"input": "x"})
+    finish(one, block={"input": "x", "cost_usd": 0.5})
+    assert one.record().block == {"input": "x", "cost_usd": 0.5}
+    finish(one, block={"input": "y"})  # repeated: it has ended
+    assert one.record().block == {"input": "x", "cost_usd": 0.5}
+    assert one.replayed().state.records == one.machine.state.records
+
+
 def test_a_record_without_a_device_is_replayed_as_one(one: World) -> None:
     """Its field `with_device` is false, and true by default."""
     one.attempt(request=Request(count=0))
