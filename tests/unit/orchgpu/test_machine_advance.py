@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.states import JobState, Reason
-from corekit.ids import AttemptId, LeaseId
+from corekit.ids import AttemptId, JobId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import (
     Advance,
@@ -80,7 +80,7 @@ def changed(
     after: tuple[LeaseId, ...] = (),
 ) -> None:
     push = answers.LeasePush(
-        holder=JOB,
+        holder=JobId(JOB),
         attempt=AttemptId(f"{JOB}:1"),
         lease=granted().lease.id,
         state=state,
