@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from corekit.ids import HostId
+from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Step
 from gpu_scheduler.protocol import answers, ops
@@ -15,6 +16,7 @@ from tests.unit.gpu_scheduler_core.queue.test_advance import (
     EXECUTION_S,
     FAST,
     START_S,
+    WHOLE,
     ahead_of,
     asked,
     finished,
@@ -22,6 +24,7 @@ from tests.unit.gpu_scheduler_core.queue.test_advance import (
     installs,
     learned,
     lease_of,
+    started,
     step,
     teach,
 )
@@ -48,6 +51,24 @@ def test_an_explanation_names_the_lease_before_it_and_its_expected_end() -> None
     )
     finished(world, running, "first", START_S)
     assert world.ask(ops.Explain, holder="third").explanation.after == ()
+
+
+def test_a_forecast_counts_the_leases_ahead_by_their_lengths_too() -> None:
+    """Of a waiting request it is an upper bound: lengths are enforced, learned times are not."""
+    length_s = 60.0
+    stated = replace(WHOLE, lease_s=length_s)
+    world = learned()
+    started(world, "first", stated)
+    world.advance(EXECUTION_S - START_S)
+    asked(world, "third", replace(stated, advance=None))
+    alone_s = world.ask(ops.Explain, holder="third").explanation.expected_s
+    assert alone_s == pytest.approx(length_s - EXECUTION_S + START_S)
+    asked(world, "second", replace(stated, priority=1))
+    world.advance(0.1)
+    assert lease_of(world, "second").after
+    told = world.ask(ops.Explain, holder="third").explanation
+    assert told.expected_s is not None
+    assert told.expected_s > alone_s + length_s
 
 
 def test_a_session_that_left_gives_way_to_one_that_waits() -> None:
