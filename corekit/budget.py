@@ -97,6 +97,8 @@ class Budget:
     retry_s_max: float = 300.0
     input_late_s: float = 900.0  #: a younger upload's 404 may be false (S3's versioning)
     not_started_s_max: float = 3600.0  #: Lambda may be throttled this long before a job fails
+    #: After Lambda was throttled no function waits ahead of its device for this long.
+    throttled_s: float = 60.0
     drain_s: float = 10.0  #: SIGTERM to exit
     notice_answer_s: RealS = 10.0  #: a webhook answers by then
     notice_pause_s: float = 5.0  #: after a failed notice, growing with its age up to the next

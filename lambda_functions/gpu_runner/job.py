@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from contract.cost import spent_usd
 from contract.envelope import Job
 from contract.keys import OUTPUT_JOB, StagingKey
 from contract.parameters import variables_in
@@ -276,15 +275,12 @@ def cost_usd(
     """
     if cost is None:
         return None
-    since_s = cost["since_s"]
-    spent = spent_usd(
-        cost["paid_usd"],
-        now_s - since_s,
-        cost["usd_per_s"],
-        waited_s=0.0 if booked_at_s is None else booked_at_s - since_s,
-        waiting_usd_per_s=cost.get("waiting_usd_per_s"),
-    )
-    return round(spent, 9)
+    running_s = max(0.0, now_s - cost["since_s"])
+    waited_s = 0.0 if booked_at_s is None else booked_at_s - cost["since_s"]
+    waited_s = min(running_s, max(0.0, waited_s))
+    waited_usd = cost.get("waiting_usd_per_s", cost["usd_per_s"]) * waited_s
+    spent_usd = cost["paid_usd"] + waited_usd + cost["usd_per_s"] * (running_s - waited_s)
+    return round(float(spent_usd), 9)
 
 
 def _give_back(attempt: Attempt, *, succeeded: bool) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contract.cost import spent_usd as spent
 from contract.record import JsonObject
 from contract.states import Reason
 from gpu_scheduler.model import Record, Step
@@ -68,7 +67,7 @@ def end(job: Job, wall_s: float) -> None:
 def spent_usd(job: Job, wall_s: float) -> float:
     if job.paid_since_s is None:
         return job.paid_usd
-    return spent(job.paid_usd, wall_s - job.paid_since_s, usd_per_s(job))
+    return job.paid_usd + max(0.0, wall_s - job.paid_since_s) * usd_per_s(job)
 
 
 def left_s(job: Job, wall_s: float) -> float | None:

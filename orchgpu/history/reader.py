@@ -209,7 +209,7 @@ class HistoryReader:
     def failures(self, window: Window) -> tuple[FailureCount, ...]:
         """Attempts without success that ended in the window, by reason; the most first.
 
-        A withdrawn one did not begin, and is no failure.
+        Withdrawn ones, which did not begin, are left out.
         """
         return tuple(
             self._values(

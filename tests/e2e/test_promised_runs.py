@@ -158,7 +158,7 @@ def test_an_impossible_run_is_refused_before_its_first_step(live: Live) -> None:
     run = upload(live, "hurry", "hasty", "a.txt", "word")
     result = end_of(live, run, "hasty-intermediate")
     assert (result["state"], result["reason"]) == ("REJECTED", "SLO_IMPOSSIBLE")
-    assert [(one["state"], one["jobs"]) for one in result["steps"]] == [("CANCELLED", 0)]
+    assert [(one["state"], one["jobs"]) for one in result["steps"]] == [("SKIPPED", 0)]
     live.orchgpu("wait", run, "--timeout", "1s", status=7)
 
 

@@ -92,8 +92,21 @@ def free_for_s(view: State, budget: Budget, device: DeviceId, request: Request) 
     for end_s, lease in sorted((end_s, lease) for end_s, lease in ends if end_s is not None):
         gone[lease] = None
         if fits_without(entry, request, gone):
-            return end_s
+            return _after_those_ahead_s(view, budget, device, end_s)
     return None
+
+
+def _after_those_ahead_s(
+    view: State, budget: Budget, device: DeviceId, free_s: float
+) -> float | None:
+    """The time when the leases that were granted ahead have had the device too; None = unknown."""
+    for lease in view.ahead.get(device, ()):
+        entry = view.leases[lease]
+        length_s = may_last_s(entry.lease_s, entry.lease.hold, budget)
+        if length_s is None:
+            return None
+        free_s += length_s
+    return free_s
 
 
 def fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:

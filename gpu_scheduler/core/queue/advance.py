@@ -7,7 +7,9 @@
 A lease ahead has an id, a fence and a secret, but no shares: its function starts, and waits at its
 host. The shares are booked in the transaction that frees them, before the queue is served, for the
 first one whose session waits there, else for the oldest. A booked lease without a session gives
-way to one ahead whose session waits (late binding), and waits for the next shares itself.
+way to one ahead whose session waits (late binding), and waits for the next shares itself. Hosts
+report which sessions wait, and when the last one of a lease has left; that is not durable, so the
+hello of a host repeats it.
 
 A lease is expected to end by learned times. A function that comes early costs its own seconds, one
 that comes late those of the device: with the prices f and d of a second the cheapest start has the

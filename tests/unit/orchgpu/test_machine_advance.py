@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.states import JobState, Reason
-from corekit.ids import AttemptId, LeaseId
+from corekit.ids import AttemptId, JobId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import (
     Advance,
@@ -80,7 +80,7 @@ def changed(
     after: tuple[LeaseId, ...] = (),
 ) -> None:
     push = answers.LeasePush(
-        holder=JOB,
+        holder=JobId(JOB),
         attempt=AttemptId(f"{JOB}:1"),
         lease=granted().lease.id,
         state=state,
@@ -226,6 +226,21 @@ def test_the_attempt_after_a_withdrawn_one_waits_in_the_queue_and_the_next_may_w
     )
     bench.retried()
     assert bench.one(do.OpenAttempt).request.advance is not None
+
+
+@pytest.mark.parametrize(("after_s", "waits"), [(0.0, False), (61.0, True)])
+def test_no_function_waits_ahead_for_a_minute_after_lambda_was_throttled(
+    after_s: float, waits: bool
+) -> None:
+    bench = bench_of()
+    running(bench)
+    bench.ended(EndReason.NOT_STARTED)
+    bench.unresolved(report("THROTTLED"))
+    bench.on(on.AttemptFailureRecorded, record=record(Step.RECEIVED, lease=None), pause_s=0.0)
+    bench.tell(on.TimerFired(**at(after_s), job=JOB, timer=do.Timer.NEXT_ATTEMPT))
+    bench.tell(on.ResultRead(**at(after_s), job=JOB, result=None))
+    request = bench.one(do.OpenAttempt).request
+    assert request == (replace(WAITS.request, advance=WAITS.advance) if waits else WAITS.request)
 
 
 def test_withdrawn_attempts_end_no_job() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from corekit.ids import DeviceId, HostId
+from corekit.ids import DeviceId
 from corekit.values import replace
-from gpu_scheduler.core import events as on
 from gpu_scheduler.core.state.learned_times import Times, WorkloadOn
 from gpu_scheduler.model import (
     Advance,
@@ -123,29 +122,6 @@ def test_it_is_booked_in_the_transaction_that_frees_its_shares() -> None:
     assert kept.booked_s > kept.granted_s
 
 
-def test_an_explanation_names_the_lease_before_it_and_its_expected_end() -> None:
-    world = learned()
-    running, ahead = ahead_of(world)
-    younger = granted_ahead(world, "third")
-    teach(world, FAST)
-    told = world.ask(ops.Explain, holder="second")
-    assert told.outcome is answers.Outcome.GRANTED
-    assert told.explanation.after == (running.id,)
-    assert told.explanation.expected_s == pytest.approx(START_S - 0.1)
-    assert (
-        f"is granted ahead: lease {ahead.id} on h/0, behind {running.id}, and expects its device "
-        "in 1.9 s, or is withdrawn after 20 s" in told.explanation.sentence
-    )
-    behind = world.ask(ops.Explain, holder="third").explanation
-    assert behind.expected_s == pytest.approx(START_S - 0.1 + EXECUTION_S)
-    world.told("h", younger, "knocked")
-    assert (
-        world.ask(ops.Explain, holder="third").explanation.expected_s == told.explanation.expected_s
-    )
-    finished(world, running, "first", START_S)
-    assert world.ask(ops.Explain, holder="third").explanation.after == ()
-
-
 def test_its_start_is_learned_without_its_wait() -> None:
     world = learned()
     running, ahead = ahead_of(world)
@@ -254,18 +230,6 @@ def granted_ahead(world: World, job: str) -> Lease:
     return lease_of(world, job)
 
 
-def test_a_session_that_opens_before_its_envelope_is_noted_is_not_before_it() -> None:
-    world = learned()
-    lease = asked(world, "job").granted.lease
-    world.advance(1.0)
-    world.told("h", lease, "opened", waited_s=0.0)
-    world.advance(0.5)
-    world.staged(lease)
-    times = world.record("job").times
-    assert times[Step.RESERVED] <= times[Step.STAGED] == times[Step.RUNNING]
-    assert step(world, "job") is Step.RUNNING
-
-
 def test_a_booked_lease_without_a_session_gives_way_to_one_that_waits() -> None:
     world = learned()
     running, older = ahead_of(world)
@@ -275,57 +239,10 @@ def test_a_booked_lease_without_a_session_gives_way_to_one_that_waits() -> None:
     world.told("h", younger, "knocked")
     assert installs(world) == [(older.id, True), (younger.id, False)]
     assert lease_of(world, "second").after == (younger.id,)
-    pushed = [(push.lease, push.after) for push in world.pushes(answers.LeasePush)]
-    assert pushed == [(older.id, (younger.id,)), (younger.id, ())]
     world.told("h", younger, "opened", waited_s=0.5)
     world.told("h", older, "knocked")
     finished(world, lease_of(world, "third"), "third", 1.0)
     assert not lease_of(world, "second").after
-
-
-def test_a_session_that_left_gives_way_to_one_that_waits() -> None:
-    world = learned()
-    running, older = ahead_of(world)
-    younger = granted_ahead(world, "third")
-    for lease in (older, younger):
-        world.told("h", lease, "knocked")
-    finished(world, running, "first", START_S)
-    assert lease_of(world, "third").after
-    world.told("h", older, "left")
-    assert installs(world) == [(older.id, True), (younger.id, False)]
-    assert lease_of(world, "second").after == (younger.id,)
-
-
-def test_a_session_that_left_before_the_booking_counts_as_none() -> None:
-    world = learned()
-    running, older = ahead_of(world)
-    younger = granted_ahead(world, "third")
-    world.told("h", older, "knocked")
-    world.told("h", older, "left")
-    world.told("h", younger, "knocked")
-    finished(world, running, "first", START_S)
-    assert [bool(lease_of(world, job).after) for job in ("second", "third")] == [True, False]
-
-
-@pytest.mark.parametrize("program", ["scheduler", "host"])
-def test_a_hello_states_which_sessions_wait(program: str) -> None:
-    world = learned()
-    running, older = ahead_of(world)
-    younger = granted_ahead(world, "third")
-    finished(world, running, "first", START_S)
-    world.told("h", older, "knocked")
-    if program == "scheduler":  # meanwhile another session comes, and the first one leaves
-        world.start()
-        fields: dict[str, Any] = {"incarnation": "one", "waiting": (younger.id,)}
-    else:
-        world.handle(on.HostLeft, host=HostId("h"))
-        fields = {"incarnation": "two"}
-    leases = (older.id, younger.id)
-    world.host("h", device("d"), advance=True, installed=leases, **fields)
-    booked = {"scheduler": "third", "host": "second"}[program]
-    assert [job for job in ("second", "third") if not lease_of(world, job).after] == [booked]
-    knocked = [world.machine.state.leases[one].knocked for one in leases]
-    assert knocked == [False, program == "scheduler"]
 
 
 def test_a_session_that_opened_first_gets_its_shares_back() -> None:
@@ -365,29 +282,6 @@ def test_a_quota_that_became_too_small_withdraws() -> None:
     finished(world, running, "first", START_S)
     assert ahead.id not in world.machine.state.leases
     assert world.record("second").reason == EndReason.WITHDRAWN
-
-
-def test_what_became_of_leases_ahead_is_counted() -> None:
-    world = learned()
-    running, ahead = ahead_of(world)
-    world.release(ahead)
-    asked(world, "third")
-    world.advance(0.1)
-    lease_of(world, "third")
-    finished(world, running, "first", START_S)
-    counts = world.machine.state.ahead_counts
-    assert counts == {"granted": 2, "booked": 1, "cancelled": 1}
-    assert counts["granted"] == counts["booked"] + counts["cancelled"] + counts["withdrawn"]
-
-
-def test_a_wait_that_the_scheduler_shortens_says_so() -> None:
-    world = learned(advance_s_max=5.0)
-    _, ahead = ahead_of(world)
-    told = world.ask(ops.Explain, holder="second").explanation.sentence
-    assert "is withdrawn after 5 s (advance_s_max, of 20 s)" in told
-    world.advance(5.1)
-    (ended,) = (push for push in world.pushes(answers.LeasePush) if push.lease == ahead.id)
-    assert ended.detail == "its shares did not become free in 5 s (advance_s_max, of 20 s)"
 
 
 def test_no_other_one_waits_for_a_lease_that_overran() -> None:
