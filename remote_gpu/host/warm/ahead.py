@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.warm.table import WarmTable, WarmWorker, card_limits
 
@@ -74,7 +73,7 @@ class Learned:
 
 
 class Changes(NamedTuple):
-    """What leases ahead ask for at one moment."""
+    """The loads to begin for leases ahead, and the evictions before them."""
 
     load: tuple[WarmWorker, ...] = ()  #: to begin now
     evict: tuple[str, ...] = ()  #: idle workers, in whose memory others will load
@@ -106,23 +105,27 @@ class LoadsAhead:
     def changes(
         self,
         queued: Collection[Install],
-        held: Collection[Share],
+        holders: Collection[Install],
         memory_mib: Mapping[DeviceId, int],
     ) -> Changes:
         """The loads to begin: one at a time on each device, in the order of the leases.
 
-        `queued`: the leases without shares, those that are booked first; `held`: the shares of
-        others; `memory_mib`: of each device.
+        `queued`: the leases without shares, those that are booked first; `holders`: the others;
+        `memory_mib`: of each device. A lease after another one of its workload gets its worker.
         """
         load, evict = list[WarmWorker](), list[str]()
         if not any(install.ahead for install in queued) or not self._warm.allowed:
             return Changes()
         awaited = self.awaited(queued)
+        held = [share for one in holders for share in one.shares]
+        before = {key for one in holders for key in _keys(one)}
         booked = [share for one in queued if not one.ahead for share in one.shares]
         closed = {share.device for share in booked} | {*self._warm.limits.none_on}
         closed |= {share.device for share in held if share.exclusive}
         for install in queued:
-            worker = self._worker_for(install, awaited, closed)
+            is_left = not before.isdisjoint(_keys(install))
+            before.update(_keys(install))
+            worker = None if is_left else self._worker_for(install, awaited, closed)
             if worker is None:
                 continue
             (device,) = worker.memory_mib
@@ -164,3 +167,9 @@ class LoadsAhead:
                 chosen.append(other.id)
                 missing_mib -= other.memory_mib[device]
         return chosen if missing_mib <= 0 else []
+
+
+def _keys(install: Install) -> list[tuple[str, str, DeviceId]]:
+    """The workload of a lease, on each of its devices."""
+    tenant, workload = install.tenant, install.workload
+    return [] if workload is None else [(tenant, workload, one.device) for one in install.shares]

@@ -207,9 +207,14 @@ def test_a_worker_that_is_warm_already_is_enough() -> None:
     leases = table(runs=install(1, 300, workload="first"))
     leases.warm.keep(worker(id="idle"))
     assert leases.install(install(2, ahead=True), 0) == []
-    assert seen(leases.install(install(3, ahead=True), 0)) == [("load", "l3", ("ahead-3",))], (
-        "the idle one is for l2"
-    )
+    assert leases.install(install(3, ahead=True), 0) == [], "l2 leaves it to l3"
+
+
+def test_a_lease_of_the_workload_that_runs_leaves_its_worker() -> None:
+    leases = table(runs=install(1))
+    assert leases.install(install(2, ahead=True), 0) == []
+    other = install(3, device=D1, ahead=True)
+    assert seen(leases.install(other, 0)) == [("load", "l3", ("ahead-3",))], "not on another device"
 
 
 @pytest.mark.parametrize(("loading_s", "evicts"), [(1.0, True), (2.0, True), (2.1, False)])
