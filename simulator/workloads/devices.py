@@ -58,14 +58,16 @@ class SimDevice:
         self._make_room()
         return own if used is None else used.resident
 
-    def load(self, lease: LeaseId, resident: Resident) -> bool:
+    def load(self, lease: LeaseId, resident: Resident, limits: WarmLimits) -> bool:
         """Begin to load for a lease ahead; False: a lease before it leaves a worker of its
         workload, one is loaded, or there is no room."""
         warm = (worker.resident.workload for worker in self.warm.values())
         before = (key for other, key in self.awaited.items() if other != lease)
         there = resident.workload in {*warm, *self.workloads.values(), *before}
+        loading_mib = sum(one.memory_mib for one in self.loading.values())
         free_mib = self.device.memory_mib - sum(self.leases.values()) - self._warm_mib()
-        if there or self.loading or resident.memory_mib > free_mib:
+        free_mib -= loading_mib
+        if there or len(self.loading) >= limits.loads_max or resident.memory_mib > free_mib:
             return False
         self.loading[lease] = resident
         return True
@@ -149,7 +151,6 @@ class SimHost:
     name: HostId
     devices: dict[DeviceId, SimDevice]
     limits: WarmLimits = field(default_factory=WarmLimits)
-    loads_ahead: bool = True
     #: By workload key and model of device: what its last worker had loaded.
     known: dict[tuple[str, str], Resident] = field(default_factory=dict)
 
@@ -160,13 +161,13 @@ class SimHost:
     def load(self, install: Install, workload: str | None) -> Resident | None:
         """Begin to load for a lease ahead; None: it is loaded, unknown what, or has no room."""
         device = self.devices[install.shares[0].device]
-        if workload is not None and self.loads_ahead:
+        if workload is not None:
             device.awaited[install.lease] = workload
         known = None if workload is None else self.known.get((workload, device.device.model))
-        if known is None or not self.loads_ahead or not self.limits.workers_max:
+        if known is None or not self.limits.workers_max:
             return None
         resident = replace(known, id=f"ahead-{install.fence}")
-        return resident if device.load(install.lease, resident) else None
+        return resident if device.load(install.lease, resident, self.limits) else None
 
     def evict(self, install: Install) -> None:
         """Evict the warm workers that an install names."""
@@ -195,4 +196,4 @@ def hosts_of(specs: Iterable[HostSpec]) -> Iterator[SimHost]:
                     memory_mib=spec.memory_mib,
                 )
                 devices[device.id] = SimDevice(device, name)
-            yield SimHost(name, devices, loads_ahead=spec.loads_ahead)
+            yield SimHost(name, devices)

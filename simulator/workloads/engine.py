@@ -111,7 +111,7 @@ class Engine:
             installed=(),
             version=VERSION,
             advance=self.run_.advances,
-            loads_ahead=host.loads_ahead,
+            loads_ahead=self.run_.advances,
         )
         for action in self.ask_as_host(host.name, hello):
             if isinstance(action, do.Reply) and isinstance(action.answer, host_ops.HostWelcome):

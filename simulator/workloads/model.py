@@ -135,7 +135,6 @@ class HostSpec:
     kind: str = DeviceKind.CUDA.value
     model: str = "GPU"
     memory_mib: int = 16384
-    loads_ahead: bool = True  #: workers load for leases granted ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

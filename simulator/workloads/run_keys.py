@@ -189,9 +189,6 @@ HOST = Block(
         "kind": Key(reader=_KIND, about="Kind of its devices."),
         "model": Key(reader=Text(), about="Model of its devices."),
         "memory": Key(reader=Memory(), to="memory_mib", about="Memory of each device."),
-        "loads_ahead": Key(
-            reader=Flag(), about="Workers load for leases granted ahead while others run."
-        ),
     },
 )
 

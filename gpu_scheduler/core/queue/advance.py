@@ -234,8 +234,9 @@ def _loads_ahead(state: State, before: LeaseEntry, request: Request, device: Dev
     memory_mib = inventory.residents.shown_mib(name, key)
     if memory_mib is None or memory_mib > inventory.state_of(device).free_mib:
         return False
-    kept = state.parameters.warm_workers_max > 0 and state.parameters.warm_memory_pct_max > 0
-    return kept and usable(request, inventory, device) is None
+    limits = state.parameters
+    may_load = limits.warm_loads_max > 0 and limits.warm_workers_max > 0
+    return may_load and usable(request, inventory, device) is None
 
 
 def _late(advance: Advance) -> float:

@@ -108,7 +108,7 @@ class LoadsAhead:
         holders: Collection[Install],
         memory_mib: Mapping[DeviceId, int],
     ) -> Changes:
-        """The loads to begin: one at a time on each device, in the order of the leases.
+        """The loads to begin, one more on each device, in the order of the leases.
 
         `queued`: the leases without shares, those that are booked first; `holders`: the others;
         `memory_mib`: of each device. A lease after another one of its workload gets its worker.
@@ -147,7 +147,8 @@ class LoadsAhead:
         if not install.ahead or install.lease in awaited or install.lease in self._begun:
             return None
         devices = [share.device for share in install.shares]
-        if any(one in closed or self._warm.loads_on(one) for one in devices):
+        loads_max = self._warm.limits.loads_max
+        if any(one in closed or self._warm.loads_on(one) >= loads_max for one in devices):
             return None
         return self.learned.worker_for(install)
 

@@ -28,10 +28,10 @@ def workload(name: str) -> Workload:
     )
 
 
-def ended(names: Sequence[str], *, loads_ahead: bool = True, **parameters: str) -> Engine:
+def ended(names: Sequence[str], **parameters: str) -> Engine:
     """Jobs of these workloads, all requested at once and served in their order."""
     workloads = {name: workload(name) for name in NAMES}
-    host = HostSpec(name="g", memory_mib=1000, loads_ahead=loads_ahead)
+    host = HostSpec(name="g", memory_mib=1000)
     run = Run(hosts=(host,), workloads=workloads, load=(), parameters=parameters)
     engine = Engine(run, 1, "fifo")
     for name in names:
@@ -53,12 +53,12 @@ def test_workloads_in_turns_begin_warm_once_their_times_are_known() -> None:
 
 
 def test_without_loads_ahead_each_of_them_begins_cold() -> None:
-    engine = ended(NAMES * 4, loads_ahead=False)
+    engine = ended(NAMES * 4, warm_loads_max="0")
     assert [job.loading_s for job in engine.jobs] == [LOADING_S] * len(engine.jobs)
 
 
 def test_the_device_is_busier_with_them() -> None:
-    with_, without = (figures(ended(NAMES * 8, loads_ahead=loads)) for loads in (True, False))
+    with_, without = (figures(ended(NAMES * 8, warm_loads_max=most)) for most in "10")
     assert without["busy_pct_of_held"] == pytest.approx(61.9, abs=0.1)
     assert with_["busy_pct_of_held"] > 90
     assert with_["makespan_s"] < 0.75 * without["makespan_s"]

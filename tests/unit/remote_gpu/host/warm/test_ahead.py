@@ -104,7 +104,12 @@ def test_the_last_mebibyte_counts() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [WarmLimits(workers_max=0), WarmLimits(memory_pct_max=0), WarmLimits(none_on=(D0,))],
+    [
+        WarmLimits(workers_max=0),
+        WarmLimits(memory_pct_max=0),
+        WarmLimits(none_on=(D0,)),
+        WarmLimits(loads_max=0),
+    ],
 )
 def test_where_no_worker_may_stay_none_loads(limits: WarmLimits) -> None:
     leases = table()
@@ -193,6 +198,14 @@ def test_one_load_at_a_time_on_a_device_in_the_order_of_the_leases() -> None:
     other = install(4, device=D1, workload="v", ahead=True)
     assert seen(leases.install(other, 0)) == [("load", "l4", ("ahead-4",))]
     assert seen(loaded(leases, 200)) == [("load", "l3", ("ahead-3",))]
+
+
+def test_two_loads_at_a_time_where_they_are_allowed() -> None:
+    leases = table(worker("w", 200), worker("v", 200), runs=install(1, 400, workload="first"))
+    leases.warm.limits = WarmLimits(loads_max=2)
+    assert seen(leases.install(install(2, ahead=True), 0)) == LOADS
+    steps = leases.install(install(3, workload="v", ahead=True), 0)
+    assert seen(steps) == [("load", "l3", ("ahead-3",))]
 
 
 def test_nothing_loads_while_a_lease_waits_for_memory() -> None:
