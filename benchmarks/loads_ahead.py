@@ -3,8 +3,8 @@
 `python -m benchmarks.loads_ahead [--json] [--jobs N]`. A standing queue of jobs of four workloads
 in turns on one emulated device, which has memory for a lease and for two warm workers; each call
 takes 1.5 s, and its model 2 s to load. Both halves have leases ahead and warm workers; only one has
-loads ahead (`warm_loads_max`). `busy` is the time of the calls without their loading over the time for which
-leases held the device, without the first two jobs of each workload and the last two jobs.
+loads ahead (`warm_loads_max`). `busy` is the time of the calls without their loading over the time
+for which leases held the device, without the first two jobs of each workload and the last two jobs.
 """
 
 from __future__ import annotations
