@@ -3,7 +3,7 @@
 What a workload loads, its memory and its time are those of its last warm worker on a device of the
 same model. A worker loads in memory that no lease has or waits for, so that the lease that runs is
 never in its way: the other way round, a lease that needs the memory ends the worker. Idle workers
-make room for it if they are as cheap to load again; they would have to go at the end of its lease.
+make room for it unless they take much longer to load: its use is certain, and theirs is not.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from remote_gpu.host.warm.table import WarmTable, WarmWorker, card_limits
 LEARNED_MAX = 1024
 #: Beside the memory of the last worker: two processes that loaded the same differ a little.
 _SPARE_PCT, _SPARE_MIB_MIN = 10, 16
+#: An idle worker that takes more times as long to load stays.
+_DEARER_MAX = 2.0
 
 
 class Learned:
@@ -162,7 +164,7 @@ class LoadsAhead:
         """The idle workers whose memory is enough together, the cheapest first; else none."""
         chosen: list[str] = []
         for other in self._warm.idle():
-            if missing_mib <= 0 or other.loading_s > worker.loading_s:
+            if missing_mib <= 0 or other.loading_s > _DEARER_MAX * worker.loading_s:
                 break
             if device in other.memory_mib and other.id not in awaited:
                 chosen.append(other.id)

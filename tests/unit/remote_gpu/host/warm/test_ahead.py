@@ -230,8 +230,8 @@ def test_a_lease_of_the_workload_that_runs_leaves_its_worker() -> None:
     assert seen(leases.install(other, 0)) == [("load", "l3", ("ahead-3",))], "not on another device"
 
 
-@pytest.mark.parametrize(("loading_s", "evicts"), [(1.0, True), (2.0, True), (2.1, False)])
-def test_a_worker_that_is_no_dearer_makes_room(loading_s: float, evicts: bool) -> None:
+@pytest.mark.parametrize(("loading_s", "evicts"), [(1.0, True), (4.0, True), (4.1, False)])
+def test_an_idle_worker_makes_room_unless_it_is_much_dearer(loading_s: float, evicts: bool) -> None:
     leases = table()
     leases.warm.keep(worker("v", 500, id="idle", loading_s=loading_s))
     steps = leases.install(install(2, ahead=True), 0)
