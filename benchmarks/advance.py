@@ -125,14 +125,14 @@ async def _use(
     records = await _run(system, scheduler, name, jobs)
     bodies = [_times(system, name, record) for record in records]
     leases = [(_last(record), times) for record, times in zip(records, bodies, strict=True)]
-    leases.sort(key=lambda one: _held_from_s(one[0]))
+    leases.sort(key=lambda one: held_from_s(one[0]))
     steady = leases[FIRST : len(leases) - LAST]
-    first_s = _held_from_s(leases[0][0])
+    first_s = held_from_s(leases[0][0])
     return Use(
         busy=_busy(steady),
         busy_all=_busy(leases),
         device_s=max(lease.freed_s or 0.0 for lease, _ in leases) - first_s,
-        function_wait_s=sum(_waited_s(lease) for lease, _ in leases),
+        function_wait_s=sum(waited_s(lease) for lease, _ in leases),
     )
 
 
@@ -152,10 +152,10 @@ async def _run(system: System, scheduler: SchedulerClient, name: str, jobs: int)
         made = s3.put_object(Bucket=f"{name}-in", Key=f"{number}", Body=b"x")
         ids.append(JobId(job_id(f"{name}-in", f"{number}", made["VersionId"], name)))
     async with asyncio.timeout(LIMIT_S):
-        return [await _finished(scheduler, job) for job in ids]
+        return [await finished(scheduler, job) for job in ids]
 
 
-async def _finished(scheduler: SchedulerClient, job: JobId) -> Record:
+async def finished(scheduler: SchedulerClient, job: JobId) -> Record:
     while True:
         record = (await scheduler.ask(ops.RecordOf(holder=job))).record
         if record is not None and record.outcome is not None:
@@ -178,11 +178,11 @@ def _last(record: Record) -> JobLease:
     return record.leases[-1]
 
 
-def _held_from_s(lease: JobLease) -> float:
+def held_from_s(lease: JobLease) -> float:
     return lease.granted_s if lease.booked_s is None else lease.booked_s
 
 
-def _waited_s(lease: JobLease) -> float:
+def waited_s(lease: JobLease) -> float:
     """At most so long did its function wait: from the grant until its shares were free."""
     return 0.0 if lease.booked_s is None else max(0.0, lease.booked_s - lease.granted_s)
 
@@ -190,7 +190,7 @@ def _waited_s(lease: JobLease) -> float:
 def _busy(leases: Sequence[tuple[JobLease, Mapping[str, Any]]]) -> float:
     """The part of the held time in which the user's code ran; gaps between leases are not held."""
     code_s = sum(float(times["EEnd"] - times["EStart"]) for _, times in leases)
-    held_s: float = sum((lease.freed_s or 0.0) - _held_from_s(lease) for lease, _ in leases)
+    held_s: float = sum((lease.freed_s or 0.0) - held_from_s(lease) for lease, _ in leases)
     return code_s / held_s
 
 

@@ -25,6 +25,8 @@ EVERYBODY = "*"
 TENANTS_MAX = 1000  #: most tenants with a quota or a weight: one line of the journal holds them all
 #: The most warm workers of one device: all of them are published and indexed.
 WARM_WORKERS_MAX = 64
+#: Of the loads for leases granted ahead of one device, of which there are as many at most.
+WARM_LOADS_MAX = 4
 WARM_IDLE_S_MAX = 366 * 86400.0
 PREEMPT_GRACE_S_MAX = 3600.0
 #: A Lambda function runs for at most 900 s: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
@@ -120,6 +122,8 @@ class Parameters(Checked):
     warm_idle_s_max: Annotated[float, Meta(ge=0, le=WARM_IDLE_S_MAX)] = 600.0
     #: The most memory of all warm workers of a device, in percent of the device.
     warm_memory_pct_max: Annotated[int, Meta(ge=0, le=100)] = 50
+    #: Workers that load at once on a device for leases granted ahead; 0: none.
+    warm_loads_max: Annotated[int, Meta(ge=0, le=WARM_LOADS_MAX)] = 1
     #: The time between the notice to a preempted lease and its end.
     preempt_grace_s: Annotated[float, Meta(ge=0, le=PREEMPT_GRACE_S_MAX)] = 10.0
     #: The longest wait of a function for a lease granted ahead; 0: none is granted ahead.
@@ -353,6 +357,7 @@ MEANINGS: Mapping[str, str] = {
     "lease_s_max": "the longest lease of `ssgm`, renewals included",
     "warm_workers_max": "warm workers that a device keeps without a lease; 0: none",
     "warm_idle_s_max": "the longest time that a warm worker stays without a lease",
+    "warm_loads_max": "workers that load at once on a device for leases granted ahead; 0: none",
     "warm_memory_pct_max": "the most memory of all warm workers of a device, in percent of it",
     "advance_s_max": "longest wait of a function for a share that is not free yet; 0 = none waits",
     "preempt_grace_s": "time between the notice to a preempted lease and its end",

@@ -73,6 +73,7 @@ class WarmLimits(Checked):
     workers_max: Number = 4
     idle_s_max: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] = 600.0  #: without a lease
     memory_pct_max: Annotated[int, Meta(ge=0, le=100)] = 50  #: of the memory of the device
+    loads_max: Number = 1  #: that load at once, for leases granted ahead
     #: Drained devices: none stay there.
     none_on: Annotated[tuple[DeviceId, ...], Meta(max_length=DEVICES_MAX)] = ()
 

@@ -1,8 +1,9 @@
 """One attempt of one job, from its envelope to its result.
 
 The order matters. The claim is the first remote act after reading the envelope: a start that cannot
-claim the attempt does nothing. The device is given back the moment the code has ended. Outputs
-are uploaded only after success and while the claim holds; the result is written last.
+claim the attempt does nothing, but one that waits for its device reads its input meanwhile. The
+device is given back the moment the code has ended. Outputs are uploaded only after success and
+while the claim holds; the result is written last.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from lambda_functions.gpu_runner.script.process import Ending
 from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
 from lambda_functions.gpu_runner.settings import Settings
 from lambda_functions.gpu_runner.storage import commit, inputs, outputs
+from lambda_functions.gpu_runner.storage.prefetch import Prefetch
 from lambda_functions.gpu_runner.storage.s3 import S3, download
 from remote_gpu.forwarder import client_variables
 from remote_gpu.wire.errors import WireError
@@ -69,6 +71,7 @@ class Attempt:
     #: Wall clock: invoked, knocked (if it waited for its device), claimed, given_back.
     moments: dict[str, float]
     collected: Collected  #: what it used
+    prefetch: Prefetch
 
     def provenance(self, masked: Callable[[str], str] = str) -> JsonObject:
         """For its result or report; `masked` hides secrets."""
@@ -104,12 +107,15 @@ def run_attempt(
         raise
     if opened is None:
         return {"status": "duplicate", **attempt_of}
-    with opened, Workspace() as workspace:
+    with opened, Workspace() as workspace, contextlib.ExitStack() as stack:
         _check_address(opened.job, staging, bucket)
-        given = _given_variables(opened)
+        given, collected = _given_variables(opened), Collected(workspace.root)
+        prefetch = stack.enter_context(_prefetch(s3, opened.job, workspace, collected))
 
         def waits() -> None:
             moments.setdefault("knocked", time.time())
+            if _is_one_object(opened.job):
+                prefetch.begin()
 
         held = claim(s3, opened.job, opened.grant, limits, request, waits)
         if isinstance(held, str):
@@ -129,7 +135,8 @@ def run_attempt(
                 workspace=workspace,
                 given=given,
                 moments=moments,
-                collected=Collected(workspace.root),
+                collected=collected,
+                prefetch=prefetch,
             )
             return attempt_of | _succeed_or_report(attempt)
 
@@ -290,36 +297,65 @@ def _give_back(attempt: Attempt, *, succeeded: bool) -> None:
 
 def _fetch_input(attempt: Attempt) -> Path:
     """The input on the disk; of a step that gets several files the folder of all."""
+    if (found := attempt.prefetch.found()) is not None:
+        return found
     job, run, folder = attempt.job, attempt.job.run or {}, attempt.workspace.input
     if run.get("lists_files"):
         listed = _fetch_object(attempt, attempt.workspace.root / ".orchgpu-inputs")
         files = inputs.read_list(listed.read_bytes())
         inputs.fetch_files(attempt.s3, files, folder, lambda: attempt.limits.script_left_s)
         return folder
-    if feeder := run.get("feeder"):
+    return _fetch_object(attempt, _place_of_input(job, folder))
+
+
+def _place_of_input(job: Job, folder: Path) -> Path:
+    """The file of an input that is one object."""
+    if feeder := (job.run or {}).get("feeder"):
         folder = folder / input_name(str(feeder))
-        folder.mkdir()
-    return _fetch_object(attempt, folder / input_name(job.input_key))
+        folder.mkdir(exist_ok=True)
+    return folder / input_name(job.input_key)
 
 
 def _fetch_object(attempt: Attempt, target: Path) -> Path:
-    job = attempt.job
+    job, collected = attempt.job, attempt.collected
+    collected.input_begins()
+    if not job.input_inline:
+        return _download(attempt.s3, job, target, collected.input_part)
     try:
-        if job.input_inline:
-            attempt.envelope.save_input(target, attempt.collected.input_part)
-        else:
-            download(
-                attempt.s3,
-                target,
-                bucket=job.input_bucket,
-                key=job.input_key,
-                version=job.input_version,
-                etag=job.input_etag,
-                seen=attempt.collected.input_part,
-            )
-    except (EnvelopeError, StorageError, OSError) as error:
+        attempt.envelope.save_input(target, collected.input_part)
+    except (EnvelopeError, OSError) as error:
         raise AttemptFailed(Reason.INPUT_ERROR, f"input {job.input_key!r}: {error}") from None
     return target
+
+
+def _download(s3: S3, job: Job, target: Path, seen: Callable[[bytes], object]) -> Path:
+    bucket, key, version, etag = (
+        job.input_bucket,
+        job.input_key,
+        job.input_version,
+        job.input_etag,
+    )
+    try:
+        download(s3, target, bucket=bucket, key=key, version=version, etag=etag, seen=seen)
+    except (StorageError, OSError) as error:
+        raise AttemptFailed(Reason.INPUT_ERROR, f"input {job.input_key!r}: {error}") from None
+    return target
+
+
+def _is_one_object(job: Job) -> bool:
+    """True for an input that is to be read from its bucket as it is."""
+    return not job.input_inline and not (job.run or {}).get("lists_files")
+
+
+def _prefetch(s3: S3, job: Job, workspace: Workspace, collected: Collected) -> Prefetch:
+    def fetch(check: Callable[[], None]) -> Path:
+        def seen(chunk: bytes) -> None:
+            check()
+            collected.input_part(chunk)
+
+        return _download(s3, job, _place_of_input(job, workspace.input), seen)
+
+    return Prefetch(fetch)
 
 
 def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Run:

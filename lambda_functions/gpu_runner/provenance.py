@@ -34,6 +34,10 @@ class Collected:
         """Name the file in which the devices of the user's programs note what they used."""
         return {USES_VARIABLE: str(self._file)}
 
+    def input_begins(self) -> None:
+        """The input is read from its beginning."""
+        self._input, self._input_read = hashlib.sha256(), False
+
     def input_part(self, chunk: bytes) -> None:
         """The next bytes of the input, as they are stored."""
         self._input.update(chunk)

@@ -1,4 +1,4 @@
-"""What the calls of a worker use that stays loaded, and its loading in another worker ahead.
+"""Loads in another worker ahead of a lease, of all that the calls of a worker use.
 
 A worker notes for each call of an operation with `CpuOperation.loads` the arguments that say what
 it uses, and names them to gpud when its lease is over. A worker for the next lease of the workload

@@ -115,7 +115,7 @@ class Context:
     programs: Mapping[str, ListedProgram] = field(default_factory=dict)  #: `gpud --program NAME=…`
     digests: Uses = field(default_factory=dict)  #: of data and programs, by kind and name
     uses: LaneUses | None = None  #: of the calling lane; None: they are not collected
-    used: Used | None = None  #: what to load ahead for a later lease; None: nobody asks
+    used: Used | None = None  #: what to load ahead for a later lease; None: not noted
     #: Reports the indexing of host data: name, sequences, finished part from 0 to 1. Outside of
     #: gpud's spawner no client waits for it.
     indexing: Callable[[str, int, float], None] = lambda *_: None

@@ -2,13 +2,12 @@
 
 Every grant is accepted at once: the delay of the wire is zero. Its session opens after the start of
 its workload; that of a lease granted ahead waits for its shares. At one moment, requests arrive
-before leases end, leases end before sessions start, and these before timers fire.
+before loads end, these before leases, leases before sessions start, and these before timers fire.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import heapq
 import random
@@ -37,12 +36,12 @@ from gpu_scheduler.protocol.answers import (
 )
 from gpu_scheduler.protocol.changes import Entry
 from gpu_scheduler.protocol.codec import VERSION
-from gpu_scheduler.warm import workload_key
 from simulator.workloads.arrivals import open_arrivals
 from simulator.workloads.batches import Batches, set_end
 from simulator.workloads.devices import SimDevice, SimHost, hosts_of
 from simulator.workloads.fleet import SimFleet
 from simulator.workloads.jobs import Job, Running
+from simulator.workloads.loads import Loads, key_of, published_key
 from simulator.workloads.model import Arrival, ClosedLoop, Run, Workload, timing_on
 from simulator.workloads.workflows import Workflows
 
@@ -51,10 +50,9 @@ PATIENT = dataclasses.replace(
     Budget(), client_gone_s=1e12, host_stale_s=1e12, host_lost_s=2e12, accept_s=1.0
 )
 _SESSION = SessionId("s")
-_key = functools.lru_cache(maxsize=4096)(workload_key)
 _Form = tuple[str, str | None, int | None, int]
 #: Kinds of event at one moment, in their order.
-_ARRIVES, _ENDS, _IDLE, _STARTS, _CALLS = 0, 1, 2, 3, 4
+_ARRIVES, _LOADED, _ENDS, _IDLE, _STARTS, _CALLS = 0, 1, 2, 3, 4, 5
 
 
 class Engine:
@@ -82,6 +80,7 @@ class Engine:
         self._running: dict[LeaseId, Running] = {}
         self._batches = Batches()
         self._installs: dict[LeaseId, dict[DeviceId, Resident | None] | None] = {}
+        self.loads = Loads()
         #: Equal requests are made once: (workload, tenant, client, source) → both.
         self._requests: dict[_Form, tuple[Workload, Request]] = {}
         self._events: list[tuple[float, int, int, Any]] = []  # the payload depends on the kind
@@ -116,6 +115,7 @@ class Engine:
             installed=(),
             version=VERSION,
             advance=self.run_.advances,
+            loads_ahead=self.run_.advances,
         )
         for action in self.ask_as_host(host.name, hello):
             if isinstance(action, do.Reply) and isinstance(action.answer, host_ops.HostWelcome):
@@ -173,6 +173,9 @@ class Engine:
         elif kind == _ENDS:
             if what in self._running and self._running[what].ends_s <= self.now_s:
                 self._finish(self._running.pop(what))
+        elif kind == _LOADED:
+            if what.device.loaded(what.lease, self.now_s):
+                self._report((what.device.host,))
         elif kind == _STARTS:
             if what in self._running:
                 self._started(self._running[what])
@@ -310,15 +313,15 @@ class Engine:
             self._changed(known, name, install)
         elif install.ahead:
             self._installs[install.lease] = None
+            if (load := self.loads.begin(self.hosts[name], install, self.now_s)) is not None:
+                self._at(load.ends_s, _LOADED, load)
         elif self._installs.get(install.lease) is None:  # else it is repeated
             self._installs[install.lease] = self._place(name, install)
 
     def _place(self, name: HostId, install: host_ops.Install) -> dict[DeviceId, Resident | None]:
         host = self.hosts[name]
         host.evict(install)
-        key = None
-        if install.workload is not None:
-            key = _key(install.tenant, install.workload)
+        key = key_of(install)
         return {
             share.device: self.devices[share.device].install(install.lease, share.memory_mib, key)
             for share in install.shares
@@ -387,6 +390,7 @@ class Engine:
         first = self.devices[job.devices[0]].device
         batch = self._batches.join(running, self.now_s)
         self._set_times(job, first.model, first.kind.value)
+        self.loads.opened(job, running.lease, warm, self.now_s)
         opened = host_ops.SessionState.OPENED
         op = host_ops.SessionChange(lease=running.lease, state=opened, nonce="n", waited_s=waited_s)
         self.ask_as_host(running.host, op)
@@ -420,7 +424,11 @@ class Engine:
         self._report(dict.fromkeys(self.devices[device].host for device in job.devices))
         closed = host_ops.SessionState.CLOSED
         op = host_ops.SessionChange(
-            lease=running.lease, state=closed, nonce="n", loading_s=job.loading_s
+            lease=running.lease,
+            state=closed,
+            nonce="n",
+            loading_s=job.loading_s,
+            loaded_ahead_s=job.loaded_ahead_s or None,
         )
         self.ask_as_host(running.host, op)
         self._next(job)
@@ -439,10 +447,11 @@ class Engine:
             timing = timing_on(workload.loading, device.device.model, device.device.kind.value)
             used = Resident(
                 id=f"w{self._number}",
-                workload=_key(job.tenant, workload.name),
+                workload=published_key(job.tenant, workload.name),
                 memory_mib=workload.memory_mib if workload.warm_mib is None else workload.warm_mib,
-                loading_s=job.loading_s or timing.median_s,
+                loading_s=job.loading_s + job.loaded_ahead_s or timing.median_s,
             )
+        self.hosts[device.host].kept(device, used)
         device.keep(used, self.now_s, limits)
         if limits.idle_s_max < self.run_.duration_s:
             self._at(self.now_s + limits.idle_s_max, _IDLE, device.id)
@@ -461,6 +470,7 @@ class Engine:
     def _ended_early(self, lease: LeaseId, reason: EndReason) -> None:
         """The scheduler ended a lease; after its own `closed` a host is pushed this too."""
         self._installs.pop(lease, None)
+        self.loads.stop(lease)
         running = self._running.pop(lease, None)
         if running is None:
             return

@@ -25,7 +25,8 @@ class Job:
     withdrawn: int = 0  #: leases ahead that ended before they had their shares
     held_s: float = 0.0  #: for which leases of it had their devices
     function_wait_s: float = 0.0  #: its functions waited this long for their shares
-    loading_s: float = 0.0
+    loading_s: float = 0.0  #: in its session
+    loaded_ahead_s: float = 0.0  #: before it, while another lease had its device
     execution_s: float = 0.0
     ended_s: float | None = None
     devices: tuple[DeviceId, ...] = ()

@@ -104,7 +104,8 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     Prints all of them, or the one named NAME. Names: policy, aging_s, lease_s_max,
     usage_half_life_s, bypass_max, leases_max, preempt_grace_s, advance_s_max,
     forget_after_s; warm_workers_max,
-    warm_idle_s_max, warm_memory_pct_max; record_leases_max, record_attempts_max, record_past_s;
+    warm_idle_s_max, warm_memory_pct_max, warm_loads_max; record_leases_max,
+    record_attempts_max, record_past_s;
     waiting_max, records_max, rate_per_s, each also with key_
     or tenant_ before it; policy.POLICY.PARAMETER; weight.TENANT, quota.TENANT.devices,
     quota.TENANT.memory_mib, quota.TENANT.compute_pct.

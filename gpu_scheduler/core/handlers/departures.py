@@ -150,6 +150,7 @@ def warm_limits(parameters: Parameters, host: HostEntry | None = None) -> host_o
         workers_max=0 if is_drained else parameters.warm_workers_max,
         idle_s_max=parameters.warm_idle_s_max,
         memory_pct_max=parameters.warm_memory_pct_max,
+        loads_max=parameters.warm_loads_max,
     )
 
 

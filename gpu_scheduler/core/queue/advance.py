@@ -233,24 +233,29 @@ def _due_in_s(tx: QueueTransaction, entry: LeaseEntry, choice: Choice) -> float 
     left_s = _left_s(tx, entry, late)
     if own is None or start_s is None or left_s is None:
         return None
-    if _loads_ahead(state, request, device):
+    if _loads_ahead(state, entry, request, device):
         start_s = max(start_s, own.loading_s(1 - late) or 0.0)
     ahead = (state.leases[lease] for lease in state.ahead.get(device, ()))
     left_s += sum(_execution_s(state, one, late) for one in ahead)
     return left_s - min(start_s, _wait_s_max(state, advance))
 
 
-def _loads_ahead(state: State, request: Request, device: DeviceId) -> bool:
-    """True when the host of a device can load what a request needs beside the leases there."""
+def _loads_ahead(state: State, before: LeaseEntry, request: Request, device: DeviceId) -> bool:
+    """True when the host of a device can load what a request needs beside the leases there, and
+    none of those `before` it leaves a worker of its workload."""
     inventory, key = state.inventory, resident_key(request)
-    entry = inventory.devices[device]
-    host = inventory.hosts[entry.host]
-    if key is None or not host.loads_ahead or not state.parameters.warm_workers_max:
+    name = inventory.devices[device].host
+    if key is None or not inventory.hosts[name].loads_ahead:
         return False
-    memory_mib = inventory.residents.shown_mib(entry.host, key)
+    ahead = [state.leases[lease] for lease in state.ahead.get(device, ())]
+    if any(resident_key(one.request) == key for one in (before, *ahead)):
+        return False
+    memory_mib = inventory.residents.shown_mib(name, key)
     if memory_mib is None or memory_mib > inventory.state_of(device).free_mib:
         return False
-    return usable(request, inventory, device) is None
+    limits = state.parameters
+    may_load = limits.warm_loads_max > 0 and limits.warm_workers_max > 0
+    return may_load and usable(request, inventory, device) is None
 
 
 def _late(advance: Advance) -> float:
@@ -381,10 +386,10 @@ def in_order(state: State, device: DeviceId) -> list[LeaseEntry]:
 
 def _book(tx: QueueTransaction, entry: LeaseEntry) -> None:
     """Give a lease its shares: from now on its function must come as that of any other."""
+    devices = tuple(share.device for share in entry.lease.shares)
+    takes = takes_of(entry.request, tx.state.inventory, devices)  # as long as its share is free
     tx.emit(to.LeaseBooked(lease=entry.lease.id, booked_s=tx.wall_s))
     tx.state.ahead_counts["booked"] += 1
-    devices = tuple(share.device for share in entry.lease.shares)
-    takes = takes_of(entry.request, tx.state.inventory, devices)
     if takes:
         take_residents(tx, entry, takes)
     _changed(tx, entry)

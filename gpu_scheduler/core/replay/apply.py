@@ -255,7 +255,8 @@ def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
     if lease.hold is LeaseLifetime.SESSION and part.reason in COMPLETE:
         key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
         held_s = None if part.succeeded is False else max(0.0, part.freed_s - entry.active_s)
-        state.learned_times.learn(key, held_s, part.loading_s, _start_s(entry, entry.active_s))
+        start_s = _start_s(entry, entry.active_s)
+        state.learned_times.learn(key, held_s, part.loading_s, start_s, part.loaded_ahead_s)
 
 
 def _start_s(entry: LeaseEntry, active_s: float) -> float | None:

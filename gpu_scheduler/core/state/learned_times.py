@@ -52,7 +52,7 @@ class Times:
     """The observations of one workload on one device model, the oldest first."""
 
     executions_s: tuple[float, ...] = ()
-    loadings_s: tuple[float, ...] = ()  #: of cold starts
+    loadings_s: tuple[float, ...] = ()  #: of cold starts, and of loads ahead
     starts_s: tuple[float, ...] = ()  #: from the grant to the first session
     cold_starts: int = 0  #: its workers loaded
     warm_starts: int = 0  #: its workers loaded nothing, of a workload that has loaded before
@@ -160,24 +160,28 @@ class LearnedTimes:
         held_s: float | None,
         loading_s: float | None,
         start_s: float | None = None,
+        ahead_s: float | None = None,
     ) -> None:
         """Add one execution: the shares were held this long, of which workers loaded that long.
 
         `held_s` None: its code failed, and only its cold start counts, if it had one. `start_s`:
-        before that, from the grant to the first session.
+        before that, from the grant to the first session; `ahead_s`: for which its worker had loaded
+        before the lease had its shares.
         """
         if held_s is None and not loading_s:
             return
+        whole_s = (loading_s or 0.0) + (ahead_s or 0.0)
         before = self._times.pop(key, None) or Times()
         executions = () if held_s is None else (max(0.0, held_s - (loading_s or 0.0)),)
-        loadings = (loading_s,) if loading_s else ()
+        loadings = (whole_s,) if whole_s else ()
         starts = () if held_s is None or start_s is None else (max(0.0, start_s),)
-        warm = loading_s == 0 and before.cold_starts > 0  # else it has nothing to load, as yet
+        has_loaded = before.cold_starts > 0 or whole_s > 0
+        warm = loading_s == 0 and has_loaded  # else it has nothing to load, as yet
         times = Times(
             executions_s=(*before.executions_s, *executions)[-OBSERVATIONS_MAX:],
             loadings_s=(*before.loadings_s, *loadings)[-OBSERVATIONS_MAX:],
             starts_s=(*before.starts_s, *starts)[-OBSERVATIONS_MAX:],
-            cold_starts=before.cold_starts + len(loadings),
+            cold_starts=before.cold_starts + bool(loading_s),
             warm_starts=before.warm_starts + warm,
             runs=before.runs + len(executions),
         )

@@ -423,8 +423,8 @@ class LeaseTable:
         return sorted(queued, key=lambda install: (install.ahead, install.fence))
 
     def _load_ahead(self) -> list[LeaseStep]:
-        held = [share for entry in self._holders() for share in entry.install.shares]
-        found = self.loads.changes(self._queued(), held, self._memory_mib)
+        holders = [entry.install for entry in self._holders()]
+        found = self.loads.changes(self._queued(), holders, self._memory_mib)
         steps = self.evict_warm(found.evict, "a worker loads for a lease ahead")
         for worker in found.load:
             assert worker.loads_for is not None

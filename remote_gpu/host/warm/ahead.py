@@ -3,7 +3,7 @@
 What a workload loads, its memory and its time are those of its last warm worker on a device of the
 same model. A worker loads in memory that no lease has or waits for, so that the lease that runs is
 never in its way: the other way round, a lease that needs the memory ends the worker. Idle workers
-make room for it if they are as cheap to load again; they would have to go at the end of its lease.
+make room for it unless they take much longer to load: its use is certain, and theirs is not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.warm.table import WarmTable, WarmWorker, card_limits
 
@@ -21,6 +20,8 @@ from remote_gpu.host.warm.table import WarmTable, WarmWorker, card_limits
 LEARNED_MAX = 1024
 #: Beside the memory of the last worker: two processes that loaded the same differ a little.
 _SPARE_PCT, _SPARE_MIB_MIN = 10, 16
+#: An idle worker that takes more times as long to load stays.
+_DEARER_MAX = 2.0
 
 
 class Learned:
@@ -74,7 +75,7 @@ class Learned:
 
 
 class Changes(NamedTuple):
-    """What leases ahead ask for at one moment."""
+    """The loads to begin for leases ahead, and the evictions before them."""
 
     load: tuple[WarmWorker, ...] = ()  #: to begin now
     evict: tuple[str, ...] = ()  #: idle workers, in whose memory others will load
@@ -106,23 +107,27 @@ class LoadsAhead:
     def changes(
         self,
         queued: Collection[Install],
-        held: Collection[Share],
+        holders: Collection[Install],
         memory_mib: Mapping[DeviceId, int],
     ) -> Changes:
-        """The loads to begin: one at a time on each device, in the order of the leases.
+        """The loads to begin, one more on each device, in the order of the leases.
 
-        `queued`: the leases without shares, those that are booked first; `held`: the shares of
-        others; `memory_mib`: of each device.
+        `queued`: the leases without shares, those that are booked first; `holders`: the others;
+        `memory_mib`: of each device. A lease after another one of its workload gets its worker.
         """
         load, evict = list[WarmWorker](), list[str]()
         if not any(install.ahead for install in queued) or not self._warm.allowed:
             return Changes()
         awaited = self.awaited(queued)
+        held = [share for one in holders for share in one.shares]
+        before = {key for one in holders for key in _keys(one)}
         booked = [share for one in queued if not one.ahead for share in one.shares]
         closed = {share.device for share in booked} | {*self._warm.limits.none_on}
         closed |= {share.device for share in held if share.exclusive}
         for install in queued:
-            worker = self._worker_for(install, awaited, closed)
+            is_left = not before.isdisjoint(_keys(install))
+            before.update(_keys(install))
+            worker = None if is_left else self._worker_for(install, awaited, closed)
             if worker is None:
                 continue
             (device,) = worker.memory_mib
@@ -144,7 +149,8 @@ class LoadsAhead:
         if not install.ahead or install.lease in awaited or install.lease in self._begun:
             return None
         devices = [share.device for share in install.shares]
-        if any(one in closed or self._warm.loads_on(one) for one in devices):
+        loads_max = self._warm.limits.loads_max
+        if any(one in closed or self._warm.loads_on(one) >= loads_max for one in devices):
             return None
         return self.learned.worker_for(install)
 
@@ -158,9 +164,15 @@ class LoadsAhead:
         """The idle workers whose memory is enough together, the cheapest first; else none."""
         chosen: list[str] = []
         for other in self._warm.idle():
-            if missing_mib <= 0 or other.loading_s > worker.loading_s:
+            if missing_mib <= 0 or other.loading_s > _DEARER_MAX * worker.loading_s:
                 break
             if device in other.memory_mib and other.id not in awaited:
                 chosen.append(other.id)
                 missing_mib -= other.memory_mib[device]
         return chosen if missing_mib <= 0 else []
+
+
+def _keys(install: Install) -> list[tuple[str, str, DeviceId]]:
+    """The workload of a lease, on each of its devices."""
+    tenant, workload = install.tenant, install.workload
+    return [] if workload is None else [(tenant, workload, one.device) for one in install.shares]

@@ -112,18 +112,20 @@ class Loads:
             while not load.over:
                 await self._leases.until(lambda: load.over, self._budget.worker_cut_s)
 
-    async def finished(self, lease: LeaseId) -> None:
-        """Wait until the worker that a lease has got has loaded, or is gone."""
+    async def finished(self, lease: LeaseId) -> float:
+        """Wait until the worker that a lease has got has loaded or is gone; returns the seconds."""
         if (load := self._taken.get(lease)) is None:
-            return
+            return 0.0
+        asked_s = self._leases.now_s()
         table, limit_s = self._leases.table, load.warm.loading_s + _START_S
-        left_s = load.began_s + limit_s - self._leases.now_s()
+        left_s = load.began_s + limit_s - asked_s
         await self._leases.until(lambda: load.over or table.find(lease) is None, left_s)
         if table.find(lease) is None:
             await self.unused(lease)
         elif not load.over:
             load.stop("it takes longer than it did before")
             await self._leases.until(lambda: load.over, self._budget.worker_cut_s)
+        return self._leases.now_s() - asked_s
 
     # --- one load
 

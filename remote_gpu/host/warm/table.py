@@ -154,9 +154,9 @@ class WarmTable:
         """The worker that loads for a lease, if there is one."""
         return tuple(name for name, one in self._loading.items() if one.loads_for == lease)
 
-    def loads_on(self, device: DeviceId) -> bool:
-        """True while a worker loads on a device."""
-        return any(device in worker.memory_mib for worker in self._loading.values())
+    def loads_on(self, device: DeviceId) -> int:
+        """The number of workers that load on a device."""
+        return sum(device in worker.memory_mib for worker in self._loading.values())
 
     def take(self, name: str) -> WarmWorker:
         """Remove a worker that a lease uses from now on."""

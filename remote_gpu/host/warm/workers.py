@@ -83,8 +83,9 @@ class WarmWorkers:
         self._ending: dict[asyncio.Future[None], tuple[_Kind, asyncio.Future[None]]] = {}
         self._numbers = itertools.count(1)
         self.loads = Loads(leases, endings, nursery, budget, self._loaded, _memory_mib)
-        #: Of leases that began in a worker that was loaded ahead: the seconds of that.
+        #: Of leases that began in a worker that was loaded ahead: the seconds before they had it.
         self.ahead_s: dict[LeaseId, float] = {}
+        self.rest_s: dict[LeaseId, float] = {}  #: and those for which they waited for the rest
 
     # --- the end of a lease
 
@@ -204,7 +205,7 @@ class WarmWorkers:
 
     async def hand_over(self, lease: LeaseId, start: control.WorkerStart) -> Worker | None:
         """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
-        await self.loads.finished(lease)
+        rest_s = await self.loads.finished(lease)
         if lease not in self._taken:
             await self._adopt(lease)
         if (found := self._taken.pop(lease, None)) is None:
@@ -224,7 +225,8 @@ class WarmWorkers:
         idle_s = round(now_s - warm.idle_since_s, 3)
         about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(warm)}
         if warm.ahead_s:
-            self.ahead_s[lease] = about["ahead_s"] = round(warm.ahead_s, 3)
+            self.rest_s[lease] = rest_s
+            self.ahead_s[lease] = about["ahead_s"] = round(max(0.0, warm.ahead_s - rest_s), 3)
         logger.info("a lease starts in a warm worker", extra=about)
         return worker
 

@@ -195,6 +195,8 @@ class LeaseWorkers:
         start = self._first_message(install, own_shares(install))
         start = replace(start, cap_s=self._cap_s(entry), joins=joins(install))
         worker = await self._warm.hand_over(entry.lease, start)
+        if rest_s := self._warm.rest_s.pop(entry.lease, 0.0):  # that it waited for a load
+            self._ended_loading[entry.lease] = Loading(rest_s, 0)
         if worker is None:
             try:
                 worker = await self._pool.take(start)

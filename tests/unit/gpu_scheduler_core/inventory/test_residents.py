@@ -286,12 +286,15 @@ def test_hosts_get_the_limits_with_the_welcome_and_when_they_change(world: World
         ("warm_workers_max", 2),
         ("warm_idle_s_max", 5.0),
         ("warm_memory_pct_max", 10),
+        ("warm_loads_max", 2),
     ):
         world.ask(ops.SetParameter, name=name, value=value)
         assert len(world.pushed(host_ops.WarmLimitsPush)) == 1
     assert world.hosts_of(host_ops.WarmLimitsPush) == ["h1"], "h2 has no gateway, thus no workers"
     (push,) = world.pushed(host_ops.WarmLimitsPush)
-    assert push.limits == host_ops.WarmLimits(workers_max=2, idle_s_max=5.0, memory_pct_max=10)
+    assert push.limits == host_ops.WarmLimits(
+        workers_max=2, idle_s_max=5.0, memory_pct_max=10, loads_max=2
+    )
     world.ask(ops.SetParameter, name="bypass_max", value=3)
     assert world.pushed(host_ops.WarmLimitsPush) == []
     assert world.host("h1", device("d1")).warm == push.limits

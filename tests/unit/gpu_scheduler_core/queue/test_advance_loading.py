@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from corekit.ids import DeviceId, HostId, JobId
+from corekit.values import replace
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.warm import workload_key
@@ -81,6 +82,7 @@ def test_it_is_granted_earlier_where_its_host_loads_meanwhile() -> None:
         (lambda: learned(loads_ahead=False), "an older host"),
         (lambda: learned(shown_mib=601), "no room beside the present lease"),
         (lambda: learned(warm_workers_max=0), "no worker may stay"),
+        (lambda: learned(warm_loads_max=0), "switched off"),
     ],
 )
 def test_it_is_granted_by_its_start_alone(world: Any, why: str) -> None:
@@ -132,3 +134,22 @@ def test_a_record_says_what_was_loaded_ahead() -> None:
     kept = world.record("first").leases[-1]
     assert (kept.loading_s, kept.loaded_ahead_s) == (0.0, 5.5)
     assert world.replayed().state.records[JobId("first")].leases[-1] == kept
+
+
+def test_a_workload_that_runs_now_leaves_its_worker() -> None:
+    assert granted_before_end_s(learned(), REQUEST) == pytest.approx(START_S, abs=0.1)
+
+
+def test_a_booking_evicts_nothing_that_fits_beside_its_share() -> None:
+    """Its share counted twice when the evictions were chosen after the booking."""
+    world = learned()
+    key = workload_key("default", "beside")
+    residents(world, resident(), replace(resident(), id="w2", workload=key))
+    running = started(world, "first", OTHER)
+    asked(world, "second", REQUEST)
+    world.advance(EXECUTION_S - START_S)
+    world.renew(lease_of(world, "second"))
+    world.staged(lease_of(world, "second"))
+    finished(world, running, "first", START_S)
+    [push] = world.pushed(host_ops.InstallPush)
+    assert (push.install.residents, push.install.evict) == (("w1",), ())

@@ -104,7 +104,12 @@ def test_the_last_mebibyte_counts() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [WarmLimits(workers_max=0), WarmLimits(memory_pct_max=0), WarmLimits(none_on=(D0,))],
+    [
+        WarmLimits(workers_max=0),
+        WarmLimits(memory_pct_max=0),
+        WarmLimits(none_on=(D0,)),
+        WarmLimits(loads_max=0),
+    ],
 )
 def test_where_no_worker_may_stay_none_loads(limits: WarmLimits) -> None:
     leases = table()
@@ -195,6 +200,14 @@ def test_one_load_at_a_time_on_a_device_in_the_order_of_the_leases() -> None:
     assert seen(loaded(leases, 200)) == [("load", "l3", ("ahead-3",))]
 
 
+def test_two_loads_at_a_time_where_they_are_allowed() -> None:
+    leases = table(worker("w", 200), worker("v", 200), runs=install(1, 400, workload="first"))
+    leases.warm.limits = WarmLimits(loads_max=2)
+    assert seen(leases.install(install(2, ahead=True), 0)) == LOADS
+    steps = leases.install(install(3, workload="v", ahead=True), 0)
+    assert seen(steps) == [("load", "l3", ("ahead-3",))]
+
+
 def test_nothing_loads_while_a_lease_waits_for_memory() -> None:
     leases = table()
     leases.install(install(2, 700, workload="v"), 0)
@@ -207,13 +220,18 @@ def test_a_worker_that_is_warm_already_is_enough() -> None:
     leases = table(runs=install(1, 300, workload="first"))
     leases.warm.keep(worker(id="idle"))
     assert leases.install(install(2, ahead=True), 0) == []
-    assert seen(leases.install(install(3, ahead=True), 0)) == [("load", "l3", ("ahead-3",))], (
-        "the idle one is for l2"
-    )
+    assert leases.install(install(3, ahead=True), 0) == [], "l2 leaves it to l3"
 
 
-@pytest.mark.parametrize(("loading_s", "evicts"), [(1.0, True), (2.0, True), (2.1, False)])
-def test_a_worker_that_is_no_dearer_makes_room(loading_s: float, evicts: bool) -> None:
+def test_a_lease_of_the_workload_that_runs_leaves_its_worker() -> None:
+    leases = table(runs=install(1))
+    assert leases.install(install(2, ahead=True), 0) == []
+    other = install(3, device=D1, ahead=True)
+    assert seen(leases.install(other, 0)) == [("load", "l3", ("ahead-3",))], "not on another device"
+
+
+@pytest.mark.parametrize(("loading_s", "evicts"), [(1.0, True), (4.0, True), (4.1, False)])
+def test_an_idle_worker_makes_room_unless_it_is_much_dearer(loading_s: float, evicts: bool) -> None:
     leases = table()
     leases.warm.keep(worker("v", 500, id="idle", loading_s=loading_s))
     steps = leases.install(install(2, ahead=True), 0)
