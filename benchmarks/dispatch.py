@@ -58,7 +58,7 @@ async def main() -> None:
             before_s = system.orchestrator_cpu_s()
             ours, bare = await _turns(system, scheduler, floor, options.jobs)
             cpu_ms = (system.orchestrator_cpu_s() - before_s) / options.jobs * 1000
-            own_ms = _own_times(system, mark)
+            own_ms = system.own_times_ms(mark)
             sync_ms = _sync_ms(system.home / "sync", options.jobs)
             own_s = await _own_many(system, scheduler, options.burst, "burst")
             floor_s = await _floor_many(system, floor, options.burst, "burst")
@@ -149,14 +149,6 @@ async def _floor_many(system: System, floor: Floor, count: int, prefix: str) -> 
     started_s = time.time()
     await asyncio.to_thread(_put_many, system, "floor-in", names)
     return max([await floor.wait(name) for name in names]) - started_s
-
-
-def _own_times(system: System, mark: int) -> list[float]:
-    """`own_ms` of every canonical line since `mark`."""
-    with system.orchestrator_log.open() as log:
-        log.seek(mark)
-        lines = [json.loads(line) for line in log if '"job_finished"' in line]
-    return [line["own_ms"] for line in lines]
 
 
 def _sync_ms(path: Path, count: int) -> list[float]:

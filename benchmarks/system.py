@@ -87,6 +87,13 @@ class System:
     def orchestrator_log(self) -> Path:
         return self.home / "logs" / "orchestrator.log"
 
+    def own_times_ms(self, mark: int) -> list[float]:
+        """`own_ms` of the jobs that have finished since the orchestrator's log had `mark` bytes."""
+        with self.orchestrator_log.open() as log:
+            log.seek(mark)
+            lines = [json.loads(line) for line in log if '"job_finished"' in line]
+        return [line["own_ms"] for line in lines]
+
 
 def orchgpu(environment: Mapping[str, str], *arguments: str) -> str:
     """What a command prints. An exception waits for its end: half a system cannot be stopped."""

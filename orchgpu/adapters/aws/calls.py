@@ -39,7 +39,7 @@ _CHECKSUMS = {"crc32": Crc32Checksum, "sha1": Sha1Checksum, "sha256": Sha256Chec
 
 
 class Answer(NamedTuple):
-    headers: Mapping[str, str]  #: names in lower case
+    headers: Mapping[str, str]  #: to be asked for names in lower case
     content: Any = None  #: the structure of a JSON answer; the bytes of an object
 
 
@@ -144,7 +144,7 @@ class Calls:
         self, operation: str, response: aiohttp.ClientResponse, bytes_max: int
     ) -> Answer | None:
         """None: botocore has to read it. It stays readable: a released answer is not."""
-        headers = {name.lower(): value for name, value in response.headers.items()}
+        headers = response.headers
         good = 200 <= response.status < 300
         if good and operation == "GetObject" and int(headers["content-length"]) > bytes_max:
             response.close()  # the rest is not read
@@ -168,7 +168,8 @@ class Calls:
         self, operation: str, status: int, headers: Mapping[str, str], body: bytes
     ) -> Exception:
         """The exception that botocore would raise."""
-        answer = {"status_code": status, "headers": headers, "body": body}
+        lower = {name.lower(): value for name, value in headers.items()}
+        answer = {"status_code": status, "headers": lower, "body": body}
         parsed = self._parser.parse(answer, self._model.operation_model(operation).output_shape)
         kind = self._client.exceptions.from_code(parsed.get("Error", {}).get("Code"))
         error: Exception = kind(parsed, operation)

@@ -133,9 +133,9 @@ def _stored(answer: Answer) -> StoredObject:
         last_modified=_date(headers["last-modified"]),
         size=int(headers["content-length"]),
         metadata={
-            name.removeprefix(_METADATA): value
+            name[len(_METADATA) :].lower(): value
             for name, value in headers.items()
-            if name.startswith(_METADATA)
+            if name.lower().startswith(_METADATA)
         },
     )
 
