@@ -73,7 +73,7 @@ class Measured:
 
 def _unlimited(policy: str) -> Parameters:
     """All of the queue belongs to one tenant here."""
-    return Parameters(policy=policy, waiting_max=None, tenant_waiting_max=None)
+    return Parameters(policy=policy, leases_max=10**9, waiting_max=None, tenant_waiting_max=None)
 
 
 class Core:

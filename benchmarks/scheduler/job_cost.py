@@ -5,15 +5,19 @@
     collector_cpu_ms_per_job, console_…            programs that only watch; target <= 0.5
     gpud_cpu_ms_per_job                            of both hosts, without their workers
     cloud_cpu_ms_per_job                           the embedded cloud, without the functions
+    floor_cpu_ms_per_job                           of a Python server that decides nothing
 
 Jobs come one after another. What the system spends while it is idle, measured before for as long,
-is subtracted.
+is subtracted. The floor is that of the scheduler: `SYNCED` lines of a job, each parsed, appended
+with fdatasync, answered, and sent to a watcher, at the pace of the jobs (`benchmarks.scheduler.
+bare`). It has no grant, no record, and neither hosts nor an event stream to serve.
 
     python -m benchmarks.scheduler.job_cost [--json] [--jobs N]
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -21,13 +25,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.dispatch import NAME, SCRIPT
+from benchmarks.measure import cpu_s
+from benchmarks.processes import program, workspace
 from benchmarks.report import Figure, arguments, show
+from benchmarks.scheduler.cycles import LineClient
 from benchmarks.system import System, local_system
 
 WARM_UP = 20
 LIMIT_S = 60.0
 LOOK_EVERY_S = 0.01
 TARGETS = {"orchestrator": 4.0, "scheduler": 1.0, "collector": 0.5, "console": 0.5}
+#: What the scheduler journals of one such job: grant, staged, opened, freed, closed, finish.
+SYNCED = 6
 #: Programs that have several processes, by the beginning of their names.
 _HOSTS = "gpu-"
 
@@ -45,7 +54,9 @@ def main() -> None:
         busy_s, before = time.monotonic() - began_s, _spent_s(system)
         time.sleep(busy_s)
         idle = _since(system, before)
+    floor_ms = _floor_ms(options.jobs, took_s / options.jobs)
     figures = [_figure(name, busy[name], idle[name], options.jobs) for name in busy]
+    figures.append(Figure("floor_cpu_ms_per_job", floor_ms, "ms"))
     figures.append(Figure("job_ms_mean", took_s * 1000 / options.jobs, "ms"))
     show("scheduler.job_cost", figures, as_json=options.json)
 
@@ -73,6 +84,32 @@ def _lines(system: System, mark: int) -> Iterator[str]:
     with system.orchestrator_log.open() as log:
         log.seek(mark)
         yield from log
+
+
+def _floor_ms(jobs: int, job_s: float) -> float:
+    """Processor time of the bare server for the lines of one job."""
+    with workspace("job-cost") as (stack, folder):
+        bare = stack.enter_context(program("benchmarks.scheduler.bare", folder / "bare"))
+        pid = int(bare["pid"])
+        asyncio.run(_notes(bare["socket"], WARM_UP, 0.0))
+        before_s = cpu_s(pid)
+        asyncio.run(_notes(bare["socket"], jobs, job_s / SYNCED))
+        return (cpu_s(pid) - before_s) * 1000 / jobs
+
+
+async def _notes(address: str, jobs: int, pause_s: float) -> None:
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    ways = [await loop.create_connection(LineClient, host, int(port)) for _ in range(2)]
+    (_, client), (_, watcher) = ways
+    try:
+        await watcher.ask("watch")
+        for _ in range(jobs * SYNCED):
+            await client.ask("note", of=NAME * 64)
+            await asyncio.sleep(pause_s)
+    finally:
+        for transport, _ in ways:
+            transport.close()
 
 
 def _spent_s(system: System) -> dict[str, float]:
