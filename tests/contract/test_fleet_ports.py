@@ -314,15 +314,24 @@ async def test_a_group_keeps_its_own_limits(caplog: pytest.LogCaptureFixture) ->
 def group_answer(*instances: tuple[str, str]) -> dict[str, Any]:
     listed = [
         {
-            "InstanceId": name, "LifecycleState": state, "AvailabilityZone": "a",
-            "HealthStatus": "Healthy", "ProtectedFromScaleIn": True,
+            "InstanceId": name,
+            "LifecycleState": state,
+            "AvailabilityZone": "a",
+            "HealthStatus": "Healthy",
+            "ProtectedFromScaleIn": True,
         }
         for name, state in instances
     ]
     group = {
-        "AutoScalingGroupName": GROUP, "MinSize": 0, "MaxSize": 5, "DesiredCapacity": 2,
-        "DefaultCooldown": 0, "AvailabilityZones": ["a"], "HealthCheckType": "EC2",
-        "CreatedTime": datetime.now(UTC), "Instances": listed,
+        "AutoScalingGroupName": GROUP,
+        "MinSize": 0,
+        "MaxSize": 5,
+        "DesiredCapacity": 2,
+        "DefaultCooldown": 0,
+        "AvailabilityZones": ["a"],
+        "HealthCheckType": "EC2",
+        "CreatedTime": datetime.now(UTC),
+        "Instances": listed,
         "NewInstancesProtectedFromScaleIn": True,
     }
     return {"AutoScalingGroups": [group]}
@@ -330,8 +339,11 @@ def group_answer(*instances: tuple[str, str]) -> dict[str, Any]:
 
 def activity(status: str, at_s: float, message: str = "-") -> dict[str, Any]:
     return {
-        "ActivityId": "1", "AutoScalingGroupName": GROUP, "Cause": "an order",
-        "StartTime": datetime.fromtimestamp(at_s, UTC), "StatusCode": status,
+        "ActivityId": "1",
+        "AutoScalingGroupName": GROUP,
+        "Cause": "an order",
+        "StartTime": datetime.fromtimestamp(at_s, UTC),
+        "StatusCode": status,
         "StatusMessage": message,
     }
 
