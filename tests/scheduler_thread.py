@@ -12,13 +12,16 @@ from pathlib import Path
 from corekit.budget import Budget
 from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.settings import DaemonSettings
+from gpu_scheduler.model import Device
 
 #: Production's, but for hosts: those of these tests report seldom, and stay UP.
 BUDGET = replace(Budget(), host_stale_s=600.0, host_lost_s=1200.0)
 
 
 @contextmanager
-def scheduler_in_thread(state: Path, listen: str = "127.0.0.1:0") -> Iterator[str]:
+def scheduler_in_thread(
+    state: Path, listen: str = "127.0.0.1:0", capacity: tuple[Device, ...] | None = None
+) -> Iterator[str]:
     """The address of its socket endpoint; it ends with the block."""
     found: list[str] = []
     started = threading.Event()
@@ -26,7 +29,7 @@ def scheduler_in_thread(state: Path, listen: str = "127.0.0.1:0") -> Iterator[st
 
     async def serve() -> None:
         over = asyncio.Event()
-        settings = DaemonSettings(state=state, budget=BUDGET, listen=listen)
+        settings = DaemonSettings(state=state, budget=BUDGET, listen=listen, capacity=capacity)
         async with running_daemon(settings) as daemon:
             found.append(daemon.socket)
             stop.append((asyncio.get_running_loop(), over))

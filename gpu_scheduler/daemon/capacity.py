@@ -49,7 +49,7 @@ def _of_offer(offer: Any, path: str) -> Iterator[Device]:
     name, per_host, most = offer.get("name"), offer.get("devices", 1), offer.get("max")
     for key, number in (("devices", per_host), ("max", most)):
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise invalid(f"{path}: {key} must be a whole number, got {number!r:.60}")
+            raise invalid(f"{path}: {key} must be an integer, got {number!r:.60}")
     memory = offer.get("memory")
     if not isinstance(memory, str | int):
         raise invalid(f"{path}: memory must be an amount such as 24GiB, got {memory!r:.60}")

@@ -1,6 +1,6 @@
 """The loop of a fleet: look at scheduler and provider, decide, act.
 
-Its state is what both say, plus a memory that a file keeps; a fleet that was killed goes on from
+Its state is what both say, plus a memory that a file keeps; a fleet that was killed continues from
 there, and one without the file keeps hosts a little longer. Any number may run beside each other.
 """
 
@@ -151,7 +151,7 @@ class Fleet:
         self._offers = _loaded(offers_file)
         self._memory_file = memory
         self._memory = memory.read()
-        self._said: tuple[str, ...] = ()
+        self._noticed: tuple[str, ...] = ()
 
     async def run(self, every_s: float) -> None:
         """Decide until cancelled. A scheduler or provider that does not answer is asked again."""
@@ -171,7 +171,7 @@ class Fleet:
         decision = decide(view, self._offers, self._memory, self._wall_s())
         self._memory = decision.memory
         self._memory_file.keep(decision.memory)
-        self._say(decision.notices)
+        self._log_new(decision.notices)
         for action in decision.actions:
             with contained(action_text(action)):
                 await self._do(action, view)
@@ -203,13 +203,13 @@ class Fleet:
                             await self._port.stop(group.name, host.id)
                     await asyncio.sleep(_GONE_LOOK_S)
 
-    def _say(self, notices: tuple[Notice, ...]) -> None:
-        """Log what was not said before."""
+    def _log_new(self, notices: tuple[Notice, ...]) -> None:
+        """Log the notices that are new."""
         codes = tuple(f"{one.code}:{one.values.get('offer', '')}" for one in notices)
         for code, notice in zip(codes, notices, strict=True):
-            if code not in self._said:
+            if code not in self._noticed:
                 logger.warning("%s", notice_text(notice), extra={"event": notice.code.value})
-        self._said = codes
+        self._noticed = codes
 
     def _reread_offers(self) -> None:
         stamp = _stamp(self._file)

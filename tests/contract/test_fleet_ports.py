@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
+from botocore.stub import Stubber
+from moto import mock_aws
 
 from corekit.errors import AppError
+from orchgpu.adapters.aws.api import AwsClient
+from orchgpu.adapters.aws.fleet import AutoScalingFleet
 from orchgpu.fleet.ports.memory import MemoryFleet
 from orchgpu.fleet.ports.port import FleetPort, PortGroup
 from orchgpu.fleet.ports.processes import ProcessFleet, ProcessSettings, write_settings
@@ -39,9 +48,14 @@ def in_loop(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..
     return run
 
 
-@pytest.fixture(params=["memory", "processes"])
+@pytest.fixture(params=["memory", "processes", "auto-scaling"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """Opens a port to one provider; again as after a restart."""
+    if request.param == "auto-scaling":
+        with mock_aws():
+            made_group()
+            yield auto_scaling_fleet
+        return
     if request.param == "memory":
         memory = MemoryFleet(time.time, (GROUP,))
         yield lambda: memory
@@ -49,6 +63,32 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     write_settings(tmp_path, ProcessSettings(command=SLEEP))
     yield lambda: ProcessFleet(tmp_path)
     asyncio.run(end_all(ProcessFleet(tmp_path)))
+
+
+def aws(service: str) -> Any:
+    return boto3.client(
+        service, "eu-west-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+    )
+
+
+def auto_scaling_fleet() -> AutoScalingFleet:
+    client = aws("autoscaling")
+    return AutoScalingFleet(AwsClient(client), time.time, client.close)
+
+
+def made_group(**given: object) -> None:
+    """A group of at most 5 instances, as docs/how-to/fleet.md asks for it."""
+    with closing(aws("ec2")) as ec2, closing(aws("autoscaling")) as client:
+        subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+        data = {"ImageId": "ami-12c6146b", "InstanceType": "g5.xlarge"}  # moto has it
+        ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData=data)
+        fields = {"MinSize": 0, "MaxSize": 5, "NewInstancesProtectedFromScaleIn": True, **given}
+        client.create_auto_scaling_group(
+            AutoScalingGroupName=GROUP,
+            LaunchTemplate={"LaunchTemplateName": "gpu", "Version": "$Latest"},
+            VPCZoneIdentifier=subnet,
+            **fields,
+        )
 
 
 async def end_all(port: FleetPort) -> None:
@@ -98,8 +138,8 @@ async def test_hosts_have_names_of_their_own_and_the_time_of_their_launch(opened
     group = await grown(port, 3)
     assert len({host.id for host in group.hosts}) == 3
     for host in group.hosts:
-        assert host.launched_s is not None
-        assert before_s - 1 <= host.launched_s <= time.time() + 1
+        launched_s = before_s if host.launched_s is None else host.launched_s  # None: not stated
+        assert before_s - 1 <= launched_s <= time.time() + 1
     await port.close()
 
 
@@ -175,10 +215,10 @@ async def test_the_program_of_a_host_ends_with_it_however_that_is(tmp_path: Path
     write_settings(tmp_path, ProcessSettings(command=SLEEP))
     port = ProcessFleet(tmp_path)
     stopped, killed = (host.id for host in (await grown(port, 2)).hosts)
-    await eventually(lambda: running(stopped) and running(killed))
+    record = tmp_path / f"groups/{GROUP}/{killed}.json"
+    await eventually(lambda: running(stopped) and "pid" in json.loads(record.read_text()))
     await port.stop(GROUP, stopped)
-    holder = int((tmp_path / f"groups/{GROUP}/{killed}.json").read_text().split('"pid": ')[1][:-1])
-    os.kill(holder, signal.SIGKILL)
+    os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
     await eventually(lambda: not running(stopped) and not running(killed))
     await end_all(port)
 
@@ -231,6 +271,107 @@ async def test_two_fleets_that_grow_together_are_one(tmp_path: Path) -> None:
     assert len((await seen(one)).hosts) == 3
     await end_all(one)
     await two.close()
+
+
+# ---------------------------------------------------------------------- EC2 Auto Scaling
+
+
+@in_loop
+async def test_a_group_ends_no_host_by_its_own_choice() -> None:
+    with mock_aws():
+        made_group()
+        port = auto_scaling_fleet()
+        first, *others = (await grown(port, 3)).hosts
+        await port.stop(GROUP, first.id)
+        await port.withdraw(GROUP)
+        with closing(aws("autoscaling")) as client:
+            (found,) = client.describe_auto_scaling_groups()["AutoScalingGroups"]
+        assert found["DesiredCapacity"] == 2
+        assert sorted(one["InstanceId"] for one in found["Instances"]) == [o.id for o in others]
+        await port.close()
+
+
+@in_loop
+async def test_a_group_keeps_its_own_limits(caplog: pytest.LogCaptureFixture) -> None:
+    with mock_aws():
+        made_group(MinSize=1, MaxSize=2, NewInstancesProtectedFromScaleIn=False)
+        port = auto_scaling_fleet()
+        await port.grow(GROUP, 9)
+        assert (await seen(port)).size == 2
+        first, second = (await seen(port)).hosts
+        await port.stop(GROUP, first.id)
+        with pytest.raises(AppError, match="set its MinSize to 0"):
+            await port.stop(GROUP, second.id)
+        with pytest.raises(AppError, match="no Auto Scaling group 'other'"):
+            await port.list(("other",))
+        with pytest.raises(AppError, match="no Auto Scaling group 'other'"):
+            await port.grow("other", 1)
+        await port.close()
+    assert "does not protect new instances" in caplog.text
+    assert "at most 2 instances" in caplog.text
+
+
+def group_answer(*instances: tuple[str, str]) -> dict[str, Any]:
+    listed = [
+        {
+            "InstanceId": name,
+            "LifecycleState": state,
+            "AvailabilityZone": "a",
+            "HealthStatus": "Healthy",
+            "ProtectedFromScaleIn": True,
+        }
+        for name, state in instances
+    ]
+    group = {
+        "AutoScalingGroupName": GROUP,
+        "MinSize": 0,
+        "MaxSize": 5,
+        "DesiredCapacity": 2,
+        "DefaultCooldown": 0,
+        "AvailabilityZones": ["a"],
+        "HealthCheckType": "EC2",
+        "CreatedTime": datetime.now(UTC),
+        "Instances": listed,
+        "NewInstancesProtectedFromScaleIn": True,
+    }
+    return {"AutoScalingGroups": [group]}
+
+
+def activity(status: str, at_s: float, message: str = "-") -> dict[str, Any]:
+    return {
+        "ActivityId": "1",
+        "AutoScalingGroupName": GROUP,
+        "Cause": "an order",
+        "StartTime": datetime.fromtimestamp(at_s, UTC),
+        "StatusCode": status,
+        "StatusMessage": message,
+    }
+
+
+@pytest.mark.parametrize(
+    ("activities", "refusal"),
+    [
+        ((activity("Failed", 2_000.0, "no capacity"),), "no capacity"),
+        ((activity("InProgress", 2_001.0), activity("Failed", 2_000.0, "quota")), "quota"),
+        ((activity("Successful", 2_001.0), activity("Failed", 2_000.0, "quota")), ""),
+        ((activity("Failed", 500.0, "of another order"),), ""),
+        ((), ""),
+    ],
+)
+@in_loop
+async def test_refusals_are_read_from_the_activities_of_the_group(
+    activities: tuple[dict[str, Any], ...], refusal: str
+) -> None:
+    client = aws("autoscaling")
+    with Stubber(client) as answers:
+        ending = ("i-1", "InService"), ("i-2", "Terminating:Wait")
+        answers.add_response("describe_auto_scaling_groups", group_answer(*ending))
+        answers.add_response("describe_scaling_activities", {"Activities": list(activities)})
+        port = AutoScalingFleet(AwsClient(client), lambda: 1_000.0, client.close)
+        group = await seen(port)
+    assert [host.id for host in group.hosts] == ["i-1"]
+    assert (group.size, group.refusal) == (2, refusal)
+    await port.close()
 
 
 def test_providers_are_named(tmp_path: Path) -> None:

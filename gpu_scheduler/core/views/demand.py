@@ -24,7 +24,7 @@ _OTHER = ("tenant", "workload", "warm_key", "priority", "preempts", "preemptible
 
 
 @dataclass(slots=True)
-class _Sum:
+class _Group:
     """Groups of the queue with equal requirements."""
 
     request: Request
@@ -60,14 +60,14 @@ class _Sum:
 
 def demand(tx: QueueTransaction, event: on.Asked[ops.Demand]) -> answers.DemandAnswer:
     """The largest groups; requests that devices alone would not help are counted apart."""
-    sums: dict[Request, _Sum] = {}
+    sums: dict[Request, _Group] = {}
     held = 0
     for group in tx.state.queue.groups():
         if held_back(tx, tx.state.queue.entries[group.first[3]]) is not None:
             held += len(group.keys)
             continue
         request = _plain(group.request)
-        sums.setdefault(request, _Sum(request)).add(tx.state, group)
+        sums.setdefault(request, _Group(request)).add(tx.state, group)
     page = nlargest(event.op.limit, sums.values(), key=lambda one: one.count)
     return answers.DemandAnswer(
         groups=tuple(one.view(tx.wall_s) for one in page),

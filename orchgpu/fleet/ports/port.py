@@ -25,7 +25,7 @@ class PortGroup(Value):
     name: str
     size: int  #: hosts that it has been asked to have
     hosts: tuple[PortHost, ...]
-    refusal: str = ""  #: why the provider cannot deliver the missing ones now; "" = it has not said
+    refusal: str = ""  #: why the provider cannot deliver the missing ones now; "" = not stated
 
 
 class FleetPort(Protocol):

@@ -34,7 +34,7 @@ _PID_WITHIN_S, _LOOK_EVERY_S = 5.0, 0.02
 
 
 class ProcessSettings(Value):
-    """How a host of a folder is started."""
+    """The start of the hosts of a folder."""
 
     #: Command of a host; the word `{host}` is its name, `{state}` a folder of its own.
     command: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The provider of hosts that a command names: `processes:FOLDER`."""
+"""The provider of hosts that a command names: `processes:FOLDER` or `auto-scaling[:REGION]`."""
 
 from __future__ import annotations
 
@@ -14,4 +14,9 @@ def open_port(provider: str) -> FleetPort:
     kind, _, rest = provider.partition(":")
     if kind == "processes" and rest:
         return ProcessFleet(Path(rest))
-    raise invalid(f"provider {provider!r} is unknown; use processes:FOLDER")
+    if kind == "auto-scaling":
+        from orchgpu.adapters.aws.fleet import auto_scaling
+
+        return auto_scaling(rest or None)
+    known = "processes:FOLDER or auto-scaling[:REGION]"
+    raise invalid(f"provider {provider!r} is unknown; use {known}")

@@ -28,6 +28,7 @@ PRINT_NO_DATA = {
     "completion",
     "fdl export",
     "fdl schema",
+    "fleet run",
     "iam",
     "orchestrate",
     "top",

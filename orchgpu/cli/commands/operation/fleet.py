@@ -69,7 +69,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--provider",
             metavar="NAME[:ARGUMENT]",
-            help="Where hosts come from: processes:FOLDER. [default: the local system's]",
+            help="Where hosts come from: processes:FOLDER or auto-scaling[:REGION]. "
+            "[default: the local system's]",
         ),
         click.option(
             "--offers",
@@ -105,7 +106,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Start and end hosts by demand, until SIGTERM.")
 @_options
 @scheduler_option
 @click.option(
@@ -214,7 +215,7 @@ def plan(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """What the fleet would do now, and why; does nothing.
+    """Show the actions of a fleet for this moment, and why; do nothing.
 
     \b
     Example:  orchgpu fleet plan --offers offers.yaml --provider processes:/var/lib/orchgpu/hosts
