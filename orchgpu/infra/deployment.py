@@ -50,7 +50,7 @@ class Lack(Value):
 
 
 class Asked(Value):
-    """What was asked for: the name of the stack and its parameters."""
+    """The stack as it is to be: its name, template and parameters."""
 
     name: str
     template: Template
@@ -196,8 +196,8 @@ def remove(
 ) -> tuple[str, ...]:
     """Delete a stack, and with `everything` its stores and packages; what was kept, for people.
 
-    Raises CONFLICT when CloudFormation cannot delete it. An absent stack is no error: what it has
-    left behind may still be removed.
+    Raises CONFLICT when CloudFormation cannot delete it. An absent stack is accepted: what it
+    has left behind may still be removed.
     """
     stack = stacks.find(name)
     if stack is not None:
