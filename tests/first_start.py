@@ -151,7 +151,7 @@ def signals_into(file: Path) -> None:
             opened.write(" ".join(self._get_param(name) for name in names) + "\n")
         return EmptyResult()
 
-    setattr(CloudFormationResponse, "signal_resource", signal_resource)
+    CloudFormationResponse.signal_resource = signal_resource  # type: ignore[attr-defined]
 
 
 def serve_metadata(items: str, ready: str) -> None:
