@@ -18,7 +18,9 @@ Parameters = Mapping[str, Any]
 FREE = {"sts:GetCallerIdentity"}
 #: Services whose calls here take no resource, or whose read-only calls IAM limits to none.
 _UNNAMED = ("ec2", "servicequotas", "service-quotas")
+_NAMED = ("AttachNetworkInterface",)
 _UNNAMED_CALLS = {
+    "autoscaling:DescribeAutoScalingInstances",
     "lambda:ListFunctions",
     "lambda:GetAccountSettings",
     "ssm:DescribeParameters",
@@ -36,13 +38,15 @@ class Account:
     region: str
     paths: dict[str, str] = field(default_factory=dict)  #: role → path
     boundaries: dict[str, str] = field(default_factory=dict)  #: role → ARN
+    #: id of an instance or interface, or name of a group → its tags
+    tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def requests(self, service: str, operation: str, parameters: Parameters) -> list[Request]:
         """What AWS asks for this call; a role that it makes is known from now on."""
         action = f"{service}:{RENAMED.get(operation, operation)}"
         if action in FREE:
             return []
-        if service in _UNNAMED or action in _UNNAMED_CALLS:
+        if (service in _UNNAMED or action in _UNNAMED_CALLS) and operation not in _NAMED:
             return [Request(action.replace("service-quotas", "servicequotas"))]
         return list(getattr(self, f"_{service}")(action, operation, parameters))
 
@@ -129,3 +133,24 @@ class Account:
             else self._arn("secretsmanager", f"secret:{name}-AbCdEf")
         )
         yield Request(action, arn)
+
+    def _ec2(self, action: str, _operation: str, given: Parameters) -> Iterator[Request]:
+        kinds = {"instance": "InstanceId", "network-interface": "NetworkInterfaceId"}
+        for kind, parameter in kinds.items():
+            name = given[parameter]
+            yield Request(action, self._arn("ec2", f"{kind}/{name}"), self._tagged(name))
+
+    def _autoscaling(self, action: str, _operation: str, given: Parameters) -> Iterator[Request]:
+        name = given["AutoScalingGroupName"]
+        group = f"autoScalingGroup:01234567-89ab-cdef:autoScalingGroupName/{name}"
+        yield Request(action, self._arn("autoscaling", group), self._tagged(name))
+
+    def _tagged(self, name: str) -> dict[str, str]:
+        return {f"aws:ResourceTag/{key}": value for key, value in self.tags.get(name, {}).items()}
+
+    def _dynamodb(self, action: str, _operation: str, given: Parameters) -> Iterator[Request]:
+        for table in [given["TableName"]] if "TableName" in given else given["RequestItems"]:
+            yield Request(action, self._arn("dynamodb", f"table/{table}"))
+
+    def _cloudformation(self, action: str, _operation: str, given: Parameters) -> Iterator[Request]:
+        yield Request(action, self._arn("cloudformation", f"stack/{given['StackName']}/0123-4567"))

@@ -106,16 +106,18 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving_metadata() -> Iterator[tuple[InstanceMetadataServer, str]]:
+def serving_metadata(
+    address: tuple[str, int] = ("127.0.0.1", 0),
+) -> Iterator[tuple[InstanceMetadataServer, str]]:
     """A service for the length of the block, with its address."""
     service = InstanceMetadataServer()
     handler = type("Handler", (_Handler,), {"service": service})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(address, handler)
     server.daemon_threads = False
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield service, f"http://127.0.0.1:{server.server_address[1]}"
+        yield service, f"http://{address[0]}:{server.server_address[1]}"
     finally:
         service.released.set()
         server.shutdown()

@@ -62,12 +62,12 @@ class Sts:
 
 
 @contextlib.asynccontextmanager
-async def serving_sts() -> AsyncIterator[tuple[Sts, str]]:
+async def serving_sts(port: int = 0) -> AsyncIterator[tuple[Sts, str]]:
     """A service for the length of the block, with its address."""
     sts = Sts()
     runner = web.ServerRunner(web.Server(sts.answer), shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     try:
         name: tuple[str, int] = runner.addresses[0]

@@ -1,4 +1,4 @@
-"""What a machine of a stack installs: one archive of wheels, named by its SHA-256.
+"""The packages of a machine of a stack: one archive of wheels, named by its SHA-256.
 
 The wheels are those of the versions of this installation, for the machine's processor, so that a
 machine needs no package index and all machines run what was tried here.
@@ -31,7 +31,7 @@ _INSTALL = FILES / "cloudformation" / "install.sh"
 _SOURCE = Path(__file__).resolve().parents[2]
 #: Packages of which the index has sources alone; their wheels are for every machine.
 _SOURCES_ALONE = ("localstack-client", "antlr4-python3-runtime")
-#: What of a clone is no part of the wheel.
+#: Parts of a clone that are not in the wheel.
 _NOT_BUILT = shutil.ignore_patterns(
     *(".*", "__pycache__", "build", "dist", "*.egg-info", "tests", "docs", "benchmarks", "tools")
 )
@@ -95,9 +95,9 @@ def _download(requirement: str, folder: Path, machine: str, wheels: Path | None)
         made = [f"{name}=={versions[name]}" for name in _SOURCES_ALONE if name in versions]
         built = folder / "built"
         _pip("wheel", "--no-deps", "--wheel-dir", str(built), *made)
-        source = ("--find-links", str(built))
+        source = ["--find-links", str(built)]
     else:
-        source = ("--no-index", "--find-links", str(wheels))
+        source = ["--no-index", "--find-links", str(wheels)]
     kept = ("--dest", str(folder), "--constraint", str(constraints))
     _pip("download", *kept, *version, *platforms, *source, requirement)
     constraints.unlink()
@@ -105,9 +105,8 @@ def _download(requirement: str, folder: Path, machine: str, wheels: Path | None)
 
 def _versions() -> dict[str, str]:
     """The versions of this installation."""
-    found = {canonicalize_name(one.name): one.version for one in distributions() if one.name}
-    found.pop("orchgpu", None)
-    return dict(sorted(found.items()))
+    found = {str(canonicalize_name(one.name)): one.version for one in distributions() if one.name}
+    return {name: one for name, one in sorted(found.items()) if name != "orchgpu"}
 
 
 def _pip(*arguments: str) -> None:

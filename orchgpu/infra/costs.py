@@ -1,4 +1,4 @@
-"""What a stack costs a month while nothing runs, by a dated file of list prices. Pure."""
+"""The monthly costs of a stack without jobs, by a dated file of list prices. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Prices(Value):
 
 
 class Rates(Value):
-    """What the programs do while nothing runs, each second."""
+    """Requests of the programs while nothing runs, each second."""
 
     beats: float  #: items that the leader writes, each of which is deleted later
     polls: float  #: reads of each standby

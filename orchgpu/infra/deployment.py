@@ -38,6 +38,9 @@ POLL_S = 5.0
 WAIT_S_MAX = 3600.0
 _GROUP = "AWS::AutoScaling::AutoScalingGroup"
 
+#: After a call that changes a stack its status may be the one before for some seconds.
+SETTLE_S = 30.0
+
 #: Called as a stack changes: finished resources, all of them, words.
 Progress = Callable[[int, int, str], None]
 
@@ -50,7 +53,7 @@ class Lack(Value):
 
 
 class Asked(Value):
-    """What was asked for: the name of the stack and its parameters."""
+    """The stack as it is to be: its name, template and parameters."""
 
     name: str
     template: Template
@@ -127,7 +130,7 @@ def _check(values: Mapping[str, str]) -> None:
 
 def proposed(stacks: Stacks, asked: Asked) -> Proposed:
     """The change set of what was asked for, its price and its quotas."""
-    tags = {VERSION_TAG: _version()}
+    tags = {VERSION_TAG: own_version()}
     body = asked.template.text
     change_set = stacks.propose(asked.name, body, asked.values, tags)
     budget, prices = Budget(), read_prices()
@@ -175,9 +178,10 @@ def execute(
 ) -> Stack:
     """Do a change set and wait for its end; the stack then. Raises CONFLICT when it failed."""
     name = found.asked.name
+    before = stacks.find(name)
     stacks.execute(name, found.change_set)
     count = len(found.asked.template.resources(found.asked.values))
-    stack = _waited(stacks, name, count, progress, sleep)
+    stack = _waited(stacks, name, before, count, progress, sleep)
     if stack is None or stack.failed or stack.proposed:
         reasons = "; ".join(stacks.failures(name)) or (stack.reason if stack else "it is gone")
         status = stack.status if stack else "deleted"
@@ -196,15 +200,15 @@ def remove(
 ) -> tuple[str, ...]:
     """Delete a stack, and with `everything` its stores and packages; what was kept, for people.
 
-    Raises CONFLICT when CloudFormation cannot delete it. An absent stack is no error: what it has
-    left behind may still be removed.
+    Raises CONFLICT when CloudFormation cannot delete it. An absent stack is accepted: what it
+    has left behind may still be removed.
     """
     stack = stacks.find(name)
     if stack is not None:
         resources = stacks.resources(name)
         stacks.release_machines([one.physical for one in resources if one.kind == _GROUP])
         stacks.delete(name)
-        last = _waited(stacks, name, len(resources), progress, sleep)
+        last = _waited(stacks, name, stack, len(resources), progress, sleep)
         if last is not None:
             reasons = "; ".join(stacks.failures(name)) or last.reason
             raise AppError(ErrorCode.CONFLICT, f"the stack {name} is {last.status}: {reasons}")
@@ -221,21 +225,27 @@ def remove(
 def _waited(
     stacks: Stacks,
     name: str,
+    before: Stack | None,
     count: int,
     progress: Progress,
     sleep: Callable[[float], None],
 ) -> Stack | None:
-    """Follow an operation to its end; None: the stack is gone. Raises TIMEOUT."""
-    waited_s = 0.0
+    """Follow an operation to its end; None: the stack is gone. Raises TIMEOUT.
+
+    `before`: the stack when the operation was asked for.
+    """
+    waited_s, began = 0.0, False
     while True:
         stack = stacks.find(name)
         if stack is None:
             return None
-        resources = () if not stack.busy else stacks.resources(name)
-        if not stack.busy:
+        began = began or before is None or stack.status != before.status
+        if not stack.busy and (began or waited_s >= SETTLE_S):
             return stack
-        deleting = stack.status.startswith("DELETE")
-        progress(_done(resources, count, deleting=deleting), count, _now(resources))
+        if stack.busy:
+            resources = stacks.resources(name)
+            deleting = stack.status.startswith("DELETE")
+            progress(_done(resources, count, deleting=deleting), count, _now(resources))
         if waited_s > WAIT_S_MAX:
             text = f"the stack {name} is still {stack.status} after an hour"
             raise AppError(ErrorCode.TIMEOUT, f"{text}; `orchgpu infra status` follows it")
@@ -254,5 +264,5 @@ def _now(resources: Sequence[Resource]) -> str:
     return f"  {', '.join(moving[:3])}" if moving else ""
 
 
-def _version() -> str:
+def own_version() -> str:
     return version("orchgpu")

@@ -85,7 +85,7 @@ class Resource(Value):
 
 
 class Kept(Value):
-    """What of an earlier stack of this name, or of another one, is in the account."""
+    """The rest of an earlier stack of this name, or of another one, in the account."""
 
     table: bool = False
     secret: bool = False

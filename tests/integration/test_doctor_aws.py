@@ -59,7 +59,7 @@ def moto(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class Network:
-    """A VPC in moto as docs/how-to/aws.md makes one: two private subnets, three groups, a host."""
+    """A VPC in moto as docs/reference/aws-by-hand.md makes one, with a host."""
 
     def __init__(self, endpoint: str) -> None:
         self.ec2 = ec2 = client("ec2", endpoint)

@@ -10,7 +10,7 @@ SCHEDULER, HOST = "scheduler", "host"
 
 
 class Machine(Value):
-    """What user data leaves in `machine.json` (infra/cloudformation/orchgpu.yaml)."""
+    """The settings in `machine.json`, from user data (infra/cloudformation/orchgpu.yaml)."""
 
     kind: str  #: `SCHEDULER` or `HOST`
     stack: str

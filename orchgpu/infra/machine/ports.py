@@ -9,7 +9,7 @@ from orchgpu.infra.machine.model import Identity, Interface
 
 
 class MachineCloud(Protocol):
-    """What a machine of a stack may do. Every method raises only `AppError`."""
+    """The calls of a machine of a stack. Every method raises only `AppError`."""
 
     def identity(self) -> Identity:
         """This machine."""

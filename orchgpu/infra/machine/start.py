@@ -156,7 +156,7 @@ def _serve(machine: Machine, me: Identity, found: Iterable[File], log: Log) -> N
     """Write the files, start the programs, and wait until each of them serves."""
     names = files.programs(machine)
     units = FILES / "systemd"
-    shutil.copyfile(units / "orchgpu.sysusers", _parent("/usr/lib/sysusers.d/orchgpu.conf"))
+    shutil.copyfile(units / "orchgpu.sysusers", _parent("/etc/sysusers.d/orchgpu.conf"))
     _run("systemd-sysusers")
     for file in (*found, *files.of_logs(machine, me, names)):
         _write(file)

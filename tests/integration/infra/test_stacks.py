@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from orchgpu.infra.model import Stack
 from orchgpu.infra.template import Template
 from tests.commandline import done
 from tests.moto_stacks import images, network, subset, subset_file
+from tests.wheelhouse import wheelhouse
 
 REGION = "us-east-1"
 
@@ -124,6 +126,34 @@ def test_a_stack_is_made_found_and_changed(aws: Path, stacks: AwsStacks) -> None
     assert groups()["PoolB"] == (0, 7)
 
 
+class Lagging(AwsStacks):
+    """CloudFormation describes a stack as it was before for some calls."""
+
+    stale: Stack | None = None
+    calls = 0
+
+    def find(self, name: str) -> Stack | None:
+        if self.calls:
+            self.calls -= 1
+            return self.stale
+        return super().find(name)
+
+
+def test_a_description_from_before_is_not_the_end(aws: Path) -> None:
+    clients = Clients(lambda service: resolve(service))
+    stacks = Lagging(clients, lambda: place_of(clients), sleep=lambda _: None)
+    asked = deployment.asked_of(stacks, "orchgpu", subset(), images())
+    asked = deployment.with_bundles(stacks, asked, bundle(aws, "s"), bundle(aws, "h"))
+    found = deployment.proposed(stacks, asked)
+    stacks.stale = stacks.find("orchgpu")
+    assert stacks.stale is not None
+    assert stacks.stale.proposed
+    stacks.calls = 4
+    made = deployment.execute(stacks, found, lambda *_: None, sleep=lambda _: None)
+    assert made.status == "CREATE_COMPLETE"
+    clients.close()
+
+
 def test_removal_keeps_what_holds_data_and_the_next_stack_uses_it(
     aws: Path, stacks: AwsStacks
 ) -> None:
@@ -189,6 +219,48 @@ def test_outputs_are_kept_in_the_home(aws: Path, stacks: AwsStacks) -> None:
     assert len(kept["subnets"]) == 2
     assert kept["schedulers"].count(":4700") == 2
     assert json.loads(done(["infra", "outputs", "--json"]).stdout)["stack"] == "lab"
+
+    secrets = boto3.client("secretsmanager")  # moto makes none of a template
+    secrets.create_secret(Name="lab/system")
+    early = done(["infra", "outputs", "--access", "access"])
+    assert "its first scheduler makes them" in early.stderr
+    content = json.dumps({"operator": "operator.key-of-43", "ca": "PEM"})
+    secrets.put_secret_value(SecretId="lab/system", SecretString=content)
+    secrets.close()
+    shown = done(["infra", "outputs", "--access", "access"])
+    assert "ORCHGPU_SCHEDULER_KEY_FILE=access/operator.key" in shown.stdout
+    assert (aws / "access/operator.key").read_text() == "operator.key-of-43\n"
+    assert (aws / "access/operator.key").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11),
+    reason="the wheels that are installed here are of another Python",
+)
+def test_the_commands_make_and_remove_a_stack(aws: Path) -> None:
+    wheels = aws / "wheels"
+    wheels.mkdir()
+    wheelhouse(wheels, "orchgpu[scheduler]")
+    chosen = {**images(), **network(), "SchedulerType": "t3a.micro", "Machines": "one"}
+    set_ = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
+    template = ["--template", subset_file(aws), "--wheels", "wheels", "--host-extras", "scheduler"]
+    shown = done(["infra", "deploy", *template, *set_, "--yes-real-aws"])
+    assert shown.exit_code == 0, shown.output
+    assert "packs orchgpu[scheduler] for x86_64" in shown.stdout
+    assert "orchgpu: CREATE_COMPLETE" in shown.stdout
+    assert groups() == {"SchedulersA": (1, 1), "PoolA": (0, 4)}
+    assert json.loads((aws / ".orchgpu/stack.json").read_text())["name"] == "orchgpu"
+    planned = json.loads(done(["infra", "plan", *template[:2], "--json"]).stdout)
+    assert {one["action"] for one in planned["changes"]} <= {"Modify"}
+
+    shown = done(["infra", "rm", "--yes-real-aws"])
+    assert shown.exit_code == 0, shown.output
+    assert "kept: table orchgpu" in shown.stdout
+    assert "kept: bucket orchgpu-state-123456789012-us-east-1" in shown.stdout
+    assert not (aws / ".orchgpu/stack.json").exists()
+    assert done(["infra", "rm", "--all", "--yes-real-aws"]).exit_code == 0
+    assert kept_in_account() == ([], [])
 
 
 def test_there_is_no_such_stack(aws: Path) -> None:

@@ -99,7 +99,7 @@ def network() -> tuple[str, str]:
 
 
 def make_boundary(*prefixes: str) -> Policy:
-    """The policy that `orchgpu iam boundary` prints, made as docs/how-to/aws.md has it."""
+    """The policy that `orchgpu iam boundary` prints, as docs/reference/aws-by-hand.md makes it."""
     scope = Scope(place=PLACE, bucket_prefix=prefixes[0], function_prefix=prefixes[-1])
     policy = document(role_kind("boundary").statements(scope))
     iam = boto3.client("iam")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from corekit.aio.files import replace_file
 from corekit.cli.groups import CommandGroup
 from corekit.cli.program import refused
 from corekit.cli.progress import StatusLine, bar
@@ -17,6 +18,7 @@ from corekit.cli.screen import echo, echo_json, echo_table
 from corekit.cli.table import Column
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE
 from orchgpu.cli.definition.target import cloud_options, open_target
 from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.infra import bundles, deployment
@@ -32,6 +34,7 @@ from orchgpu.local.stack import StackRecord, forget_stack, keep_stack, kept_stac
 CHANGES_STATUS = 2
 #: Of `plan` for wrong input, because 2 already means changes.
 WRONG_STATUS = 1
+_KEY, _CA = "operator.key", "ca.pem"
 RESOURCES = (
     Column(name="RESOURCE"),
     Column(name="KIND", shrink_order=1, width_min=12),
@@ -215,21 +218,31 @@ def status(stack: str, address: Address, as_json: bool) -> int:
 
 @command.command("outputs", short_help="Addresses and names that other commands use.")
 @stack_options
-def outputs(stack: str, address: Address, as_json: bool) -> int:
+@click.option(
+    "--access",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also write the operator's key and the scheduler's CA into DIR.",
+)
+def outputs(stack: str, address: Address, access: Path | None, as_json: bool) -> int:
     """Show the outputs of the stack, with the lines that other commands and definitions need.
 
-    They are kept in the home of this folder, too, so that `--stack` may be left out.
+    The stack's name is kept in the home of this folder, so that `--stack` may be left out.
 
     \b
-    Example:  orchgpu infra outputs --json
+    Example:  orchgpu infra outputs --access ~/.orchgpu-lab
     """
     with _stacks(address) as (_target, stacks):
         found = _found(stacks, stack)
         keep_stack(default_home(), _record(found, stacks))
+        if access is not None:
+            _write_access(access, stacks.read_secret(found.outputs.get(Output.SECRET, "")))
     if as_json:
         echo_json({"stack": stack, "outputs": dict(found.outputs)})
     else:
         _echo_outputs(found)
+        if access is not None:
+            echo(f"export {KEY_FILE_VARIABLE}={access / _KEY} {CA_VARIABLE}={access / _CA}")
     return 0
 
 
@@ -271,6 +284,18 @@ def rm(stack: str, address: Address, everything: bool, as_json: bool, yes_real_a
 
 
 # --- parts
+
+
+def _write_access(folder: Path, secret: Mapping[str, object]) -> None:
+    if not secret:
+        text = "the stack has no keys yet: its first scheduler makes them"
+        raise AppError(ErrorCode.UNAVAILABLE, f"{text}; `orchgpu infra status`")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(folder / _KEY, f"{secret['operator']}\n".encode())
+        replace_file(folder / _CA, str(secret["ca"]).encode(), mode=0o644)
+    except OSError as error:
+        raise invalid(f"--access {folder}: {error}") from error
 
 
 @contextmanager
@@ -360,6 +385,9 @@ def _progress(line: StatusLine) -> deployment.Progress:
 def _echo_plan(found: Proposed) -> None:
     before = found.asked.before
     if before is not None:
+        old, new = before.tags.get(VERSION_TAG, "?"), deployment.own_version()
+        if old != new:
+            echo(f"orchgpu: {old} → {new}; schedulers are replaced one after the other")
         for text in settings(before.parameters, found.asked.values):
             echo(text)
     for text in lines(found.change_set.changes):

@@ -1,0 +1,192 @@
+"""Every call of a stack's machines, with its resource, against their roles; and against others'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+from moto import mock_aws
+
+from corekit.errors import AppError, ErrorCode
+from fdl.plan.resources import DeployTarget
+from gpu_scheduler.daemon.access.sources import source_of
+from gpu_scheduler.daemon.log.port import Log
+from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
+from orchgpu.adapters.aws.machine import AwsMachine
+from orchgpu.permissions.model import STACK_TAG, Scope, document
+from orchgpu.permissions.roles import role_kind
+from tests.iam_policies import Policy, Request, allowed
+from tests.iam_requests import Account
+
+ACCOUNT, REGION = "123456789012", "eu-west-1"
+PLACE = DeployTarget(account=ACCOUNT, region=REGION)
+BUCKET = PLACE.state_bucket
+Call = tuple[str, str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class World:
+    """A stack's things in moto, and the calls that were made since."""
+
+    calls: list[Call]
+    interface: str
+    instance: str
+    group: str
+
+    def requests(self) -> list[Request]:
+        tags = {key: {STACK_TAG: "lab"} for key in (self.interface, self.instance, self.group)}
+        account = Account(ACCOUNT, REGION, tags=tags)
+        return [one for call in self.calls for one in account.requests(*call)]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    with mock_aws():
+        yield _made(monkeypatch)
+
+
+def _made(monkeypatch: pytest.MonkeyPatch) -> World:
+    ec2, scaling, s3 = (boto3.client(name) for name in ("ec2", "autoscaling", "s3"))
+    subnet = ec2.describe_subnets()["Subnets"][0]
+    image = ec2.describe_images()["Images"][0]["ImageId"]
+    own = ec2.create_network_interface(SubnetId=subnet["SubnetId"])["NetworkInterface"]
+    launch = {"ImageId": image, "InstanceType": "t4g.micro"}
+    ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData=launch)
+    scaling.create_auto_scaling_group(
+        AutoScalingGroupName="pool",
+        MinSize=1,
+        MaxSize=1,
+        VPCZoneIdentifier=subnet["SubnetId"],
+        LaunchTemplate={"LaunchTemplateName": "gpu", "Version": "1"},
+    )
+    made = scaling.describe_auto_scaling_groups()["AutoScalingGroups"][0]["Instances"][0]
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    secrets = boto3.client("secretsmanager")
+    secrets.create_secret(Name="lab/system")
+    for client in (ec2, scaling, s3, secrets):
+        client.close()
+    with _log():  # it makes the table, as the template does
+        pass
+    calls: list[Call] = []
+    call: Any = BaseClient._make_api_call
+
+    def record(client: Any, operation: str, parameters: Any) -> Any:
+        calls.append((client.meta.service_model.service_name, operation, parameters))
+        return call(client, operation, parameters)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", record)
+    return World(calls, own["NetworkInterfaceId"], made["InstanceId"], "pool")
+
+
+def _log() -> closing[Log]:
+    """The scheduler's journal, open for the block."""
+    return closing(open_log(parse_log_address(f"dynamodb://lab/main?region={REGION}"), 5.0))
+
+
+def policy_of(*roles: str, stack: str = "lab") -> list[Policy]:
+    scope = Scope(place=PLACE, bucket_prefix="gpu-", function_prefix="gpu-", stack=stack)
+    return [document(role_kind(role).statements(scope)) for role in roles]
+
+
+def life_of_a_scheduler(world: World) -> None:
+    cloud = AwsMachine(REGION)
+    [found] = cloud.interfaces([world.interface])
+    cloud.attach(found.id, world.instance)
+    [attached] = cloud.interfaces([world.interface])
+    assert (found.instance, attached.instance) == ("", world.instance)
+    assert cloud.read_secret("lab/system") is None
+    cloud.fill_secret("lab/system", json.dumps({"master": "0" * 64}))
+    cloud.put_object(BUCKET, "infra/lab/ca.pem", b"pem")
+    source = source_of("secretsmanager:lab/system#master")
+    source.refresh()
+    assert source.read() == b"0" * 64
+    with _log() as log:
+        assert log.put_if_absent(1, b"one")
+        log.put_snapshot(1, b"all")
+        log.trim(1)
+        assert log.last_seq(0) == 0
+    with pytest.raises(NotImplementedError, match="signal_resource"):  # moto has no such call
+        cloud.signal("lab", "SchedulersA", world.instance, success=True)
+
+
+def life_of_a_host(world: World) -> None:
+    cloud = AwsMachine(REGION)
+    with pytest.raises(AppError) as caught:
+        cloud.read_object(BUCKET, "infra/lab/ca.pem")
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    assert cloud.group_of(world.instance) == "pool"
+    scaling = boto3.client("autoscaling")
+    # by the unit of gpud (orchgpu.infra.machine.files); moto has no such call
+    with pytest.raises(NotImplementedError, match="complete_lifecycle_action"):
+        scaling.complete_lifecycle_action(
+            AutoScalingGroupName="pool",
+            LifecycleHookName="drain",
+            LifecycleActionResult="CONTINUE",
+            InstanceId=world.instance,
+        )
+    scaling.close()
+
+
+def test_a_schedulers_calls_are_allowed_by_its_role(world: World) -> None:
+    life_of_a_scheduler(world)
+    found = world.requests()
+    needed = {one.action for one in found}
+    assert needed >= {"dynamodb:BatchWriteItem", "ec2:AttachNetworkInterface", "s3:PutObject"}
+    assert "secretsmanager:PutSecretValue" in needed
+    assert [str(one) for one in found if not allowed(one, policy_of("scheduler"))] == []
+
+
+def test_a_hosts_calls_are_allowed_by_its_role(world: World) -> None:
+    life_of_a_host(world)
+    found = world.requests()
+    assert "autoscaling:CompleteLifecycleAction" in {one.action for one in found}
+    assert [str(one) for one in found if not allowed(one, policy_of("pool"))] == []
+
+
+@pytest.mark.parametrize(
+    ("life", "roles", "stack"),
+    [
+        (life_of_a_scheduler, ("scheduler", "orchestrator", "user"), "other"),
+        (life_of_a_scheduler, ("pool", "host"), "lab"),
+        (life_of_a_host, ("pool",), "other"),
+    ],
+)
+def test_machines_of_others_may_do_nothing_of_it(
+    world: World, life: Any, roles: tuple[str, ...], stack: str
+) -> None:
+    """But what IAM limits to no resource."""
+    life(world)
+    passed = {
+        one.action for one in world.requests() if allowed(one, policy_of(*roles, stack=stack))
+    }
+    open_to_all = {"ec2:DescribeNetworkInterfaces", "autoscaling:DescribeAutoScalingInstances"}
+    assert passed <= open_to_all
+
+
+def test_a_host_may_not_read_the_secret_nor_write_the_authority() -> None:
+    account = Account(ACCOUNT, REGION)
+    calls: list[Call] = [
+        ("secretsmanager", "GetSecretValue", {"SecretId": "lab/system"}),
+        ("s3", "PutObject", {"Bucket": BUCKET, "Key": "infra/lab/ca.pem"}),
+        ("dynamodb", "PutItem", {"TableName": "lab"}),
+    ]
+    found = [one for call in calls for one in account.requests(*call)]
+    assert len(found) == 3
+    assert not any(allowed(one, policy_of("pool", "host")) for one in found)
+    assert all(allowed(one, policy_of("scheduler")) for one in found)
+
+
+def test_of_two_that_fill_the_secret_the_first_wins(world: World) -> None:
+    cloud = AwsMachine(REGION)
+    for content in ("first", "second"):
+        cloud.fill_secret("lab/system", content)
+    assert cloud.read_secret("lab/system") == "first"
