@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -221,6 +222,19 @@ def test_a_lost_host_is_ended_and_replaced() -> None:
     world.run(200.0)
     assert [one.reason for one in world.log if isinstance(one, Stop)] == ["lost"]
     assert world.done == 1
+
+
+@pytest.mark.parametrize("state", [HostState.LOST, None])
+def test_hosts_that_come_back_soon_are_kept(state: HostState | None) -> None:
+    world = FleetWorld((offer(),))
+    world.submit(1, 600.0)
+    world.run(120.0)
+    (machine,) = world.machines.values()
+    machine.state, machine.ends_s, machine.joins = state, None, False
+    world.run(50.0)
+    machine.state = HostState.UP
+    world.run(50.0)
+    assert not [one for one in world.log if isinstance(one, Stop)]
 
 
 def test_a_host_that_an_operator_drained_keeps_its_lease_and_is_not_counted() -> None:

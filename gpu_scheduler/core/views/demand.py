@@ -11,6 +11,7 @@ from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.dispatch import held_back
+from gpu_scheduler.core.state.request_class import RequestClass
 from gpu_scheduler.core.state.request_group import RequestGroup
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import Request
@@ -20,7 +21,10 @@ from gpu_scheduler.protocol import answers, ops
 RUN_S_UNKNOWN = 60.0
 #: Fields of a request that do not decide which devices it needs.
 _PLAIN = Request()
-_OTHER = ("tenant", "workload", "warm_key", "priority", "preempts", "preemptible", "batch")
+_OTHER = (
+    *("tenant", "workload", "warm_key", "priority", "preempts", "preemptible", "batch"),
+    *("compute_limit_pct", "max_wait_s", "deadline_s"),
+)
 
 
 @dataclass(slots=True)
@@ -61,13 +65,17 @@ class _Group:
 def demand(tx: QueueTransaction, event: on.Asked[ops.Demand]) -> answers.DemandAnswer:
     """The largest groups; requests that devices alone would not help are counted apart."""
     sums: dict[Request, _Group] = {}
+    by_class: dict[tuple[RequestClass, int], _Group] = {}  # a request is compared once per class
     held = 0
     for group in tx.state.queue.groups():
         if held_back(tx, tx.state.queue.entries[group.first[3]]) is not None:
             held += len(group.keys)
             continue
-        request = _plain(group.request)
-        sums.setdefault(request, _Group(request)).add(tx.state, group)
+        name = group.request_class, group.memory_mib
+        if name not in by_class:
+            request = _plain(group.request)
+            by_class[name] = sums.setdefault(request, _Group(request))
+        by_class[name].add(tx.state, group)
     page = nlargest(event.op.limit, sums.values(), key=lambda one: one.count)
     return answers.DemandAnswer(
         groups=tuple(one.view(tx.wall_s) for one in page),

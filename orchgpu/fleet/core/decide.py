@@ -44,6 +44,9 @@ from orchgpu.fleet.core.sizing import Need, need_of
 NEAR = 0.8
 #: A host that has not ended this long after its stop is stopped again.
 STOP_AGAIN_S = 30.0
+#: A lost host is stopped this long after its leases have ended: when a network or the scheduler was
+#: away for a moment, all hosts come back.
+LOST_S = 60.0
 #: Hosts in a row that never join, after which their offer is left out for a while.
 FAILURES_MAX = 2
 
@@ -223,23 +226,24 @@ class _Deciding:
     def _stop_reason(self, pool: Pool, host: Host, known: HostMemory) -> Reason | None:
         """Why a host without a lease may be ended at once; None: it may get leases."""
         late = self._now_s - known.since_s >= pool.late_s
+        if host.state is HostState.LOST or (host.state is None and known.joined):
+            return Reason.LOST if self._idle_for(known, LOST_S) else None
         if host.state is None:
-            if known.joined:
-                return Reason.LOST
             if not late and not known.draining:
                 return None
             if not known.draining:
                 self._failed(pool)
             return Reason.NEVER_JOINED
-        if host.state is HostState.LOST:
-            return Reason.LOST
         if host.state is HostState.DRAINED:
             return Reason.DRAINED if known.draining or self._idle_long(pool, known) else None
         return None
 
     def _idle_long(self, pool: Pool, known: HostMemory) -> bool:
+        return self._idle_for(known, pool.offer.idle_s)
+
+    def _idle_for(self, known: HostMemory, seconds: float) -> bool:
         since_s = known.idle_since_s
-        return since_s is not None and self._now_s - since_s >= pool.offer.idle_s
+        return since_s is not None and self._now_s - since_s >= seconds
 
     def _failed(self, pool: Pool) -> None:
         pool.memory = replace(pool.memory, failures=pool.memory.failures + 1)

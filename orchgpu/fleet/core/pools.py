@@ -148,7 +148,7 @@ def _of_host(host: Host, before: HostMemory | None, now_s: float) -> HostMemory:
     if before is None:
         launched_s = now_s if host.launched_s is None else min(now_s, host.launched_s)
         before = HostMemory(since_s=launched_s)
-    idle = host.leases == 0 and host.state is not None
+    idle = host.leases == 0 and (host.state is not None or before.joined)
     idle_since_s = before.idle_since_s if before.idle_since_s is not None else now_s
     return replace(
         before,

@@ -22,7 +22,7 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access, find_access
 from orchgpu.cli.options import access_options, ready_file_option, scheduler_option
 from orchgpu.fleet.core.decide import decide
-from orchgpu.fleet.core.model import Decision, Memory, Offers, PoolMemory, View
+from orchgpu.fleet.core.model import Decision, Host, Memory, Offers, PoolMemory, View
 from orchgpu.fleet.core.pools import learned_start_s
 from orchgpu.fleet.offers import load_offers
 from orchgpu.fleet.ports.registry import open_port
@@ -176,6 +176,10 @@ def status(
         echo_json(_as_json(known, view, decision))
         return
     kept = decision.memory
+    starts_s = {
+        one.name: learned_start_s(kept.pools.get(one.name, PoolMemory()), one)
+        for one in known.offers
+    }
     rows = [
         (
             one.name,
@@ -183,25 +187,27 @@ def status(
             f"{one.min}-{one.max}",
             ", ".join(f"{n} {s}" for s, n in sorted(host_states(view, one.name).items())) or "-",
             f"{one.usd_per_h:.2f}",
-            format_duration(learned_start_s(kept.pools.get(one.name, PoolMemory()), one)),
+            format_duration(starts_s[one.name]),
         )
         for one in known.offers
     ]
     echo_table(POOLS, rows, empty="the file has no offer")
-    now_s = time.time()
-    echo_table(
-        HOSTS,
-        [(h.id, h.pool, state_text(h), str(h.leases), _age(kept, h.id, now_s)) for h in view.hosts],
-        empty="no host is there",
-    )
+    hosts = [_host_row(host, kept, starts_s.get(host.pool)) for host in view.hosts]
+    echo_table(HOSTS, hosts, empty="no host is there")
     waiting = sum(one.count for one in view.demand)
     echo(f"{waiting} requests wait; {kept.spent_usd:.2f} USD spent in {kept.month}")
     for notice in decision.notices:
         echo(f"note: {notice_text(notice)}")
 
 
-def _age(memory: Memory, host: str, now_s: float) -> str:
-    return format_duration(max(0.0, now_s - memory.hosts[host].since_s))
+def _host_row(host: Host, memory: Memory, start_s: float | None) -> tuple[str, ...]:
+    """A host; of one that starts also when it is expected."""
+    age_s = max(0.0, time.time() - memory.hosts[host.id].since_s)
+    expected = ""
+    if host.state is None and start_s is not None:
+        expected = f" (expected in {format_duration(max(0.0, start_s - age_s))})"
+    state = state_text(host) + expected
+    return host.id, host.pool, state, str(host.leases), format_duration(age_s)
 
 
 @command.command()
