@@ -1,4 +1,4 @@
-"""Make a system in an AWS account by one template: network, schedulers, GPU hosts, roles."""
+"""A system in an AWS account, by one template."""
 
 from __future__ import annotations
 

@@ -1,0 +1,162 @@
+"""Answers of CloudFormation and Service Quotas that moto does not give, by botocore's models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from corekit.errors import AppError, ErrorCode
+from fdl.plan.resources import DeployTarget
+from orchgpu.adapters.aws.api import AwsClient
+from orchgpu.adapters.aws.stacks import AwsStacks
+from orchgpu.infra.quotas import Quota
+
+PLACE = DeployTarget(account="123456789012", region="eu-west-1")
+SPOT = Quota(service="ec2", code="L-3819A6DF", needed=32)
+NAMED = {"ServiceCode": "ec2", "QuotaCode": "L-3819A6DF"}
+STACK = "arn:aws:cloudformation:eu-west-1:123456789012:stack/lab/1"
+#: Call, the parameters that it must have, the answer or an error's code and message.
+Answer = tuple[str, Any, Any]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+IDS = {"ChangeSetId": "change-set-1", "ChangeSetName": "c", "StackName": "lab"}
+
+
+@contextmanager
+def answering(service: str, *answers: Answer) -> Iterator[AwsStacks]:
+    """The adapter, with a service that gives these answers in this order: call, wanted, answer."""
+    client = boto3.client(
+        service, region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    with Stubber(client) as stubber:
+        for call, wanted, answer in answers:
+            if isinstance(answer, tuple):
+                code, message = answer
+                stubber.add_client_error(call, code, message, expected_params=wanted)
+            else:
+                stubber.add_response(call, answer, wanted)
+        yield AwsStacks(lambda _: AwsClient(client), lambda: PLACE, sleep=lambda _: None)
+        stubber.assert_no_pending_responses()
+    client.close()
+
+
+def described(status: str) -> dict[str, Any]:
+    return {"Stacks": [{"StackName": "lab", "StackStatus": status, "CreationTime": NOW}]}
+
+
+def proposal(*answers: dict[str, Any], status: str = "CREATE_COMPLETE") -> Any:
+    wanted = {"ChangeSetName": "change-set-1", "StackName": "lab", "IncludePropertyValues": True}
+    return (
+        ("describe_stacks", {"StackName": "lab"}, described(status)),
+        ("create_change_set", ANY_OF_A_CHANGE_SET, {"Id": "change-set-1", "StackId": STACK}),
+        *(("describe_change_set", wanted, {**IDS, **answer}) for answer in answers),
+    )
+
+
+ANY_OF_A_CHANGE_SET = dict.fromkeys(
+    (
+        *("StackName", "ChangeSetName", "ChangeSetType", "TemplateBody", "Parameters"),
+        *("Capabilities", "Tags"),
+    ),
+    ANY,
+)
+
+
+def test_a_quota_is_asked_for_once() -> None:
+    history = "list_requested_service_quota_change_history_by_quota"
+    value = {"Quota": {"Value": 0.0}}
+    asked: Answer = ("request_service_quota_increase", {**NAMED, "DesiredValue": 32}, {})
+    old = {"RequestedQuotas": [{"Status": "DENIED"}]}
+    with answering(
+        "service-quotas", ("get_service_quota", NAMED, value), (history, NAMED, old), asked
+    ) as stacks:
+        assert stacks.quota(SPOT) == 0
+        assert stacks.request_quota(SPOT)
+    open_ = {"RequestedQuotas": [{"Status": "CASE_OPENED"}]}
+    with answering("service-quotas", (history, NAMED, open_)) as stacks:
+        assert not stacks.request_quota(SPOT)
+
+
+def test_a_quota_that_may_not_be_read_is_unknown() -> None:
+    denied = ("get_service_quota", NAMED, ("AccessDeniedException", "no"))
+    with answering("service-quotas", denied) as stacks:
+        assert stacks.quota(SPOT) is None
+
+
+def test_a_change_names_the_values_before_and_afterwards() -> None:
+    target = {"Attribute": "Properties", "Name": "MaxSize", "BeforeValue": "4", "AfterValue": "7"}
+    resource = {
+        "Action": "Modify",
+        "LogicalResourceId": "PoolA",
+        "PhysicalResourceId": "lab-PoolA-1",
+        "ResourceType": "AWS::AutoScaling::AutoScalingGroup",
+        "Replacement": "False",
+        "Details": [{"Target": target}, {"Target": {"Attribute": "Tags"}}],
+    }
+    found = {"Status": "CREATE_COMPLETE", "Changes": [{"ResourceChange": resource}]}
+    with answering("cloudformation", *proposal({"Status": "CREATE_PENDING"}, found)) as stacks:
+        [change] = stacks.propose("lab", "{}", {}, {}).changes
+    assert change.properties == {"MaxSize": ("4", "7"), "Tags": ("", "")}
+    assert (change.logical, change.replacement) == ("PoolA", "False")
+
+
+def test_nothing_to_change_is_no_error() -> None:
+    reason = "The submitted information didn't contain changes. Submit different information."
+    empty = {"Status": "FAILED", "StatusReason": reason}
+    with answering("cloudformation", *proposal(empty)) as stacks:
+        assert stacks.propose("lab", "{}", {}, {}).changes == ()
+
+
+def test_a_refused_template_leaves_nothing() -> None:
+    reason = "Parameters: [GpuImage] do not exist"
+    refused = {"Status": "FAILED", "StatusReason": reason}
+    named = {"ChangeSetName": "change-set-1", "StackName": "lab"}
+    after: tuple[Answer, ...] = (
+        ("delete_change_set", named, {}),
+        ("describe_stacks", {"StackName": "lab"}, described("REVIEW_IN_PROGRESS")),
+        ("delete_stack", {"StackName": "lab"}, {}),
+    )
+    steps = proposal(refused, status="REVIEW_IN_PROGRESS")
+    with answering("cloudformation", *steps, *after) as stacks:
+        with pytest.raises(AppError, match="GpuImage") as caught:
+            stacks.propose("lab", "{}", {}, {})
+        assert caught.value.code is ErrorCode.INVALID
+
+
+def test_failures_are_the_first_causes_of_the_newest_operation() -> None:
+    def event(logical: str, status: str, reason: str = "") -> dict[str, Any]:
+        return {
+            "StackId": STACK,
+            "EventId": f"{logical}-{status}",
+            "StackName": "lab",
+            "Timestamp": NOW,
+            "LogicalResourceId": logical,
+            "ResourceStatus": status,
+            "ResourceStatusReason": reason,
+        }
+
+    events = [
+        event("lab", "ROLLBACK_IN_PROGRESS", "The following resource(s) failed to create"),
+        event("PoolB", "CREATE_FAILED", "Resource creation cancelled"),
+        event("SchedulersA", "CREATE_FAILED", "Received 0 SUCCESS signal(s) out of 1"),
+        event("Network", "CREATE_COMPLETE"),
+        event("lab", "CREATE_IN_PROGRESS", "User Initiated"),
+        event("Journal", "CREATE_FAILED", "of an operation before"),
+    ]
+    answer = ("describe_stack_events", {"StackName": "lab"}, {"StackEvents": events})
+    with answering("cloudformation", answer) as stacks:
+        assert stacks.failures("lab") == ["SchedulersA: Received 0 SUCCESS signal(s) out of 1"]
+
+
+def test_a_stack_that_is_deleted_is_absent() -> None:
+    gone = ("ValidationError", "Stack with id lab does not exist")
+    with answering("cloudformation", ("describe_stacks", {"StackName": "lab"}, gone)) as stacks:
+        assert stacks.find("lab") is None
+    deleted = ("describe_stacks", {"StackName": "lab"}, described("DELETE_COMPLETE"))
+    with answering("cloudformation", deleted) as stacks:
+        assert stacks.find("lab") is None
