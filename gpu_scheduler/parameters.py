@@ -122,7 +122,8 @@ class Parameters(Checked):
     warm_idle_s_max: Annotated[float, Meta(ge=0, le=WARM_IDLE_S_MAX)] = 600.0
     #: The most memory of all warm workers of a device, in percent of the device.
     warm_memory_pct_max: Annotated[int, Meta(ge=0, le=100)] = 50
-    #: Workers that load at once on a device for leases granted ahead; 0: none.
+    #: Workers that load at once on a device for leases granted ahead; 0: none, and the limits above
+    #: count the workers that such leases would get.
     warm_loads_max: Annotated[int, Meta(ge=0, le=WARM_LOADS_MAX)] = 1
     #: The time between the notice to a preempted lease and its end.
     preempt_grace_s: Annotated[float, Meta(ge=0, le=PREEMPT_GRACE_S_MAX)] = 10.0

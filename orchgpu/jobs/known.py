@@ -268,10 +268,16 @@ def _why(one: JobLease) -> str:
     return f": {one.detail}" if one.detail else ""
 
 
+def _loaded(one: JobLease) -> str:
+    """Known at the end of its use of the device."""
+    return "" if one.loaded_ahead_s is None else f", {one.loaded_ahead_s:.1f} s loaded ahead"
+
+
 def _of_wait(one: JobLease | None, id_: str, which: str = "") -> Iterator[Moment]:
     """The device of a lease that was granted ahead became free."""
     if one is not None and one.booked_s is not None:
-        what = f"waited ahead for the device: {one.booked_s - one.granted_s:.1f} s{which}"
+        wait_s = one.booked_s - one.granted_s
+        what = f"waited ahead for the device: {wait_s:.1f} s{_loaded(one)}{which}"
         yield Moment(at_s=one.booked_s, where="scheduler", what=what, id=id_)
 
 

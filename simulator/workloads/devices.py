@@ -97,7 +97,7 @@ class SimDevice:
         self.warm[resident.id] = WarmWorker(resident, at_s)
         self.added[resident.id] = resident
         most_mib = self.device.memory_mib * limits.memory_pct_max // 100
-        while counted := self._counted():
+        while counted := self._counted(limits):
             used_mib = sum(worker.resident.memory_mib for worker in counted)
             if len(counted) <= limits.workers_max and used_mib <= most_mib:
                 break
@@ -107,7 +107,7 @@ class SimDevice:
 
     def evict_idle(self, at_s: float, limits: WarmLimits) -> None:
         """Evict the warm workers that were without a lease for too long."""
-        counted = self._counted()
+        counted = self._counted(limits)
         self.evict([w.resident.id for w in counted if at_s - w.idle_since_s >= limits.idle_s_max])
 
     def changes(self) -> DeviceResidents:
@@ -118,9 +118,9 @@ class SimDevice:
         self.added, self.removed = {}, {}
         return found
 
-    def _counted(self) -> list[WarmWorker]:
+    def _counted(self, limits: WarmLimits) -> list[WarmWorker]:
         """The warm workers that the limits count: no lease ahead will get them."""
-        awaited = set(self.awaited.values())
+        awaited = set(self.awaited.values()) if limits.loads_max else ()
         return [one for one in self.warm.values() if one.resident.workload not in awaited]
 
     def _warm_mib(self) -> int:

@@ -320,7 +320,8 @@ class LeaseTable:
 
     def limit_warm(self, now_s: float) -> list[LeaseStep]:
         """Evict the warm workers that are beyond the limits."""
-        awaited = self.loads.awaited(self._queued()).values()
+        queued = self._queued() if self.warm.limits.loads_max else []
+        awaited = self.loads.awaited(queued).values()
         names = self.warm.beyond_limits(self._memory_mib, now_s, awaited)
         return self.evict_warm(names, "beyond the limits of warm workers")
 

@@ -47,8 +47,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
 
 @pytest.fixture
 def gpud(shared: Gpud) -> Iterator[Gpud]:
-    """The process of this file, without warm workers before and after."""
+    """The process of this file, without leases and warm workers before and after."""
     yield shared
+    for left in list(shared.scheduler.installs.values()):
+        shared.scheduler.end(left)
+        until(lambda left=left: shared.scheduler.is_cut(left.lease))  # type: ignore[misc]
     forget(shared)
 
 

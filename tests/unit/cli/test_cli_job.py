@@ -114,13 +114,13 @@ def test_a_timeline_goes_from_the_queue_over_the_device_to_the_end() -> None:
 def test_a_wait_for_the_device_is_shown_between_the_envelope_and_the_session() -> None:
     """The device may be free before the envelope is noted: the line follows what it waited with."""
     fields: dict[str, Any] = {"attempt": 2, "lease": LeaseId("now"), "ahead": True}
-    newest = job_lease("j1", 100.6, 103.2, booked_s=100.65, **fields)
+    newest = job_lease("j1", 100.6, 103.2, booked_s=100.65, loaded_ahead_s=3.04, **fields)
     first = job_lease("j1", 90.0, 95.0, lease=LeaseId("old"), ahead=True, booked_s=92.5)
     withdrawn = job_lease("j1", 96.0, 99.0, lease=LeaseId("gone"), ahead=True, active_s=None)
     held = record(lease=LeaseId("now"), leases=(first, withdrawn, newest))
     told = [m.what for m in moments(known(scheduled=Scheduled(record=held)))]
     assert "lease granted ahead on h/0 (1000 MiB)" in told
-    at = told.index("waited ahead for the device: 0.1 s")
+    at = told.index("waited ahead for the device: 0.1 s, 3.0 s loaded ahead")
     assert told[at - 1] == "envelope staged, which starts the function"
     assert told[at + 1].startswith("session opened")
     assert [what for what in told if "waited ahead" in what][:1] == [

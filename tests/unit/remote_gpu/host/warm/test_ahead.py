@@ -258,6 +258,15 @@ def test_the_limits_leave_what_a_lease_ahead_will_get() -> None:
     assert seen(leases.limit_warm(5.0)) == [("evict", "", ("next",))]
 
 
+def test_without_loads_ahead_all_workers_count() -> None:
+    leases = table()
+    leases.warm.limits = WarmLimits(workers_max=1, loads_max=0)
+    leases.warm.keep(worker(id="next", loading_s=0.5))
+    leases.install(install(2, ahead=True), 0)
+    steps = leases.warm_kept(worker("first", 200, id="left", idle_since_s=4.0), 4.0)
+    assert seen(steps) == [("evict", "", ("next",))]
+
+
 def test_a_booked_lease_keeps_its_worker_until_it_is_placed() -> None:
     leases = table(runs=install(1, 700, workload="first"))
     leases.warm.limits = WarmLimits(workers_max=1)
