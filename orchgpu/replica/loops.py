@@ -60,8 +60,8 @@ WINDOW_PER_DEVICE = 2
 WINDOW_MIN = 2
 WINDOW_MAX = 1000
 ORPHANS_PER_SCAN = 100
-#: The pause after events were handed in: preparing the next poll is milliseconds of processor
-#: time, and the calls that a job waits for come first. Up to 10 messages come with each poll.
+#: The pause after events were handed in: the next poll takes processor time, and the calls that a
+#: job waits for come first. Up to 10 messages come with each poll.
 AFTER_EVENTS_S = 0.02
 #: Notices are deleted this much later, many in one call: their events are handled first.
 FORGET_NOTICES_S = 0.1

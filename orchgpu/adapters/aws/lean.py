@@ -1,6 +1,7 @@
 """Components of a botocore session that make each call cheaper and change no answer.
 
-A call costs about a millisecond of processor time, most of it in botocore, and a job makes ten.
+They are for what botocore does itself: lists, the first calls of a kind, repetitions. `calls.py`
+makes the calls of jobs.
 """
 
 from __future__ import annotations
