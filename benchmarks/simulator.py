@@ -80,7 +80,7 @@ def main() -> None:
     """Run and print."""
     parser = report.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--policies", default="fifo,balance,sticky,fair_sticky")
+    parser.add_argument("--policies", default="fifo,fair,backfill,balance,sticky,fair_sticky")
     options = parser.parse_args()
     figures = [
         figure

@@ -13,7 +13,6 @@ from functools import partial
 
 from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import Clock, SystemClock
-from corekit.aio.driver import Driver
 from corekit.aio.driver import Journal as DriverJournal
 from corekit.aio.process import raise_descriptor_limit
 from corekit.aio.supervise import Nursery
@@ -111,9 +110,7 @@ async def running_daemon(
         hub = Hub(machine.state, clock, decoder, parts.registry, Redaction(authorizer))
         beating = _beating(settings, parts, metrics, clock, nursery)
         observed = _observed(beating, hub, clock, stack)
-        performer.driver = driver = Driver(
-            machine, observed, performer.perform, nursery, acted=parts.registry.flush
-        )
+        driver = performer.driven(machine, observed, nursery)
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")

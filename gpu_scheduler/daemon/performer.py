@@ -9,10 +9,12 @@ from typing import Any
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import Driver
-from corekit.aio.supervise import log_contained
+from corekit.aio.driver import Journal as DriverJournal
+from corekit.aio.supervise import Nursery, log_contained
 from corekit.budget import Budget
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.protocol.changes import Entry
@@ -36,6 +38,13 @@ class Performer:
             do.PushToSession: registry.push,
             do.PushToHost: registry.push_to_host,
         }
+
+    def driven(
+        self, machine: SchedulerMachine, journal: DriverJournal[Entry], nursery: Nursery
+    ) -> Driver[on.Event, Entry, do.Action]:
+        """The driver of the core, whose actions this performs: it gets the events from now on."""
+        self.driver = Driver(machine, journal, self.perform, nursery, acted=self._registry.flush)
+        return self.driver
 
     def perform(self, action: do.Action) -> None:
         """Perform an action; an answer or push that cannot be sent ends its request or connection.

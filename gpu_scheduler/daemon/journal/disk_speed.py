@@ -1,8 +1,8 @@
 """Whether the own disk is fast enough to put into it in the event loop, and how that is measured.
 
 Only puts in the loop's own thread are measured: one in another thread also waits for the
-interpreter, which says nothing about the disk. Nor does the time that the thread waited for a
-processor, of which a busy machine has milliseconds: by it every disk would seem slow.
+interpreter. The time that the thread waited for a processor does not count: on a busy machine it is
+milliseconds, by which every disk would seem slow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 #: Puts that are usually faster than this run in the event loop: a thread and back would cost more
 #: (0.3-0.9 ms on two busy cores). A slow disk never blocks the loop.
 INLINE_S_MAX = 0.001
-#: A longer put counts as one of this length: a single stall says nothing about the next puts.
+#: A longer put counts as one of this length: the next puts may be as fast as before.
 STALL_S = 3 * INLINE_S_MAX
 #: A disk that was slow is tried again so many times its last put later, and not before.
 PROBE_RATIO, PROBE_S_MIN = 1000, 1.0

@@ -75,10 +75,7 @@ def test_a_deadline_that_passes_while_the_first_events_are_written_is_kept(tmp_p
         capacity = on.CapacityDeclared(devices=(device(1),), at_s=at_s, wall_s=wall_s)
         await begin_epoch(machine, journal, acting, iter([first, capacity]))
         async with Nursery("test") as nursery:
-            driver: Driver[on.Event, Entry, do.Action] = Driver(
-                machine, journal, acting.perform, nursery
-            )
-            acting.driver = driver
+            driver = acting.driven(machine, journal, nursery)
             nursery.start_eternal(driver.run(), "driver")
             await asyncio.sleep(3 * BUDGET.host_lost_s)  # the time of the append is no silence
             await nursery.close()
