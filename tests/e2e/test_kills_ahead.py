@@ -3,6 +3,7 @@ is left. Programs, moments and lengths are drawn."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import os
@@ -16,6 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from contract.states import Reason
+from gpu_scheduler.client import SchedulerClient
+from orchgpu.jobs.known import Scheduled, scheduled
+from orchgpu.jobs.waiting import reason_of_wait
 from tests.e2e.live import FunctionSpec, Live, live_system, until
 from tests.lease_overlaps import read_overlaps
 
@@ -70,6 +75,35 @@ class Jobs:
             name = self._stream.choice(tuple(FUNCTIONS))
             job = self._live.upload(name, f"{self._seed}-{len(self.functions)}")
             self.functions[job] = name
+
+
+def test_a_job_that_waits_ahead_says_so(live: Live) -> None:
+    jobs = Jobs(live, 0, random.Random(0))
+    shown = until("a job that waits ahead", functools.partial(shown_ahead, live, jobs))
+    assert shown.waits is not None
+    assert reason_of_wait(shown.waits) is Reason.AHEAD
+    assert "is granted ahead: lease " in shown.waits.sentence
+    assert f" on {HOST}/" in shown.waits.sentence
+    assert f", behind {shown.waits.after[0]}, and expects its device in" in shown.waits.sentence
+    for job, name in jobs.functions.items():
+        assert live.result(name, job).state == "SUCCEEDED"
+    live.quiet(*FUNCTIONS)
+
+
+def shown_ahead(live: Live, jobs: Jobs) -> Scheduled | None:
+    """A job that waits ahead, as `orchgpu job` reads it."""
+    jobs.fill()
+    return asyncio.run(_shown_ahead(str(live.ready["scheduler"]["socket"])))
+
+
+async def _shown_ahead(address: str) -> Scheduled | None:
+    async with SchedulerClient(address) as client:
+        ahead = [lease.holder for lease in await client.leases() if lease.after]
+        for job in ahead:
+            found = None if job is None else await scheduled(client, job)
+            if found is not None and found.waits is not None and found.waits.after:
+                return found
+    return None
 
 
 @pytest.mark.timeout(1800)
