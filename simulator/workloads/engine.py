@@ -339,7 +339,7 @@ class Engine:
             self._open(known)
 
     def _take_away(self, known: Running) -> None:
-        self._count(known)
+        known.count_held(self.now_s)
         for name, resident in (known.warm or {}).items():
             device = self.devices[name]
             device.end(known.lease)
@@ -389,7 +389,7 @@ class Engine:
         job.cold = sum(resident is None for resident in warm.values())
         first = self.devices[job.devices[0]].device
         batch = self._batches.join(running, self.now_s)
-        self._set_times(job, first.model, first.kind.value)
+        job.set_times(first.model, first.kind.value)
         self.loads.opened(job, running.lease, warm, self.now_s)
         opened = host_ops.SessionState.OPENED
         op = host_ops.SessionChange(lease=running.lease, state=opened, nonce="n", waited_s=waited_s)
@@ -397,28 +397,11 @@ class Engine:
         for one in set_end(batch, self.now_s, first.model, first.kind.value):
             self._at(one.ends_s, _ENDS, one.lease)
 
-    def _count(self, running: Running) -> None:
-        """Add the time for which a lease had its shares to that of its job."""
-        if running.held_from_s is not None:
-            running.job.held_s += self.now_s - running.held_from_s
-
-    def _set_times(self, job: Job, model: str, kind: str) -> None:
-        arrival, workload = job.arrival, job.workload
-        execution = timing_on(workload.execution, model, kind)
-        job.execution_s = (
-            execution.duration_s(arrival.execution_normal)
-            if arrival.execution_s is None
-            else arrival.execution_s
-        )
-        if job.cold:
-            loading = timing_on(workload.loading, model, kind)
-            job.loading_s = loading.duration_s(arrival.loading_normal)
-
     def _finish(self, running: Running) -> None:
         """End a lease: its workers stay warm and are reported before the lease is closed."""
         job = running.job
         job.ended_s, job.outcome = self.now_s, "done"
-        self._count(running)
+        running.count_held(self.now_s)
         for device in job.devices:
             self._keep(self.devices[device], running)
         self._report(dict.fromkeys(self.devices[device].host for device in job.devices))
@@ -475,7 +458,7 @@ class Engine:
         if running is None:
             return
         job = running.job
-        self._count(running)
+        running.count_held(self.now_s)
         for device in running.warm or {}:
             self.devices[device].end(lease)
         if running.knocked_s is not None and not running.opened:

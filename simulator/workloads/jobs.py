@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import Resident
-from simulator.workloads.model import Arrival, Workload
+from simulator.workloads.model import Arrival, Workload, timing_on
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,6 +37,16 @@ class Job:
         assert self.opened_s is not None, f"{self.attempt} was never served"
         return self.opened_s - self.asked_s
 
+    def set_times(self, model: str, kind: str) -> None:
+        """Draw its times on a device; it loads if it is cold."""
+        execution = timing_on(self.workload.execution, model, kind)
+        stated_s = self.arrival.execution_s
+        drawn_s = execution.duration_s(self.arrival.execution_normal)
+        self.execution_s = drawn_s if stated_s is None else stated_s
+        if self.cold:
+            loading = timing_on(self.workload.loading, model, kind)
+            self.loading_s = loading.duration_s(self.arrival.loading_normal)
+
 
 @dataclass(slots=True)
 class Running:
@@ -51,3 +61,8 @@ class Running:
     opened: bool = False
     ends_s: float = 0.0  #: once it is open
     joined: bool = False  #: the batch of another one
+
+    def count_held(self, now_s: float) -> None:
+        """Add the time for which the lease had its shares to that of its job."""
+        if self.held_from_s is not None:
+            self.job.held_s += now_s - self.held_from_s

@@ -19,7 +19,7 @@ from gpu_scheduler.core.handlers.departures import known_host, warm_limits
 from gpu_scheduler.core.inventory.devices import DeviceClass, device_class_of
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory, without_resident
 from gpu_scheduler.core.leases.leases import end
-from gpu_scheduler.core.queue import advance, dispatch
+from gpu_scheduler.core.queue import dispatch, late_binding
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.data_names import offered_of
@@ -66,7 +66,7 @@ def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> host
     _publish(tx, host, op.residents, _claimed(tx, host, op.installed))
     _end_vanished(tx, host, dict.fromkeys(op.installed), restarted=restarted)
     mark_alive(tx, host)
-    advance.waiting_at(tx, host, op.waiting)
+    late_binding.waiting_at(tx, host, op.waiting)
     entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
     page = entries[:INSTALLS_PAGE]
     more = len(page) < len(entries)

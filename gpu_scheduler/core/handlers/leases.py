@@ -12,7 +12,7 @@ from gpu_scheduler.core.inventory.devices import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import accept, end, notify, preempted_why
 from gpu_scheduler.core.leases.lengths import check_length
-from gpu_scheduler.core.queue import advance
+from gpu_scheduler.core.queue import advance, late_binding
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, LeaseEntry
 from gpu_scheduler.core.state.timers import TimerKind
@@ -209,9 +209,9 @@ def _session_changed(
         tx.state.inventory.residents.loaded_mib += op.loaded_mib or 0
     match op.state:
         case host_ops.SessionState.KNOCKED:
-            advance.knocked(tx, entry)
+            late_binding.knocked(tx, entry)
         case host_ops.SessionState.LEFT:
-            advance.left(tx, entry)
+            late_binding.left(tx, entry)
         case host_ops.SessionState.OPENED:
             _opened(tx, entry, op)
         case host_ops.SessionState.FREED:
@@ -228,7 +228,7 @@ def _session_changed(
 def _opened(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
     if entry.lease.state is not LeaseState.RESERVED:
         return
-    if entry.ahead and not advance.reclaim(tx, entry):
+    if entry.ahead and not late_binding.reclaim(tx, entry):
         return  # it opened before its host knew that another one has its shares
     opened = to.LeaseChanged(
         lease=entry.lease.id,
@@ -268,7 +268,7 @@ def _freed(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange) 
     """
     if entry.lease.state is LeaseState.ENDING:
         return
-    if entry.ahead and not advance.reclaim(tx, entry):
+    if entry.ahead and not late_binding.reclaim(tx, entry):
         return  # its opening was not reported
     freed = to.LeaseChanged(
         lease=entry.lease.id,

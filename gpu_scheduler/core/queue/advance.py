@@ -23,17 +23,15 @@ it runs. Then the lease is granted so much earlier as that takes, if that is lon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import within_quota
 from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
-from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import end, notify, reserved_s, take_residents, takes_of
-from gpu_scheduler.core.leases.lengths import fits_without
 from gpu_scheduler.core.placement.eviction import resident_key, usable
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.policy import Choice
@@ -45,8 +43,6 @@ from gpu_scheduler.model import (
     Advance,
     Door,
     EndReason,
-    Health,
-    HostState,
     LeaseLifetime,
     LeaseState,
     Request,
@@ -328,7 +324,7 @@ def _book_on(tx: QueueTransaction, device: DeviceId) -> None:
         elif reason is None and not within_own_quota(tx.state, entry):
             end(tx, entry, EndReason.WITHDRAWN, f"tenant {entry.lease.tenant} used up its quota")
         elif reason is None:
-            _book(tx, entry)
+            book_one(tx, entry)
         else:
             return
 
@@ -384,7 +380,7 @@ def in_order(state: State, device: DeviceId) -> list[LeaseEntry]:
     return sorted(entries, key=lambda entry: (not entry.knocked, entry.lease.fence))
 
 
-def _book(tx: QueueTransaction, entry: LeaseEntry) -> None:
+def book_one(tx: QueueTransaction, entry: LeaseEntry) -> None:
     """Give a lease its shares: from now on its function must come as that of any other."""
     devices = tuple(share.device for share in entry.lease.shares)
     takes = takes_of(entry.request, tx.state.inventory, devices)  # as long as its share is free
@@ -396,7 +392,7 @@ def _book(tx: QueueTransaction, entry: LeaseEntry) -> None:
     watch(tx, entry)
 
 
-def _unbook(tx: QueueTransaction, entry: LeaseEntry, after: LeaseId) -> None:
+def unbook(tx: QueueTransaction, entry: LeaseEntry, after: LeaseId) -> None:
     """Take the shares from a lease whose session is not open; it waits for another lease."""
     tx.emit(to.LeaseBooked(lease=entry.lease.id, booked_s=tx.wall_s, after=(after,)))
     tx.state.ahead_counts["gave_way"] += 1
@@ -418,93 +414,3 @@ def _changed(tx: QueueTransaction, entry: LeaseEntry) -> None:
     if record is not None and record.lease == entry.lease.id:
         tx.write(with_lease(record, entry, tx))
     notify(tx, entry, tx.owner_of(entry))
-
-
-# ---------------------------------------------------------------------- late binding
-
-
-def knocked(tx: QueueTransaction, entry: LeaseEntry) -> None:
-    """A session waits for the shares of a lease ahead; a lease without a session gives way."""
-    entry.knocked = True
-    if not entry.ahead:
-        return
-    device = tx.state.inventory.devices[entry.lease.shares[0].device]
-    for lease in device.shares:
-        other = tx.state.leases[lease]
-        fitting = _gives_way(other) and fits_without(device, entry.request, {lease: None})
-        if fitting and _quota_allows(tx.state, other, entry):
-            _swap(tx, other, entry)
-            return
-
-
-def left(tx: QueueTransaction, entry: LeaseEntry) -> None:
-    """No session waits any more for a lease; if it is booked, it gives way to one that is ahead."""
-    if not entry.knocked:
-        return
-    entry.knocked = False
-    if not _gives_way(entry):
-        return
-    for other in in_order(tx.state, entry.lease.shares[0].device):
-        if other.knocked and not entry.ahead:
-            knocked(tx, other)
-
-
-def waiting_at(tx: QueueTransaction, host: HostEntry, waiting: Iterable[LeaseId]) -> None:
-    """Take over which sessions wait at a host, as its hello has them: that is not durable."""
-    leases = dict.fromkeys(waiting)
-    entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
-    for entry in entries:
-        if entry.lease.id not in leases:
-            left(tx, entry)
-    for entry in entries:
-        if entry.lease.id in leases:
-            knocked(tx, entry)
-
-
-def reclaim(tx: QueueTransaction, entry: LeaseEntry) -> bool:
-    """Give an open session the shares that a lease without a session got meanwhile.
-
-    False: they are another's for good, or the quota is used up; the lease is withdrawn.
-    """
-    device = tx.state.inventory.devices[entry.lease.shares[0].device]
-    for lease in [one for one in (*entry.lease.after, *device.shares) if one in device.shares]:
-        if _has_room(device, entry):
-            break
-        other = tx.state.leases[lease]
-        reserved = other.lease.state is LeaseState.RESERVED and len(other.lease.shares) == 1
-        if reserved and other.request.advance is not None and not other.ahead:
-            _unbook(tx, other, entry.lease.id)
-    if not _has_room(device, entry) or not within_own_quota(tx.state, entry):
-        end(tx, entry, EndReason.WITHDRAWN, "another lease has its shares")
-        return False
-    _book(tx, entry)
-    return True
-
-
-def _has_room(device: DeviceEntry, entry: LeaseEntry) -> bool:
-    """True when the shares of a lease are free, whether or not its device takes new leases."""
-    now = device.device_state
-    assert now is not None, "every known device is indexed"
-    usable = now._replace(host_state=HostState.UP, health=Health.OK, reserved_for=None)
-    return fits(entry.request, usable) is None
-
-
-def _swap(tx: QueueTransaction, other: LeaseEntry, entry: LeaseEntry) -> None:
-    _unbook(tx, other, entry.lease.id)
-    _book(tx, entry)
-
-
-def _quota_allows(state: State, other: LeaseEntry, entry: LeaseEntry) -> bool:
-    """True when the tenant of `entry` may hold its shares once `other` has given up its own."""
-    if other.lease.tenant != entry.lease.tenant:
-        return within_own_quota(state, entry)
-    held = state.tenants.held[entry.lease.tenant].plus(other.amount, -1)
-    return held.plus(entry.amount).within(state.parameters.quota(entry.lease.tenant))
-
-
-def _gives_way(entry: LeaseEntry) -> bool:
-    """True for a staged lease without a session, whose request accepts to wait."""
-    staged = entry.staged or (entry.lease.holder is None and entry.accepted)
-    staged = staged and entry.lease.state is LeaseState.RESERVED
-    whole = len(entry.lease.shares) == 1 and entry.preempted_for is None
-    return staged and whole and not entry.knocked and entry.request.advance is not None
