@@ -32,19 +32,19 @@ ROOMS = {
 
 #: Lines of Python by folder, with what they are for. `ROOM/*` are the modules beside the folders.
 PYTHON: dict[str, tuple[int, str]] = {
-    "benchmarks": (9_650, "every figure of the docs, beside its peer or limit"),
+    "benchmarks": (10_500, "every figure of the docs, beside its peer or limit"),
     "contract/*": (650, "envelope, result, keys and states between orchestrator and function"),
     "contract/aws": (
         250,
         "faults, sessions, patience and conditional writes of AWS, for all callers",
     ),
     "contract/secrets": (250, "references to secrets and their stores"),
-    "corekit/*": (1_600, "values, reading with explained errors, ids, units, metrics table"),
+    "corekit/*": (1_650, "values, reading with explained errors, ids, units, metrics table"),
     "corekit/aio": (1_350, "driver of the cores, supervision, clocks, HTTP set-up"),
     "corekit/cli": (1_000, "one command-line kit: tables that fit, bars, times, settings"),
     "corekit/net": (150, "addresses, browsers, sources of connections"),
     "corekit/tracing": (350, "spans with derived ids, measured by other programs"),
-    "experiments": (1_400, "the papers' figures beside ours: one module an experiment"),
+    "experiments": (1_550, "the papers' figures beside ours: one module an experiment"),
     "fdl/*": (750, "the model of a definition, its reading and its problems"),
     "fdl/examples": (450, "scripts of the examples that users copy"),
     "fdl/graph": (550, "the workflow that storage paths draw"),
@@ -55,17 +55,17 @@ PYTHON: dict[str, tuple[int, str]] = {
     "fdl/schema": (800, "readers of located values, JSON Schema, documentation"),
     "fdl/text": (800, "YAML with positions, comments and round trip"),
     "gpu_scheduler/*": (2_050, "model of requests, devices and leases; their options and texts"),
-    "gpu_scheduler/client": (3_250, "library, addresses of a pair, and the commands of `ssgm`"),
+    "gpu_scheduler/client": (3_300, "library, addresses of a pair, and the commands of `ssgm`"),
     "gpu_scheduler/core": (
-        13_200,
+        13_500,
         "who gets which device: eight layers and the policies of the product",
     ),
-    "gpu_scheduler/daemon": (8_700, "endpoints, keys, journal and its engines, standby, events"),
+    "gpu_scheduler/daemon": (8_900, "endpoints, keys, journal and its engines, standby, events"),
     "gpu_scheduler/monitor": (1_950, "probes of devices, link of hosts"),
-    "gpu_scheduler/protocol": (2_350, "one schema of ops, answers, pushes and changes"),
+    "gpu_scheduler/protocol": (2_400, "one schema of ops, answers, pushes and changes"),
     "lambda_functions/*": (100, "the module that scripts import"),
     "lambda_functions/gpu_runner": (
-        3_750,
+        3_850,
         "the runner inside Lambda: session, script, outputs, commit",
     ),
     "local_cloud/*": (50, "entry point"),
@@ -79,36 +79,36 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/inference": (550, "ONNX models on CPU and card"),
     "operations/kernels": (2_650, "tenants' kernels, rewritten with bounds checks (ADR 11)"),
     "operations/matrix": (350, "sgemm"),
-    "operations/plugins": (1_150, "one module for each named operation"),
+    "operations/plugins": (1_200, "one module for each named operation"),
     "operations/recognition": (400, "reading text in pictures"),
     "orchgpu/*": (1_000, "declaration, map, settings and ports"),
-    "orchgpu/adapters": (3_700, "AWS behind the ports: queue, store, commands, deploy"),
-    "orchgpu/cli": (8_300, "commands, `top`, live tables"),
-    "orchgpu/core": (5_150, "what happens to a job: one table of phases and events"),
+    "orchgpu/adapters": (4_800, "AWS behind the ports: queue, store, commands, deploy"),
+    "orchgpu/cli": (9_100, "commands, `top`, live tables"),
+    "orchgpu/core": (5_350, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_200, "packages, files, revisions, waiting for AWS"),
     "orchgpu/fleet": (1_850, "hosts that come and go: a pure core, ports, the program"),
-    "orchgpu/history": (1_400, "bounded history of jobs, leases, devices"),
+    "orchgpu/history": (1_450, "bounded history of jobs, leases, devices"),
     "orchgpu/inspection": (1_150, "what a first deploy meets in an account"),
     "orchgpu/infra": (1_600, "one template for an AWS account: plan, deploy, first start"),
     "orchgpu/jobs": (4_850, "use cases about jobs and their live read model, without a terminal"),
-    "orchgpu/local": (1_450, "the local system: up, down, supervision"),
-    "orchgpu/permissions": (750, "policies of every role"),
+    "orchgpu/local": (1_600, "the local system: up, down, supervision"),
+    "orchgpu/permissions": (800, "policies of every role"),
     "orchgpu/replica": (3_850, "loops, actions and observers of an orchestrator"),
     "orchgpu/report": (750, "report page and costs"),
     "orchgpu/web": (4_000, "the console behind its pages"),
     "remote_gpu/*": (50, "the public names for plug-ins"),
-    "remote_gpu/client": (2_750, "what a script imports: session, lanes, graphs"),
+    "remote_gpu/client": (2_850, "what a script imports: session, lanes, graphs"),
     "remote_gpu/forwarder": (400, "relay for unmodified clients"),
-    "remote_gpu/host": (8_050, "gpud: gateway, leases, workers, warm workers, devices"),
+    "remote_gpu/host": (8_700, "gpud: gateway, leases, workers, warm workers, devices"),
     "remote_gpu/isolation": (2_000, "users, namespaces, Landlock, seccomp, cgroups (ADR 10)"),
     "remote_gpu/middleware": (800, "rules of the foreign middlewares"),
     "remote_gpu/wire": (1_400, "frames and proof, standard library only"),
-    "remote_gpu/worker": (5_950, "a lease's process: lanes, backends, memory, stores"),
+    "remote_gpu/worker": (6_100, "a lease's process: lanes, backends, memory, stores"),
     "simulator": (
-        8_700,
+        9_300,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (102_100, "the guarantees"),
+    "tests": (109_000, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -116,7 +116,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_600, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (96_200, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (106_200, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache
