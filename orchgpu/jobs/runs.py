@@ -416,7 +416,7 @@ def _advance(cloud: JobCloud, seen: SeenRun, *, token: bool = False) -> None:
 
 
 class Fetched(Value):
-    """The files of runs that were fetched, and those that others have replaced."""
+    """The files of runs that were fetched, and those that other jobs have replaced."""
 
     files: tuple[Path, ...]
     overwritten: tuple[str, ...] = ()  #: `s3://bucket/key`
@@ -425,10 +425,12 @@ class Fetched(Value):
 def fetch_files(cloud: JobCloud, runs: Sequence[SeenRun], folder: Path, at_once: int) -> Fetched:
     """Fetch what the runs left, into `folder/<input>/<step>/<name>`.
 
-    What another job wrote in its place since, also one of the same run, is not fetched. Raises
-    INVALID before anything is fetched, for two that would be one file.
+    Of several steps that wrote one object the last one has its file. An object that another job
+    has written since is not fetched. Raises INVALID before anything is fetched, for two that would
+    be one file.
     """
     wanted: dict[Path, InputFile] = {}
+    objects: list[tuple[str, str]] = []  # run and object of each
     for run in runs:
         source = PurePath(run.facts.frozen.input.key).name
         for file in run.files:
@@ -438,6 +440,7 @@ def fetch_files(cloud: JobCloud, runs: Sequence[SeenRun], folder: Path, at_once:
                 where = f"s3://{file.bucket}/{file.key}"
                 raise invalid(f"{where} and another output would be the file {str(to)!r}")
             wanted[to] = file
+            objects.append((run.id, f"s3://{file.bucket}/{file.key}"))
 
     def fetch(one: tuple[Path, InputFile]) -> bool:
         to, file = one
@@ -450,10 +453,10 @@ def fetch_files(cloud: JobCloud, runs: Sequence[SeenRun], folder: Path, at_once:
         return False
 
     ours = for_each(fetch, list(wanted.items()), at_once, _nothing)
-    lost = (file for file, own in zip(wanted.values(), ours, strict=True) if not own)
+    fetched = {one for one, own in zip(objects, ours, strict=True) if own}
     return Fetched(
         files=tuple(to for to, own in zip(wanted, ours, strict=True) if own),
-        overwritten=tuple(dict.fromkeys(f"s3://{one.bucket}/{one.key}" for one in lost)),
+        overwritten=tuple(dict.fromkeys(one[1] for one in objects if one not in fetched)),
     )
 
 

@@ -196,7 +196,7 @@ def test_a_run_is_followed_through_its_steps(replica: Replica, tmp_path: Path) -
     assert '"join<br/>DONE  2.5 s  cpu on h"' in drawn
 
 
-def test_a_file_that_a_later_step_replaced_is_not_fetched_as_that_of_the_first(
+def test_of_two_steps_that_wrote_one_object_the_last_has_its_file(
     replica: Replica, s3: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "one.png"
@@ -209,13 +209,17 @@ def test_a_file_that_a_later_step_replaced_is_not_fetched_as_that_of_the_first(
         cascade.end(step, job["job_id"], *keys)
     steps = dict.fromkeys(("look", "read"), StepState.DONE)
     cascade.finish(run["run_id"], RunState.SUCCEEDED, steps)
-    ran = done(["run", "cascade", str(file), "--wait", "--output", "out", "--json"])
-    assert ran.exit_code == 4, ran.output
-    shown = json.loads(ran.stdout)
-    assert shown["fetched"] == ["out/one.png/read/one.txt"]
-    assert shown["error"]["details"] == {"overwritten": ["s3://wf-out/t/one.txt"]}
+    command = ["run", "cascade", str(file), "--wait", "--output", "out", "--json"]
+    ran = done(command)
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["fetched"] == ["out/one.png/read/one.txt"]
     assert (tmp_path / "out/one.png/read/one.txt").read_text() == "text of read"
     assert not (tmp_path / "out/one.png/look").exists()
+    cascade.put("t/one.txt", b"of another job", "wf-out")
+    ran = done(command)
+    assert ran.exit_code == 4, ran.output
+    shown = json.loads(ran.stdout)
+    assert shown["error"]["details"] == {"overwritten": ["s3://wf-out/t/one.txt"]}
     with pytest.raises(AppError, match=r"s3://wf-out/t/one\.txt: overwritten since run"):
         list(orchgpu.map("cascade", [file], output="mapped", timeout_s=30))
 
