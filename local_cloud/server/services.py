@@ -143,7 +143,9 @@ class JsonService(Service):
         return operation, _read_json(data, "SerializationException")
 
     def answered(self, _model: Any, answer: Answer | None) -> web.Response:
-        return self._response(200, answer or {})
+        if answer is None:  # AWS sends no body where an operation has no output
+            return web.Response(content_type=f"application/x-amz-json-{self.version}")
+        return self._response(200, answer)
 
     def code(self, error: CloudError) -> str:
         """The code that SDKs show for it."""

@@ -161,7 +161,7 @@ class Calls:
         if operation == "GetObject":
             return Answer(headers, _checked(body, headers))
         if self._json:
-            return Answer(headers, json.loads(body))
+            return Answer(headers, json.loads(body) if body else {})  # a deletion has no body
         return None if body else Answer(headers)  # S3 may answer 200 with an error
 
     def _error(

@@ -41,7 +41,7 @@ class SqsQueue:
         }
         with translated("sqs:ReceiveMessage"):
             answer = await self._poll("ReceiveMessage", poll)
-        return [read_message(found) for found in answer.content.get("Messages", ())]
+        return [read_message(found) for found in answer.content.get("Messages") or ()]
 
     async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         if len(receipt_handles) == 1:
