@@ -123,6 +123,7 @@ class HostMemory(Value):
     since_s: float  #: launched, or first seen
     joined: bool = False  #: the scheduler has known it
     idle_since_s: float | None = None
+    away_since_s: float | None = None  #: it had joined, and is lost or unknown to the scheduler
     draining: bool = False  #: the fleet has drained it
     stopped_s: float | None = None  #: when the fleet last stopped it
 
