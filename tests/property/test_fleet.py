@@ -20,6 +20,7 @@ from orchgpu.fleet.core.model import (
     Start,
     Stop,
     View,
+    Withdraw,
 )
 from tests.fleet_world import BEGIN_S, FleetWorld, demand, offer
 
@@ -210,6 +211,19 @@ def test_hosts_that_are_away_for_less_than_a_minute_are_neither_replaced_nor_end
         world.leave(machine, state, world.now_s + world.step_s * away)
     world.run(100.0)
     assert world.log[calm:] == []
+
+
+def test_an_order_of_a_removed_offer_is_withdrawn_where_it_was_made() -> None:
+    world = FleetWorld((offer(group="asg-1"),), refusing={"asg-1"})
+    world.submit(1, 600.0)
+    world.run(10.0)
+    assert world.sizes == {"asg-1": 1}
+    world.offers = ()
+    assert [type(one) for one in world.step().actions] == [Withdraw]
+    assert world.sizes == {"asg-1": 0}
+    world.refusing.clear()
+    world.run(100.0)
+    assert (world.count(), world.memory.pools) == (0, {})
 
 
 def test_an_offer_that_does_not_deliver_is_left_for_a_while_and_the_next_one_is_taken() -> None:

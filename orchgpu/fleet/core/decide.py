@@ -84,7 +84,7 @@ class _Deciding:
         pools = {
             name: replace(pool.memory, group=pool.memory.group or pool.offer.at_port)
             for name, pool in self._pools.items()
-            if not pool.retired or pool.committed
+            if not pool.retired or pool.committed or name in gone  # its group is needed for that
         }
         return Decision(
             actions=(*withdrawn, *unneeded, *ends, *starts),
