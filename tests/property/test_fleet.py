@@ -30,6 +30,16 @@ OFFERS = (
     offer("h100", model="H100", memory_mib=80_000, max=2, usd_per_h=4.0, min=1),
 )
 
+#: What an operator makes of the file: offers that are removed, renamed, or both.
+EDITS = (
+    OFFERS,
+    OFFERS[:1],
+    OFFERS[1:],
+    (),
+    (replace(OFFERS[0], name="a10g-b"), OFFERS[1]),
+    (OFFERS[0], replace(OFFERS[1], name="h100-b", group="h100")),
+)
+
 #: What happens between two steps.
 EVENTS = st.one_of(
     st.tuples(st.just("submit"), st.integers(1, 12), st.sampled_from([1.0, 30.0, 600.0])),
@@ -44,6 +54,7 @@ EVENTS = st.one_of(
         st.sampled_from([HostState.STALE, HostState.LOST, None]),
         st.integers(1, 60),
     ),
+    st.tuples(st.just("edit"), st.sampled_from(EDITS)),
     st.tuples(st.just("wait"), st.integers(1, 120)),
 )
 RULES = st.builds(
@@ -63,6 +74,8 @@ def happen(world: FleetWorld, event: tuple[object, ...]) -> None:
             of_pool(world, kind, pool)
         case ("forget",):
             world.forget()
+        case ("edit", tuple(offers)):
+            world.offers = offers
         case ("lose", int(index)):
             leave(world, index, HostState.LOST, None)
         case ("away", int(index), HostState() | None as state, int(steps)):
@@ -116,6 +129,7 @@ def test_limits_hold_in_every_state_and_without_demand_pools_return_to_their_min
     world.queue.clear()
     world.refusing.clear()
     world.deaf.clear()
+    world.offers = OFFERS
     world.rules = replace(rules, policy=PolicyName.TRACKING)
     for _ in range(round(3_000 / world.step_s)):
         checked_step(world)
@@ -224,6 +238,20 @@ def test_an_order_of_a_removed_offer_is_withdrawn_where_it_was_made() -> None:
     world.refusing.clear()
     world.run(100.0)
     assert (world.count(), world.memory.pools) == (0, {})
+
+
+def test_hosts_of_removed_offers_count_for_both_guards() -> None:
+    rules = Rules(usd_per_hour_max=5.0)
+    world = FleetWorld((offer(),), rules)
+    world.submit(4, 7_200.0)
+    world.run(100.0)
+    assert world.count("a10g") == 4
+    world.offers = (offer("new"),)
+    world.submit(4, 7_200.0)
+    before_usd = world.memory.spent_usd
+    world.run(3_600.0)
+    assert world.usd_per_h() == 5.0
+    assert world.memory.spent_usd - before_usd > 4.0
 
 
 def test_an_offer_that_does_not_deliver_is_left_for_a_while_and_the_next_one_is_taken() -> None:

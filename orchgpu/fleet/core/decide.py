@@ -82,7 +82,7 @@ class _Deciding:
         unneeded = self._not_needed(need, floors, others, month_full=month_full)
         self._notice(need, month_full=month_full)
         pools = {
-            name: replace(pool.memory, group=pool.memory.group or pool.offer.at_port)
+            name: replace(pool.memory, group=pool.offer.at_port, usd_per_h=pool.offer.usd_per_h)
             for name, pool in self._pools.items()
             if not pool.retired or pool.committed or name in gone  # its group is needed for that
         }

@@ -132,6 +132,7 @@ class PoolMemory(Value):
     """The memory of one pool."""
 
     group: str = ""  #: at the port: hosts of a pool without an offer are found there
+    usd_per_h: float = 0.0  #: of a host: those of a pool without an offer go on costing it
     asked_s: float | None = None  #: since when it has fewer hosts than it was asked to have
     skip_until_s: float = 0.0
     failures: int = 0  #: hosts in a row that never joined

@@ -90,7 +90,7 @@ def pools_of(view: View, offers: Offers, memory: Memory, now_s: float) -> dict[s
     for name in names:
         offer, remembered = known.get(name), memory.pools.get(name, PoolMemory())
         pools[name] = Pool(
-            offer=offer or _retired(name),
+            offer=offer or _retired(name, remembered),
             memory=remembered,
             size=min(HOSTS_MAX, view.sizes.get(name, 0)),
             start_s=0.0,
@@ -103,8 +103,16 @@ def pools_of(view: View, offers: Offers, memory: Memory, now_s: float) -> dict[s
     return pools
 
 
-def _retired(name: str) -> Offer:
-    return Offer(name=name, kind=DeviceKind.CPU, memory_mib=1, max=0)
+def _retired(name: str, memory: PoolMemory) -> Offer:
+    """What is left of an offer that was removed: where its hosts are, and what they cost."""
+    return Offer(
+        name=name,
+        kind=DeviceKind.CPU,
+        memory_mib=1,
+        max=0,
+        group=memory.group,
+        usd_per_h=memory.usd_per_h,
+    )
 
 
 def learned_start_s(memory: PoolMemory, offer: Offer) -> float:
@@ -143,7 +151,8 @@ def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
 
 def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memory:
     """The memory with what is seen now: hosts, learned starts, and money spent."""
-    prices = {offer.name: offer for offer in offers.offers}
+    prices = {name: pool.usd_per_h for name, pool in memory.pools.items()}
+    prices |= {offer.name: offer.usd_per_h for offer in offers.offers}
     hosts: dict[str, HostMemory] = {}
     pools = dict(memory.pools)
     for host in view.hosts:
@@ -153,7 +162,7 @@ def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memo
             _learn_start(pools, host.pool, now_s - after.since_s)
     month = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m")
     spent = memory.spent_usd if memory.month == month else 0.0
-    per_s = sum(prices[h.pool].usd_per_h for h in view.hosts if h.pool in prices) / _HOUR_S
+    per_s = sum(prices.get(host.pool, 0.0) for host in view.hosts) / _HOUR_S
     passed_s = 0.0 if memory.at_s is None else max(0.0, now_s - memory.at_s)
     return Memory(
         hosts=hosts,
