@@ -103,15 +103,11 @@ def pools_of(view: View, offers: Offers, memory: Memory, now_s: float) -> dict[s
     return pools
 
 
-def _retired(name: str, memory: PoolMemory) -> Offer:
-    """What is left of an offer that was removed: where its hosts are, and what they cost."""
+def _retired(name: str, kept: PoolMemory) -> Offer:
+    """The rest of an offer that was removed: where its hosts are, and what they cost."""
+    group, usd_per_h = kept.group, kept.usd_per_h
     return Offer(
-        name=name,
-        kind=DeviceKind.CPU,
-        memory_mib=1,
-        max=0,
-        group=memory.group,
-        usd_per_h=memory.usd_per_h,
+        name=name, kind=DeviceKind.CPU, memory_mib=1, max=0, group=group, usd_per_h=usd_per_h
     )
 
 
