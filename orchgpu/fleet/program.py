@@ -39,7 +39,7 @@ from orchgpu.fleet.core.model import (
     Withdraw,
 )
 from orchgpu.fleet.offers import load_offers
-from orchgpu.fleet.ports.port import FleetPort
+from orchgpu.fleet.ports.port import FleetPort, PortGroup
 from orchgpu.fleet.texts import action_text, notice_text
 
 logger = logging.getLogger(__name__)
@@ -50,9 +50,23 @@ _GONE_LOOK_S = 0.05
 
 def groups_of(offers: Offers, memory: Memory) -> dict[str, str]:
     """Group at the port → pool; also of pools whose offer was removed while they had hosts."""
-    known = {name: one.group for name, one in memory.pools.items() if one.group}
-    known |= {offer.name: offer.at_port for offer in offers.offers}
-    return {group: name for name, group in known.items()}
+    offered = {offer.at_port: offer.name for offer in offers.offers}
+    left = {one.group: name for name, one in memory.pools.items() if one.group}
+    return {group: n for group, n in left.items() if n not in offered.values()} | offered
+
+
+async def groups_at(port: FleetPort, offers: Offers, memory: Memory) -> tuple[PortGroup, ...]:
+    """The groups of all pools; without those of removed offers that are not there any more."""
+    offered = [offer.at_port for offer in offers.offers]
+    found = [*await port.list(offered)]
+    for group in [one for one in groups_of(offers, memory) if one not in offered]:
+        try:
+            found += await port.list((group,))
+        except AppError as error:
+            if error.code is not ErrorCode.INVALID:
+                raise
+            logger.warning("a removed offer is forgotten: %s", error.message)
+    return tuple(found)
 
 
 async def view_of(client: SchedulerClient, port: FleetPort, offers: Offers, memory: Memory) -> View:
@@ -61,7 +75,7 @@ async def view_of(client: SchedulerClient, port: FleetPort, offers: Offers, memo
     Leases are read after the hosts: a host that was seen drained gets no lease in between.
     """
     names = groups_of(offers, memory)
-    groups = await port.list(tuple(names))
+    groups = await groups_at(port, offers, memory)
     known = {view.host: view for view in (await client.inventory()).hosts}
     leases = Counter(
         host
@@ -166,7 +180,7 @@ class Fleet:
 
     async def step(self) -> Decision:
         """One look, one decision, its actions."""
-        self._reread_offers()
+        await self._reread_offers()
         view = await view_of(self._client, self._port, self._offers, self._memory)
         decision = decide(view, self._offers, self._memory, self._wall_s())
         self._memory = decision.memory
@@ -194,14 +208,16 @@ class Fleet:
 
     async def stop_hosts(self, within_s: float) -> None:
         """End all hosts of all pools; returns when they are gone, or after the limit."""
-        groups = tuple(groups_of(self._offers, self._memory))
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while left := [g for g in await self._port.list(groups) if g.hosts]:
+                while left := [g for g in await self._groups() if g.hosts]:
                     for group in left:
                         for host in group.hosts:
                             await self._port.stop(group.name, host.id)
                     await asyncio.sleep(_GONE_LOOK_S)
+
+    async def _groups(self) -> tuple[PortGroup, ...]:
+        return await groups_at(self._port, self._offers, self._memory)
 
     def _log_new(self, notices: tuple[Notice, ...]) -> None:
         """Log the notices that are new."""
@@ -211,16 +227,21 @@ class Fleet:
                 logger.warning("%s", notice_text(notice), extra={"event": notice.code.value})
         self._noticed = codes
 
-    def _reread_offers(self) -> None:
+    async def _reread_offers(self) -> None:
+        """Take changed offers if the port has all of their groups."""
         stamp = _stamp(self._file)
         if stamp == self._stamp:
             return
-        self._stamp = stamp
         try:
-            self._offers = _loaded(self._file)
+            offers = _loaded(self._file)
+            await self._port.list([offer.at_port for offer in offers.offers])
+            self._offers = offers
             logger.info("offers read", extra={"event": "offers"})
         except AppError as error:
+            if error.code is not ErrorCode.INVALID:
+                raise  # the next step reads them again
             logger.error("the offers in force stay: %s", error.message, extra={"event": "offers"})
+        self._stamp = stamp
 
 
 def _loaded(file: Path) -> Offers:

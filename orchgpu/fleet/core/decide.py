@@ -33,6 +33,7 @@ from orchgpu.fleet.core.model import (
 )
 from orchgpu.fleet.core.policies import FLOORS
 from orchgpu.fleet.core.pools import (
+    LOST_S,
     Pool,
     counted_hour,
     pools_of,
@@ -44,9 +45,6 @@ from orchgpu.fleet.core.sizing import Need, need_of
 NEAR = 0.8
 #: A host that has not ended this long after its stop is stopped again.
 STOP_AGAIN_S = 30.0
-#: A lost host is stopped this long after its leases have ended: when a network or the scheduler was
-#: away for a moment, all hosts come back.
-LOST_S = 60.0
 #: Hosts in a row that never join, after which their offer is left out for a while.
 FAILURES_MAX = 2
 
@@ -84,9 +82,9 @@ class _Deciding:
         unneeded = self._not_needed(need, floors, others, month_full=month_full)
         self._notice(need, month_full=month_full)
         pools = {
-            name: replace(pool.memory, group=pool.memory.group or pool.offer.at_port)
+            name: replace(pool.memory, group=pool.offer.at_port, usd_per_h=pool.offer.usd_per_h)
             for name, pool in self._pools.items()
-            if not pool.retired or pool.committed
+            if not pool.retired or pool.committed or name in gone  # its group is needed for that
         }
         return Decision(
             actions=(*withdrawn, *unneeded, *ends, *starts),
@@ -145,7 +143,7 @@ class _Deciding:
         """Hosts to be started, within `max`."""
         if pool.skipped(self._now_s):
             return 0
-        here = pool.usable + pool.coming
+        here = pool.present + pool.coming
         more = max(need.hosts_to_start(pool.offer.name), floor - here, 0)
         return min(more, max(0, pool.offer.max - pool.committed))
 
@@ -200,7 +198,7 @@ class _Deciding:
         for name, pool in self._pools.items():
             if not pool.missing or name in others:
                 continue
-            enough = pool.usable + len(pool.starting) >= floors[name]
+            enough = pool.present + len(pool.starting) >= floors[name]
             if month_full or (enough and not need.hosts_awaited(name)):
                 pool.memory = replace(pool.memory, asked_s=None)
                 yield Withdraw(
@@ -226,8 +224,9 @@ class _Deciding:
     def _stop_reason(self, pool: Pool, host: Host, known: HostMemory) -> Reason | None:
         """Why a host without a lease may be ended at once; None: it may get leases."""
         late = self._now_s - known.since_s >= pool.late_s
-        if host.state is HostState.LOST or (host.state is None and known.joined):
-            return Reason.LOST if self._idle_for(known, LOST_S) else None
+        if known.away_since_s is not None:
+            since_s = known.idle_since_s if known.draining else known.away_since_s
+            return Reason.LOST if self._passed(since_s, LOST_S) else None
         if host.state is None:
             if not late and not known.draining:
                 return None
@@ -239,10 +238,9 @@ class _Deciding:
         return None
 
     def _idle_long(self, pool: Pool, known: HostMemory) -> bool:
-        return self._idle_for(known, pool.offer.idle_s)
+        return self._passed(known.idle_since_s, pool.offer.idle_s)
 
-    def _idle_for(self, known: HostMemory, seconds: float) -> bool:
-        since_s = known.idle_since_s
+    def _passed(self, since_s: float | None, seconds: float) -> bool:
         return since_s is not None and self._now_s - since_s >= seconds
 
     def _failed(self, pool: Pool) -> None:

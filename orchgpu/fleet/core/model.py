@@ -123,6 +123,7 @@ class HostMemory(Value):
     since_s: float  #: launched, or first seen
     joined: bool = False  #: the scheduler has known it
     idle_since_s: float | None = None
+    away_since_s: float | None = None  #: it had joined, and is lost or unknown to the scheduler
     draining: bool = False  #: the fleet has drained it
     stopped_s: float | None = None  #: when the fleet last stopped it
 
@@ -131,6 +132,7 @@ class PoolMemory(Value):
     """The memory of one pool."""
 
     group: str = ""  #: at the port: hosts of a pool without an offer are found there
+    usd_per_h: float = 0.0  #: of a host: those of a pool without an offer go on costing it
     asked_s: float | None = None  #: since when it has fewer hosts than it was asked to have
     skip_until_s: float = 0.0
     failures: int = 0  #: hosts in a row that never joined

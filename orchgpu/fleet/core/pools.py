@@ -25,6 +25,9 @@ from orchgpu.fleet.core.model import (
 LATE_STARTS = 3
 #: But never before this: a busy machine may take many times a short start time.
 LATE_S_MIN = 60.0
+#: A host is lost or unknown for this long before it is ended and replaced: when a network or the
+#: scheduler was away for a moment, all hosts come back.
+LOST_S = 60.0
 #: Weight of the newest day in the averages of the forecast.
 _DAY_WEIGHT = 0.5
 _HOUR_S = 3600.0
@@ -43,6 +46,7 @@ class Pool:
     busy: list[Host] = field(default_factory=list)  #: UP with leases
     idle: list[Host] = field(default_factory=list)  #: UP without
     starting: list[Host] = field(default_factory=list)  #: not known to the scheduler yet
+    away: list[Host] = field(default_factory=list)  #: silent, and expected to come back
     retired: bool = False  #: no offer of the file has it
 
     @property
@@ -65,6 +69,11 @@ class Pool:
         return len(self.busy) + len(self.idle)
 
     @property
+    def present(self) -> int:
+        """Hosts that serve requests now or in a moment."""
+        return self.usable + len(self.away)
+
+    @property
     def late_s(self) -> float:
         """Age at which a host that has not joined, or an order, is given up."""
         return max(LATE_S_MIN, LATE_STARTS * self.start_s)
@@ -81,7 +90,7 @@ def pools_of(view: View, offers: Offers, memory: Memory, now_s: float) -> dict[s
     for name in names:
         offer, remembered = known.get(name), memory.pools.get(name, PoolMemory())
         pools[name] = Pool(
-            offer=offer or _retired(name),
+            offer=offer or _retired(name, remembered),
             memory=remembered,
             size=min(HOSTS_MAX, view.sizes.get(name, 0)),
             start_s=0.0,
@@ -94,8 +103,12 @@ def pools_of(view: View, offers: Offers, memory: Memory, now_s: float) -> dict[s
     return pools
 
 
-def _retired(name: str) -> Offer:
-    return Offer(name=name, kind=DeviceKind.CPU, memory_mib=1, max=0)
+def _retired(name: str, kept: PoolMemory) -> Offer:
+    """The rest of an offer that was removed: where its hosts are, and what they cost."""
+    group, usd_per_h = kept.group, kept.usd_per_h
+    return Offer(
+        name=name, kind=DeviceKind.CPU, memory_mib=1, max=0, group=group, usd_per_h=usd_per_h
+    )
 
 
 def learned_start_s(memory: PoolMemory, offer: Offer) -> float:
@@ -107,8 +120,19 @@ def _place(pool: Pool, host: Host, known: Mapping[str, HostMemory], now_s: float
     pool.hosts.append(host)
     if host.state is HostState.UP and not host.leaving:
         (pool.busy if host.leases else pool.idle).append(host)
+    elif _comes_back(host, known.get(host.id), now_s):
+        pool.away.append(host)
     elif host.state is None and not _is_overdue(pool, known.get(host.id), now_s):
         pool.starting.append(host)
+
+
+def _comes_back(host: Host, known: HostMemory | None, now_s: float) -> bool:
+    if host.leaving or (known is not None and known.draining):
+        return False
+    if host.state is HostState.STALE:
+        return True
+    since_s = None if known is None else known.away_since_s
+    return since_s is not None and now_s - since_s < LOST_S
 
 
 def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
@@ -123,7 +147,8 @@ def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
 
 def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memory:
     """The memory with what is seen now: hosts, learned starts, and money spent."""
-    prices = {offer.name: offer for offer in offers.offers}
+    prices = {name: pool.usd_per_h for name, pool in memory.pools.items()}
+    prices |= {offer.name: offer.usd_per_h for offer in offers.offers}
     hosts: dict[str, HostMemory] = {}
     pools = dict(memory.pools)
     for host in view.hosts:
@@ -133,7 +158,7 @@ def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memo
             _learn_start(pools, host.pool, now_s - after.since_s)
     month = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m")
     spent = memory.spent_usd if memory.month == month else 0.0
-    per_s = sum(prices[h.pool].usd_per_h for h in view.hosts if h.pool in prices) / _HOUR_S
+    per_s = sum(prices.get(host.pool, 0.0) for host in view.hosts) / _HOUR_S
     passed_s = 0.0 if memory.at_s is None else max(0.0, now_s - memory.at_s)
     return Memory(
         hosts=hosts,
@@ -149,12 +174,17 @@ def _of_host(host: Host, before: HostMemory | None, now_s: float) -> HostMemory:
         launched_s = now_s if host.launched_s is None else min(now_s, host.launched_s)
         before = HostMemory(since_s=launched_s)
     idle = host.leases == 0 and (host.state is not None or before.joined)
-    idle_since_s = before.idle_since_s if before.idle_since_s is not None else now_s
+    away = host.state is HostState.LOST or (host.state is None and before.joined)
     return replace(
         before,
         joined=before.joined or host.state is not None,
-        idle_since_s=min(idle_since_s, now_s) if idle else None,
+        idle_since_s=_since(before.idle_since_s, now_s) if idle else None,
+        away_since_s=_since(before.away_since_s, now_s) if away else None,
     )
+
+
+def _since(before_s: float | None, now_s: float) -> float:
+    return now_s if before_s is None else min(before_s, now_s)
 
 
 def _learn_start(pools: dict[str, PoolMemory], pool: str, took_s: float) -> None:

@@ -79,7 +79,7 @@ def _pour(
     for pool in fitting:  # before those that are up: an order is not taken back while work waits
         left = _into(need.coming, pool, pool.coming, demand, left, rules)
     for pool in fitting:
-        up = 0 if is_late(demand, pool, rules) else pool.usable
+        up = 0 if is_late(demand, pool, rules) else pool.present
         left = _into(need.present, pool, up, demand, left, rules)
     for pool in fitting:
         room = 0 if pool.skipped(now_s) else max(0, pool.offer.max - pool.committed)

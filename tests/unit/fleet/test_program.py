@@ -1,0 +1,99 @@
+"""The loop of a fleet beside a scheduler and hosts in memory: edits of its file, groups that go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from gpu_scheduler.client import SchedulerClient
+from orchgpu.fleet.ports.memory import MemoryFleet
+from orchgpu.fleet.program import Fleet, MemoryFile
+from tests.scheduler_thread import scheduler_in_thread
+
+ONE = "offers:\n- {name: a, kind: cpu, memory: 1GiB, min: 1, max: 3}\n"
+TWO = ONE + "- {name: b, kind: cpu, memory: 1GiB, min: 1, max: 2, group: %s}\n"
+
+
+class System:
+    """A folder with the files of a fleet, and a provider that has two groups."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.offers = folder, folder / "offers.yaml"
+        self.port = MemoryFleet(time.time, ["a", "asg-b"])
+
+    def fleet(self, client: SchedulerClient) -> Fleet:
+        memory = MemoryFile(self.folder / "memory.json")
+        return Fleet(client, self.port, self.offers, memory, time.time)
+
+    def hosts(self) -> dict[str, int]:
+        return {group: len(hosts) for group, hosts in self.port.hosts.items() if hosts}
+
+    def run(self, part: Callable[[SchedulerClient], Coroutine[object, object, None]]) -> None:
+        async def connected(address: str) -> None:
+            async with SchedulerClient(address) as client:
+                await part(client)
+
+        with scheduler_in_thread(self.folder / "state") as address:
+            asyncio.run(connected(address))
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> System:
+    return System(tmp_path)
+
+
+async def looked(fleet: Fleet) -> None:
+    """A step that starts hosts, and one that sees them."""
+    await fleet.step()
+    await fleet.step()
+
+
+def test_an_edit_with_an_unknown_group_leaves_the_offers_in_force(
+    system: System, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(ONE)
+        fleet = system.fleet(client)
+        await looked(fleet)
+        system.offers.write_text(TWO % "wrong")
+        await looked(fleet)
+        assert system.hosts() == {"a": 1}
+        system.offers.write_text(TWO % "asg-b")
+        await looked(fleet)
+        assert system.hosts() == {"a": 1, "asg-b": 1}
+
+    system.run(part)
+    assert caplog.text.count("the offers in force stay: there is no group 'wrong'") == 1
+
+
+def test_a_removed_offer_whose_group_is_gone_is_forgotten(
+    system: System, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(TWO % "asg-b")
+        await looked(system.fleet(client))
+        system.offers.write_text(ONE)
+        system.port.groups = ["a"]
+        fleet = system.fleet(client)
+        decision = await fleet.step()
+        assert list(decision.memory.pools) == ["a"]
+        await fleet.step()
+
+    system.run(part)
+    assert caplog.text.count("a removed offer is forgotten: there is no group 'asg-b'") == 1
+
+
+def test_the_end_of_all_hosts_passes_over_a_group_that_is_gone(system: System) -> None:
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(TWO % "asg-b")
+        await looked(system.fleet(client))
+        system.offers.write_text(ONE)
+        system.port.groups = ["a"]
+        await system.fleet(client).stop_hosts(60.0)
+        assert not system.port.hosts["a"]
+
+    system.run(part)
