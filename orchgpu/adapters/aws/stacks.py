@@ -28,8 +28,9 @@ _FOLLOWING = ("Resource creation cancelled", "Resource update cancelled")
 _GONE = "DELETE_COMPLETE"
 _CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
 _REASONS_MAX = 3
-#: S3's own limit for one call.
+#: S3's own limit for one call, and that of Auto Scaling.
 _BATCH = 1000
+_INSTANCES = 50
 _OPEN_REQUESTS = ("PENDING", "CASE_OPENED")
 
 
@@ -172,10 +173,10 @@ class AwsStacks:
                     for one in group["Instances"]
                     if one.get("ProtectedFromScaleIn") and one["LifecycleState"] == "InService"
                 ]
-                if protected:
+                for start in range(0, len(protected), _INSTANCES):
                     scaling.set_instance_protection(
                         AutoScalingGroupName=name,
-                        InstanceIds=protected,
+                        InstanceIds=protected[start : start + _INSTANCES],
                         ProtectedFromScaleIn=False,
                     )
 

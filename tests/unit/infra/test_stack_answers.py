@@ -160,3 +160,42 @@ def test_a_stack_that_is_deleted_is_absent() -> None:
     deleted = ("describe_stacks", {"StackName": "lab"}, described("DELETE_COMPLETE"))
     with answering("cloudformation", deleted) as stacks:
         assert stacks.find("lab") is None
+
+
+def test_more_machines_than_one_call_takes_are_released() -> None:
+    """SetInstanceProtection takes 50 at most (Auto Scaling API)."""
+    names = [f"i-{number}" for number in range(101)]
+    instance = {"AvailabilityZone": "a", "HealthStatus": "Healthy", "ProtectedFromScaleIn": True}
+    group = {
+        "AutoScalingGroupName": "pool",
+        "MinSize": 0,
+        "MaxSize": 101,
+        "DesiredCapacity": 101,
+        "DefaultCooldown": 1,
+        "AvailabilityZones": ["a"],
+        "HealthCheckType": "EC2",
+        "CreatedTime": NOW,
+        "Instances": [
+            {**instance, "InstanceId": name, "LifecycleState": "InService"} for name in names
+        ],
+    }
+    name = {"AutoScalingGroupName": "pool"}
+    released: list[Answer] = [
+        (
+            "set_instance_protection",
+            {**name, "InstanceIds": part, "ProtectedFromScaleIn": False},
+            {},
+        )
+        for part in (names[:50], names[50:100], names[100:])
+    ]
+    with answering(
+        "autoscaling",
+        (
+            "describe_auto_scaling_groups",
+            {"AutoScalingGroupNames": ["pool"]},
+            {"AutoScalingGroups": [group]},
+        ),
+        ("update_auto_scaling_group", {**name, "NewInstancesProtectedFromScaleIn": False}, {}),
+        *released,
+    ) as stacks:
+        stacks.release_machines(["pool"])
