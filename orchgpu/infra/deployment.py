@@ -130,9 +130,6 @@ def _check(values: Mapping[str, str]) -> None:
 
 def proposed(stacks: Stacks, asked: Asked) -> Proposed:
     """The change set of what was asked for, its price and its quotas."""
-    tags = {VERSION_TAG: own_version()}
-    body = asked.template.text
-    change_set = stacks.propose(asked.name, body, asked.values, tags)
     budget, prices = Budget(), read_prices()
     rates = Rates(
         beats=1 / budget.leader_beat_s,
@@ -140,13 +137,11 @@ def proposed(stacks: Stacks, asked: Asked) -> Proposed:
         registry_reads=1 / budget.registry_poll_s,
     )
     resources = asked.template.resources(asked.values)
-    return Proposed(
-        asked=asked,
-        change_set=change_set,
-        costs=tuple(idle(resources, asked.values, prices, rates)),
-        prices=prices,
-        lacks=tuple(lacks(stacks, asked.values)),
-    )
+    costs = tuple(idle(resources, asked.values, prices, rates))
+    lacking = tuple(lacks(stacks, asked.values))
+    tags = {VERSION_TAG: own_version()}  # last: a change set of a plan that fails would stay
+    change_set = stacks.propose(asked.name, asked.template.text, asked.values, tags)
+    return Proposed(asked=asked, change_set=change_set, costs=costs, prices=prices, lacks=lacking)
 
 
 def lacks(stacks: Stacks, values: Mapping[str, str]) -> Iterator[Lack]:

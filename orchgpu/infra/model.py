@@ -71,6 +71,7 @@ class ChangeSet(Value):
     """The difference between a stack and what was asked for."""
 
     id: str
+    stack_id: str = ""  #: of this stack alone: a later one of the name has another
     changes: tuple[Change, ...] = ()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from fdl.plan.resources import Bucket, DeployTarget
 from orchgpu.adapters.aws.api import Client, Shape, all_keys, answer_or_none
 from orchgpu.adapters.aws.deploy.storage import Buckets
@@ -88,21 +89,25 @@ class AwsStacks:
             Capabilities=_CAPABILITIES,
             Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
         )
-        return self._computed(name, str(made["Id"]))
+        proposal = ChangeSet(id=str(made["Id"]), stack_id=str(made["StackId"]))
+        try:
+            return replace(proposal, changes=tuple(self._computed(name, proposal)))
+        except BaseException:
+            self.discard(proposal)
+            raise
 
-    def _computed(self, name: str, change_set: str) -> ChangeSet:
+    def _computed(self, name: str, proposal: ChangeSet) -> Iterator[Change]:
         waited_s = 0.0
         while True:
             answer = self._stacks.describe_change_set(
-                ChangeSetName=change_set, StackName=name, IncludePropertyValues=True
+                ChangeSetName=proposal.id, StackName=proposal.stack_id, IncludePropertyValues=True
             )
             status, reason = str(answer["Status"]), str(answer.get("StatusReason", ""))
             if status == "CREATE_COMPLETE":
-                return ChangeSet(id=change_set, changes=tuple(self._changes(name, answer)))
+                return self._changes(proposal, answer)
             if status == "FAILED" and any(text in reason for text in _EMPTY):
-                return ChangeSet(id=change_set)
+                return iter(())
             if status == "FAILED":
-                self.discard(name, ChangeSet(id=change_set))
                 text = f"CloudFormation refuses the template or its parameters: {reason}"
                 raise AppError(ErrorCode.INVALID, text)
             if waited_s > _PROPOSE_S_MAX:
@@ -111,7 +116,7 @@ class AwsStacks:
             self._sleep(_PROPOSE_POLL_S)
             waited_s += _PROPOSE_POLL_S
 
-    def _changes(self, name: str, first: Shape) -> Iterator[Change]:
+    def _changes(self, proposal: ChangeSet, first: Shape) -> Iterator[Change]:
         answer = first
         while True:
             for one in answer.get("Changes", ()):
@@ -119,18 +124,23 @@ class AwsStacks:
             if not answer.get("NextToken"):
                 return
             answer = self._stacks.describe_change_set(
-                ChangeSetName=first["ChangeSetId"],
-                StackName=name,
+                ChangeSetName=proposal.id,
+                StackName=proposal.stack_id,
                 IncludePropertyValues=True,
                 NextToken=answer["NextToken"],
             )
 
-    def discard(self, name: str, change_set: ChangeSet) -> None:
+    def discard(self, change_set: ChangeSet) -> None:
+        named = {"StackName": change_set.stack_id}
         with Tolerating(ErrorCode.NOT_FOUND):
-            self._stacks.delete_change_set(ChangeSetName=change_set.id, StackName=name)
-        found = self.find(name)
-        if found is not None and found.proposed:
-            self._stacks.delete_stack(StackName=name)
+            self._stacks.delete_change_set(ChangeSetName=change_set.id, **named)
+        with _absent_stack():
+            # changes first: what another person executes after this has to be computed before
+            if self._stacks.list_change_sets(**named)["Summaries"]:
+                return
+            found = self.find(change_set.stack_id)
+            if found is not None and found.proposed:
+                self._stacks.delete_stack(**named)
 
     def execute(self, name: str, change_set: ChangeSet) -> None:
         self._stacks.execute_change_set(ChangeSetName=change_set.id, StackName=name)

@@ -106,7 +106,7 @@ def plan(
         with _stacks(address) as (target, stacks):
             asked = deployment.asked_of(stacks, stack, read_template(template), given)
             found = deployment.proposed(stacks, asked)
-            stacks.discard(stack, found.change_set)
+            stacks.discard(found.change_set)
             where = target.where
     except AppError as error:
         if error.code is not ErrorCode.INVALID:
@@ -173,7 +173,7 @@ def deploy(
             made = deployment.execute(stacks, found, _progress(line))
             line.clear()
         else:
-            stacks.discard(stack, found.change_set)
+            stacks.discard(found.change_set)
             assert asked.before is not None, "a new stack has changes"
             made = asked.before
         keep_stack(default_home(), _record(made, stacks))
