@@ -214,6 +214,9 @@ def test_outputs_are_kept_in_the_home(aws: Path, stacks: AwsStacks) -> None:
     shown = done(["infra", "outputs", "--stack", "lab"])
     assert shown.exit_code == 0, shown.output
     assert "in a definition:  vpc: {SubnetIds: [subnet-" in shown.stdout
+    ways = [line for line in shown.stdout.splitlines() if "--local-forwarding" in line]
+    assert [line.count("--local-forwarding") for line in ways] == [1, 1], "aws takes the last one"
+    assert [(":4700" in line, ":4790" in line) for line in ways] == [(True, False), (False, True)]
     kept = json.loads((aws / ".orchgpu/stack.json").read_text())
     assert kept["name"] == "lab"
     assert len(kept["subnets"]) == 2
@@ -279,6 +282,7 @@ def test_real_aws_needs_consent(aws: Path) -> None:
     ("given", "text"),
     [
         ("GpuMxa=1", "did you mean"),
+        ("GpuMax", "write NAME=VALUE"),
         ("Machines=three", "one of two, one"),
         ("GpuMax=-1", "must lie in"),
         ("Vpc=vpc-1", "--set SubnetA and --set SubnetB"),
