@@ -59,6 +59,10 @@ class Stacks(Protocol):
         """Let groups be deleted: their instances lose the protection from scale-in."""
         ...
 
+    def interfaces_in(self, group: str) -> int:
+        """The network interfaces that have a security group."""
+        ...
+
     def kept(self, name: str, boundary: str) -> Kept:
         """The stores with the names of this stack, and the policy, that exist in the account."""
         ...

@@ -17,6 +17,7 @@ from orchgpu.adapters.aws.api import Client, Shape, all_keys, answer_or_none
 from orchgpu.adapters.aws.deploy.storage import Buckets
 from orchgpu.infra.model import Change, ChangeSet, Kept, Resource, Stack
 from orchgpu.infra.quotas import Quota
+from orchgpu.permissions.model import STACK_TAG
 from orchgpu.ports import Tolerating
 
 #: CloudFormation computes a change set for so long at most; usually some seconds.
@@ -32,6 +33,7 @@ _REASONS_MAX = 3
 #: S3's own limit for one call, and that of Auto Scaling.
 _BATCH = 1000
 _INSTANCES = 50
+_JOURNAL_KEYS = ["log", "item"]
 _OPEN_REQUESTS = ("PENDING", "CASE_OPENED")
 
 
@@ -190,6 +192,11 @@ class AwsStacks:
                         ProtectedFromScaleIn=False,
                     )
 
+    def interfaces_in(self, group: str) -> int:
+        named = [{"Name": "group-id", "Values": [group]}]
+        pages = self._client("ec2").pages("describe_network_interfaces", Filters=named)
+        return sum(len(page["NetworkInterfaces"]) for page in pages)
+
     # --- stores
 
     def kept(self, name: str, boundary: str) -> Kept:
@@ -198,20 +205,44 @@ class AwsStacks:
         secret = answer_or_none(
             self._client("secretsmanager").describe_secret, SecretId=f"{name}/system"
         )
-        return Kept(
-            table=name not in inside
-            and answer_or_none(self._client("dynamodb").describe_table, TableName=name) is not None,
-            secret=secret is not None
+        found = {}  # kind → tags
+        if name not in inside and (tags := self._tags_of_journal(name)) is not None:
+            found["table"] = tags
+        if (
+            secret is not None
             and "DeletedDate" not in secret
-            and not inside & {str(secret["ARN"]), f"{name}/system"},
-            logs=f"/orchgpu/{name}" not in inside and self._log_group(f"/orchgpu/{name}"),
+            and not inside & {str(secret["ARN"]), f"{name}/system"}
+        ):
+            found["secret"] = _pairs(secret.get("Tags", ()), "Key", "Value")
+        logs = f"/orchgpu/{name}"
+        if logs not in inside and (tags := self._tags_of_logs(logs)) is not None:
+            found["logs"] = tags
+        return Kept(
+            **dict.fromkeys(found, True),
             boundary=policy not in inside
             and answer_or_none(self._client("iam").get_policy, PolicyArn=policy) is not None,
+            foreign=tuple(kind for kind, tags in found.items() if tags.get(STACK_TAG) != name),
         )
 
-    def _log_group(self, name: str) -> bool:
-        answer = self._client("logs").describe_log_groups(logGroupNamePrefix=name)
-        return any(group["logGroupName"] == name for group in answer["logGroups"])
+    def _tags_of_journal(self, name: str) -> dict[str, str] | None:
+        """The tags of a table, without any for one that is no journal; None: it is absent."""
+        tables = self._client("dynamodb")
+        answer = answer_or_none(tables.describe_table, TableName=name)
+        if answer is None:
+            return None
+        table = answer["Table"]
+        if [one["AttributeName"] for one in table["KeySchema"]] != _JOURNAL_KEYS:
+            return {}
+        tags = tables.list_tags_of_resource(ResourceArn=table["TableArn"])["Tags"]
+        return _pairs(tags, "Key", "Value")
+
+    def _tags_of_logs(self, name: str) -> dict[str, str] | None:
+        logs = self._client("logs")
+        for group in logs.describe_log_groups(logGroupNamePrefix=name)["logGroups"]:
+            if group["logGroupName"] == name:
+                arn = str(group["arn"]).removesuffix(":*")
+                return dict(logs.list_tags_for_resource(resourceArn=arn)["tags"])
+        return None
 
     def remove_store(self, kind: str, name: str) -> None:
         with Tolerating(ErrorCode.NOT_FOUND):

@@ -258,7 +258,8 @@ def rm(stack: str, address: Address, everything: bool, as_json: bool, yes_real_a
     """Remove the stack: machines, groups, network, roles. Jobs that run on its hosts end.
 
     Table, secret and logs stay, and a later deploy of the same name uses them again; --all removes
-    them too. Functions, and the bucket of orchgpu's state, are those of `orchgpu deploy` and stay.
+    them too. Functions, and the bucket of orchgpu's state, are those of `orchgpu deploy` and stay;
+    functions in the stack's network are to be removed before. The policy of functions' roles stays.
 
     \b
     Example:  orchgpu infra rm --yes-real-aws
