@@ -91,7 +91,7 @@ def _resolved(value: object, values: Mapping[str, str]) -> object:
 
 
 def _machines(what: str, count: int, kind: str, disk_gib: int, prices: Prices) -> Cost:
-    """A type without a list price is counted by its address and disk alone, and says so."""
+    """A type without a list price is counted by its address and disk alone, and named."""
     text = f"{what}: {count} × {kind}, with address and {disk_gib} GiB"
     if kind not in prices.instance_hour:
         text = f"{text}; without {kind} itself, whose price is not known here"

@@ -18,10 +18,7 @@ _BUCKETS = (
     *("GetBucketTagging", "PutBucketTagging", "GetEncryptionConfiguration"),
 )
 #: Folders of the state bucket, without `infra/`: hosts trust the authority that is there.
-_STATE = (
-    *("functions/", "deployments/", "workflows/", "registry/", "revisions/"),
-    "locks/",
-)
+_STATE = ("functions/", "deployments/", "workflows/", "registry/", "revisions/", "locks/")
 _QUEUES = (
     *("sqs:CreateQueue", "ListQueueTags", "TagQueue", "UntagQueue", "DeleteQueue"),
     *("GetQueueUrl", "GetQueueAttributes", "SetQueueAttributes", "ReceiveMessage"),
