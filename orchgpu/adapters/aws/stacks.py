@@ -225,7 +225,7 @@ class AwsStacks:
         )
 
     def _tags_of_journal(self, name: str) -> dict[str, str] | None:
-        """The tags of a table, without any where its keys are not a journal's; None: it is absent."""
+        """The tags of a table, without any for other keys than a journal's; None: absent."""
         tables = self._client("dynamodb")
         answer = answer_or_none(tables.describe_table, TableName=name)
         if answer is None:
