@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from corekit.errors import invalid
 from corekit.values import Value
 
 HOURS = 730  #: of a month, as AWS counts
+SCHEDULER_DISK_GIB = 8  #: of a machine without GPU, as the template has it
 
 
 class Prices(Value):
@@ -53,9 +53,10 @@ def idle(
     kinds = [str(one["Type"]) for one in resources.values()]
     schedulers = sum(name.startswith("Schedulers") for name in _groups(resources))
     hosts = sum(int(str(_resolved(group["MinSize"], values))) for group in _pools(resources))
-    yield _machines("schedulers", schedulers, values["SchedulerType"], 8, prices)
+    disk = int(values["GpuDiskGiB"])
+    own = disk if values["Machines"] == "one" else SCHEDULER_DISK_GIB
+    yield _machines("schedulers", schedulers, values["SchedulerType"], own, prices)
     if hosts:
-        disk = int(values["GpuDiskGiB"])
         yield _machines("GPU hosts (spot costs less)", hosts, values["GpuType"], disk, prices)
     seconds = HOURS * 3600
     written = 2 * rates.beats * seconds / 1e6
@@ -90,11 +91,10 @@ def _resolved(value: object, values: Mapping[str, str]) -> object:
 
 
 def _machines(what: str, count: int, kind: str, disk_gib: int, prices: Prices) -> Cost:
-    if kind not in prices.instance_hour:
-        known = ", ".join(prices.instance_hour)
-        raise invalid(f"the prices of {prices.as_of} have no {kind}; known: {known}")
-    each = (
-        prices.instance_hour[kind] + prices.address_hour
-    ) * HOURS + disk_gib * prices.disk_gib_month
+    """A type without a list price is counted by its address and disk alone, and named."""
     text = f"{what}: {count} × {kind}, with address and {disk_gib} GiB"
+    if kind not in prices.instance_hour:
+        text = f"{text}; without {kind} itself, whose price is not known here"
+    hourly = prices.instance_hour.get(kind, 0.0) + prices.address_hour
+    each = hourly * HOURS + disk_gib * prices.disk_gib_month
     return Cost(what=text, usd_month=count * each)

@@ -21,6 +21,7 @@ from orchgpu.infra.model import (
     VERSION_TAG,
     ChangeSet,
     Kept,
+    Output,
     Resource,
     Stack,
     named_stores,
@@ -28,6 +29,7 @@ from orchgpu.infra.model import (
 from orchgpu.infra.ports import Stacks
 from orchgpu.infra.quotas import Quota
 from orchgpu.infra.template import Template
+from orchgpu.permissions.model import STACK_TAG
 
 PRICES = Path(__file__).parent / "prices.yaml"
 #: Parameters of a plan before the packages are built.
@@ -36,6 +38,8 @@ UNBUILT = "built by deploy"
 POLL_S = 5.0
 #: Resources that are made one after the other; a stack takes about five minutes.
 WAIT_S_MAX = 3600.0
+#: The parameter by which a stack is one of ours.
+_OURS = "SchedulerBundle"
 _GROUP = "AWS::AutoScaling::AutoScalingGroup"
 
 #: After a call that changes a stack its status may be the one before for some seconds.
@@ -79,10 +83,11 @@ class Proposed(Value):
 def asked_of(stacks: Stacks, name: str, template: Template, given: Mapping[str, str]) -> Asked:
     """The stack as it is, and the parameters as they are to be.
 
-    Raises CONFLICT while CloudFormation works on it, and for a stack that can only be removed,
-    INVALID for wrong parameters.
+    Raises CONFLICT for a stack that is not one of ours, while CloudFormation works on it, and when
+    it can only be removed; INVALID for wrong parameters.
     """
     before = stacks.find(name)
+    _check_ours(before)
     if before is not None and before.busy:
         text = f"the stack {name} is {before.status}; `orchgpu infra status` follows it"
         raise AppError(ErrorCode.CONFLICT, text)
@@ -110,8 +115,24 @@ def asked_of(stacks: Stacks, name: str, template: Template, given: Mapping[str, 
     )
 
 
+def _check_ours(stack: Stack | None) -> None:
+    """Raise CONFLICT for a stack of something else: a deploy would remove its resources."""
+    if stack is not None and not stack.proposed and _OURS not in stack.parameters:
+        text = f"the stack {stack.name} was not made by orchgpu; give another --stack"
+        raise AppError(ErrorCode.CONFLICT, text)
+
+
+def _check_stores(name: str, kept: Kept) -> None:
+    """Raise CONFLICT for stores of something else that have the names of this stack's."""
+    if kept.foreign:
+        there = ", ".join(f"{kind} {named_stores(name)[kind]}" for kind in kept.foreign)
+        text = f"{there}: not of an earlier stack {name}, by the tag {STACK_TAG}"
+        raise AppError(ErrorCode.CONFLICT, f"{text}; give another --stack, or tag it if it is")
+
+
 def _stores(name: str, kept: Kept) -> str:
     """Whether table, secret and logs of an earlier stack are used again: all of them, or none."""
+    _check_stores(name, kept)
     if kept.stores and len(kept.stores) != len(named_stores(name)):
         there = ", ".join(f"{kind} {named_stores(name)[kind]}" for kind in kept.stores)
         missing = ", ".join(kind for kind in named_stores(name) if kind not in kept.stores)
@@ -130,9 +151,6 @@ def _check(values: Mapping[str, str]) -> None:
 
 def proposed(stacks: Stacks, asked: Asked) -> Proposed:
     """The change set of what was asked for, its price and its quotas."""
-    tags = {VERSION_TAG: own_version()}
-    body = asked.template.text
-    change_set = stacks.propose(asked.name, body, asked.values, tags)
     budget, prices = Budget(), read_prices()
     rates = Rates(
         beats=1 / budget.leader_beat_s,
@@ -140,13 +158,11 @@ def proposed(stacks: Stacks, asked: Asked) -> Proposed:
         registry_reads=1 / budget.registry_poll_s,
     )
     resources = asked.template.resources(asked.values)
-    return Proposed(
-        asked=asked,
-        change_set=change_set,
-        costs=tuple(idle(resources, asked.values, prices, rates)),
-        prices=prices,
-        lacks=tuple(lacks(stacks, asked.values)),
-    )
+    costs = tuple(idle(resources, asked.values, prices, rates))
+    lacking = tuple(lacks(stacks, asked.values))
+    tags = {VERSION_TAG: own_version()}  # last: a change set of a plan that fails would stay
+    change_set = stacks.propose(asked.name, asked.template.text, asked.values, tags)
+    return Proposed(asked=asked, change_set=change_set, costs=costs, prices=prices, lacks=lacking)
 
 
 def lacks(stacks: Stacks, values: Mapping[str, str]) -> Iterator[Lack]:
@@ -200,12 +216,17 @@ def remove(
 ) -> tuple[str, ...]:
     """Delete a stack, and with `everything` its stores and packages; what was kept, for people.
 
-    Raises CONFLICT when CloudFormation cannot delete it. An absent stack is accepted: what it
+    Raises CONFLICT when it is not one of ours, while functions are in its network, and when
+    CloudFormation cannot delete it. An absent stack is accepted: what it
     has left behind may still be removed.
     """
     stack = stacks.find(name)
+    _check_ours(stack)
+    if everything:  # those that are in the stack are its own
+        _check_stores(name, stacks.kept(name, BOUNDARY_NAME))
     if stack is not None:
         resources = stacks.resources(name)
+        _check_unused(stacks, name, resources)
         stacks.release_machines([one.physical for one in resources if one.kind == _GROUP])
         stacks.delete(name)
         last = _waited(stacks, name, stack, len(resources), progress, sleep)
@@ -220,6 +241,20 @@ def remove(
         stacks.remove_store(kind, names[kind])
     stacks.remove_objects(f"infra/{name}/")
     return ()
+
+
+def _check_unused(stacks: Stacks, name: str, resources: Sequence[Resource]) -> None:
+    """Raise CONFLICT while functions are in the network: its group could not be deleted."""
+    for one in resources:
+        if one.logical == Output.FUNCTION_GROUP and one.physical:
+            count = stacks.interfaces_in(one.physical)
+            if count:
+                text = f"{count} network interfaces of functions use the group {one.physical}"
+                advice = (
+                    "`orchgpu rm` removes functions; Lambda keeps their interfaces for up to"
+                    " 20 minutes, so wait, then repeat"
+                )
+                raise AppError(ErrorCode.CONFLICT, f"{text} of the stack {name}; {advice}")
 
 
 def _waited(

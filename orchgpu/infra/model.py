@@ -8,7 +8,7 @@ from enum import StrEnum
 from corekit.values import Value
 from orchgpu.permissions.model import STACK as STACK
 
-#: Tags of a stack: the version of orchgpu that its packages are of, and that it is one of ours.
+#: The tag of a stack with the version of orchgpu that its packages are of.
 VERSION_TAG = "orchgpu:version"
 #: Parameters of the template that `infra deploy` decides; the others are a person's to set.
 OWN_PARAMETERS = ("StateBucket", "SchedulerBundle", "HostBundle", "Stores", "Boundary")
@@ -71,6 +71,7 @@ class ChangeSet(Value):
     """The difference between a stack and what was asked for."""
 
     id: str
+    stack_id: str = ""  #: of this stack alone: a later one of the name has another
     changes: tuple[Change, ...] = ()
 
 
@@ -91,6 +92,7 @@ class Kept(Value):
     secret: bool = False
     logs: bool = False
     boundary: bool = False
+    foreign: tuple[str, ...] = ()  #: kinds of these stores that are not of a stack of this name
 
     @property
     def stores(self) -> tuple[str, ...]:

@@ -31,12 +31,12 @@ class Stacks(Protocol):
     ) -> ChangeSet:
         """The difference to a template with parameters; nothing of it is made.
 
-        Waits until CloudFormation has computed it.
+        Waits until CloudFormation has computed it; nothing is left of one that fails.
         """
         ...
 
-    def discard(self, name: str, change_set: ChangeSet) -> None:
-        """Delete a change set, and the empty stack that was made for it."""
+    def discard(self, change_set: ChangeSet) -> None:
+        """Delete a change set, and the stack of it that has neither resources nor other changes."""
         ...
 
     def execute(self, name: str, change_set: ChangeSet) -> None:
@@ -57,6 +57,10 @@ class Stacks(Protocol):
 
     def release_machines(self, groups: Sequence[str]) -> None:
         """Let groups be deleted: their instances lose the protection from scale-in."""
+        ...
+
+    def interfaces_in(self, group: str) -> int:
+        """The network interfaces that have a security group."""
         ...
 
     def kept(self, name: str, boundary: str) -> Kept:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from fdl.plan.resources import Bucket, DeployTarget
 from orchgpu.adapters.aws.api import Client, Shape, all_keys, answer_or_none
 from orchgpu.adapters.aws.deploy.storage import Buckets
 from orchgpu.infra.model import Change, ChangeSet, Kept, Resource, Stack
 from orchgpu.infra.quotas import Quota
+from orchgpu.permissions.model import STACK_TAG
 from orchgpu.ports import Tolerating
 
 #: CloudFormation computes a change set for so long at most; usually some seconds.
@@ -28,8 +30,10 @@ _FOLLOWING = ("Resource creation cancelled", "Resource update cancelled")
 _GONE = "DELETE_COMPLETE"
 _CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
 _REASONS_MAX = 3
-#: S3's own limit for one call.
+#: S3's own limit for one call, and that of Auto Scaling.
 _BATCH = 1000
+_INSTANCES = 50
+_JOURNAL_KEYS = ["log", "item"]
 _OPEN_REQUESTS = ("PENDING", "CASE_OPENED")
 
 
@@ -87,21 +91,25 @@ class AwsStacks:
             Capabilities=_CAPABILITIES,
             Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
         )
-        return self._computed(name, str(made["Id"]))
+        proposal = ChangeSet(id=str(made["Id"]), stack_id=str(made["StackId"]))
+        try:
+            return replace(proposal, changes=tuple(self._computed(name, proposal)))
+        except BaseException:
+            self.discard(proposal)
+            raise
 
-    def _computed(self, name: str, change_set: str) -> ChangeSet:
+    def _computed(self, name: str, proposal: ChangeSet) -> Iterator[Change]:
         waited_s = 0.0
         while True:
             answer = self._stacks.describe_change_set(
-                ChangeSetName=change_set, StackName=name, IncludePropertyValues=True
+                ChangeSetName=proposal.id, StackName=proposal.stack_id, IncludePropertyValues=True
             )
             status, reason = str(answer["Status"]), str(answer.get("StatusReason", ""))
             if status == "CREATE_COMPLETE":
-                return ChangeSet(id=change_set, changes=tuple(self._changes(name, answer)))
+                return self._changes(proposal, answer)
             if status == "FAILED" and any(text in reason for text in _EMPTY):
-                return ChangeSet(id=change_set)
+                return iter(())
             if status == "FAILED":
-                self.discard(name, ChangeSet(id=change_set))
                 text = f"CloudFormation refuses the template or its parameters: {reason}"
                 raise AppError(ErrorCode.INVALID, text)
             if waited_s > _PROPOSE_S_MAX:
@@ -110,7 +118,7 @@ class AwsStacks:
             self._sleep(_PROPOSE_POLL_S)
             waited_s += _PROPOSE_POLL_S
 
-    def _changes(self, name: str, first: Shape) -> Iterator[Change]:
+    def _changes(self, proposal: ChangeSet, first: Shape) -> Iterator[Change]:
         answer = first
         while True:
             for one in answer.get("Changes", ()):
@@ -118,18 +126,23 @@ class AwsStacks:
             if not answer.get("NextToken"):
                 return
             answer = self._stacks.describe_change_set(
-                ChangeSetName=first["ChangeSetId"],
-                StackName=name,
+                ChangeSetName=proposal.id,
+                StackName=proposal.stack_id,
                 IncludePropertyValues=True,
                 NextToken=answer["NextToken"],
             )
 
-    def discard(self, name: str, change_set: ChangeSet) -> None:
+    def discard(self, change_set: ChangeSet) -> None:
+        named = {"StackName": change_set.stack_id}
         with Tolerating(ErrorCode.NOT_FOUND):
-            self._stacks.delete_change_set(ChangeSetName=change_set.id, StackName=name)
-        found = self.find(name)
-        if found is not None and found.proposed:
-            self._stacks.delete_stack(StackName=name)
+            self._stacks.delete_change_set(ChangeSetName=change_set.id, **named)
+        with _absent_stack():
+            # changes first: what another person executes after this has to be computed before
+            if self._stacks.list_change_sets(**named)["Summaries"]:
+                return
+            found = self.find(change_set.stack_id)
+            if found is not None and found.proposed:
+                self._stacks.delete_stack(**named)
 
     def execute(self, name: str, change_set: ChangeSet) -> None:
         self._stacks.execute_change_set(ChangeSetName=change_set.id, StackName=name)
@@ -172,12 +185,17 @@ class AwsStacks:
                     for one in group["Instances"]
                     if one.get("ProtectedFromScaleIn") and one["LifecycleState"] == "InService"
                 ]
-                if protected:
+                for start in range(0, len(protected), _INSTANCES):
                     scaling.set_instance_protection(
                         AutoScalingGroupName=name,
-                        InstanceIds=protected,
+                        InstanceIds=protected[start : start + _INSTANCES],
                         ProtectedFromScaleIn=False,
                     )
+
+    def interfaces_in(self, group: str) -> int:
+        named = [{"Name": "group-id", "Values": [group]}]
+        pages = self._client("ec2").pages("describe_network_interfaces", Filters=named)
+        return sum(len(page["NetworkInterfaces"]) for page in pages)
 
     # --- stores
 
@@ -187,20 +205,44 @@ class AwsStacks:
         secret = answer_or_none(
             self._client("secretsmanager").describe_secret, SecretId=f"{name}/system"
         )
-        return Kept(
-            table=name not in inside
-            and answer_or_none(self._client("dynamodb").describe_table, TableName=name) is not None,
-            secret=secret is not None
+        found = {}  # kind → tags
+        if name not in inside and (tags := self._tags_of_journal(name)) is not None:
+            found["table"] = tags
+        if (
+            secret is not None
             and "DeletedDate" not in secret
-            and not inside & {str(secret["ARN"]), f"{name}/system"},
-            logs=f"/orchgpu/{name}" not in inside and self._log_group(f"/orchgpu/{name}"),
+            and not inside & {str(secret["ARN"]), f"{name}/system"}
+        ):
+            found["secret"] = _pairs(secret.get("Tags", ()), "Key", "Value")
+        logs = f"/orchgpu/{name}"
+        if logs not in inside and (tags := self._tags_of_logs(logs)) is not None:
+            found["logs"] = tags
+        return Kept(
+            **dict.fromkeys(found, True),
             boundary=policy not in inside
             and answer_or_none(self._client("iam").get_policy, PolicyArn=policy) is not None,
+            foreign=tuple(kind for kind, tags in found.items() if tags.get(STACK_TAG) != name),
         )
 
-    def _log_group(self, name: str) -> bool:
-        answer = self._client("logs").describe_log_groups(logGroupNamePrefix=name)
-        return any(group["logGroupName"] == name for group in answer["logGroups"])
+    def _tags_of_journal(self, name: str) -> dict[str, str] | None:
+        """The tags of a table, without any for other keys than a journal's; None: absent."""
+        tables = self._client("dynamodb")
+        answer = answer_or_none(tables.describe_table, TableName=name)
+        if answer is None:
+            return None
+        table = answer["Table"]
+        if [one["AttributeName"] for one in table["KeySchema"]] != _JOURNAL_KEYS:
+            return {}
+        tags = tables.list_tags_of_resource(ResourceArn=table["TableArn"])["Tags"]
+        return _pairs(tags, "Key", "Value")
+
+    def _tags_of_logs(self, name: str) -> dict[str, str] | None:
+        logs = self._client("logs")
+        for group in logs.describe_log_groups(logGroupNamePrefix=name)["logGroups"]:
+            if group["logGroupName"] == name:
+                arn = str(group["arn"]).removesuffix(":*")
+                return dict(logs.list_tags_for_resource(resourceArn=arn)["tags"])
+        return None
 
     def remove_store(self, kind: str, name: str) -> None:
         with Tolerating(ErrorCode.NOT_FOUND):

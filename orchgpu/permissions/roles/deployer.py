@@ -17,6 +17,8 @@ _BUCKETS = (
     *("GetLifecycleConfiguration", "PutLifecycleConfiguration"),
     *("GetBucketTagging", "PutBucketTagging", "GetEncryptionConfiguration"),
 )
+#: Folders of the state bucket, without `infra/`: hosts trust the authority that is there.
+_STATE = ("functions/", "deployments/", "workflows/", "registry/", "revisions/", "locks/")
 _QUEUES = (
     *("sqs:CreateQueue", "ListQueueTags", "TagQueue", "UntagQueue", "DeleteQueue"),
     *("GetQueueUrl", "GetQueueAttributes", "SetQueueAttributes", "ReceiveMessage"),
@@ -44,7 +46,8 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     passed = [f.iam.role for f in scope.functions if f.iam.role and not f.iam.create]
     layers = [layer for f in scope.functions for layer in f.function.layers]
     yield allow("Buckets", *_BUCKETS, on=scope.all_buckets)
-    yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=below(scope.packages))
+    state = (*below((scope.state,), *_STATE), *below(scope.packages, "packages/"))
+    yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=state)
     yield allow("Queues", *_QUEUES, on=(*scope.queues(), *scope.workflow_queues))
     yield allow("Functions", *_FUNCTIONS, on=scope.lambdas)
     yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=to_lambda)

@@ -142,6 +142,7 @@ def awaited(file: Path, process: subprocess.Popen[Any], log: Path) -> Any:
     return json.loads(file.read_text())
 
 
+@pytest.mark.soak  # 34 s of processor time: two installations from bundles
 @pytest.mark.timeout(900)
 def test_machines_set_themselves_up_and_a_host_joins_by_its_role(world: World) -> None:
     template, folder = read_template(), world.folder

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -18,6 +19,7 @@ from orchgpu.infra import deployment
 from orchgpu.infra.bundles import Bundle
 from orchgpu.infra.model import Stack
 from orchgpu.infra.template import Template
+from orchgpu.permissions.model import STACK_TAG
 from tests.commandline import done
 from tests.moto_stacks import images, network, subset, subset_file
 from tests.wheelhouse import wheelhouse
@@ -160,7 +162,8 @@ def test_removal_keeps_what_holds_data_and_the_next_stack_uses_it(
     # moto makes no secret: one of the name stands for that of the stack
     secrets = boto3.client("secretsmanager")
     deployed(stacks, aws, subset(), network())
-    secrets.create_secret(Name="orchgpu/system", SecretString="{}")
+    tags = [{"Key": STACK_TAG, "Value": "orchgpu"}]
+    secrets.create_secret(Name="orchgpu/system", SecretString="{}", Tags=tags)
     assert removed(stacks) == ("table orchgpu", "secret orchgpu/system", "logs /orchgpu/orchgpu")
     assert kept_in_account() == (["orchgpu"], ["/orchgpu/orchgpu"])
     assert groups() == {}
@@ -177,11 +180,111 @@ def test_removal_keeps_what_holds_data_and_the_next_stack_uses_it(
 
 def test_a_part_of_an_earlier_stack_is_not_used_alone(aws: Path, stacks: AwsStacks) -> None:
     logs = boto3.client("logs")
-    logs.create_log_group(logGroupName="/orchgpu/orchgpu")
+    logs.create_log_group(logGroupName="/orchgpu/orchgpu", tags={STACK_TAG: "orchgpu"})
     logs.close()
     with pytest.raises(AppError, match="its table, secret is gone") as caught:
         deployment.asked_of(stacks, "orchgpu", subset(), {})
     assert caught.value.code is ErrorCode.CONFLICT
+
+
+GROUP: dict[str, Any] = {
+    "Type": "AWS::EC2::SecurityGroup",
+    "Properties": {"GroupDescription": "functions", "VpcId": {"Ref": "Vpc"}},
+}
+
+
+def small_stack(*, ours: bool) -> str:
+    """A stack with the group of functions alone; that group. `ours`: by its parameters."""
+    named = {"Vpc": network()["Vpc"], **({"SchedulerBundle": "a.tar"} if ours else {})}
+    body = {"Parameters": {name: {"Type": "String"} for name in named}}
+    cloud = boto3.client("cloudformation")
+    cloud.create_stack(
+        StackName="orchgpu",
+        TemplateBody=json.dumps({**body, "Resources": {"FunctionGroup": GROUP}}),
+        Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in named.items()],
+    )
+    [found] = cloud.describe_stack_resources(StackName="orchgpu")["StackResources"]
+    cloud.close()
+    return str(found["PhysicalResourceId"])
+
+
+def test_a_stack_of_something_else_is_neither_changed_nor_removed(
+    aws: Path, stacks: AwsStacks
+) -> None:
+    small_stack(ours=False)
+    for work in (
+        lambda: deployment.asked_of(stacks, "orchgpu", subset(), images()),
+        lambda: removed(stacks),
+        lambda: removed(stacks, everything=True),
+    ):
+        with pytest.raises(AppError, match="was not made by orchgpu") as caught:
+            work()
+        assert caught.value.code is ErrorCode.CONFLICT
+    assert stacks.find("orchgpu") is not None
+
+
+def make_stores(tags: dict[str, str], *, key: str = "log") -> None:
+    """Table, secret and logs with the names of a stack's."""
+    listed: Any = [{"Key": name, "Value": value} for name, value in tags.items()]
+    tables, secrets, logs = map(boto3.client, ("dynamodb", "secretsmanager", "logs"))
+    tables.create_table(
+        TableName="orchgpu",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[
+            {"AttributeName": key, "KeyType": "HASH"},
+            {"AttributeName": "item", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": name, "AttributeType": "S"} for name in (key, "item")
+        ],
+        Tags=listed,
+    )
+    secrets.create_secret(Name="orchgpu/system", Tags=listed)
+    logs.create_log_group(logGroupName="/orchgpu/orchgpu", tags=tags)
+    for client in (tables, secrets, logs):
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("tags", "key", "named"),
+    [
+        ({}, "log", "table orchgpu, secret orchgpu/system, logs /orchgpu/orchgpu: not of"),
+        ({STACK_TAG: "lab"}, "log", "table orchgpu, secret orchgpu/system"),
+        ({STACK_TAG: "orchgpu"}, "id", "^table orchgpu: not of"),
+    ],
+)
+def test_stores_of_something_else_are_neither_used_nor_removed(
+    aws: Path, stacks: AwsStacks, tags: dict[str, str], key: str, named: str
+) -> None:
+    make_stores(tags, key=key)
+    for work in (
+        lambda: deployment.asked_of(stacks, "orchgpu", subset(), images()),
+        lambda: removed(stacks, everything=True),
+    ):
+        with pytest.raises(AppError, match=named) as caught:
+            work()
+        assert caught.value.code is ErrorCode.CONFLICT
+    assert kept_in_account() == (["orchgpu"], ["/orchgpu/orchgpu"])
+
+
+def test_the_stores_of_an_earlier_stack_are_removed(aws: Path, stacks: AwsStacks) -> None:
+    make_stores({STACK_TAG: "orchgpu"})
+    assert removed(stacks, everything=True) == ()
+    assert kept_in_account() == ([], [])
+
+
+def test_a_stack_stays_while_functions_are_in_its_network(aws: Path, stacks: AwsStacks) -> None:
+    group = small_stack(ours=True)
+    ec2 = boto3.client("ec2")
+    made = ec2.create_network_interface(SubnetId=network()["SubnetA"], Groups=[group])
+    with pytest.raises(AppError, match=f"1 network interfaces of functions use the group {group}"):
+        removed(stacks)
+    assert stacks.find("orchgpu") is not None
+    interface = made["NetworkInterface"]["NetworkInterfaceId"]
+    ec2.delete_network_interface(NetworkInterfaceId=interface)
+    ec2.close()
+    removed(stacks)
+    assert stacks.find("orchgpu") is None
 
 
 def test_hosts_that_are_protected_do_not_hold_a_removal(aws: Path, stacks: AwsStacks) -> None:
@@ -214,6 +317,9 @@ def test_outputs_are_kept_in_the_home(aws: Path, stacks: AwsStacks) -> None:
     shown = done(["infra", "outputs", "--stack", "lab"])
     assert shown.exit_code == 0, shown.output
     assert "in a definition:  vpc: {SubnetIds: [subnet-" in shown.stdout
+    ways = [line for line in shown.stdout.splitlines() if "--local-forwarding" in line]
+    assert [line.count("--local-forwarding") for line in ways] == [1, 1], "aws takes the last one"
+    assert [(":4700" in line, ":4790" in line) for line in ways] == [(True, False), (False, True)]
     kept = json.loads((aws / ".orchgpu/stack.json").read_text())
     assert kept["name"] == "lab"
     assert len(kept["subnets"]) == 2
@@ -279,6 +385,7 @@ def test_real_aws_needs_consent(aws: Path) -> None:
     ("given", "text"),
     [
         ("GpuMxa=1", "did you mean"),
+        ("GpuMax", "write NAME=VALUE"),
         ("Machines=three", "one of two, one"),
         ("GpuMax=-1", "must lie in"),
         ("Vpc=vpc-1", "--set SubnetA and --set SubnetB"),

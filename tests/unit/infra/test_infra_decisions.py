@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corekit.budget import Budget
-from corekit.errors import AppError
 from gpu_scheduler.daemon.access.iam_rules import IamRules
 from gpu_scheduler.daemon.access.keys import KeyRole, keys_in
 from gpu_scheduler.daemon.access.sources import StoredSecret
 from orchgpu.infra import bundles, changes, quotas
-from orchgpu.infra.costs import Rates, idle
+from orchgpu.infra.costs import SCHEDULER_DISK_GIB, Cost, Rates, idle
 from orchgpu.infra.deployment import read_prices
 from orchgpu.infra.machine import files
 from orchgpu.infra.machine.model import HOST, SCHEDULER, File, Identity, Machine, System
@@ -104,10 +103,13 @@ def test_settings_that_a_person_did_not_set_are_not_shown() -> None:
 # --- costs
 
 
-def usd(template: Template, **given: str) -> float:
+def costs(template: Template, **given: str) -> list[Cost]:
     values = template.values({**OWN, **given}, {})
-    resources = template.resources(values)
-    return sum(one.usd_month for one in idle(resources, values, read_prices(), RATES))
+    return list(idle(template.resources(values), values, read_prices(), RATES))
+
+
+def usd(template: Template, **given: str) -> float:
+    return sum(one.usd_month for one in costs(template, **given))
 
 
 def test_an_idle_system_costs_at_most_30_usd_a_month(template: Template) -> None:
@@ -123,9 +125,32 @@ def test_the_rates_are_those_of_the_programs() -> None:
     assert RATES.registry_reads == 1 / budget.registry_poll_s
 
 
-def test_a_type_without_a_price_is_refused(template: Template) -> None:
-    with pytest.raises(AppError, match=r"have no m7g\.metal"):
-        usd(template, SchedulerType="m7g.metal")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"SchedulerType": "m7g.medium"},
+        {"GpuType": "g6e.xlarge", "GpuMin": "1"},
+        {"Machines": "one", "SchedulerType": "g4dn.4xlarge"},
+    ],
+)
+def test_a_type_without_a_price_is_named_and_holds_no_plan(
+    template: Template, given: dict[str, str]
+) -> None:
+    lines = [one.what for one in costs(template, **given) if "not known here" in one.what]
+    assert len(lines) == 1
+    assert usd(template, **given) > 0
+
+
+def test_disks_are_priced_as_the_template_has_them(template: Template) -> None:
+    """A GPU image has no room on the disk of a scheduler without GPU."""
+    data = template.content["Resources"]["SchedulerTemplate"]["Properties"]["LaunchTemplateData"]
+    [mapping] = data["BlockDeviceMappings"]
+    wanted = {"Fn::If": ["OneMachine", {"Ref": "GpuDiskGiB"}, SCHEDULER_DISK_GIB]}
+    assert mapping["Ebs"]["VolumeSize"] == wanted
+    [small] = [one.what for one in costs(template) if "schedulers" in one.what]
+    assert small.endswith(f"and {SCHEDULER_DISK_GIB} GiB")
+    [large] = [one.what for one in costs(template, Machines="one") if "schedulers" in one.what]
+    assert large.endswith("and 75 GiB")
 
 
 def test_every_kind_of_resource_is_counted_or_costs_nothing_by_itself(template: Template) -> None:

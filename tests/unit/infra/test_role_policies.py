@@ -172,6 +172,8 @@ FORBIDDEN = [
     ("s3:PutBucketPolicy", "arn:aws:s3:::lab-in", {}),
     ("s3:GetObject", "arn:aws:s3:::payroll/x", {}),
     ("s3:GetObject", "arn:aws:s3:::lab-in/x", {}),
+    ("s3:PutObject", f"{STATE}/infra/orchgpu/ca.pem", {}),
+    ("s3:DeleteObject", f"{STATE}/infra/orchgpu/0123.tar", {}),
     ("sqs:ReceiveMessage", f"arn:aws:sqs:{WHERE}:payroll-jobs", {}),
     ("sqs:DeleteQueue", f"arn:aws:sqs:{WHERE}:payroll-jobs", {}),
     ("logs:PutRetentionPolicy", f"arn:aws:logs:{WHERE}:log-group:/aws/lambda/payroll:*", {}),

@@ -15,6 +15,7 @@ from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.stacks import AwsStacks
+from orchgpu.infra.model import ChangeSet
 from orchgpu.infra.quotas import Quota
 
 PLACE = DeployTarget(account="123456789012", region="eu-west-1")
@@ -50,7 +51,7 @@ def described(status: str) -> dict[str, Any]:
 
 
 def proposal(*answers: dict[str, Any], status: str = "CREATE_COMPLETE") -> Any:
-    wanted = {"ChangeSetName": "change-set-1", "StackName": "lab", "IncludePropertyValues": True}
+    wanted = {"ChangeSetName": "change-set-1", "StackName": STACK, "IncludePropertyValues": True}
     return (
         ("describe_stacks", {"StackName": "lab"}, described(status)),
         ("create_change_set", ANY_OF_A_CHANGE_SET, {"Id": "change-set-1", "StackId": STACK}),
@@ -58,6 +59,14 @@ def proposal(*answers: dict[str, Any], status: str = "CREATE_COMPLETE") -> Any:
     )
 
 
+OF_STACK = {"StackName": STACK}
+#: A change set and its empty stack are deleted: by its id, since the name may be another's by now.
+DISCARDED: tuple[Answer, ...] = (
+    ("delete_change_set", {"ChangeSetName": "change-set-1", **OF_STACK}, {}),
+    ("list_change_sets", OF_STACK, {"Summaries": []}),
+    ("describe_stacks", OF_STACK, described("REVIEW_IN_PROGRESS")),
+    ("delete_stack", OF_STACK, {}),
+)
 ANY_OF_A_CHANGE_SET = dict.fromkeys(
     (
         *("StackName", "ChangeSetName", "ChangeSetType", "TemplateBody", "Parameters"),
@@ -115,17 +124,34 @@ def test_nothing_to_change_is_no_error() -> None:
 def test_a_refused_template_leaves_nothing() -> None:
     reason = "Parameters: [GpuImage] do not exist"
     refused = {"Status": "FAILED", "StatusReason": reason}
-    named = {"ChangeSetName": "change-set-1", "StackName": "lab"}
-    after: tuple[Answer, ...] = (
-        ("delete_change_set", named, {}),
-        ("describe_stacks", {"StackName": "lab"}, described("REVIEW_IN_PROGRESS")),
-        ("delete_stack", {"StackName": "lab"}, {}),
-    )
     steps = proposal(refused, status="REVIEW_IN_PROGRESS")
-    with answering("cloudformation", *steps, *after) as stacks:
+    with answering("cloudformation", *steps, *DISCARDED) as stacks:
         with pytest.raises(AppError, match="GpuImage") as caught:
             stacks.propose("lab", "{}", {}, {})
         assert caught.value.code is ErrorCode.INVALID
+
+
+def test_a_proposal_that_is_never_computed_leaves_nothing() -> None:
+    pending = [{"Status": "CREATE_PENDING"}] * 152
+    with answering("cloudformation", *proposal(*pending), *DISCARDED) as stacks:
+        with pytest.raises(AppError, match="within 5 minutes") as caught:
+            stacks.propose("lab", "{}", {}, {})
+        assert caught.value.code is ErrorCode.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        (("list_change_sets", OF_STACK, {"Summaries": [{"ChangeSetName": "another"}]}),),
+        (
+            ("list_change_sets", OF_STACK, {"Summaries": []}),
+            ("describe_stacks", OF_STACK, described("CREATE_IN_PROGRESS")),
+        ),
+    ],
+)
+def test_a_stack_that_another_person_works_on_is_not_discarded(after: tuple[Answer, ...]) -> None:
+    with answering("cloudformation", DISCARDED[0], *after) as stacks:
+        stacks.discard(ChangeSet(id="change-set-1", stack_id=STACK))
 
 
 def test_failures_are_the_first_causes_of_the_newest_operation() -> None:
@@ -160,3 +186,42 @@ def test_a_stack_that_is_deleted_is_absent() -> None:
     deleted = ("describe_stacks", {"StackName": "lab"}, described("DELETE_COMPLETE"))
     with answering("cloudformation", deleted) as stacks:
         assert stacks.find("lab") is None
+
+
+def test_more_machines_than_one_call_takes_are_released() -> None:
+    """SetInstanceProtection takes 50 at most (Auto Scaling API)."""
+    names = [f"i-{number}" for number in range(101)]
+    instance = {"AvailabilityZone": "a", "HealthStatus": "Healthy", "ProtectedFromScaleIn": True}
+    group = {
+        "AutoScalingGroupName": "pool",
+        "MinSize": 0,
+        "MaxSize": 101,
+        "DesiredCapacity": 101,
+        "DefaultCooldown": 1,
+        "AvailabilityZones": ["a"],
+        "HealthCheckType": "EC2",
+        "CreatedTime": NOW,
+        "Instances": [
+            {**instance, "InstanceId": name, "LifecycleState": "InService"} for name in names
+        ],
+    }
+    name = {"AutoScalingGroupName": "pool"}
+    released: list[Answer] = [
+        (
+            "set_instance_protection",
+            {**name, "InstanceIds": part, "ProtectedFromScaleIn": False},
+            {},
+        )
+        for part in (names[:50], names[50:100], names[100:])
+    ]
+    with answering(
+        "autoscaling",
+        (
+            "describe_auto_scaling_groups",
+            {"AutoScalingGroupNames": ["pool"]},
+            {"AutoScalingGroups": [group]},
+        ),
+        ("update_auto_scaling_group", {**name, "NewInstancesProtectedFromScaleIn": False}, {}),
+        *released,
+    ) as stacks:
+        stacks.release_machines(["pool"])

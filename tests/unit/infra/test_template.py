@@ -290,7 +290,11 @@ def test_what_holds_data_outlives_the_stack(template: Template) -> None:
         for name, one in template.content["Resources"].items()
         if one.get("DeletionPolicy") == "Retain" and one["UpdateReplacePolicy"] == "Retain"
     }
-    assert kept == {"Journal", "System", "Logs"}
+    stores = ("Journal", "System", "Logs")
+    assert kept == {*stores, "FunctionBoundary"}, "IAM deletes no policy that is a boundary"
+    tag = {"Key": STACK_TAG, "Value": {"Ref": "AWS::StackName"}}
+    tags = [template.content["Resources"][name]["Properties"]["Tags"] for name in stores]
+    assert tags == [[tag]] * 3, "by which `rm --all` knows them"
     resources = template.content["Resources"]
     names = {
         "table": resources["Journal"]["Properties"]["TableName"],

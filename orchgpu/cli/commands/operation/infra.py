@@ -51,7 +51,6 @@ _set_option = click.option(
     "--set",
     "given",
     multiple=True,
-    callback=lambda _context, _option, given: _parameters(given),
     metavar="NAME=VALUE",
     help="A parameter of the template, such as GpuType=g5.xlarge; repeatable. [default: as it is]",
 )
@@ -92,7 +91,7 @@ def command() -> None:
 @_set_option
 @_template_option
 def plan(
-    stack: str, address: Address, given: dict[str, str], template: Path | None, as_json: bool
+    stack: str, address: Address, given: tuple[str, ...], template: Path | None, as_json: bool
 ) -> int:
     """Show what `infra deploy` would change, what it costs a month, and which quotas are too small.
 
@@ -104,9 +103,9 @@ def plan(
     """
     try:
         with _stacks(address) as (target, stacks):
-            asked = deployment.asked_of(stacks, stack, read_template(template), given)
+            asked = deployment.asked_of(stacks, stack, read_template(template), _parameters(given))
             found = deployment.proposed(stacks, asked)
-            stacks.discard(stack, found.change_set)
+            stacks.discard(found.change_set)
             where = target.where
     except AppError as error:
         if error.code is not ErrorCode.INVALID:
@@ -142,7 +141,7 @@ def plan(
 def deploy(
     stack: str,
     address: Address,
-    given: dict[str, str],
+    given: tuple[str, ...],
     template: Path | None,
     host_extras: str,
     wheels: Path | None,
@@ -160,7 +159,7 @@ def deploy(
     """
     with _stacks(address) as (target, stacks):
         target.guard(yes_real_aws)
-        asked = deployment.asked_of(stacks, stack, read_template(template), given)
+        asked = deployment.asked_of(stacks, stack, read_template(template), _parameters(given))
         if not as_json:
             echo(f"{stack} ({target.where})")
         _ask_for_quotas(stacks, asked, quiet=as_json)
@@ -173,7 +172,7 @@ def deploy(
             made = deployment.execute(stacks, found, _progress(line))
             line.clear()
         else:
-            stacks.discard(stack, found.change_set)
+            stacks.discard(found.change_set)
             assert asked.before is not None, "a new stack has changes"
             made = asked.before
         keep_stack(default_home(), _record(made, stacks))
@@ -259,7 +258,8 @@ def rm(stack: str, address: Address, everything: bool, as_json: bool, yes_real_a
     """Remove the stack: machines, groups, network, roles. Jobs that run on its hosts end.
 
     Table, secret and logs stay, and a later deploy of the same name uses them again; --all removes
-    them too. Functions, and the bucket of orchgpu's state, are those of `orchgpu deploy` and stay.
+    them too. Functions, and the bucket of orchgpu's state, are those of `orchgpu deploy` and stay;
+    functions in the stack's network are to be removed before. The policy of functions' roles stays.
 
     \b
     Example:  orchgpu infra rm --yes-real-aws
@@ -429,7 +429,9 @@ def _echo_outputs(stack: Stack) -> None:
     group = outputs.get(Output.FUNCTION_GROUP, "")
     echo(f"in a definition:  vpc: {{SubnetIds: [{subnets}], SecurityGroupIds: [{group}]}}")
     first = outputs.get(Output.SCHEDULERS, "").partition(",")[0]
-    echo(
-        "a way in:         aws ec2-instance-connect ssh --connection-type eice --os-user ec2-user"
-        f" --local-forwarding 4700:{first} --local-forwarding 4790:127.0.0.1:4790 --instance-id ID"
-    )
+    # aws takes one forward: of two, the last one alone would count
+    for what, forward in (("scheduler", f"4700:{first}"), ("console", "4790:127.0.0.1:4790")):
+        echo(
+            f"{f'a way to the {what}:':<26}aws ec2-instance-connect ssh --connection-type eice"
+            f" --os-user ec2-user --local-forwarding {forward} --instance-id ID"
+        )
