@@ -90,7 +90,7 @@ class HostLink:
         incarnation: str | None = None,
         access: Access | None = None,
     ) -> None:
-        """`waiting`: the leases granted ahead whose sessions wait here; None = none can."""
+        """`waiting`: the leases whose sessions are open or wait here; None = none can wait."""
         self.host = HostId(host)
         self.incarnation = incarnation or secrets.token_hex(8)
         self.epoch_seen = 0

@@ -189,8 +189,9 @@ class HostHello(Checked, omit_defaults=True):
     data: DataDigests = field(default_factory=dict)  #: its data sets, `gpud --data`
     programs: DataDigests = field(default_factory=dict)  #: its programs, `gpud --program`
     advance: bool = False  #: its gateway lets sessions of leases granted ahead wait
-    #: Leases with a session that knocked and still waits.
-    waiting: tuple[LeaseId, ...] = ()
+    #: Leases with a session that knocked and still waits, or is open: its opening may not be
+    #: reported yet.
+    waiting: Annotated[tuple[LeaseId, ...], Meta(max_length=INSTALLED_MAX)] = ()
     loads_ahead: bool = False  #: workers of such leases load there before they have their shares
 
 

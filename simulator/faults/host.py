@@ -46,11 +46,6 @@ class InstalledLease:
     notice: asyncio.Future[float] = field(default_factory=_future)
     deadline: asyncio.TimerHandle | None = None
 
-    @property
-    def waits(self) -> bool:
-        """True while a session waits for its shares."""
-        return bool(self.nonce) and not self.opened
-
 
 def sim_devices(host: str, count: int, memory_mib: int) -> tuple[Device, ...]:
     """The devices of a simulated host."""
@@ -148,7 +143,7 @@ class SimHost:
             version=VERSION,
             ephemeral=True,
             advance=self._advance,
-            waiting=tuple(lease for lease, one in self.installed_leases.items() if one.waits),
+            waiting=tuple(lease for lease, one in self.installed_leases.items() if one.nonce),
         )
         welcome = await self._scheduler.ask_as_host(self.id, hello)
         self._connected, self._epoch = True, welcome.epoch

@@ -45,9 +45,11 @@ def left(tx: QueueTransaction, entry: LeaseEntry) -> None:
 
 
 def waiting_at(tx: QueueTransaction, host: HostEntry, waiting: Iterable[LeaseId]) -> None:
-    """Take over which sessions wait at a host, as its hello has them: that is not durable."""
+    """Take over which sessions wait or are open at a host, as its hello has them: that is not
+    durable. Those with shares come first, so that none of them gives way to one without."""
     leases = dict.fromkeys(waiting)
-    entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
+    there = (tx.state.leases[one] for one in host.leases)
+    entries = sorted(there, key=lambda e: (e.ahead, e.lease.fence))
     for entry in entries:
         if entry.lease.id not in leases:
             left(tx, entry)

@@ -128,8 +128,9 @@ class Gateway:
         return len(self._sessions)
 
     def waiting(self) -> tuple[LeaseId, ...]:
-        """The leases of which a session has knocked and waits."""
-        return self._waiting.knocked()
+        """The leases of which a session has knocked and waits, or is open: whether the scheduler
+        knows of that is not known here."""
+        return tuple(dict.fromkeys((*self._waiting.knocked(), *self._sessions)))
 
     async def serve(self) -> None:
         """Accept connections until it is cancelled."""

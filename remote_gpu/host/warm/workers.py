@@ -263,6 +263,9 @@ class WarmWorkers:
         for name in step.warm:
             if self.loads.stop(name, step.detail):
                 continue
+            if name not in self._processes:  # its load had not begun
+                self._leases.apply(self._leases.table.warm_gone(name))
+                continue
             warm, worker = self._processes[name]
             about = {"event": "evicted", "why": step.detail, **_about(warm)}
             logger.info("a warm worker is evicted", extra=about)

@@ -134,8 +134,8 @@ class LeaseWorkers:
         """Have a new worker load for a lease ahead, in the memory that was found for it."""
         (name,) = step.warm
         entry, warm = self._leases.table.find(step.lease), self._leases.table.warm.find(name)
-        assert entry is not None, "the table asked for it just now"
-        assert warm is not None
+        if entry is None or warm is None:
+            return  # a later step of the same change evicts it
         start = self._first_message(entry.install, own_shares(entry.install))
         memory_bytes = max(sum(warm.memory_mib.values()) << 20, _MEMORY_FLOOR_BYTES)
         take = functools.partial(self._pool.take, replace(start, memory_bytes=memory_bytes))

@@ -256,6 +256,22 @@ def test_a_session_that_opened_first_gets_its_shares_back() -> None:
     assert lease_of(world, "third").after == (older.id,)
 
 
+@pytest.mark.parametrize("open_one", ["second", "third"])
+def test_an_open_session_that_the_hello_names_does_not_give_way(open_one: str) -> None:
+    """It opened without a link to the scheduler, or to the leader before this one."""
+    world = learned()
+    running, older = ahead_of(world)
+    younger = granted_ahead(world, "third")
+    if open_one == "third":
+        world.told("h", younger, "knocked")
+    finished(world, running, "first", START_S)
+    assert not lease_of(world, open_one).after
+    both = (older.id, younger.id)
+    world.start()
+    world.host("h", device("d"), advance=True, installed=both, waiting=both)
+    assert not lease_of(world, open_one).after
+
+
 def test_a_session_whose_opening_was_not_reported_frees_its_shares() -> None:
     world = learned()
     running, older = ahead_of(world)

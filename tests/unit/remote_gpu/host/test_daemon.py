@@ -7,7 +7,6 @@ import itertools
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import LeaseId
+from corekit.values import replace
 from gpu_scheduler.model import (
     DeviceKind,
     EndReason,
@@ -22,6 +22,7 @@ from gpu_scheduler.model import (
     Symptom,
 )
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.worker import control
 from tests.unit.remote_gpu.host.host_parts import D0, Card, host_daemon, idle_worker, install
 
@@ -160,3 +161,32 @@ async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> N
             )
             card.used_mib_now = 0
             await seen(lambda: "l2" in reports.cuts)
+
+
+@pytest.mark.asyncio
+async def test_a_full_state_begins_a_load_and_evicts_it_for_a_later_lease(tmp_path: Path) -> None:
+    """After an outage: no lease ends by it, and the memory of the load is free."""
+    runs, ahead, booked = (
+        replace(install(f"l{number}", number, memory_mib=400), workload=workload)
+        for number, workload in ((1, "v"), (2, "w"), (3, "u"))
+    )
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as (daemon, reports):
+            daemon.table.loads.learned.kept(
+                WarmWorker(
+                    id="w1",
+                    tenant="t",
+                    workload="w",
+                    memory_mib={D0: 300},
+                    loading_s=2.0,
+                    idle_since_s=0.0,
+                    models=("m",),
+                    used=(("onnx", "{}"),),
+                )
+            )
+            daemon.install(runs)
+            daemon.full_state((runs, replace(ahead, ahead=True), booked), 1)
+            assert reports.sessions == []
+            assert set(daemon.leases.installed()) == {"l1", "l2", "l3"}
+            assert daemon.table.used_mib(D0) == 800, "the later lease has its shares"
+            assert daemon.table.warm.memory_on(D0) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -47,6 +48,9 @@ class Client:
     def __init__(self, daemon: HostDaemon, lease: Install, *, waits: bool) -> None:
         self.dies = False  #: at the next message that it waits
         self.heard = asyncio.Event()  #: that it waits, `BEATS` times
+        self.ends = threading.Event()  #: set: a session that opens ends at once
+        self.ends.set()
+        self.opened = asyncio.Event()
         self._count = 0
         self._loop = asyncio.get_running_loop()
         gateway = daemon.parts.gateway.address
@@ -78,6 +82,8 @@ class Client:
             return refused.code
         except Killed:
             return "killed"
+        self._loop.call_soon_threadsafe(self.opened.set)
+        self.ends.wait(50.0)
         stream.close()
         return "opened"
 
@@ -184,10 +190,13 @@ async def test_a_session_that_opens_takes_nothing_back(tmp_path: Path) -> None:
         daemon.install(lease)
         client = Client(daemon, lease, waits=True)
         await client.heard.wait()
+        client.ends.clear()
         daemon.install(replace(lease, ahead=False))
+        await client.opened.wait()
+        assert daemon.parts.gateway.waiting() == ("l1",), "its opening may not be reported yet"
+        client.ends.set()
         assert await client.code == "opened"
         assert reports.departures == []
-        assert daemon.parts.gateway.waiting() == ()
 
 
 @pytest.mark.asyncio
