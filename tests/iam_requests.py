@@ -20,7 +20,9 @@ FREE = {"sts:GetCallerIdentity"}
 _UNNAMED = ("ec2", "servicequotas", "service-quotas")
 _NAMED = ("AttachNetworkInterface",)
 _UNNAMED_CALLS = {
+    "autoscaling:DescribeAutoScalingGroups",
     "autoscaling:DescribeAutoScalingInstances",
+    "autoscaling:DescribeScalingActivities",
     "lambda:ListFunctions",
     "lambda:GetAccountSettings",
     "ssm:DescribeParameters",
@@ -40,6 +42,7 @@ class Account:
     boundaries: dict[str, str] = field(default_factory=dict)  #: role → ARN
     #: id of an instance or interface, or name of a group → its tags
     tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)  #: instance → its group
 
     def requests(self, service: str, operation: str, parameters: Parameters) -> list[Request]:
         """What AWS asks for this call; a role that it makes is known from now on."""
@@ -141,7 +144,7 @@ class Account:
             yield Request(action, self._arn("ec2", f"{kind}/{name}"), self._tagged(name))
 
     def _autoscaling(self, action: str, _operation: str, given: Parameters) -> Iterator[Request]:
-        name = given["AutoScalingGroupName"]
+        name = given.get("AutoScalingGroupName") or self.groups[given["InstanceId"]]
         group = f"autoScalingGroup:01234567-89ab-cdef:autoScalingGroupName/{name}"
         yield Request(action, self._arn("autoscaling", group), self._tagged(name))
 

@@ -10,12 +10,21 @@ HOURS = 730  #: of a month, as AWS counts
 SCHEDULER_DISK_GIB = 8  #: of a machine without GPU, as the template has it
 
 
+class Gpus(Value):
+    """The devices of an instance type."""
+
+    model: str  #: as gpud reports it
+    devices: int = 1
+    memory: str  #: of each device, at most what gpud lends
+
+
 class Prices(Value):
     """List prices in USD; AWS's free tiers of the first year are left out."""
 
     as_of: str
     region: str
     instance_hour: Mapping[str, float]  #: on demand, Linux
+    gpus: Mapping[str, Gpus]  #: by instance type, each of which has a price
     address_hour: float  #: a public IPv4 address in use
     disk_gib_month: float  #: gp3
     secret_month: float
@@ -52,7 +61,7 @@ def idle(
     """
     kinds = [str(one["Type"]) for one in resources.values()]
     schedulers = sum(name.startswith("Schedulers") for name in _groups(resources))
-    hosts = sum(int(str(_resolved(group["MinSize"], values))) for group in _pools(resources))
+    hosts = int(values["GpuMin"])  # the fleet starts others when they are needed
     disk = int(values["GpuDiskGiB"])
     own = disk if values["Machines"] == "one" else SCHEDULER_DISK_GIB
     yield _machines("schedulers", schedulers, values["SchedulerType"], own, prices)
@@ -77,17 +86,6 @@ def idle(
 def _groups(resources: Mapping[str, Mapping[str, object]]) -> list[str]:
     kind = "AWS::AutoScaling::AutoScalingGroup"
     return [name for name, one in resources.items() if one["Type"] == kind]
-
-
-def _pools(resources: Mapping[str, Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
-    for name in _groups(resources):
-        properties = resources[name]["Properties"]
-        if not name.startswith("Schedulers") and isinstance(properties, dict):
-            yield properties
-
-
-def _resolved(value: object, values: Mapping[str, str]) -> object:
-    return values[value["Ref"]] if isinstance(value, dict) else value
 
 
 def _machines(what: str, count: int, kind: str, disk_gib: int, prices: Prices) -> Cost:

@@ -105,7 +105,7 @@ def asked_of(stacks: Stacks, name: str, template: Template, given: Mapping[str, 
         own["Boundary"] = "kept" if kept.boundary else "make"
     unbuilt = {key: old.get(key, UNBUILT) for key in ("SchedulerBundle", "HostBundle")}
     values = template.values({**unbuilt, **own, **given}, old)
-    _check(values)
+    check_values(values)
     return Asked(
         name=name,
         template=template,
@@ -141,12 +141,19 @@ def _stores(name: str, kept: Kept) -> str:
     return "kept" if kept.stores else "make"
 
 
-def _check(values: Mapping[str, str]) -> None:
-    """Raise INVALID for parameters that contradict each other."""
+def check_values(values: Mapping[str, str]) -> None:
+    """Raise INVALID for parameters that contradict each other, or that the fleet cannot use."""
     network = [name for name in ("Vpc", "SubnetA", "SubnetB") if values[name]]
     wanted = ("Vpc", "SubnetA") if values["Machines"] == "one" else ("Vpc", "SubnetA", "SubnetB")
     if network and (missing := [name for name in wanted if name not in network]):
         raise invalid(f"an existing network also needs --set {' and --set '.join(missing)}")
+    if int(values["GpuMin"]) > int(values["GpuMax"]):
+        raise invalid(f"GpuMin {values['GpuMin']} must not exceed GpuMax {values['GpuMax']}")
+    known = read_prices().gpus
+    for name in ("GpuType", "GpuTypeElse"):
+        if (kind := values[name]) not in known:
+            text = f"--set {name}={kind}: the fleet does not know the devices of this type"
+            raise invalid(f"{text}; known: {', '.join(known)}")
 
 
 def proposed(stacks: Stacks, asked: Asked) -> Proposed:

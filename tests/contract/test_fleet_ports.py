@@ -21,7 +21,7 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from corekit.errors import AppError
+from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.fleet import AutoScalingFleet
 from orchgpu.fleet.ports.memory import MemoryFleet
@@ -182,8 +182,9 @@ async def test_what_does_not_come_is_missing_until_it_is_withdrawn() -> None:
     await port.withdraw(GROUP)
     port.refusing.clear()
     assert await seen(port) == PortGroup(name=GROUP, size=0, hosts=())
-    with pytest.raises(AppError, match="no group 'other'"):
+    with pytest.raises(AppError, match="no group 'other'") as caught:
         await port.list(("other",))
+    assert caught.value.code is ErrorCode.NOT_FOUND
 
 
 # ---------------------------------------------------------------------- processes
@@ -302,8 +303,9 @@ async def test_a_group_keeps_its_own_limits(caplog: pytest.LogCaptureFixture) ->
         await port.stop(GROUP, first.id)
         with pytest.raises(AppError, match="set its MinSize to 0"):
             await port.stop(GROUP, second.id)
-        with pytest.raises(AppError, match="no Auto Scaling group 'other'"):
+        with pytest.raises(AppError, match="no Auto Scaling group 'other'") as caught:
             await port.list(("other",))
+        assert caught.value.code is ErrorCode.NOT_FOUND
         with pytest.raises(AppError, match="no Auto Scaling group 'other'"):
             await port.grow("other", 1)
         await port.close()

@@ -9,12 +9,14 @@ from heapq import nlargest
 
 from corekit.values import replace
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.admission.tenants import Amount
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.dispatch import held_back
 from gpu_scheduler.core.state.request_class import RequestClass
 from gpu_scheduler.core.state.request_group import RequestGroup
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import Request
+from gpu_scheduler.parameters import Quota
 from gpu_scheduler.protocol import answers, ops
 
 #: The expected time of a run of which nothing is known.
@@ -25,6 +27,10 @@ _OTHER = (
     *("tenant", "workload", "warm_key", "priority", "preempts", "preemptible", "batch"),
     *("compute_limit_pct", "max_wait_s", "deadline_s"),
 )
+
+
+#: What `held_back` depends on: class and memory of a request, quota and holdings of its tenant.
+_Rule = tuple[RequestClass, int, Quota, Amount | None]
 
 
 @dataclass(slots=True)
@@ -66,22 +72,36 @@ def demand(tx: QueueTransaction, event: on.Asked[ops.Demand]) -> answers.DemandA
     """The largest groups; requests that devices alone would not help are counted apart."""
     sums: dict[Request, _Group] = {}
     by_class: dict[tuple[RequestClass, int], _Group] = {}  # a request is compared once per class
+    known: dict[_Rule, bool] = {}
     held = 0
     for group in tx.state.queue.groups():
-        if held_back(tx, tx.state.queue.entries[group.first[3]]) is not None:
+        if _is_held_back(tx, group, known):
             held += len(group.keys)
             continue
         name = group.request_class, group.memory_mib
-        if name not in by_class:
+        found = by_class.get(name)
+        if found is None:
             request = _plain(group.request)
-            by_class[name] = sums.setdefault(request, _Group(request))
-        by_class[name].add(tx.state, group)
+            found = by_class[name] = sums.setdefault(request, _Group(request))
+        found.add(tx.state, group)
     page = nlargest(event.op.limit, sums.values(), key=lambda one: one.count)
     return answers.DemandAnswer(
         groups=tuple(one.view(tx.wall_s) for one in page),
         left_out=sum(one.count for one in sums.values()) - sum(one.count for one in page),
         held_back=held,
     )
+
+
+def _is_held_back(tx: QueueTransaction, group: RequestGroup, known: dict[_Rule, bool]) -> bool:
+    """Whether a rule holds the group back; tenants that are equal before the rules share it."""
+    state, tenant = tx.state, group.tenant
+    quota, holds = state.parameters.quota(tenant), state.tenants.held.get(tenant)
+    name = group.request_class, group.memory_mib, quota, holds
+    verdict = known.get(name)
+    if verdict is None:
+        rule = held_back(tx, state.queue.entries[group.first[3]])
+        verdict = known[name] = rule is not None
+    return verdict
 
 
 def _plain(request: Request) -> Request:
@@ -91,6 +111,8 @@ def _plain(request: Request) -> Request:
 def _learned_s(state: State, group: RequestGroup) -> Mapping[str, float]:
     """The learned median time of a run by device model."""
     times = state.learned_times.of_workload(group.tenant, group.workload)
+    if not times:
+        return {}
     found = {model: one.execution_s(0.5) for model, one in times.items()}
     return {model: run_s for model, run_s in found.items() if run_s is not None}
 

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.api import AwsClient, Shape
 from orchgpu.adapters.aws.endpoints import Clients, resolve
 from orchgpu.fleet.ports.port import PortGroup, PortHost
@@ -69,7 +69,7 @@ class AutoScalingFleet:
 
     def _group(self, name: str, found: Shape | None) -> PortGroup:
         if found is None:
-            raise invalid(f"there is no Auto Scaling group {name!r} in this region")
+            raise _absent(name)
         self._warn(name, found)
         hosts = _hosts(found)
         size = int(found["DesiredCapacity"])
@@ -139,9 +139,14 @@ class AutoScalingFleet:
     def _found(self, group: str) -> Shape:
         answer = self._client.describe_auto_scaling_groups(AutoScalingGroupNames=[group])
         if not answer["AutoScalingGroups"]:
-            raise invalid(f"there is no Auto Scaling group {group!r} in this region")
+            raise _absent(group)
         found: Shape = answer["AutoScalingGroups"][0]
         return found
+
+
+def _absent(group: str) -> AppError:
+    text = f"there is no Auto Scaling group {group!r} in this region"
+    return AppError(ErrorCode.NOT_FOUND, text)
 
 
 def _hosts(found: Shape) -> tuple[PortHost, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from corekit.errors import invalid
+from corekit.errors import AppError, ErrorCode
 from orchgpu.fleet.ports.port import PortGroup, PortHost
 
 
@@ -40,7 +40,7 @@ class MemoryFleet:
 
     def _known(self, group: str) -> str:
         if group not in self.groups:
-            raise invalid(f"there is no group {group!r}")
+            raise AppError(ErrorCode.NOT_FOUND, f"there is no group {group!r}")
         return group
 
     def _group(self, name: str) -> PortGroup:

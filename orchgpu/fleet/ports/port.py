@@ -1,7 +1,8 @@
 """The port of a fleet to a provider of hosts.
 
 A host's name at the port is its id at the scheduler. Every call may be repeated. Errors are
-AppError: UNAVAILABLE when the provider does not answer now, DENIED, INVALID for an unknown group.
+AppError: UNAVAILABLE when the provider does not answer now, DENIED, NOT_FOUND for an unknown group,
+which may come later: a stack makes its groups after the machines that the fleet runs on.
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ from orchgpu.infra.machine.model import HOST, File, Identity, Machine, System
 
 FOLDER = "/etc/orchgpu"
 CA = f"{FOLDER}/ca.pem"
+OFFERS = f"{FOLDER}/offers.yaml"
 LOGS = "/var/log/orchgpu"
 AGENT = "/opt/aws/amazon-cloudwatch-agent/etc/orchgpu.json"
 _UNITS = "/etc/systemd/system"
 _SOCKET, _HTTP, _GATEWAY, _CONSOLE = 4700, 4780, 4711, 4790
 #: Programs of a scheduler's machine, in the order of their starts; another one needs its unit in
 #: infra/systemd, its settings in `_environments`, and a role in the template.
-SCHEDULER_PROGRAMS = ("ssgmd", "orchgpu", "orchgpu-collect", "orchgpu-web")
+SCHEDULER_PROGRAMS = ("ssgmd", "orchgpu", "orchgpu-collect", "orchgpu-web", "orchgpu-fleet")
 HOST_PROGRAM = "gpud"
 #: Seconds of gpud's drain: as long as a spot interruption leaves.
 _DRAIN_S = 120
@@ -61,6 +62,7 @@ def _environments(machine: Machine, address: str, system: System) -> dict[str, d
             "SSGMD_MASTER_KEY": f"{secret}#master",
             "SSGMD_KEYS": f"{secret}#keys",
             "SSGMD_JOIN_IAM": f"{FOLDER}/roles.toml",
+            "SSGMD_CAPACITY": OFFERS,
             "SSGMD_TLS_CERT": f"{FOLDER}/ssgmd.pem",
             "SSGMD_TLS_KEY": f"{FOLDER}/ssgmd.key",
         },
@@ -77,6 +79,13 @@ def _environments(machine: Machine, address: str, system: System) -> dict[str, d
             "ORCHGPU_SCHEDULER_CA": CA,
             "ORCHGPU_SCHEDULER_KEY": system.collect,
             "ORCHGPU_COLLECT_LIMITS": "",
+        },
+        "orchgpu-fleet": {
+            "ORCHGPU_SCHEDULER": machine.endpoints(_SOCKET),
+            "ORCHGPU_SCHEDULER_CA": CA,
+            "ORCHGPU_SCHEDULER_KEY": system.fleet,
+            "ORCHGPU_FLEET_OFFERS": OFFERS,
+            "ORCHGPU_FLEET_PROVIDER": "auto-scaling",
         },
     }
 

@@ -25,6 +25,11 @@ class Machine(Value):
     table: str = ""
     secret: str = ""
     host_roles: tuple[str, ...] = ()  #: ARNs of roles whose machines join as GPU hosts
+    pools: tuple[str, ...] = ()  #: groups of GPU hosts, of which the first one has `gpu_min` always
+    gpu_types: tuple[str, ...] = ()  #: instance types, any of which a group starts
+    gpu_min: int = 0
+    gpu_max: int = 0  #: hosts of each group
+    on_demand_pct: int = 100  #: part of the hosts that is not spot
 
     def endpoints(self, port: int) -> str:
         """That port of every scheduler, as options and variables have them."""

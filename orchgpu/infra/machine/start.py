@@ -16,8 +16,10 @@ from corekit.decode import decode_json_known, encode, encode_json
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.keys import KeyEntry, digest
 from gpu_scheduler.protocol.keys import KeyRole, new_key
+from orchgpu.infra.deployment import read_prices
 from orchgpu.infra.machine import certificates, files
 from orchgpu.infra.machine.model import HOST, File, Identity, Interface, Machine, System
+from orchgpu.infra.machine.offers import offers_text
 from orchgpu.infra.machine.ports import MachineCloud
 from orchgpu.infra.template import FILES
 
@@ -99,6 +101,7 @@ def _scheduler(
     addresses = (interface.address, me.private, "127.0.0.1")
     pem, key = certificates.signed(system.ca, system.ca_key, "ssgmd", addresses)
     own = (
+        File(path=files.OFFERS, text=offers_text(machine, read_prices())),
         File(path=f"{files.FOLDER}/ssgmd.pem", text=pem),
         File(path=f"{files.FOLDER}/ssgmd.key", text=key, mode=0o640, group="ssgmd"),
         *(_gateway(me) if machine.gpud else ()),

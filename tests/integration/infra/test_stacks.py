@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -75,11 +76,16 @@ def kept_in_account() -> tuple[list[str], list[str]]:
 
 
 def groups() -> dict[str, tuple[int, int]]:
+    """Sizes by name, without the characters that CloudFormation adds to those of schedulers."""
     scaling = boto3.client("autoscaling")
     found = scaling.describe_auto_scaling_groups()["AutoScalingGroups"]
     scaling.close()
     return {
-        one["AutoScalingGroupName"].split("-")[1]: (one["MinSize"], one["MaxSize"]) for one in found
+        re.sub(r"^orchgpu-|-\w{8,}$", "", one["AutoScalingGroupName"]): (
+            one["MinSize"],
+            one["MaxSize"],
+        )
+        for one in found
     }
 
 
@@ -108,8 +114,8 @@ def test_a_stack_is_made_found_and_changed(aws: Path, stacks: AwsStacks) -> None
     assert groups() == {
         "SchedulersA": (1, 1),
         "SchedulersB": (1, 1),
-        "PoolA": (0, 4),
-        "PoolB": (0, 4),
+        "gpu-a": (0, 4),
+        "gpu-b": (0, 4),
     }
     assert made.parameters["SchedulerBundle"] == f"infra/orchgpu/{'s' * 8}.tar"
     assert stacks.has_object(made.parameters["HostBundle"])
@@ -125,7 +131,7 @@ def test_a_stack_is_made_found_and_changed(aws: Path, stacks: AwsStacks) -> None
     found = deployment.proposed(stacks, asked)
     changed = deployment.execute(stacks, found, lambda *_: None, sleep=lambda _: None)
     assert changed.parameters["GpuMax"] == "7"
-    assert groups()["PoolB"] == (0, 7)
+    assert groups()["gpu-b"] == (0, 7)
 
 
 class Lagging(AwsStacks):
@@ -288,9 +294,11 @@ def test_a_stack_stays_while_functions_are_in_its_network(aws: Path, stacks: Aws
 
 
 def test_hosts_that_are_protected_do_not_hold_a_removal(aws: Path, stacks: AwsStacks) -> None:
-    deployed(stacks, aws, subset(), {**network(), "GpuMin": "1"})
+    deployed(stacks, aws, subset(), network())
     names = [one.physical for one in stacks.resources("orchgpu") if one.logical == "PoolA"]
+    assert names == ["orchgpu-gpu-a"], "as the fleet's offers and its role have it"
     scaling = boto3.client("autoscaling")
+    scaling.set_desired_capacity(AutoScalingGroupName=names[0], DesiredCapacity=1)
 
     def protected() -> list[bool]:
         answer = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)
@@ -355,7 +363,7 @@ def test_the_commands_make_and_remove_a_stack(aws: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "packs orchgpu[scheduler] for x86_64" in shown.stdout
     assert "orchgpu: CREATE_COMPLETE" in shown.stdout
-    assert groups() == {"SchedulersA": (1, 1), "PoolA": (0, 4)}
+    assert groups() == {"SchedulersA": (1, 1), "gpu-a": (0, 4)}
     assert json.loads((aws / ".orchgpu/stack.json").read_text())["name"] == "orchgpu"
     planned = json.loads(done(["infra", "plan", *template[:2], "--json"]).stdout)
     assert {one["action"] for one in planned["changes"]} <= {"Modify"}

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corekit.budget import Budget
+from corekit.errors import AppError
+from corekit.values import replace
 from gpu_scheduler.daemon.access.iam_rules import IamRules
 from gpu_scheduler.daemon.access.keys import KeyRole, keys_in
 from gpu_scheduler.daemon.access.sources import StoredSecret
+from gpu_scheduler.daemon.capacity import declared_devices
+from gpu_scheduler.model import DeviceKind
+from orchgpu.fleet.core.model import Offers
+from orchgpu.fleet.offers import parse_offers
 from orchgpu.infra import bundles, changes, quotas
 from orchgpu.infra.costs import SCHEDULER_DISK_GIB, Cost, Rates, idle
-from orchgpu.infra.deployment import read_prices
+from orchgpu.infra.deployment import check_values, read_prices
 from orchgpu.infra.machine import files
 from orchgpu.infra.machine.model import HOST, SCHEDULER, File, Identity, Machine, System
+from orchgpu.infra.machine.offers import offers_text
 from orchgpu.infra.machine.start import new_system
 from orchgpu.infra.model import Change
 from orchgpu.infra.template import FILES, Template, read_template
@@ -286,8 +295,77 @@ def test_functions_outside_reach_the_public_address() -> None:
 
 def test_secrets_are_for_root_alone() -> None:
     for file in files.of_scheduler(machine(gpud=True), ME, "10.83.0.5", SYSTEM, "https://sts"):
-        secret = any(key in file.text for key in ("orchestrator.x", "console.x", "collect.x"))
+        keys = ("orchestrator.x", "console.x", "collect.x", "fleet.x")
+        secret = any(key in file.text for key in keys)
         assert not secret or file.mode == 0o600
+
+
+def fleet_machine(**given: Any) -> Machine:
+    pools = {"pools": ("lab-gpu-a", "lab-gpu-b"), "gpu_types": ("g4dn.xlarge", "g4dn.2xlarge")}
+    fields = {**pools, "gpu_min": 1, "gpu_max": 4, "on_demand_pct": 0, **given}
+    return replace(machine(), **fields)
+
+
+def offered(**given: Any) -> Offers:
+    """The offers of a machine, as the fleet reads them; the scheduler reads the same text."""
+    found, warnings = parse_offers(offers_text(fleet_machine(**given), read_prices()), "offers")
+    assert warnings == ()
+    return found
+
+
+def test_each_group_has_an_offer_and_the_first_one_the_hosts_that_stay() -> None:
+    first, second = offered().offers
+    assert (first.name, first.group, first.min, first.max) == ("gpu-a", "lab-gpu-a", 1, 4)
+    assert (second.name, second.group, second.min, second.max) == ("gpu-b", "lab-gpu-b", 0, 4)
+    assert (first.kind, first.model, first.devices) == (DeviceKind.CUDA, "Tesla T4", 1)
+    assert (first.memory_mib, first.spot) == (14 * 1024, True)
+    assert first.usd_per_h == read_prices().instance_hour["g4dn.2xlarge"]
+    assert not offered(on_demand_pct=100).offers[0].spot
+
+
+def test_an_offer_states_what_every_type_of_its_group_has() -> None:
+    mixed = offered(gpu_types=("g5.xlarge", "g4dn.xlarge")).offers[0]
+    assert (mixed.model, mixed.memory_mib) == ("", 14 * 1024)
+    assert mixed.usd_per_h == read_prices().instance_hour["g5.xlarge"]
+
+
+def test_a_stack_without_gpu_hosts_has_no_offer(tmp_path: Path) -> None:
+    assert offered(gpu_min=0, gpu_max=0).offers == ()
+
+
+def test_the_scheduler_lets_requests_wait_for_the_hosts_of_the_fleet(tmp_path: Path) -> None:
+    file = tmp_path / "offers.yaml"
+    file.write_text(offers_text(fleet_machine(), read_prices()))
+    devices = declared_devices(file)
+    assert len(devices) == 8
+    assert {one.model for one in devices} == {"Tesla T4"}
+    found = texts(list(files.of_scheduler(fleet_machine(), ME, "10.83.0.5", SYSTEM, "https://x")))
+    for program, variable in (
+        ("ssgmd", "SSGMD_CAPACITY"),
+        ("orchgpu-fleet", "ORCHGPU_FLEET_OFFERS"),
+    ):
+        assert variables(found[f"/etc/orchgpu/{program}.env"])[variable] == files.OFFERS
+
+
+@pytest.mark.parametrize(
+    ("given_", "says"),
+    [
+        ({"GpuType": "p3.2xlarge"}, "p3.2xlarge: the fleet does not know .* known: g4dn.xlarge, "),
+        ({"GpuTypeElse": "g5.odd"}, "GpuTypeElse=g5.odd"),
+        ({"GpuMin": "5"}, "GpuMin 5 must not exceed GpuMax 4"),
+    ],
+)
+def test_hosts_that_the_fleet_could_not_have_are_refused(
+    template: Template, given_: dict[str, str], says: str
+) -> None:
+    values = template.values({**OWN, **given_}, {})
+    with pytest.raises(AppError, match=says):
+        check_values(values)
+
+
+def test_every_type_with_devices_has_a_price() -> None:
+    prices = read_prices()
+    assert prices.gpus.keys() <= prices.instance_hour.keys()
 
 
 def test_logs_of_every_program_are_followed() -> None:

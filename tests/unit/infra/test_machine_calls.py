@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -19,6 +20,7 @@ from fdl.plan.resources import DeployTarget
 from gpu_scheduler.daemon.access.sources import source_of
 from gpu_scheduler.daemon.log.port import Log
 from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
+from orchgpu.adapters.aws.fleet import auto_scaling
 from orchgpu.adapters.aws.machine import AwsMachine
 from orchgpu.permissions.model import STACK_TAG, Scope, document
 from orchgpu.permissions.roles import role_kind
@@ -28,6 +30,7 @@ from tests.iam_requests import Account
 ACCOUNT, REGION = "123456789012", "eu-west-1"
 PLACE = DeployTarget(account=ACCOUNT, region=REGION)
 BUCKET = PLACE.state_bucket
+GROUP = "lab-gpu-a"  #: as the template names it
 Call = tuple[str, str, Mapping[str, Any]]
 
 
@@ -42,7 +45,7 @@ class World:
 
     def requests(self) -> list[Request]:
         tags = {key: {STACK_TAG: "lab"} for key in (self.interface, self.instance, self.group)}
-        account = Account(ACCOUNT, REGION, tags=tags)
+        account = Account(ACCOUNT, REGION, tags=tags, groups={self.instance: self.group})
         return [one for call in self.calls for one in account.requests(*call)]
 
 
@@ -62,9 +65,11 @@ def _made(monkeypatch: pytest.MonkeyPatch) -> World:
     launch = {"ImageId": image, "InstanceType": "t4g.micro"}
     ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData=launch)
     scaling.create_auto_scaling_group(
-        AutoScalingGroupName="pool",
-        MinSize=1,
-        MaxSize=1,
+        AutoScalingGroupName=GROUP,
+        MinSize=0,
+        MaxSize=2,
+        DesiredCapacity=1,
+        NewInstancesProtectedFromScaleIn=True,
         VPCZoneIdentifier=subnet["SubnetId"],
         LaunchTemplate={"LaunchTemplateName": "gpu", "Version": "1"},
     )
@@ -84,7 +89,7 @@ def _made(monkeypatch: pytest.MonkeyPatch) -> World:
         return call(client, operation, parameters)
 
     monkeypatch.setattr(BaseClient, "_make_api_call", record)
-    return World(calls, own["NetworkInterfaceId"], made["InstanceId"], "pool")
+    return World(calls, own["NetworkInterfaceId"], made["InstanceId"], GROUP)
 
 
 def _log() -> closing[Log]:
@@ -123,17 +128,53 @@ def life_of_a_host(world: World) -> None:
     with pytest.raises(AppError) as caught:
         cloud.read_object(BUCKET, "infra/lab/ca.pem")
     assert caught.value.code is ErrorCode.NOT_FOUND
-    assert cloud.group_of(world.instance) == "pool"
+    assert cloud.group_of(world.instance) == GROUP
     scaling = boto3.client("autoscaling")
     # by the unit of gpud (orchgpu.infra.machine.files); moto has no such call
     with pytest.raises(NotImplementedError, match="complete_lifecycle_action"):
         scaling.complete_lifecycle_action(
-            AutoScalingGroupName="pool",
+            AutoScalingGroupName=GROUP,
             LifecycleHookName="drain",
             LifecycleActionResult="CONTINUE",
             InstanceId=world.instance,
         )
     scaling.close()
+
+
+def life_of_a_fleet(world: World) -> None:
+    async def lived() -> None:
+        fleet = auto_scaling(REGION)
+        await fleet.grow(GROUP, 2)
+        [group] = await fleet.list((GROUP,))
+        assert (group.size, len(group.hosts)) == (2, 2)
+        await fleet.stop(GROUP, world.instance)
+        await fleet.withdraw(GROUP)
+        await fleet.close()
+
+    asyncio.run(lived())
+    with closing(boto3.client("autoscaling")) as scaling:  # it reads them of an order that waits
+        scaling.describe_scaling_activities(AutoScalingGroupName=GROUP, MaxRecords=10)
+
+
+def test_a_fleets_calls_are_allowed_by_its_role(world: World) -> None:
+    life_of_a_fleet(world)
+    found = world.requests()
+    changes = {"autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"}
+    assert changes <= {one.action for one in found}
+    assert [str(one) for one in found if not allowed(one, policy_of("fleet"))] == []
+
+
+@pytest.mark.parametrize("group", ["lab-SchedulersA-1", "lab2-gpu-a", "gpu-a"])
+def test_a_fleet_may_not_change_another_group_of_its_stack(group: str) -> None:
+    """The groups of schedulers have the stack's tag, too."""
+    account = Account(ACCOUNT, REGION, tags={group: {STACK_TAG: "lab"}}, groups={"i-1": group})
+    calls: list[Call] = [
+        ("autoscaling", "SetDesiredCapacity", {"AutoScalingGroupName": group}),
+        ("autoscaling", "TerminateInstanceInAutoScalingGroup", {"InstanceId": "i-1"}),
+    ]
+    found = [one for call in calls for one in account.requests(*call)]
+    assert len(found) == 2
+    assert not any(allowed(one, policy_of("fleet")) for one in found)
 
 
 def test_a_schedulers_calls_are_allowed_by_its_role(world: World) -> None:
@@ -158,6 +199,8 @@ def test_a_hosts_calls_are_allowed_by_its_role(world: World) -> None:
         (life_of_a_scheduler, ("scheduler", "orchestrator", "user"), "other"),
         (life_of_a_scheduler, ("pool", "host"), "lab"),
         (life_of_a_host, ("pool",), "other"),
+        (life_of_a_fleet, ("fleet",), "other"),
+        (life_of_a_fleet, ("scheduler", "orchestrator", "user", "pool"), "lab"),
     ],
 )
 def test_machines_of_others_may_do_nothing_of_it(
@@ -168,7 +211,9 @@ def test_machines_of_others_may_do_nothing_of_it(
     passed = {
         one.action for one in world.requests() if allowed(one, policy_of(*roles, stack=stack))
     }
-    open_to_all = {"ec2:DescribeNetworkInterfaces", "autoscaling:DescribeAutoScalingInstances"}
+    described = ("AutoScalingInstances", "AutoScalingGroups", "ScalingActivities")
+    open_to_all = {f"autoscaling:Describe{what}" for what in described}
+    open_to_all.add("ec2:DescribeNetworkInterfaces")
     assert passed <= open_to_all
 
 

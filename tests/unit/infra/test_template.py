@@ -43,6 +43,7 @@ POLICIES = {
     ("DeployerRole", "doctor"): "doctor",
     ("SchedulerRole", "scheduler"): "scheduler",
     ("SchedulerRole", "orchestrator"): "orchestrator",
+    ("SchedulerRole", "fleet"): "fleet",
     ("HostRole", "pool"): "pool",
 }
 
@@ -144,6 +145,8 @@ def test_it_is_clean_in_cfn_lint_and_planted_faults_are_found() -> None:
         ("price-capacity-optimized", "cheapest"),
         ("NewInstancesProtectedFromScaleIn: true", "NewInstancesProtectedFromScaleIn: false"),
         ("HeartbeatTimeout: 180", "HeartbeatTimeout: 60"),
+        ('MinSize: "0"', "MinSize: !Ref GpuMin"),
+        ("AutoScalingGroupName: !Sub ${AWS::StackName}-gpu-b", "AutoScalingGroupName: gpu-b"),
         ("- !If [NewVpc, !Ref ZoneB, !Ref SubnetB]", "- !Ref ZoneA\n        - !Ref ZoneB"),
     ],
 )
@@ -168,6 +171,7 @@ def test_every_policy_is_that_of_the_permission_table(template: Template) -> Non
     [
         ("sqs:GetQueueUrl", "sqs:*"),
         ("table/${AWS::StackName}", "table/*"),
+        ("autoScalingGroupName/${AWS::StackName}-gpu-*", "autoScalingGroupName/*"),
         ("role/orchgpu/functions/${FunctionPrefix}*", "role/*"),
         ("Effect: Deny", "Effect: Allow"),
     ],
@@ -268,6 +272,10 @@ def _mixed(found: Mapping[str, Any]) -> Mapping[str, Any]:
 def _unsound_pool(name: str, found: Mapping[str, Any]) -> Iterator[str]:
     if found["NewInstancesProtectedFromScaleIn"] is not True or found["CapacityRebalance"]:
         yield f"{name}: the group may take a host by itself"
+    if found["MinSize"] != "0":
+        yield f"{name}: the fleet could not end its last hosts"
+    if plain(found["AutoScalingGroupName"]) != f"${{AWS::StackName}}-gpu-{name[-1].lower()}":
+        yield f"{name}: another group than the fleet and its role have"
     if "DesiredCapacity" in found:
         yield f"{name}: an update of the stack would set the number of hosts"
     [hook] = found["LifecycleHookSpecificationList"]

@@ -30,9 +30,10 @@ COMMANDS: dict[str, click.Command] = {
     "orchgpu": cli,
     "orchgpu-web": cli,
     "orchgpu-collect": cli,
+    "orchgpu-fleet": cli,
 }
 #: Unit → its program, where that has another name.
-PROGRAMS = {"orchgpu-web": "orchgpu", "orchgpu-collect": "orchgpu"}
+PROGRAMS = dict.fromkeys(("orchgpu-web", "orchgpu-collect", "orchgpu-fleet"), "orchgpu")
 #: Read by the programs themselves, not through an option.
 AMBIENT = {
     SCALE_VARIABLE,
@@ -76,10 +77,11 @@ def _example(name: str, *, with_comments: bool = False) -> dict[str, str]:
 def _options(name: str, words: list[str]) -> tuple[click.Command, list[str]]:
     """The command that really runs (a group's subcommand), and what it is given."""
     command = COMMANDS[name]
-    if isinstance(command, click.Group) and words:
+    while isinstance(command, click.Group) and words:
         subcommand = command.get_command(click.Context(command), words[0])
-        if subcommand is not None:
-            return subcommand, words[1:]
+        if subcommand is None:
+            break
+        command, words = subcommand, words[1:]
     return command, words
 
 

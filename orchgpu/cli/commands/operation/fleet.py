@@ -74,7 +74,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--offers",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
             help="The hosts that can be had, and limits (docs/how-to/fleet.md). "
             "[default: the local system's]",
