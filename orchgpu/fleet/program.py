@@ -63,7 +63,7 @@ async def groups_at(port: FleetPort, offers: Offers, memory: Memory) -> tuple[Po
         try:
             found += await port.list((group,))
         except AppError as error:
-            if error.code is not ErrorCode.INVALID:
+            if error.code is not ErrorCode.NOT_FOUND:
                 raise
             logger.warning("a removed offer is forgotten: %s", error.message)
     return tuple(found)
@@ -238,7 +238,7 @@ class Fleet:
             self._offers = offers
             logger.info("offers read", extra={"event": "offers"})
         except AppError as error:
-            if error.code is not ErrorCode.INVALID:
+            if error.code is not ErrorCode.NOT_FOUND:
                 raise  # the next step reads them again
             logger.error("the offers in force stay: %s", error.message, extra={"event": "offers"})
         self._stamp = stamp

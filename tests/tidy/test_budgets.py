@@ -44,7 +44,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "corekit/cli": (1_000, "one command-line kit: tables that fit, bars, times, settings"),
     "corekit/net": (150, "addresses, browsers, sources of connections"),
     "corekit/tracing": (350, "spans with derived ids, measured by other programs"),
-    "experiments": (1_550, "the papers' figures beside ours: one module an experiment"),
+    "experiments": (1_600, "the papers' figures beside ours: one module an experiment"),
     "fdl/*": (750, "the model of a definition, its reading and its problems"),
     "fdl/examples": (450, "scripts of the examples that users copy"),
     "fdl/graph": (550, "the workflow that storage paths draw"),
@@ -82,17 +82,17 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/plugins": (1_200, "one module for each named operation"),
     "operations/recognition": (400, "reading text in pictures"),
     "orchgpu/*": (1_000, "declaration, map, settings and ports"),
-    "orchgpu/adapters": (4_800, "AWS behind the ports: queue, store, commands, deploy"),
+    "orchgpu/adapters": (4_850, "AWS behind the ports: queue, store, commands, deploy"),
     "orchgpu/cli": (9_100, "commands, `top`, live tables"),
     "orchgpu/core": (5_350, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_200, "packages, files, revisions, waiting for AWS"),
-    "orchgpu/fleet": (1_850, "hosts that come and go: a pure core, ports, the program"),
+    "orchgpu/fleet": (1_900, "hosts that come and go: a pure core, ports, the program"),
     "orchgpu/history": (1_450, "bounded history of jobs, leases, devices"),
     "orchgpu/inspection": (1_150, "what a first deploy meets in an account"),
-    "orchgpu/infra": (1_600, "one template for an AWS account: plan, deploy, first start"),
+    "orchgpu/infra": (1_700, "one template for an AWS account: plan, deploy, first start"),
     "orchgpu/jobs": (4_850, "use cases about jobs and their live read model, without a terminal"),
     "orchgpu/local": (1_600, "the local system: up, down, supervision"),
-    "orchgpu/permissions": (800, "policies of every role"),
+    "orchgpu/permissions": (850, "policies of every role"),
     "orchgpu/replica": (3_850, "loops, actions and observers of an orchestrator"),
     "orchgpu/report": (750, "report page and costs"),
     "orchgpu/web": (4_000, "the console behind its pages"),
@@ -108,7 +108,7 @@ PYTHON: dict[str, tuple[int, str]] = {
         9_300,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (109_000, "the guarantees"),
+    "tests": (109_700, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -116,7 +116,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_600, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (106_200, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (106_600, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache

@@ -208,6 +208,7 @@ class WarmWorkers:
         rest_s = await self.loads.finished(lease)
         if lease not in self._taken:
             await self._adopt(lease)
+            rest_s += await self.loads.finished(lease)  # it may still load
         if (found := self._taken.pop(lease, None)) is None:
             return None
         warm, worker = found

@@ -20,6 +20,7 @@ from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStepKind
 from remote_gpu.host.leases.table import LeaseTable
+from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker
@@ -53,6 +54,23 @@ class Ending:
         assert await self.kept
 
 
+USED = (("onnx", "{}"),)
+
+
+@dataclass
+class Loading:
+    """A worker that loads, and the end of its socket, on which the test answers for it."""
+
+    worker: Worker
+    stream: socket.socket
+
+    def answer(self) -> None:
+        """Report that it has loaded."""
+        control.send(self.stream, {"loaded": 1.0})
+        used = [[operation, {}] for operation, _ in USED]
+        control.send(self.stream, {"released": {"memory_bytes": 1 << 20, "used": used}})
+
+
 @dataclass
 class Parts:
     """The warm workers of a host with two devices, whose daemon is the test."""
@@ -62,14 +80,16 @@ class Parts:
     folder: Path
     stack: contextlib.AsyncExitStack
     reports: int = 0
+    leases: Leases = field(init=False)
     warm: WarmWorkers = field(init=False)
 
     def __post_init__(self) -> None:
         log, budget = LeaseLog(self.folder / "leases.jsonl"), Budget()
         self.stack.callback(log.close)
-        leases = Leases(self.table, log)
+        self.leases = leases = Leases(self.table, log)
         endings = Endings(leases, Card(), budget)
         self.warm = WarmWorkers(leases, endings, self.changed, budget, self.nursery)
+        leases.on(LeaseStepKind.PLACED, self.warm.placed)
 
     def changed(self) -> None:
         self.reports += 1
@@ -83,6 +103,31 @@ class Parts:
         kept = self.nursery.start(self.warm.keep(leased(lease, device), worker), "keep")
         await asyncio.sleep(0)
         return Ending(worker, theirs, kept)
+
+    async def loads(self, lease: str) -> Loading:
+        """A lease of D0 is installed ahead of another one that runs, and a worker loads for it."""
+        known = WarmWorker(
+            id="w",
+            tenant="t",
+            workload="w",
+            memory_mib={D0: 50},
+            loading_s=LIMIT_S,
+            idle_since_s=0.0,
+            models=("m",),
+            used=USED,
+        )
+        self.table.loads.learned.kept(known)
+        worker, theirs = await self.stack.enter_async_context(idle_worker(self.nursery, LIMIT_S))
+
+        async def take() -> Worker:
+            return worker
+
+        ahead = replace(leased(lease, D0), ahead=True)
+        [step] = self.table.install(ahead, 0.0)
+        assert step.kind is LeaseStepKind.LOAD
+        self.warm.load(step, ahead, take)
+        await asyncio.sleep(0)
+        return Loading(worker, theirs)
 
     async def begins(self, lease: str, device: DeviceId) -> asyncio.Task[Worker | None]:
         """The first lane of the next lease: its worker, None if it is a new one."""
@@ -162,3 +207,18 @@ async def test_a_lease_without_a_worker_to_come_starts_at_once(tmp_path: Path) -
         found = await host.begins("l2", D0)
         assert await found is None, "the one that ends is of another device"
         await late.answer()
+
+
+async def test_a_lease_waits_for_its_load_after_the_crash_of_another_worker(tmp_path: Path) -> None:
+    """The other one was idle when the lease was placed, and died after its first lane."""
+    async with parts(tmp_path) as host:
+        load = await host.loads("l2")
+        other = await host.ends("l1", D0)
+        await other.answer()
+        host.leases.apply(host.table.install(leased("l2", D0), 0.0))
+        start = control.WorkerStart(lease="l2", tenant="t", memory_bytes=1 << 20, cap_s=LIMIT_S)
+        assert await host.warm.hand_over(LeaseId("l2"), start) is other.worker
+        again = host.nursery.start(host.warm.hand_over(LeaseId("l2"), start), "hand over")
+        await asyncio.sleep(0)
+        load.answer()
+        assert await again is load.worker
