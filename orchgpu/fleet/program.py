@@ -238,7 +238,7 @@ class Fleet:
             self._offers = offers
             logger.info("offers read", extra={"event": "offers"})
         except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
+            if error.code not in (ErrorCode.INVALID, ErrorCode.NOT_FOUND):
                 raise  # the next step reads them again
             logger.error("the offers in force stay: %s", error.message, extra={"event": "offers"})
         self._stamp = stamp
