@@ -280,9 +280,10 @@ class Worker:
             self.loading_s = _seconds(meta["loaded"])
             self.loaded_bytes = _count(meta.get("bytes", 0))
         elif "loading" in meta:
-            _lower_priority(self.pid)
+            _set_priority(self.pid, _LOWEST)
         elif "released" in meta:
             assert self._released is not None, "nothing was to be released"
+            _set_priority(self.pid, 0)
             self.used = _used(meta["released"].get("used", []))
             self._released.set_result(_count(meta["released"]["memory_bytes"]))
         elif "busy" in meta:
@@ -378,13 +379,15 @@ def _used(value: object) -> Used:
     return found
 
 
-def _lower_priority(pid: int) -> None:
-    """Give all threads of a worker but its first the lowest priority: they load for a lease that
-    has no device yet, and end with that. Workers cannot change priorities themselves."""
-    with contextlib.suppress(OSError):  # it, or a thread of it, has ended
+def _set_priority(pid: int, nice: int) -> None:
+    """Of all threads of a worker but its first: the lowest while they load for a lease that has no
+    device yet, then the usual one, which a gpud without the right to raise it cannot give back.
+    Workers cannot change priorities themselves."""
+    with contextlib.suppress(OSError):  # it has ended
         for task in Path(f"/proc/{pid}/task").iterdir():
             if int(task.name) != pid:
-                os.setpriority(os.PRIO_PROCESS, int(task.name), _LOWEST)
+                with contextlib.suppress(OSError):  # that thread has ended
+                    os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
 
 
 def _ignore(meta: Mapping[str, object]) -> None:

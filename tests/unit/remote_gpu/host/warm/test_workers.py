@@ -111,7 +111,7 @@ class Parts:
             tenant="t",
             workload="w",
             memory_mib={D0: 50},
-            loading_s=LIMIT_S,
+            loading_s=5.0,
             idle_since_s=0.0,
             models=("m",),
             used=USED,
