@@ -14,16 +14,8 @@ from corekit.values import replace
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.warm import workload_key
+from tests.advance_world import EXECUTION_S, START_S, TERMS, asked, finished, lease_of, started
 from tests.scheduler_world import World, device
-from tests.unit.gpu_scheduler_core.queue.test_advance import (
-    EXECUTION_S,
-    START_S,
-    TERMS,
-    asked,
-    finished,
-    lease_of,
-    started,
-)
 
 LOADING_S = 6.0
 #: One lease at a time; the device has 1000 MiB.

@@ -11,23 +11,21 @@ from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Step
 from gpu_scheduler.protocol import answers, ops
-from tests.scheduler_world import device
-from tests.unit.gpu_scheduler_core.queue.test_advance import (
+from tests.advance_world import (
     EXECUTION_S,
-    FAST,
     START_S,
     WHOLE,
     ahead_of,
     asked,
     finished,
-    granted_ahead,
     installs,
     learned,
     lease_of,
     started,
     step,
-    teach,
 )
+from tests.scheduler_world import device
+from tests.unit.gpu_scheduler_core.queue.test_advance import FAST, granted_ahead, teach
 
 
 def test_an_explanation_names_the_lease_before_it_and_its_expected_end() -> None:
