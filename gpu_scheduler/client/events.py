@@ -113,7 +113,12 @@ async def endpoint_events(
     """
     async with contextlib.aclosing(_lines(http, access, within_s)) as lines:
         async for line in lines:
-            yield Body(line).plain()
+            try:
+                fields = Body(line).plain()
+            except BrokenFrame as error:  # cut off, or of something in between, such as a proxy
+                text = f"no events from the HTTP endpoint at {http}: {error.message}"
+                raise AppError(ErrorCode.UNAVAILABLE, text) from None
+            yield fields
 
 
 async def _lines(

@@ -39,7 +39,10 @@ def declared_devices(path: Path) -> tuple[Device, ...]:
         raise invalid(f"capacity {path}: `offers` must be a list")
     devices = listed_devices(value.get("devices") or [], str(path), "declared")
     pools = [one for i, o in enumerate(offers) for one in _of_offer(o, f"{path}: offers[{i}]")]
-    return (*devices, *pools)
+    found = (*devices, *pools)
+    if len({one.id for one in found}) < len(found):
+        raise invalid(f"capacity {path}: two offers or devices have the same name")
+    return found
 
 
 def _of_offer(offer: Any, path: str) -> Iterator[Device]:
@@ -47,6 +50,8 @@ def _of_offer(offer: Any, path: str) -> Iterator[Device]:
     if not isinstance(offer, Mapping):
         raise invalid(f"{path}: expected an object with name, kind, memory and max")
     name, per_host, most = offer.get("name"), offer.get("devices", 1), offer.get("max")
+    if not isinstance(name, str) or not name or "/" in name:
+        raise invalid(f"{path}: name must be a text without a slash, got {name!r:.60}")
     for key, number in (("devices", per_host), ("max", most)):
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise invalid(f"{path}: {key} must be an integer, got {number!r:.60}")
@@ -56,10 +61,17 @@ def _of_offer(offer: Any, path: str) -> Iterator[Device]:
     fields = {
         "kind": offer.get("kind"),
         "model": offer.get("model", ""),
-        "memory_mib": parse_memory_mib(memory),
+        "memory_mib": _memory_mib(memory, path),
     }
     for host in range(min(most or 0, math.ceil(COUNT_MAX / max(1, per_host)))):
         for index in range(min(per_host, COUNT_MAX)):
             yield decode(
                 Device, {"id": f"{POOL}{name}/{host}/{index}", "index": index, **fields}, path
             )
+
+
+def _memory_mib(memory: str | int, path: str) -> int:
+    try:
+        return parse_memory_mib(memory)
+    except AppError as error:
+        raise invalid(f"{path}: memory: {error.message}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,11 @@ USED_BYTES_MAX = 8 << 10
 
 
 class Used:
-    """The operations and arguments of the calls of one worker, the newest last. Thread-safe: each
-    method is one step of the interpreter on the mapping."""
+    """The operations and arguments of the calls of one worker, by their first use. Thread-safe."""
 
     def __init__(self) -> None:
         self._used: dict[tuple[object, ...], tuple[str, Arguments]] = {}
+        self._lock = threading.Lock()  # lanes call at the same time
 
     def note(self, operation: CpuOperation, args: Arguments) -> None:
         """A call has succeeded."""
@@ -46,9 +47,10 @@ class Used:
         except TypeError:  # a list or a mapping, which no operation takes there
             return
         given = {name: args[name] for name in (*names, IMPLEMENTATION) if name in args}
-        self._used[key] = operation.name, given
-        if len(self._used) > USED_MAX:
-            self._used.pop(next(iter(self._used)), None)
+        with self._lock:
+            self._used[key] = operation.name, given
+            if len(self._used) > USED_MAX:
+                del self._used[next(iter(self._used))]
 
     def loaded(self, resources: Resources) -> list[list[object]]:
         """Those that are still loaded, as JSON values; the newest, as far as a packet has room."""

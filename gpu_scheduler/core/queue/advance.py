@@ -250,7 +250,7 @@ def _loads_ahead(state: State, before: LeaseEntry, request: Request, device: Dev
     if memory_mib is None or memory_mib > inventory.state_of(device).free_mib:
         return False
     limits = state.parameters
-    may_load = limits.warm_loads_max > 0 and limits.warm_workers_max > 0
+    may_load = min(limits.warm_loads_max, limits.warm_workers_max, limits.warm_memory_pct_max) > 0
     return may_load and usable(request, inventory, device) is None
 
 

@@ -25,7 +25,7 @@ RUN_S_UNKNOWN = 60.0
 _PLAIN = Request()
 _OTHER = (
     *("tenant", "workload", "warm_key", "priority", "preempts", "preemptible", "batch"),
-    *("compute_limit_pct", "max_wait_s", "deadline_s"),
+    *("compute_limit_pct", "max_wait_s", "deadline_s", "advance"),
 )
 
 

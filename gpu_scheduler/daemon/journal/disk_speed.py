@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 #: Puts that are usually faster than this run in the event loop: a thread and back would cost more
-#: (0.3-0.9 ms on two busy cores). A slow disk never blocks the loop.
+#: (0.3-0.9 ms on two busy cores). A slow disk blocks it for one write in each probe alone.
 INLINE_S_MAX = 0.001
 #: A longer put counts as one of this length: the next puts may be as fast as before.
 STALL_S = 3 * INLINE_S_MAX

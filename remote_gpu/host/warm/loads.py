@@ -42,12 +42,17 @@ class Load:
     began_s: float
     worker: Worker | None = None  #: once it is started
     stopped: str = ""  #: why it is to end
+    failed: bool = False  #: it ends by a fault, not because its memory or lease is gone
     over: bool = False  #: it has loaded, or nothing of it is left in the lease that has it
 
     def stop(self, why: str) -> None:
         self.stopped = self.stopped or why
         if self.worker is not None:
             self.worker.kill()
+
+    def fail(self, why: str) -> None:
+        self.failed = self.failed or not self.stopped
+        self.stop(why)
 
 
 class Loads:
@@ -126,7 +131,7 @@ class Loads:
         if table.find(lease) is None:
             await self.unused(lease)
         elif not load.over:
-            load.stop("it takes longer than before, or than its client waits")
+            load.fail("it takes longer than before, or than its client waits")
             await self._leases.until(lambda: load.over, self._budget.worker_cut_s)
         return self._leases.now_s() - asked_s
 
@@ -137,13 +142,13 @@ class Loads:
             found = await self._warm_worker(load, take, cap_s)
         except AppError as error:  # no process
             found = None
-            load.stopped = error.message
+            load.fail(error.message)
         except Exception:
-            load.stop("an error of gpud")
+            load.fail("an error of gpud")
             self._nursery.start_end(functools.partial(self._end, load), "load")
             raise
         if found is None or load.stopped:
-            load.stop("it failed")
+            load.fail("it failed")
             self._nursery.start_end(functools.partial(self._end, load), "load")
             return
         worker = load.worker
@@ -171,7 +176,7 @@ class Loads:
         worker.card_limits = warm.card_limits
         worker.load(share.index, share.kind, warm.used)
         limit_s = _SLOWER_MAX * warm.loading_s + self._budget.worker_take_s
-        kept_bytes = await worker.release(cap_s, limit_s)
+        kept_bytes = await worker.release(cap_s + limit_s, limit_s)  # its alarm counts from now on
         if kept_bytes is not None and worker.loaded_s > 0:
             memory_mib = await self._memory_mib(load.install, worker.pid, kept_bytes)
             found = replace(
@@ -185,6 +190,7 @@ class Loads:
             )
             fits = all(mib <= warm.memory_mib[device] for device, mib in memory_mib.items())
             if fits and not worker.gone.done() and not worker.tainted:
+                worker.end_in(cap_s)
                 return found
         if not load.stopped:
             self._leases.table.loads.learned.forget(warm)
@@ -207,7 +213,7 @@ class Loads:
             self._leases.log.write_warm(warm, "warm_gone", self._leases.now_s())
         load.over = True
         if self._loads.pop(warm.id, None) is not None:
-            self.ends["stopped" if load.stopped != "it failed" else "failed"] += 1
+            self.ends["failed" if load.failed else "stopped"] += 1
             about = {"event": "load_ended", "lease": lease, "warm": warm.id, "why": load.stopped}
             logger.info("a load for a lease ahead has ended without a worker", extra=about)
         self._leases.apply(table.warm_gone(warm.id))

@@ -1,5 +1,6 @@
 """The file of `ssgmd --capacity`, and requests that only hosts to come could serve."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,22 @@ def test_requests_for_hosts_to_come_wait_and_impossible_ones_are_refused(file: P
         )
     ):
         assert world.reserve(f"r{number}", request, wait=True).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("offers: [{kind: cpu, memory: 1GiB, max: 1}]", "offers[0]: name must be a text"),
+        ("offers: [{name: a/b, kind: cpu, memory: 1GiB, max: 1}]", "without a slash"),
+        ("offers: [{name: a, kind: cpu, memory: 24XB, max: 1}]", "offers[0]: memory: "),
+        (
+            f"offers: [{', '.join(2 * ['{name: a, kind: cpu, memory: 1GiB, max: 2}'])}]",
+            "two offers or devices have the same name",
+        ),
+    ],
+)
+def test_a_wrong_offer_names_its_place(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "offers.yaml"
+    file.write_text(text)
+    with pytest.raises(AppError, match=re.escape(message)):
+        declared_devices(file)
