@@ -1,9 +1,9 @@
 """The calls that every job makes: requests from templates, sent by botocore's own HTTP session.
 
-botocore makes the first call of a kind, and finishes every call whose answer is neither a plain
-success nor ordinary, as that there is no such object: it gets the answer, or the error instead of
-one, as that of its own first attempt. So the kinds of errors, repetitions with their pauses and
-quota, and redirects to other regions are botocore's.
+botocore makes the first call of a kind. It also finishes every call whose answer is neither a
+success nor an expected failure (404, 412): it gets that answer, or the error instead of one, as the
+outcome of its own first attempt. So kinds of errors, repetitions with their pauses and quota, and
+redirects to other regions have one implementation, botocore's.
 """
 
 from __future__ import annotations
