@@ -15,7 +15,7 @@ import pytest
 from remote_gpu.client import Devices, Operations, OpFailed, Refused, Resource, Session, connect
 from tests.integration.gpud.conftest import Gpud, running_gpud, until
 
-OPERATIONS = ("noop", "onnx", "exec")
+OPERATIONS = ("noop", "onnx", "exec", "burn")
 WAIT_S = 60.0
 
 
@@ -71,6 +71,25 @@ def test_a_lane_that_is_gone_takes_its_sessions_along(shared_gpud: Gpud) -> None
         with connect(session.environment()) as other:
             resource = Operations(other).resource("data", b"gone")
         until(lambda: is_gone(device, resource))
+
+
+def test_a_call_states_its_wait_for_the_device_and_its_copies(shared_gpud: Gpud) -> None:
+    whole = {"compute_guarantee_pct": 50.0}
+    with (
+        lane(shared_gpud, **whole) as (busy, _),
+        lane(shared_gpud, **whole) as (device, _),
+        Operations(device) as operations,
+    ):
+        buffer = device.buffer(1 << 20)
+        operations.run("noop", os.urandom(1 << 20), out=[buffer])
+        copied = operations.regions()
+        assert copied.copied_us > 0
+        for _ in range(3):
+            busy.post("burn", ms=200)
+        operations.run("burn", ms=1)
+        busy.sync()
+        waited = operations.regions()
+        assert waited.queued_us > waited.ran_us >= 1000
 
 
 def is_gone(device: Devices, resource: Resource) -> bool:
