@@ -84,7 +84,7 @@ def _deploy(system: System, sandbox: str) -> None:
             "output": [{"path": output}],
         }
         functions.append({"lambda": entry})
-    workflow = {"steps": list(names.values())}
+    workflow: dict[str, object] = {"steps": list(names.values())}
     if sandbox == "shared":
         workflow["sandbox"] = "shared"
     document = {"functions": {"aws": functions}, "workflows": {f"models-{sandbox}": workflow}}

@@ -74,7 +74,7 @@ def _fractional(name: str, in_turns: Interval, settings: Settings) -> float:
         _with_clients,
         replace(settings, seeds=1, advance=float),
     )
-    return found["fifo"][16][_RATE].mean / in_turns.mean
+    return found["fifo"][16][_RATE].mean / in_turns.mean if in_turns.mean else math.inf
 
 
 def _run(form: str, execution_s: float, loading_s: float) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,7 @@ def test_an_instance_type_has_a_dated_list_price(capsys: pytest.CaptureFixture[s
     assert run([*arguments, "g5.xlarge", "--device-usd-per-hour", "1"]) == 2
 
 
-WHOLE = {"exclusive": True, "compute_guarantee_pct": 0}
+WHOLE: dict[str, Any] = {"exclusive": True, "compute_guarantee_pct": 0}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ WHOLE = {"exclusive": True, "compute_guarantee_pct": 0}
     ],
 )
 def test_device_seconds_of_a_lease(
-    of_share: dict[str, object], of_lease: dict[str, object], device_s: float
+    of_share: dict[str, Any], of_lease: dict[str, Any], device_s: float
 ) -> None:
     fields = {"shares": (share(**of_share),), **of_lease}
     assert device_seconds([job_lease("j", 100.0, 110.0, **fields)]) == pytest.approx(device_s)

@@ -266,15 +266,18 @@ def test_an_implementation_can_be_selected(device: Local) -> None:
 
 
 def test_a_mask_of_kinds_selects_as_names_do(device: Local) -> None:
-    matrix = bytes(4 * 4 * 4)
-    sizes = {"m": 4, "n": 4, "k": 4}
-    operations = Operations(device, hints=Hint.GPU)  # this device has none: its own order
-    default = operations.run("sgemm", matrix, matrix, **sizes).implementation
-    operations.update(Hint.CPU | Hint.FPGA)
-    assert operations.run("sgemm", matrix, matrix, **sizes).implementation == default
-    other = [info for info in operations.describe() if info.name == "sgemm"][-1]
-    operations.update((other.id,))
-    assert operations.run("sgemm", matrix, matrix, **sizes).implementation == other.implementation
+    def ran(operations: Operations) -> str:
+        result = operations.run("sgemm", bytes(64), bytes(64), m=4, n=4, k=4)
+        return str(result.implementation)
+
+    operations = Operations(device, hints=Hint.CPU)
+    assert ran(operations).startswith("numpy")
+    there = [one for one in operations.describe() if one.name == "sgemm"]
+    kernels = [one for one in there if "opencl" in one.kinds]  # where a driver works
+    operations.update(Hint.GPU | Hint.FPGA)
+    assert ran(operations) == (kernels or there)[0].implementation
+    operations.update(("numpy",))
+    assert ran(operations).startswith("numpy")
     for remote in (Hint.REMOTE, Hint.CPU | Hint.REMOTE):
         with pytest.raises(OpFailed, match="ENODEV"):
             Operations(device, hints=remote)
