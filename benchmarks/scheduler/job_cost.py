@@ -6,11 +6,14 @@
     gpud_cpu_ms_per_job                            of both hosts, without their workers
     cloud_cpu_ms_per_job                           the embedded cloud, without the functions
     floor_cpu_ms_per_job                           of a Python server that decides nothing
+    calls_floor_cpu_ms_per_job                     of a Python client that only makes the calls
 
 Jobs come one after another. What the system spends while it is idle, measured before for as long,
 is subtracted. The floor is that of the scheduler: `SYNCED` lines of a job, each parsed, appended
 with fdatasync, answered, and sent to a watcher, at the pace of the jobs (`benchmarks.scheduler.
-bare`). It has no grant, no record, and neither hosts nor an event stream to serve.
+bare`). It has no grant, no record, and neither hosts nor an event stream to serve. That of the
+orchestrator is `CALLS` unsigned calls of a job by aiohttp (`benchmarks.scheduler.bare_calls`),
+without a scheduler, decisions or a log.
 
     python -m benchmarks.scheduler.job_cost [--json] [--jobs N]
 """
@@ -20,6 +23,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,6 +42,9 @@ LOOK_EVERY_S = 0.01
 TARGETS = {"orchestrator": 4.0, "scheduler": 1.0, "collector": 0.5, "console": 0.5}
 #: What the scheduler journals of one such job: grant, staged, opened, freed, closed, finish.
 SYNCED = 6
+#: What the orchestrator calls for one such job: two receives, input, absent result, envelope,
+#: invocation, result; deletions of envelope, message and notice.
+CALLS = 10
 #: Programs that have several processes, by the beginning of their names.
 _HOSTS = "gpu-"
 
@@ -54,9 +62,11 @@ def main() -> None:
         busy_s, before = time.monotonic() - began_s, _spent_s(system)
         time.sleep(busy_s)
         idle = _since(system, before)
+        calls_ms = _calls_ms(system, options.jobs, took_s / options.jobs)
     floor_ms = _floor_ms(options.jobs, took_s / options.jobs)
     figures = [_figure(name, busy[name], idle[name], options.jobs) for name in busy]
     figures.append(Figure("floor_cpu_ms_per_job", floor_ms, "ms"))
+    figures.append(Figure("calls_floor_cpu_ms_per_job", calls_ms, "ms"))
     figures.append(Figure("job_ms_mean", took_s * 1000 / options.jobs, "ms"))
     show("scheduler.job_cost", figures, as_json=options.json)
 
@@ -84,6 +94,14 @@ def _lines(system: System, mark: int) -> Iterator[str]:
     with system.orchestrator_log.open() as log:
         log.seek(mark)
         yield from log
+
+
+def _calls_ms(system: System, jobs: int, job_s: float) -> float:
+    """Processor time of the bare client for the calls of one job, at the pace of the jobs."""
+    words = (system.endpoint, "--calls", str(jobs * CALLS), "--pause", str(job_s / CALLS))
+    command = [sys.executable, "-m", "benchmarks.scheduler.bare_calls", *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout) * CALLS
 
 
 def _floor_ms(jobs: int, job_s: float) -> float:
