@@ -1,4 +1,4 @@
-"""What commands take from a stack: its network, the names that its roles reach, its schedulers."""
+"""The outputs of a stack for commands: its network, prefixes of names, schedulers."""
 
 from __future__ import annotations
 
