@@ -7,7 +7,7 @@ import socket
 from functools import lru_cache
 from pathlib import Path
 
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import parse_addresses
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, KEY_VARIABLE
 from orchgpu.cloud_services import Address
@@ -28,22 +28,24 @@ def stack_scheduler() -> str | None:
     `orchgpu infra outputs --access` wrote: they are in the environment of this process then.
     Raises UNAVAILABLE without them, and where no scheduler can be reached.
     """
-    stack = stack_in_use(default_home()) or _named()
-    if stack is None:
+    kept = stack_in_use(default_home())
+    name = os.environ.get(STACK_VARIABLE) if kept is None else kept.name
+    if not name:
         return None
-    way = f"`orchgpu infra outputs --stack {stack.name} --access DIR`"
-    whose = f"the scheduler of the stack {stack.name}"
-    if not _use_access(stack):
+    way = f"`orchgpu infra outputs --stack {name} --access DIR`"
+    whose = f"the scheduler of the stack {name}"
+    if not _use_access(kept):
         raise _unavailable(f"{whose} needs a key: {way} fetches it, and prints a way to it")
-    if not _reached(stack.schedulers):
-        text = f"{whose} ({stack.schedulers}) cannot be reached from here, outside of its network"
+    addresses = (kept or _looked_up(name)).schedulers
+    if not _reached(addresses):
+        text = f"{whose} ({addresses}) cannot be reached from here, outside of its network"
         raise _unavailable(f"{text}: {way} prints a way to it")
-    return stack.schedulers
+    return addresses
 
 
-def _use_access(stack: StackRecord) -> bool:
+def _use_access(stack: StackRecord | None) -> bool:
     """True when key and certificate are there; the stack's own are used unless others are set."""
-    if stack.access:
+    if stack is not None and stack.access:
         if not os.environ.get(KEY_VARIABLE):
             os.environ.setdefault(KEY_FILE_VARIABLE, str(Path(stack.access, KEY_FILE)))
         os.environ.setdefault(CA_VARIABLE, str(Path(stack.access, CA_FILE)))
@@ -51,16 +53,14 @@ def _use_access(stack: StackRecord) -> bool:
     return bool(os.environ.get(CA_VARIABLE)) and any(os.environ.get(name) for name in keys)
 
 
-def _named() -> StackRecord | None:
-    """The stack that the variable names, as its account has it. Raises NOT_FOUND."""
-    name = os.environ.get(STACK_VARIABLE)
-    if not name:
-        return None
+@lru_cache
+def _looked_up(name: str) -> StackRecord:
+    """The stack of that name, as its account has it now. Raises NOT_FOUND."""
     from orchgpu.infra.outputs import found_stack, record_of  # most commands need no CloudFormation
 
     with provider().deploy_cloud(Address(), Address()) as target:
         if target.stacks is None:
-            return None
+            raise invalid(f"this cloud has no stacks ({target.where})")
         return record_of(found_stack(target.stacks, name), target.cloud.place)
 
 

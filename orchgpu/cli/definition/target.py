@@ -62,8 +62,8 @@ def stack_of(target: DeployCloud) -> StackRecord | None:
             raise invalid(f"this cloud has no stacks ({target.where})")
         return record_of(found_stack(target.stacks, named), place)
     if kept is not None and not place.local:
-        where = f"{kept.account}, {kept.region}"
-        echo(f"note: the stack {kept.name} is in {where}, and this deploy is not for it", err=True)
+        where = f"{kept.account}, {kept.region}, not in {place.account}, {place.region}"
+        echo(f"note: the stack {kept.name} is in {where}: it is not used", err=True)
     return None
 
 

@@ -337,6 +337,10 @@ def test_functions_of_a_stack_get_its_network_and_names_that_its_roles_reach(
             (aws / file.name).write_text(file.text)
     assert "no vpc" in done(["plan", "first.yaml"]).stderr, "no stack is in use"
     assert done(["plan", "first.yaml", "--stack", "lob"]).exit_code == 3
+    monkeypatch.setenv("ORCHGPU_SCHEDULER_KEY", "ann.secret")
+    monkeypatch.setenv("ORCHGPU_SCHEDULER_CA", "ca.pem")
+    assert "there is no stack lob in 123456789012" in done(["gpus", "--stack", "lob"]).stderr
+    monkeypatch.delenv("ORCHGPU_SCHEDULER_KEY")
     monkeypatch.delenv("ORCHGPU_STACK")
     assert done(["infra", "outputs", "--stack", "lab"]).exit_code == 0
     monkeypatch.delenv("ORCHGPU_STACK")
