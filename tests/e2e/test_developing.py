@@ -85,7 +85,8 @@ def test_a_definition_is_deployed_and_run_and_the_payload_is_at_the_root(live: L
     keys = "extra_payload: data\n      init_script:"
     definition.write_text(definition.read_text().replace("init_script:", keys, 1))
     command = ("run", "packed/fdl.yaml", "packed/input/hello.txt", "--output", "unpacked")
-    assert "SUCCEEDED" in live.orchgpu(*command)
+    (job,) = json.loads(live.orchgpu(*command, "--json"))["jobs"]  # the deploy prints none of it
+    assert job["state"] == "SUCCEEDED"
     (output,) = (live.path / "unpacked").rglob("*.txt")
     assert output.read_text() == "payload"
 
