@@ -92,7 +92,7 @@ def map(  # noqa: A001 - what it is named for
             for at, run in ended_runs(cloud, started, within_s=timeout_s):
                 yield _result_of_run(cloud, run, inputs[at].path, folder)
             return
-        address = answering_scheduler(scheduler)
+        address = answering_scheduler(scheduler, logger.info)
         shown = _Shown(len(inputs)) if progress and sys.stderr.isatty() else None
         try:
             uploaded = (lambda _: None) if shown is None else shown.uploaded

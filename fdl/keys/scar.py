@@ -238,7 +238,10 @@ LAMBDA = Block(
         "output": Key(reader=STORAGES, about="Destinations of the files in TMP_OUTPUT_DIR."),
         "deployment": Key(reader=_DEPLOYMENT, about="How SCAR uploads packages."),
         "extra_payload": Key(reader=_FILE, about="A folder whose files are added to the package."),
-        "vpc": Key(reader=_VPC, about="The function's network."),
+        "vpc": Key(
+            reader=_VPC,
+            about="The function's network; one with a device gets that of the stack in use.",
+        ),
         "file_system": Key(reader=ListOf(item=_FILE_SYSTEM), about="EFS mounts."),
         "supervisor": Key(reader=_SUPERVISOR, about="SCAR's in-function program."),
         "asynchronous": Key(reader=Flag(), ignored=True, about=f"Of `scar run`; {_NO_CALL}."),

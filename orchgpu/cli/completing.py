@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from corekit.errors import AppError
 from corekit.local_system import HOME_VARIABLE
 from gpu_scheduler.model import Record
+from orchgpu.cli.options import DEFINITIONS
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.records import newest_records
 from orchgpu.jobs.scheduler import ask, scheduler_address
@@ -31,7 +32,6 @@ ANSWER_WITHIN_S = 1.0
 #: shell ask whether to show them all.
 JOBS_MAX = 200
 OFFERED_MAX = 20
-_DEFINITIONS = (".yaml", ".yml", ".py")
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -92,7 +92,7 @@ def definition(_c: click.Context, _p: click.Parameter, incomplete: str) -> list[
     return [
         CompletionItem(os.path.join(folder, one.name) + ("/" if one.is_dir() else ""))  # noqa: PTH118  # as it was typed
         for one in shown
-        if one.name.startswith(begin) and (one.is_dir() or one.suffix in _DEFINITIONS)
+        if one.name.startswith(begin) and (one.is_dir() or one.suffix in DEFINITIONS)
     ]
 
 

@@ -15,10 +15,11 @@ from fdl.plan.placeholders import at_place
 from fdl.plan.resources import DeployTarget
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
-from orchgpu.cli.definition.target import declared_address
+from orchgpu.cli.definition.target import declared_address, stack_of
 from orchgpu.cloud_services import Address
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.deploy.files import read_document
+from orchgpu.deploy.on_stack import in_network
 from orchgpu.inspection.checks import installed
 from orchgpu.inspection.model import (
     Finding,
@@ -53,6 +54,8 @@ def inspect(
         place, read = target.cloud.place, target.read
         functions: list[Inspected] = []
         if document is not None and file is not None:
+            if (stack := stack_of(target)) is not None:
+                document = in_network(document, stack)
             functions += _declared(file, names, document, place, read)
         else:
             workflows = cloud.workflows()

@@ -93,12 +93,13 @@ class JobCloud:
         self,
         endpoint_url: str | None = None,
         region: str | None = None,
+        profile: str | None = None,
         *,
         connections: int = 4,
         within_s: float | None = None,
     ) -> None:
         """`connections`: concurrent calls, in threads. `within_s` limits each call."""
-        self._address = Address(endpoint_url=endpoint_url, region=region)
+        self._address = Address(endpoint_url=endpoint_url, region=region, profile=profile)
         self._connections = connections
         self._within_s = within_s
 

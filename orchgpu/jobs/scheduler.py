@@ -11,6 +11,7 @@ from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import parse_addresses
 from gpu_scheduler.client import SchedulerClient
+from orchgpu.jobs.stack import stack_scheduler
 from orchgpu.local.home import default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE
 
@@ -25,17 +26,21 @@ HTTP_VARIABLE = "ORCHGPU_SCHEDULER_HTTP"
 
 
 def scheduler_address(given: str | None) -> str:
-    """The scheduler to ask: the option, the variable, the local system. Raises UNAVAILABLE."""
+    """The scheduler to ask: the option, the variable, the local system, the stack's.
+
+    Raises UNAVAILABLE when there is none, or the stack's cannot be used from here.
+    """
     address = given or os.environ.get(SCHEDULER_VARIABLE)
     if not address:
         system = default_home().read_system()
-        if system is None:
+        found = stack_scheduler() if system is None else system.scheduler
+        if found is None:
             raise AppError(
                 ErrorCode.UNAVAILABLE,
                 f"no scheduler is known: start a local system with `orchgpu up`, or give "
                 f"--scheduler or {SCHEDULER_VARIABLE}",
             )
-        return system.scheduler
+        return found
     try:
         ports = [port for _, port in parse_addresses(address)]
     except AppError as error:
@@ -96,16 +101,22 @@ def ask(
     return asyncio.run(asked())
 
 
-def answering_scheduler(given: str | None) -> str | None:
-    """The scheduler to follow jobs; None when none is configured: results show the end as well.
+def answering_scheduler(given: str | None, notice: Callable[[str], None]) -> str | None:
+    """The scheduler to follow jobs; None, with a notice, where none can be used from here: results
+    show the end as well.
 
-    Raises UNAVAILABLE when it does not answer: nothing is uploaded then.
+    Raises UNAVAILABLE when a configured one does not answer: nothing is uploaded then.
     """
-    address = scheduler_or_none(given)
+    try:
+        address = scheduler_address(given)
+    except AppError as error:
+        if error.code is not ErrorCode.UNAVAILABLE:
+            raise
+        notice(f"jobs are followed by their results: {error.message}")
+        return None
 
     async def nothing(_client: SchedulerClient) -> None:
         """Do nothing: the connection itself is the check."""
 
-    if address is not None:
-        ask(address, nothing)
+    ask(address, nothing)
     return address

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,10 @@ import sys
 import pytest
 
 import orchgpu
+from orchgpu.local.home import Home
+from orchgpu.local.stack import StackRecord, keep_stack
 from tests.e2e.live import Live, until
+from tests.pages import ROOT, File, steps
 
 DECLARED = """
 import orchgpu
@@ -70,7 +75,7 @@ pathlib.Path(os.environ["TMP_OUTPUT_DIR"], name).write_text(word)
 """
 
 
-def test_a_deploy_is_followed_by_a_run_and_the_payload_is_at_the_root(live: Live) -> None:
+def test_a_definition_is_deployed_and_run_and_the_payload_is_at_the_root(live: Live) -> None:
     live.orchgpu("init", "packed")
     folder = live.path / "packed"
     (folder / "data/words").mkdir(parents=True)
@@ -79,12 +84,60 @@ def test_a_deploy_is_followed_by_a_run_and_the_payload_is_at_the_root(live: Live
     definition = folder / "fdl.yaml"
     keys = "extra_payload: data\n      init_script:"
     definition.write_text(definition.read_text().replace("init_script:", keys, 1))
-    told = live.orchgpu("deploy", "packed/fdl.yaml", "--run", "packed/input/hello.txt")
-    assert "packed: deployed" in told
-    assert "SUCCEEDED" in told
-    live.orchgpu("run", "packed", "packed/input/hello.txt", "--output", "unpacked")
+    command = ("run", "packed/fdl.yaml", "packed/input/hello.txt", "--output", "unpacked")
+    (job,) = json.loads(live.orchgpu(*command, "--json"))["jobs"]  # the deploy prints none of it
+    assert job["state"] == "SUCCEEDED"
     (output,) = (live.path / "unpacked").rglob("*.txt")
     assert output.read_text() == "payload"
+
+
+def test_the_files_of_the_aws_page_run_here_and_on_a_stack_by_the_same_command(live: Live) -> None:
+    folder = live.path / "aws"
+    folder.mkdir()
+    page = (ROOT / "docs/how-to/aws.md").read_text()
+    for file in steps(page):
+        if isinstance(file, File):
+            (folder / file.name).write_text(file.text)
+    (folder / "question.txt").write_text("who?")
+    [line] = [line for line in page.splitlines() if line.startswith("orchgpu run first.yaml")]
+    _, *command = shlex.split(line, comments=True)
+
+    def replied(*more: str) -> str:
+        environment = dict(live.environment)
+        if more:  # a laptop: it knows the stack, and reaches no scheduler
+            del environment["ORCHGPU_SCHEDULER"]
+        done = subprocess.run(
+            [sys.executable, "-m", "orchgpu", *command, *more],
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert "SUCCEEDED" in done.stdout
+        (reply,) = (folder / "out").rglob("question.txt")
+        assert reply.read_text() == "a device of kind cpu answers: who?"
+        shutil.rmtree(folder / "out")
+        return done.stderr
+
+    replied()
+    stack = StackRecord(
+        name="lab",
+        account="000000000000",
+        region="us-east-1",
+        schedulers="10.83.0.10:4700",
+        subnets=("subnet-a", "subnet-b"),
+        function_group="sg-f",
+        function_prefix="gpu-",
+        bucket_prefix="gpu-",
+    )
+    keep_stack(Home(folder / ".orchgpu"), stack)
+    noted = replied("--again")
+    assert "gpu-first: in the network of the stack lab" in noted
+    assert "jobs are followed by their results: the scheduler of the stack lab needs a key" in noted
+    function = live.client("lambda").get_function_configuration(FunctionName="gpu-first")
+    assert function["VpcConfig"]["SubnetIds"] == ["subnet-a", "subnet-b"]
 
 
 def test_a_change_of_the_script_is_deployed_until_ctrl_c(live: Live) -> None:

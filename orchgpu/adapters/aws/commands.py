@@ -56,7 +56,12 @@ class AwsServices:
     def __init__(self, address: Address, connections: int, within_s: float | None) -> None:
         within = {} if within_s is None else patience(tries=1, connect_s=within_s, read_s=within_s)
         self._within = within
-        there = partial(resolve, endpoint_url=address.endpoint_url, region=address.region)
+        there = partial(
+            resolve,
+            endpoint_url=address.endpoint_url,
+            region=address.region,
+            profile=address.profile,
+        )
         self._client = Clients(there, max_pool_connections=connections, **within)
         self._groups: dict[str, str] = {}  #: function → its log group
         self._owners: dict[str, str] = {}  #: bucket → account that must own it
@@ -309,6 +314,8 @@ def _region(address: Address) -> tuple[str | None, str]:
     found = resolve("s3", endpoint_url=address.endpoint_url)
     if found.local:
         return found.region, "default"
+    if found.region:
+        return found.region, "the stack in use"
     return boto3_session(found).region_name, "the AWS configuration files"
 
 

@@ -12,7 +12,8 @@ Precedence, first match wins:
 Every cloud other than AWS gets path-style addresses, and the keys test/test when the caller has
 none; a profile in the environment counts there only when it exists. A local system that verifies
 signatures gets its own keys, whatever the caller has. Real AWS never gets fake keys, and nothing is
-created there without the caller's consent.
+created there without the caller's consent. Its region is the one given (`--region`, a
+definition's), else the environment's, that of the stack in use, that of the profile.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import AwsClient, Client, Shape
 from orchgpu.adapters.aws.settling import Settling
 from orchgpu.local.home import Home, default_home
+from orchgpu.local.stack import stack_in_use
 from orchgpu.ports import Tolerating
 
 #: The key that every emulator accepts, and that must never reach AWS.
@@ -97,7 +99,11 @@ def resolve(
     if url is None or _is_aws(url):
         _refuse_fake_keys(environ, profile)
         return ClientSettings(
-            service=service, endpoint_url=url, region=region, profile=profile, source=source
+            service=service,
+            endpoint_url=url,
+            region=region or _region_of_stack(environ, home),
+            profile=profile,
+            source=source,
         )
     profile = profile or _known_profile(environ)
     keys = profile is not None or bool(environ.get("AWS_ACCESS_KEY_ID"))
@@ -252,6 +258,14 @@ def _endpoint(
     if system is not None:
         return system.endpoint, "the local system", (system.access_key, system.secret_key)
     return None, "AWS", none
+
+
+def _region_of_stack(environ: Mapping[str, str], home: Home | None) -> str | None:
+    """The region of the stack in use, unless the environment names one; None: botocore decides."""
+    if environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION"):
+        return None
+    stack = stack_in_use(home or _home(environ), environ)
+    return None if stack is None else stack.region
 
 
 def _home(environ: Mapping[str, str]) -> Home:

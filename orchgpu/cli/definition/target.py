@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import click
-
 from corekit.aio.environment import budget_from_environment
-from corekit.cli.screen import counted, echo, echo_json, json_option
+from corekit.cli.screen import counted, echo, echo_json
 from corekit.cli.text import printable
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.units import format_bytes
@@ -22,36 +20,14 @@ from orchgpu.cli.definition.capacity import capacity_notes
 from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import Prepared, execute, prepare
 from orchgpu.deploy.files import name_of
+from orchgpu.deploy.on_stack import check_names, in_network, without_network
+from orchgpu.infra.outputs import found_stack, record_of
 from orchgpu.jobs.provider import provider
+from orchgpu.local.home import default_home
+from orchgpu.local.stack import STACK_VARIABLE, StackRecord, stack_in_use
 
 #: Packed files that are named in one line; `--json` has all.
 _PACKED_MAX = 8
-
-
-def cloud_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """The options of every command that deploys; the command gets an `Address`."""
-
-    @functools.wraps(command)
-    def call(
-        endpoint_url: str | None, region: str | None, profile: str | None, **options: object
-    ) -> int | None:
-        address = Address(endpoint_url=endpoint_url, region=region, profile=profile)
-        return command(address=address, **options)
-
-    for option in (
-        json_option,
-        click.option("--profile", help="AWS profile. [default: the file's boto_profile]"),
-        click.option("--region", help="AWS region. [default: the file's, else the environment's]"),
-        click.option("--endpoint-url", help="Endpoint of S3, SQS and Lambda."),
-    ):
-        option(call)
-    return call
-
-
-def outside_option(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    return click.option(
-        "--allow-outside", is_flag=True, help="Pack files from outside of FILE's folder too."
-    )(command)
 
 
 def open_target(
@@ -72,6 +48,25 @@ def declared_address(document: Document | None) -> Address:
     return Address(region=next(iter(regions), None), profile=next(iter(profiles), None))
 
 
+def stack_of(target: DeployCloud) -> StackRecord | None:
+    """The stack that functions are deployed for: the one in use, if it is at the target.
+
+    Raises NOT_FOUND for a named one that the target does not have.
+    """
+    place, named = target.cloud.place, os.environ.get(STACK_VARIABLE)
+    kept = stack_in_use(default_home())
+    if kept is not None and (kept.account, kept.region) == (place.account, place.region):
+        return kept
+    if named:
+        if target.stacks is None:
+            raise invalid(f"this cloud has no stacks ({target.where})")
+        return record_of(found_stack(target.stacks, named), place)
+    if kept is not None and not place.local:
+        where = f"{kept.account}, {kept.region}, not in {place.account}, {place.region}"
+        echo(f"note: the stack {kept.name} is in {where}: it is not used", err=True)
+    return None
+
+
 def prepared_plan(
     file: Path,
     document: Document,
@@ -80,9 +75,19 @@ def prepared_plan(
     *,
     outside: bool,
 ) -> Prepared:
-    """A plan, with the scheduler's refusals of its requests as errors among the findings."""
-    budget = budget_from_environment()
-    prepared = prepare(file, target.cloud, budget, document, outside=outside)
+    """A plan, with the scheduler's refusals of its requests as errors among the findings.
+
+    Functions of a stack get its network. Raises INVALID for names that its roles do not reach.
+    """
+    budget, stack = budget_from_environment(), stack_of(target)
+    placed = document if stack is None else in_network(document, stack)
+    prepared = prepare(file, target.cloud, budget, placed, outside=outside)
+    if stack is not None:
+        check_names(document, stack, name_of(file))
+    if stack is not None and (inside := without_network(document, stack)):
+        notice = f"{', '.join(inside)}: in the network of the stack {stack.name}"
+        plan = replace(prepared.plan, notices=(*prepared.plan.notices, notice))
+        prepared = replace(prepared, plan=plan)
     capacity = capacity_notes(document, scheduler)
     return replace(prepared, notes=(*prepared.notes, *capacity))
 
@@ -104,18 +109,26 @@ def refuse_infeasible(prepared: Prepared, *, with_reasons: bool) -> None:
 
 
 def execute_shown(
-    prepared: Prepared, target: DeployCloud, *, as_json: bool, one_line: bool = False
+    prepared: Prepared,
+    target: DeployCloud,
+    *,
+    as_json: bool,
+    one_line: bool = False,
+    aside: bool = False,
 ) -> None:
-    """Execute a plan and print its steps. `one_line`: of JSON, which is followed by more."""
+    """Execute a plan and print its steps. `one_line`: of JSON, which is followed by more.
+
+    `aside`: standard output is for something else: nothing of JSON, text on standard error.
+    """
 
     def progress(number: int, count: int, step: Step) -> None:
         if not as_json:
-            echo(f"[{number}/{count}] {step.sentence()}")
+            echo(f"[{number}/{count}] {step.sentence()}", err=aside)
 
     if not as_json:
-        echo_notices(prepared)
+        echo_notices(prepared, err=aside)
     execute(prepared, target.cloud, progress, lambda text: echo(f"  {text}", err=True))
-    if as_json:
+    if as_json and not aside:
         indent = None if one_line else 2
         echo_json(plan_json(prepared, target.where, applied=True), indent=indent)
 
@@ -177,6 +190,6 @@ def echo_packed(prepared: Prepared) -> None:
             echo(f"{name}: packs {counted(len(files), 'file')}, {size}: {', '.join(named)}{more}")
 
 
-def echo_notices(prepared: Prepared) -> None:
+def echo_notices(prepared: Prepared, *, err: bool = False) -> None:
     for notice in prepared.plan.notices:
-        echo(f"note: {notice}")
+        echo(f"note: {notice}", err=err)

@@ -146,9 +146,14 @@ def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = Fals
         try:
             return replace(look(cloud, known, job), scheduler_error=scheduler_error)
         except AppError as error:
-            if scheduler_error is None or error.code is not ErrorCode.NOT_FOUND:
+            if error.code is not ErrorCode.NOT_FOUND:
                 raise
-            raise scheduler_error from error
+            if scheduler_error is not None:
+                raise scheduler_error from error
+            if address is not None:
+                raise
+            text = f"{error.message}; without a scheduler, only jobs that ended are known"
+            raise AppError(error.code, text) from error
 
 
 def rights_on(known: Known, address: str | None) -> JobRights | None:

@@ -55,6 +55,8 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield from _logs(scope)
     yield allow("Layers", "lambda:GetLayerVersion", on=layers if scope.functions else ("*",))
     yield from _uses(scope)
+    stack = f"arn:{scope.place.partition}:cloudformation:{scope.where}:stack/{scope.stack}/*"
+    yield allow("Stack", "cloudformation:DescribeStacks", on=(stack,))
 
 
 def _roles(scope: Scope) -> Iterator[Statement]:

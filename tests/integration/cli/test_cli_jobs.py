@@ -161,6 +161,7 @@ def test_ctrl_c_ends_the_wait_and_names_the_next_step(s3: Any, tmp_path: Path) -
     )
     try:
         assert waiting.stderr is not None
+        assert "jobs are followed by their results: no sched" in waiting.stderr.readline()
         assert "uploaded: j" in waiting.stderr.readline()
         for _ in range(6):  # Python may lose one that comes in the middle of a finalizer
             waiting.send_signal(signal.SIGINT)

@@ -80,11 +80,11 @@ def test_a_shell_is_offered_functions_and_definitions(s3: Any, tmp_path: Path) -
     (tmp_path / "flow").mkdir()
     for name in ("fdl.yaml", "flow/two.yml", "flow/notes.txt", ".hidden.yaml"):
         (tmp_path / name).touch()
-    assert offered("run", "") == offered("logs", "") == offered("doctor", "f") == ["f"]
+    assert offered("logs", "") == offered("doctor", "f") == ["f"]
     assert offered("dlq", "redrive", "x") == []
     assert offered("deploy", "") == ["fdl.yaml", "flow/"]
     assert offered("plan", "flow/") == ["flow/two.yml"]
-    assert offered("rm", "f") == ["fdl.yaml", "flow/", "f"]
+    assert offered("rm", "f") == offered("run", "f") == ["fdl.yaml", "flow/", "f"]
     assert offered("deploy", "nowhere/") == []
 
 
@@ -97,7 +97,7 @@ def test_a_shell_is_offered_nothing_without_an_answer(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("ORCHGPU_HOME", str(tmp_path / "home"))
-    assert offered("run", "") == offered("cancel", "j") == []
+    assert offered("dlq", "ls", "") == offered("cancel", "j") == []
     assert capsys.readouterr() == ("", "")
 
 

@@ -23,6 +23,7 @@ from orchgpu.infra.template import Template
 from orchgpu.permissions.model import STACK_TAG
 from tests.commandline import done
 from tests.moto_stacks import images, network, subset, subset_file
+from tests.pages import ROOT, File, steps
 from tests.wheelhouse import wheelhouse
 
 REGION = "us-east-1"
@@ -313,18 +314,69 @@ def test_hosts_that_are_protected_do_not_hold_a_removal(aws: Path, stacks: AwsSt
     assert groups() == {}
 
 
-def test_outputs_are_kept_in_the_home(aws: Path, stacks: AwsStacks) -> None:
+def with_outputs(stacks: AwsStacks, name: str) -> None:
+    """A stack; moto gives none that a change set made outputs."""
     cloud = boto3.client("cloudformation")
-    asked = deployment.asked_of(stacks, "lab", subset(), images())
-    cloud.create_stack(  # moto gives a stack that a change set made no outputs
-        StackName="lab",
+    asked = deployment.asked_of(stacks, name, subset(), images())
+    cloud.create_stack(
+        StackName=name,
         TemplateBody=asked.template.text,
         Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in asked.values.items()],
     )
     cloud.close()
+
+
+def test_functions_of_a_stack_get_its_network_and_names_that_its_roles_reach(
+    aws: Path, stacks: AwsStacks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCHGPU_STACK", "")  # --stack sets it
+    monkeypatch.delenv("ORCHGPU_STACK")
+    with_outputs(stacks, "lab")
+    for file in steps((ROOT / "docs/how-to/aws.md").read_text()):
+        if isinstance(file, File):
+            (aws / file.name).write_text(file.text)
+    assert "no vpc" in done(["plan", "first.yaml"]).stderr, "no stack is in use"
+    assert done(["plan", "first.yaml", "--stack", "lob"]).exit_code == 3
+    monkeypatch.setenv("ORCHGPU_SCHEDULER_KEY", "ann.secret")
+    monkeypatch.setenv("ORCHGPU_SCHEDULER_CA", "ca.pem")
+    assert "there is no stack lob in 123456789012" in done(["gpus", "--stack", "lob"]).stderr
+    monkeypatch.delenv("ORCHGPU_SCHEDULER_KEY")
+    monkeypatch.delenv("ORCHGPU_STACK")
+    assert done(["infra", "outputs", "--stack", "lab"]).exit_code == 0
+    monkeypatch.delenv("ORCHGPU_STACK")
+    made = done(["deploy", "first.yaml", "--yes-real-aws"])
+    assert made.exit_code == 0, made.output
+    assert "note: gpu-first: in the network of the stack lab" in made.stdout
+    functions = boto3.client("lambda")
+    network = functions.get_function_configuration(FunctionName="gpu-first")["VpcConfig"]
+    functions.close()
+    kept = json.loads((aws / ".orchgpu/stack.json").read_text())
+    assert network["SubnetIds"] == kept["subnets"]
+    assert network["SecurityGroupIds"] == [kept["function_group"]]
+    again = done(["plan", "first.yaml", "--stack", "lab"])
+    assert again.exit_code == 0, again.output
+    monkeypatch.delenv("ORCHGPU_STACK")
+    without = done(["plan", "first.yaml", "--stack", ""])
+    assert "subnet" in without.stdout, "it would leave the network"
+    monkeypatch.delenv("ORCHGPU_STACK")
+
+    (aws / "first.yaml").write_text((aws / "first.yaml").read_text().replace("gpu-first", "first"))
+    refused = done(["run", "first.yaml", "first.py", "--yes-real-aws"])
+    assert refused.exit_code == 2
+    assert "reach no 'first': write 'gpu-first'" in refused.stderr
+    assert "write 'gpu-first-in-{account}'" in refused.stderr
+
+
+def test_outputs_are_kept_in_the_home(
+    aws: Path, stacks: AwsStacks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCHGPU_STACK", "")  # --stack sets it
+    monkeypatch.delenv("ORCHGPU_STACK")
+    with_outputs(stacks, "lab")
     shown = done(["infra", "outputs", "--stack", "lab"])
     assert shown.exit_code == 0, shown.output
-    assert "in a definition:  vpc: {SubnetIds: [subnet-" in shown.stdout
+    assert "network of functions:  vpc: {SubnetIds: [subnet-" in shown.stdout
+    assert "functions gpu-, buckets gpu-, secrets gpu-" in shown.stdout
     ways = [line for line in shown.stdout.splitlines() if "--local-forwarding" in line]
     assert [line.count("--local-forwarding") for line in ways] == [1, 1], "aws takes the last one"
     assert [(":4700" in line, ":4790" in line) for line in ways] == [(True, False), (False, True)]
@@ -332,6 +384,7 @@ def test_outputs_are_kept_in_the_home(aws: Path, stacks: AwsStacks) -> None:
     assert kept["name"] == "lab"
     assert len(kept["subnets"]) == 2
     assert kept["schedulers"].count(":4700") == 2
+    monkeypatch.delenv("ORCHGPU_STACK")
     assert json.loads(done(["infra", "outputs", "--json"]).stdout)["stack"] == "lab"
 
     secrets = boto3.client("secretsmanager")  # moto makes none of a template
@@ -342,7 +395,9 @@ def test_outputs_are_kept_in_the_home(aws: Path, stacks: AwsStacks) -> None:
     secrets.put_secret_value(SecretId="lab/system", SecretString=content)
     secrets.close()
     shown = done(["infra", "outputs", "--access", "access"])
-    assert "ORCHGPU_SCHEDULER_KEY_FILE=access/operator.key" in shown.stdout
+    through = "export ORCHGPU_SCHEDULER=127.0.0.1:4700 ORCHGPU_SCHEDULER_KEY_FILE=access/oper"
+    assert through in shown.stdout
+    assert json.loads((aws / ".orchgpu/stack.json").read_text())["access"] == str(aws / "access")
     assert (aws / "access/operator.key").read_text() == "operator.key-of-43\n"
     assert (aws / "access/operator.key").stat().st_mode & 0o077 == 0
 

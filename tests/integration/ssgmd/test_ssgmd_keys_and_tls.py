@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.client.access import Access
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, Access
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key, revoke_key
 from gpu_scheduler.daemon.access.sources import FileSecret
 from gpu_scheduler.daemon.access.tls import Certificate
@@ -32,6 +32,9 @@ from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.monitor.watched import WatchedHost
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import new_key
+from orchgpu.local.home import Home
+from orchgpu.local.stack import StackRecord, keep_stack
+from tests.commandline import done
 from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 
@@ -362,3 +365,26 @@ async def test_a_connection_without_a_hello_is_closed(tmp_path: Path) -> None:
     async with serving(tmp_path, budget=budget) as endpoints, endpoints.peer() as peer:
         assert (await peer.next())["error"]["code"] == "timeout"
         assert await peer.next() is None
+
+
+@pytest.mark.asyncio
+async def test_the_stack_that_a_folder_keeps_gives_commands_its_scheduler_and_key(
+    roles: Roles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (KEY_FILE_VARIABLE, CA_VARIABLE):  # the command sets them
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    access = tmp_path / "access"
+    access.mkdir()
+    (access / "operator.key").touch(mode=0o600)
+    (access / "operator.key").write_text(roles.keys[KeyRole.OPERATOR])
+    (access / "ca.pem").write_bytes((tmp_path / "ca.pem").read_bytes())
+    schedulers = roles.endpoints.daemon.socket
+    stack = StackRecord(
+        name="lab", account="1", region="r", schedulers=schedulers, access=str(access)
+    )
+    keep_stack(Home(tmp_path / ".orchgpu"), stack)
+    shown = await asyncio.to_thread(done, ["gpus"])
+    assert shown.exit_code == 0, shown.output
+    assert "gpu-a" in shown.stdout

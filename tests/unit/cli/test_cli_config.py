@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from orchgpu.local.home import Home
+from orchgpu.local.stack import StackRecord, keep_stack
 from tests.commandline import run
 
 
@@ -59,6 +61,17 @@ def test_every_setting_names_its_source(
     assert found["scheduler"] == ("10.0.0.7:4700", "ORCHGPU_SCHEDULER", "")
     assert found["scheduler key"] == ("set", "ORCHGPU_SCHEDULER_KEY", "")
     assert "SECRET" not in str(found)
+
+
+def test_the_stack_in_use_is_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_stack(Home(tmp_path / ".orchgpu"), StackRecord(name="lab", account="1", region="r-1"))
+    found = shown(capsys, "config", "show", "--json")
+    assert found["stack"] == ("lab (1, r-1)", "its home", "")
+    assert found["region"] == ("r-1", "the stack in use", "")
+    assert found["scheduler"][1] == "the stack"
+    assert "needs a key" in found["scheduler"][2]
 
 
 def test_a_wrong_setting_is_reported_beside_its_name(

@@ -9,6 +9,7 @@ import pytest
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, guard_real_aws, resolve
 from orchgpu.local.home import Home
+from orchgpu.local.stack import StackRecord, keep_stack
 from tests.local_systems import home_of
 
 
@@ -62,6 +63,16 @@ def test_precedence(tmp_path: Path) -> None:
             "the local system",
         )
     assert found(tmp_path, {}).source == "AWS", "a stopped system has no endpoint"
+
+
+def test_the_region_of_the_stack_in_use_comes_after_the_environments(tmp_path: Path) -> None:
+    keep_stack(Home(tmp_path), StackRecord(name="lab", account="1", region="eu-west-1"))
+    assert found(tmp_path, {}).region == "eu-west-1"
+    assert found(tmp_path, {}, region="eu-north-1").region == "eu-north-1"
+    assert found(tmp_path, {"AWS_DEFAULT_REGION": "us-west-2"}).region is None, "botocore's"
+    assert found(tmp_path, {"ORCHGPU_STACK": "other"}).region is None
+    local = found(tmp_path, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
+    assert local.region == "us-east-1", "a stack is not of a local cloud"
 
 
 def test_a_local_cloud_gets_fake_keys_and_path_style(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from corekit.cli.table import Column
 from corekit.cli.times import shown_time, utc_option
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.definition.target import cloud_options, open_target
+from orchgpu.cli.definition.target import open_target
+from orchgpu.cli.options import cloud_options
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.revisions import Revision
 

@@ -14,7 +14,7 @@ from fdl.model import Function
 from fdl.plan.groups import deployed
 from fdl.plan.placeholders import has_placeholders
 from orchgpu.cli.completing import definition
-from orchgpu.cli.definition.target import outside_option
+from orchgpu.cli.options import outside_option
 from orchgpu.deploy.files import read_document
 from orchgpu.deploy.package import build
 

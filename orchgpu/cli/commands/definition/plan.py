@@ -12,16 +12,14 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from orchgpu.cli.completing import definition
 from orchgpu.cli.definition.target import (
-    cloud_options,
     echo_notices,
     echo_packed,
     echo_warnings,
     open_target,
-    outside_option,
     plan_json,
     prepared_plan,
 )
-from orchgpu.cli.options import scheduler_option
+from orchgpu.cli.options import cloud_options, outside_option, scheduler_option
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import Drift, drifts
 from orchgpu.deploy.files import read_document

@@ -9,7 +9,8 @@ import click
 from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.completing import function_or_definition
-from orchgpu.cli.definition.target import cloud_options, execute_shown, open_target
+from orchgpu.cli.definition.target import execute_shown, open_target
+from orchgpu.cli.options import cloud_options
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import names_of, prepare_removal
 from orchgpu.deploy.files import read_document

@@ -6,7 +6,8 @@ import click
 
 from corekit.cli.screen import echo
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.definition.target import cloud_options, execute_shown, open_target
+from orchgpu.cli.definition.target import execute_shown, open_target
+from orchgpu.cli.options import cloud_options
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import prepare_rollback
 

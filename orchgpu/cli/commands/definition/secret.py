@@ -11,7 +11,8 @@ from contract.secrets.reference import SecretReference, parse_reference
 from corekit.cli.groups import CommandGroup
 from corekit.cli.screen import echo, echo_json
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.definition.target import cloud_options, open_target
+from orchgpu.cli.definition.target import open_target
+from orchgpu.cli.options import cloud_options
 from orchgpu.cloud_services import Address, DeployCloud, SecretStores
 
 #: Of Secrets Manager, the larger of the two stores.

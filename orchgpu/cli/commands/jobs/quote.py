@@ -13,9 +13,9 @@ from corekit.aio.environment import budget_from_environment
 from corekit.cli.screen import echo
 from corekit.errors import invalid
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.definition.target import cloud_options, open_target
+from orchgpu.cli.definition.target import open_target
 from orchgpu.cli.jobs.quotes import deployed_subject, quote
-from orchgpu.cli.options import scheduler_option
+from orchgpu.cli.options import cloud_options, scheduler_option
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import prepare
 from orchgpu.deploy.files import read_document

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from contract.parameters import set_text
-from corekit.cli.screen import echo, echo_json, json_option
+from corekit.cli.screen import echo, echo_json
 from corekit.cli.text import printable
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.units import parse_duration_s
 from corekit.values import Value
-from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.completing import function_or_definition
 from orchgpu.cli.jobs.batch import Progress, at_once_option
 from orchgpu.cli.jobs.quotes import deployed_subject
 from orchgpu.cli.jobs.quotes import quote as show_quote
@@ -28,14 +29,21 @@ from orchgpu.cli.jobs.runs import (
     on_change,
     run_json,
 )
-from orchgpu.cli.options import scheduler_option
+from orchgpu.cli.options import (
+    Deploying,
+    cloud_options,
+    deploy_options,
+    is_definition,
+    scheduler_option,
+)
+from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud, Submitted, check_file
 from orchgpu.jobs.following import Followed, follow
-from orchgpu.jobs.places import Input
+from orchgpu.jobs.places import SCHEME
 from orchgpu.jobs.run_following import follow_runs
-from orchgpu.jobs.runs import Fetched, StartedRun, fetch_files, start_runs
+from orchgpu.jobs.runs import Fetched, fetch_files, start_runs
 from orchgpu.jobs.scheduler import answering_scheduler, scheduler_or_none
 from orchgpu.jobs.transfers import (
     FIELDS,
@@ -46,17 +54,16 @@ from orchgpu.jobs.transfers import (
     submit_all,
 )
 
-#: `start_runs`, with its options.
-_Start = Callable[
-    [JobCloud, Workflow, list[Input], int, Callable[[StartedRun], None]], list[StartedRun]
-]
+if TYPE_CHECKING:
+    from fdl.model import Document
+
 #: Objects listed in a message; JSON has all of them.
 OVERWRITTEN_NAMED_MAX = 3
 
 
 @click.command("run")
-@click.argument("function", shell_complete=function_name)
-@click.argument("given", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@click.argument("function", metavar="FUNCTION|FILE.yaml", shell_complete=function_or_definition)
+@click.argument("given", nargs=-1, required=True, metavar="INPUT...", type=click.Path())
 @click.option("--wait", is_flag=True, help="Follow the jobs to their end.")
 @click.option(
     "--output",
@@ -85,10 +92,16 @@ OVERWRITTEN_NAMED_MAX = 3
 @click.option("--again", is_flag=True, help="Upload files again, and so run them again.")
 @at_once_option
 @click.option("--timeout", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
-@click.option("--endpoint-url", help="Endpoint of S3 and SQS.")
-@click.option("--region", help="AWS region.")
+@click.option(
+    "--watch",
+    "watched",
+    is_flag=True,
+    help="Deploy FILE.yaml and run again when it, one of its files or an INPUT changes (implies"
+    " --wait).",
+)
+@deploy_options
+@cloud_options
 @scheduler_option
-@json_option
 def command(
     function: str,
     given: tuple[str, ...],
@@ -100,52 +113,130 @@ def command(
     again: bool,
     at_once: int,
     timeout: str | None,
-    endpoint_url: str | None,
-    region: str | None,
+    watched: bool,
+    deploying: Deploying,
+    address: Address,
     scheduler: str | None,
     as_json: bool,
 ) -> int:
-    """Upload FILEs as inputs of FUNCTION; one job each, or one run each of a workflow.
+    """Upload INPUTs of FUNCTION; one job each, or one run each of a workflow.
 
-    A FILE is a file, a folder, s3://bucket/key or s3://bucket/prefix/: a folder or prefix stands
+    With FILE.yaml, a definition, first deploy what is new of it, as `orchgpu deploy` does; then run
+    its only function or workflow. The deploy's output is on standard error.
+
+    An INPUT is a file, a folder, s3://bucket/key or s3://bucket/prefix/: a folder or prefix stands
     for everything below it that the function takes, up to 1000 files.
 
     Repeat the command after Ctrl-C or a failure: a file that was uploaded with the same content for
     the function as it is deployed now is not uploaded again; its job is followed, its missing
-    outputs are fetched. With --wait, ends with 1 when a job did not succeed.
+    outputs are fetched. With --wait, ends with 1 when a job did not succeed. Where no scheduler can
+    be used from here, jobs are followed by their results.
 
     With --name, as in '{stem}.tsv' or '{input}/{name}', outputs get paths that other tools know
     beforehand; two outputs that would be one file are refused before any is fetched.
 
     \b
     Example:  orchgpu run text-recognition sign.png menu.png --wait --output out
+              orchgpu run fdl.yaml sign.png --watch
     """
-    within_s = None if timeout is None else parse_duration_s(timeout)
-    folder = _output_folder(output, pattern)
-    follows = wait or folder is not None
-    with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
+    asked = _Asked(
+        given=given,
+        follows=wait or watched or output is not None,
+        output=output,
+        pattern=pattern,
+        parameters=parameters,
+        quote=quote,
+        again=again,
+        at_once=at_once,
+        within_s=None if timeout is None else parse_duration_s(timeout),
+        scheduler=scheduler,
+        as_json=as_json,
+    )
+    if is_definition(function):
+        return _run_file(Path(function), asked, address, deploying, watched=watched)
+    if watched:
+        raise invalid("--watch deploys FILE.yaml again: give it in place of FUNCTION")
+    return _run(function, asked, address)
+
+
+class _Asked(Value):
+    """The options of the command about the run."""
+
+    given: tuple[str, ...]
+    follows: bool
+    output: Path | None
+    pattern: str
+    parameters: str
+    quote: bool
+    again: bool
+    at_once: int
+    within_s: float | None
+    scheduler: str | None
+    as_json: bool
+
+
+def _run_file(
+    file: Path, asked: _Asked, address: Address, deploying: Deploying, *, watched: bool
+) -> int:
+    """Deploy what is new of a definition, and run it; with `watched` until Ctrl-C."""
+    # a run by name makes no plan, and would import its modules
+    from orchgpu.cli.definition.deploying import deploy, runnable
+    from orchgpu.cli.definition.watch import watch
+    from orchgpu.deploy.files import read_document
+
+    if asked.quote:
+        raise invalid("--quote is of a deployed FUNCTION: write `orchgpu quote FILE.yaml INPUT`")
+    inputs = [Path(one) for one in asked.given if not one.startswith(SCHEME)]
+    for one in inputs:
+        if not one.is_dir():
+            check_file(one)
+
+    def deploy_and_run(document: Document) -> int:
+        name = runnable(document)
+        there = deploy(
+            file,
+            document,
+            address,
+            asked.scheduler,
+            deploying,
+            as_json=asked.as_json,
+            aside=True,
+        )
+        return _run(name, asked, there)
+
+    if watched:
+        watch(file, deploy_and_run, as_json=asked.as_json, inputs=inputs)
+    return deploy_and_run(read_document(file))
+
+
+def _run(function: str, asked: _Asked, address: Address) -> int:
+    """Run a deployed function or workflow."""
+    folder = _output_folder(asked.output, asked.pattern)
+    at_once, connections = asked.at_once, max(4, asked.at_once)
+    there = (address.endpoint_url, address.region, address.profile)
+    with closing(JobCloud(*there, connections=connections)) as cloud:
         deployed = cloud.function_or_workflow(function)
-        if quote:
-            return _quote(cloud, deployed, given, scheduler, follows=follows, as_json=as_json)
+        if asked.quote:
+            return _quote(cloud, deployed, asked)
         if isinstance(deployed, Workflow):
-            _check_pattern(pattern)
-            shown = _Shown(follows=follows, output=output, within_s=within_s, as_json=as_json)
-            start = partial(start_runs, again=again, parameters=parameters)
-            return _run_workflow(cloud, deployed, given, shown, at_once, scheduler, start)
+            return _run_workflow(cloud, deployed, asked)
         # all of them before the first upload
-        files = inputs_of(cloud, deployed, given, partial(echo, err=True))
+        files = inputs_of(cloud, deployed, asked.given, partial(echo, err=True))
         if folder is not None:
             folder.check(len(files))
-        address = answering_scheduler(scheduler) if follows else None
-        progress = Progress(len(files), quiet=as_json, ids=follows)
+        scheduler = answering_scheduler(asked.scheduler, _note) if asked.follows else None
+        progress = Progress(len(files), quiet=asked.as_json, ids=asked.follows)
         try:
-            submit = partial(submit_all, again=again, parameters=parameters)
+            submit = partial(submit_all, again=asked.again, parameters=asked.parameters)
             submitted = submit(cloud, deployed, files, at_once, progress.uploaded)
-            if not follows:
+            if not asked.follows:
                 progress.end()
-                _echo_submitted(submitted, as_json=as_json)
+                _echo_submitted(submitted, as_json=asked.as_json)
                 return 0
-            jobs = _follow(cloud, address, submitted, within_s, progress)
+            following = follow(
+                cloud, scheduler, submitted, progress.changed, within_s=asked.within_s
+            )
+            jobs = asyncio.run(following)
             overwritten = [] if folder is None else fetch_outputs(cloud, jobs, folder, at_once)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
@@ -154,10 +245,14 @@ def command(
         finally:
             progress.end()
     conflict = _conflict(overwritten)
-    _echo_jobs(jobs, folder, conflict, as_json=as_json)
+    _echo_jobs(jobs, folder, conflict, as_json=asked.as_json)
     if conflict is not None:
         return EXIT_STATUS[conflict.code]
     return ending_status(str(job.reason) for job in jobs if not job.succeeded)
+
+
+def _note(text: str) -> None:
+    echo(f"note: {text}", err=True)
 
 
 def _output_folder(output: Path | None, pattern: str) -> OutputFolder | None:
@@ -166,19 +261,12 @@ def _output_folder(output: Path | None, pattern: str) -> OutputFolder | None:
     return None if output is None else OutputFolder(path=output, pattern=pattern)
 
 
-def _quote(
-    cloud: JobCloud,
-    deployed: Function | Workflow,
-    given: tuple[str, ...],
-    scheduler: str | None,
-    *,
-    follows: bool,
-    as_json: bool,
-) -> int:
-    if follows:
+def _quote(cloud: JobCloud, deployed: Function | Workflow, asked: _Asked) -> int:
+    if asked.follows:
         raise invalid("--quote starts nothing: leave --wait and --output out")
-    count = len(inputs_of(cloud, deployed, given, partial(echo, err=True)))
-    return show_quote(deployed_subject(cloud, deployed), count, scheduler, as_json=as_json)
+    count = len(inputs_of(cloud, deployed, asked.given, partial(echo, err=True)))
+    subject = deployed_subject(cloud, deployed)
+    return show_quote(subject, count, asked.scheduler, as_json=asked.as_json)
 
 
 def _parameters(given: tuple[str, ...]) -> str:
@@ -197,54 +285,34 @@ def _parameters(given: tuple[str, ...]) -> str:
         raise invalid(f"--set: {error}") from None
 
 
-class _Shown(Value):
-    """The options of the command about the output, for a workflow."""
-
-    follows: bool
-    output: Path | None
-    within_s: float | None
-    as_json: bool
-
-
-def _check_pattern(pattern: str) -> None:
-    if pattern != OWN_FOLDERS:
-        raise invalid("outputs of a workflow are at DIR/INPUT/STEP/NAME: leave --name out")
-
-
-def _run_workflow(
-    cloud: JobCloud,
-    workflow: Workflow,
-    given: tuple[str, ...],
-    shown: _Shown,
-    at_once: int,
-    scheduler: str | None,
-    start: _Start,
-) -> int:
+def _run_workflow(cloud: JobCloud, workflow: Workflow, asked: _Asked) -> int:
     """Start a run for each file; follow them with a line for each step, and fetch their files.
 
     Ends with 1 when a run did not succeed, with 6 or 7 when its promise was refused.
     """
-    files = inputs_of(cloud, workflow, given, partial(echo, err=True))
-    uploaded = nothing if shown.as_json else echo_uploaded
-    started = start(cloud, workflow, files, at_once, uploaded)
-    if not shown.follows:
+    if asked.pattern != OWN_FOLDERS:
+        raise invalid("outputs of a workflow are at DIR/INPUT/STEP/NAME: leave --name out")
+    files = inputs_of(cloud, workflow, asked.given, partial(echo, err=True))
+    uploaded = nothing if asked.as_json else echo_uploaded
+    start = partial(start_runs, again=asked.again, parameters=asked.parameters)
+    started = start(cloud, workflow, files, asked.at_once, uploaded)
+    if not asked.follows:
         runs = [{"run_id": one.run_ids[0], "input": one.input} for one in started]
-        if shown.as_json:
+        if asked.as_json:
             echo_json({"runs": runs})
         else:
             for one in runs:
                 echo(f"{one['run_id']}  {printable(one['input'])}")
         return 0
-    changed = on_change(as_json=shown.as_json)
-    within_s, address = shown.within_s, scheduler_or_none(scheduler)
+    changed = on_change(as_json=asked.as_json)
+    within_s, address = asked.within_s, scheduler_or_none(asked.scheduler)
     following = follow_runs(cloud, started, changed, within_s=within_s, scheduler=address)
     seen = asyncio.run(following)
-    folder = shown.output
     fetched = Fetched(files=())
-    if folder is not None:
-        fetched = fetch_files(cloud, seen, folder, at_once)
+    if asked.output is not None:
+        fetched = fetch_files(cloud, seen, asked.output, asked.at_once)
     conflict = _conflict(fetched.overwritten)
-    if shown.as_json:
+    if asked.as_json:
         paths = [str(one) for one in fetched.files]
         echo_json({"runs": [run_json(one) for one in seen], "fetched": paths, **_failed(conflict)})
     else:
@@ -253,16 +321,6 @@ def _run_workflow(
         echo(f"orchgpu: {conflict.message}", err=True)
         return EXIT_STATUS[conflict.code]
     return ending_status(one.state.reason for one in seen if not one.succeeded)
-
-
-def _follow(
-    cloud: JobCloud,
-    scheduler: str | None,
-    submitted: list[Submitted],
-    within_s: float | None,
-    progress: Progress,
-) -> list[Followed]:
-    return asyncio.run(follow(cloud, scheduler, submitted, progress.changed, within_s=within_s))
 
 
 def _failed(conflict: AppError | None) -> dict[str, object]:

@@ -21,6 +21,7 @@ from orchgpu.cloud_services import Address, Setting
 from orchgpu.jobs.provider import DEFAULT_PROVIDER, PROVIDER_VARIABLE, provider
 from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.local.home import default_home
+from orchgpu.local.stack import STACK_VARIABLE, stack_in_use
 from orchgpu.local.system import SCHEDULER_VARIABLE
 
 SETTINGS = (
@@ -75,11 +76,15 @@ def settings(address: Address, scheduler: str | None, *, home_given: bool) -> It
     home = default_home()
     source = "--home" if home_given else HOME_VARIABLE if os.environ.get(HOME_VARIABLE) else DEFAULT
     yield Setting(name="home", value=str(home.path), source=source)
-    yield _checked("local system", "its folder", _local_system)
+    local = _checked("local system", "its folder", _local_system)
+    yield local
     yield from _provider(address)
     given = "--scheduler" if scheduler else SCHEDULER_VARIABLE
     known = bool(scheduler or os.environ.get(SCHEDULER_VARIABLE))
-    source = given if known else "the local system"
+    stack = _checked("stack", STACK_VARIABLE if _named() else "its home", _stack)
+    yield stack
+    otherwise = "the local system" if local.value or not stack.value else "the stack"
+    source = given if known else otherwise
     yield _checked("scheduler", source, lambda: scheduler_address(scheduler))
     yield from _variables(os.environ)
 
@@ -94,6 +99,15 @@ def _checked(name: str, source: str, look: Callable[[], str | None]) -> Setting:
 def _local_system() -> str | None:
     system = default_home().read_system()
     return None if system is None else f"runs, cloud {system.cloud}"
+
+
+def _named() -> str | None:
+    return os.environ.get(STACK_VARIABLE)
+
+
+def _stack() -> str | None:
+    kept = stack_in_use(default_home())
+    return _named() if kept is None else f"{kept.name} ({kept.account}, {kept.region})"
 
 
 def _provider(address: Address) -> Iterator[Setting]:

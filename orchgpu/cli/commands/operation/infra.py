@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,23 +19,33 @@ from corekit.cli.screen import echo, echo_json, echo_table
 from corekit.cli.table import Column
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import replace
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE
-from orchgpu.cli.definition.target import cloud_options, open_target
+from orchgpu.cli.definition.target import open_target
+from orchgpu.cli.options import cloud_options, stack_option
 from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.infra import bundles, deployment
 from orchgpu.infra.changes import lines, settings, summary
 from orchgpu.infra.deployment import Asked, Lack, Proposed
-from orchgpu.infra.model import STACK, VERSION_TAG, Output, Stack
+from orchgpu.infra.model import STACK, VERSION_TAG, Stack
+from orchgpu.infra.outputs import found_stack, record_of
 from orchgpu.infra.ports import Stacks
 from orchgpu.infra.template import read_template
+from orchgpu.jobs.stack import CA_FILE, KEY_FILE
 from orchgpu.local.home import default_home
-from orchgpu.local.stack import StackRecord, forget_stack, keep_stack, kept_stack
+from orchgpu.local.stack import (
+    STACK_VARIABLE,
+    StackRecord,
+    forget_stack,
+    keep_stack,
+    kept_stack,
+)
+from orchgpu.local.system import SCHEDULER_VARIABLE
 
 #: Exit status of `plan` when there are changes to make.
 CHANGES_STATUS = 2
 #: Of `plan` for wrong input, because 2 already means changes.
 WRONG_STATUS = 1
-_KEY, _CA = "operator.key", "ca.pem"
 RESOURCES = (
     Column(name="RESOURCE"),
     Column(name="KIND", shrink_order=1, width_min=12),
@@ -42,11 +53,6 @@ RESOURCES = (
     Column(name="ID", shrink_order=2, width_min=12, drop_order=1),
 )
 
-_stack_option = click.option(
-    "--stack",
-    metavar="NAME",
-    help=f"Name of the stack. [default: the one that this folder's home keeps, else {STACK}]",
-)
 _set_option = click.option(
     "--set",
     "given",
@@ -67,10 +73,11 @@ def stack_options(command: Callable[..., int | None]) -> Callable[..., int | Non
     """`--stack`, and the options of a cloud; the command gets both as values."""
 
     @functools.wraps(command)
-    def call(stack: str | None, **options: object) -> int | None:
-        return command(stack=stack or _kept_name() or STACK, **options)
+    def call(**options: object) -> int | None:
+        named = os.environ.get(STACK_VARIABLE) or _kept_name()
+        return command(stack=named or STACK, **options)
 
-    return _stack_option(cloud_options(call))
+    return stack_option(STACK)(cloud_options(call))
 
 
 @click.group("infra", cls=CommandGroup)
@@ -175,12 +182,13 @@ def deploy(
             stacks.discard(found.change_set)
             assert asked.before is not None, "a new stack has changes"
             made = asked.before
-        keep_stack(default_home(), _record(made, stacks))
+        record = record_of(made, stacks.place)
+        keep_stack(default_home(), record)
     if as_json:
         echo_json({**_plan_json(found), "outputs": dict(made.outputs)})
     else:
         echo(f"{stack}: {made.status}")
-        _echo_outputs(made)
+        _echo_outputs(made, record)
     return 0
 
 
@@ -193,7 +201,7 @@ def status(stack: str, address: Address, as_json: bool) -> int:
     Example:  orchgpu infra status
     """
     with _stacks(address) as (target, stacks):
-        found = _found(stacks, stack)
+        found = found_stack(stacks, stack)
         resources = stacks.resources(stack)
         failures = stacks.failures(stack) if found.failed else ()
         where = target.where
@@ -226,22 +234,25 @@ def status(stack: str, address: Address, as_json: bool) -> int:
 def outputs(stack: str, address: Address, access: Path | None, as_json: bool) -> int:
     """Show the outputs of the stack, with the lines that other commands and definitions need.
 
-    The stack's name is kept in the home of this folder, so that `--stack` may be left out.
+    They are kept in the home of this folder: other commands find them there, without `--stack`.
 
     \b
     Example:  orchgpu infra outputs --access ~/.orchgpu-lab
     """
     with _stacks(address) as (_target, stacks):
-        found = _found(stacks, stack)
-        keep_stack(default_home(), _record(found, stacks))
+        found = found_stack(stacks, stack)
+        record = record_of(found, stacks.place)
         if access is not None:
-            _write_access(access, stacks.read_secret(found.outputs.get(Output.SECRET, "")))
+            _write_access(access, stacks.read_secret(record.secret))
+            record = replace(record, access=str(access.absolute()))
+        keep_stack(default_home(), record)
     if as_json:
         echo_json({"stack": stack, "outputs": dict(found.outputs)})
     else:
-        _echo_outputs(found)
+        _echo_outputs(found, record)
         if access is not None:
-            echo(f"export {KEY_FILE_VARIABLE}={access / _KEY} {CA_VARIABLE}={access / _CA}")
+            files = f"{KEY_FILE_VARIABLE}={access / KEY_FILE} {CA_VARIABLE}={access / CA_FILE}"
+            echo(f"through that way:  export {SCHEDULER_VARIABLE}=127.0.0.1:4700 {files}")
     return 0
 
 
@@ -292,8 +303,8 @@ def _write_access(folder: Path, secret: Mapping[str, object]) -> None:
         raise AppError(ErrorCode.UNAVAILABLE, f"{text}; `orchgpu infra status`")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(folder / _KEY, f"{secret['operator']}\n".encode())
-        replace_file(folder / _CA, str(secret["ca"]).encode(), mode=0o644)
+        replace_file(folder / KEY_FILE, f"{secret['operator']}\n".encode())
+        replace_file(folder / CA_FILE, str(secret["ca"]).encode(), mode=0o644)
     except OSError as error:
         raise invalid(f"--access {folder}: {error}") from error
 
@@ -321,27 +332,6 @@ def _parameters(given: Sequence[str]) -> dict[str, str]:
 def _kept_name() -> str | None:
     kept = kept_stack(default_home())
     return None if kept is None else kept.name
-
-
-def _found(stacks: Stacks, name: str) -> Stack:
-    found = stacks.find(name)
-    if found is None or found.proposed:
-        text = f"there is no stack {name} in {stacks.place.account}, {stacks.place.region}"
-        raise AppError(ErrorCode.NOT_FOUND, f"{text}; `orchgpu infra deploy` makes it")
-    return found
-
-
-def _record(stack: Stack, stacks: Stacks) -> StackRecord:
-    outputs = stack.outputs
-    return StackRecord(
-        name=stack.name,
-        account=stacks.place.account,
-        region=stacks.place.region,
-        schedulers=outputs.get(Output.SCHEDULERS, ""),
-        subnets=tuple(one for one in outputs.get(Output.SUBNETS, "").split(",") if one),
-        function_group=outputs.get(Output.FUNCTION_GROUP, ""),
-        secret=outputs.get(Output.SECRET, ""),
-    )
 
 
 def _ask_for_quotas(stacks: Stacks, asked: Asked, *, quiet: bool) -> None:
@@ -421,14 +411,17 @@ def _plan_json(found: Proposed) -> dict[str, object]:
     }
 
 
-def _echo_outputs(stack: Stack) -> None:
-    outputs = stack.outputs
-    for name, value in sorted(outputs.items()):
+def _echo_outputs(stack: Stack, record: StackRecord) -> None:
+    for name, value in sorted(stack.outputs.items()):
         echo(f"{name}: {value}")
-    subnets = ", ".join(outputs.get(Output.SUBNETS, "").split(","))
-    group = outputs.get(Output.FUNCTION_GROUP, "")
-    echo(f"in a definition:  vpc: {{SubnetIds: [{subnets}], SecurityGroupIds: [{group}]}}")
-    first = outputs.get(Output.SCHEDULERS, "").partition(",")[0]
+    echo(
+        f"names begin so:   functions {record.function_prefix}, buckets {record.bucket_prefix},"
+        f" secrets {record.secret_prefix}"
+    )
+    if record.subnets:
+        subnets, group = ", ".join(record.subnets), record.function_group
+        echo(f"network of functions:  vpc: {{SubnetIds: [{subnets}], SecurityGroupIds: [{group}]}}")
+    first = record.schedulers.partition(",")[0]
     # aws takes one forward: of two, the last one alone would count
     for what, forward in (("scheduler", f"4700:{first}"), ("console", "4790:127.0.0.1:4790")):
         echo(
