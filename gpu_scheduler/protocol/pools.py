@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
+from corekit.units import format_duration
 from corekit.values import Checked, Meta, Value, replace
 from gpu_scheduler.model import COUNT_MAX, DeviceKind, MemoryMib, Name, Word
 
@@ -49,6 +50,16 @@ class PoolView(Checked):
         """Seconds until its next host registers, 0 for one that is late; None = none comes."""
         ago_s = self.ordered_ago_s if self.started_ago_s is None else self.started_ago_s
         return None if ago_s is None else max(0.0, self.start_s - ago_s)
+
+    @property
+    def text(self) -> str:
+        """`pool a10g: 2 of 0 to 4 hosts, 1 busy, 1 starting, the next expected in 50 s`."""
+        states = [f"{number} {state}" for state, number in sorted(self.states.items())]
+        parts = [f"{self.hosts} of {self.min} to {self.max} hosts", *states]
+        if (in_s := self.expected_in_s) is not None:
+            due = f"expected in {format_duration(in_s)}" if in_s else "late"
+            parts.append(f"the next {due}")
+        return f"pool {self.name}: {', '.join(parts)}"
 
     def aged(self, by_s: float) -> PoolView:
         """The same, so many seconds after the report."""

@@ -12,7 +12,7 @@ from corekit.ids import DeviceId, HostId
 from corekit.values import replace
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Step
 from gpu_scheduler.protocol.answers import DeviceView, HostView
-from orchgpu.cli.commands.operation.gpus import DEVICES_WITH_BARS, pool_text, row_with_bars
+from orchgpu.cli.commands.operation.gpus import DEVICES_WITH_BARS, row_with_bars
 from orchgpu.cli.commands.operation.gpus import device_row as row_of
 from orchgpu.cli.jobs.report import (
     echo_outcome,
@@ -28,7 +28,6 @@ from orchgpu.jobs.measures import MOMENTS
 from orchgpu.jobs.transfers import OutputFolder
 from tests import history_records
 from tests.history_records import job_record, job_result
-from tests.unit.gpu_scheduler_core.views.test_pools import POOL
 
 FUNCTION = replace(history_records.FUNCTION, input_prefix="a", input_suffixes=(".fa", ".fasta"))
 
@@ -207,10 +206,3 @@ def host_and_view(
         host=HostId("a"), state=state, gateway="", incarnation="", silent_s=0.0, devices=(view,)
     )
     return host, view
-
-
-def test_a_pool_is_a_line_with_its_states_and_next_host() -> None:
-    expected = "pool a10g: 1 of 0 to 2 hosts, 1 starting, the next expected in 50 s"
-    assert pool_text(POOL) == expected
-    still = replace(POOL, states={}, started_ago_s=None)
-    assert pool_text(still) == "pool a10g: 0 of 0 to 2 hosts"

@@ -15,11 +15,10 @@ from corekit.cli.screen import (
 )
 from corekit.cli.table import Column
 from corekit.decode import encode
-from corekit.units import format_duration, format_percent
+from corekit.units import format_percent
 from gpu_scheduler.data_names import host_text
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import DeviceView, HostView
-from gpu_scheduler.protocol.pools import PoolView
 from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.scheduler import ask, scheduler_address
 
@@ -77,16 +76,7 @@ def command(scheduler: str | None, as_json: bool) -> None:
         if text := host_text(host.host, host.data, host.programs):
             echo(text)
     for pool in () if inventory.fleet is None else inventory.fleet.pools:
-        echo(pool_text(pool))
-
-
-def pool_text(pool: PoolView) -> str:
-    """`pool a10g: 2 of 0 to 4 hosts, 1 busy, 1 starting, the next expected in 50 s`."""
-    states = [f"{number} {state}" for state, number in sorted(pool.states.items())]
-    parts = [f"{pool.hosts} of {pool.min} to {pool.max} hosts", *states]
-    if (in_s := pool.expected_in_s) is not None:
-        parts.append(f"the next expected in {format_duration(in_s)}" if in_s else "the next is late")
-    return f"pool {pool.name}: {', '.join(parts)}"
+        echo(pool.text)
 
 
 def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:

@@ -155,3 +155,10 @@ def test_reports_are_not_journalled() -> None:
     entries = len(world.journal)
     reported(world, POOL)
     assert len(world.journal) == entries
+
+
+def test_a_pool_is_a_line_with_its_states_and_next_host() -> None:
+    assert POOL.text == "pool a10g: 1 of 0 to 2 hosts, 1 starting, the next expected in 50 s"
+    assert POOL.aged(60.0).text.endswith(", 1 starting, the next late")
+    still = replace(POOL, states={}, started_ago_s=None)
+    assert still.text == "pool a10g: 0 of 0 to 2 hosts"
