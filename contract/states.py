@@ -84,6 +84,7 @@ class Reason(StrEnum):
     HELD_BY_POLICY = "HELD_BY_POLICY"  #: the queue policy lets it wait, although devices are free
     OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: devices for it are drained, lost or unhealthy
     SCHEDULER_FULL = "SCHEDULER_FULL"  #: its limit of leases is reached, or its disk is full
+    HOST_STARTS = "HOST_STARTS"  #: a host of a pool starts, and is expected before another is free
     HOST_UNREACHABLE = "HOST_UNREACHABLE"  #: a device exists, but its host is not connected
     SCHEDULER_UNREACHABLE = "SCHEDULER_UNREACHABLE"
     CONCURRENCY = "CONCURRENCY"  #: as many jobs of its function run as may at once

@@ -110,6 +110,7 @@ class Budget:
     leader_beat_s: float = 1.0  #: an idle leader appends an empty group this often
     leader_alone_beat_s: float = 2.0  #: while no session and no host is connected to it
     fleet_look_s: float = 2.0  #: a fleet compares demand and hosts this often
+    fleet_report_s: float = 30.0  #: its report counts this long: a provider may answer slowly
     standby_poll_s: float = 0.25  #: a standby reads the log this often
     takeover_s: float = 3.0  #: after this silence of the log: three beats, or one slow put
     handover_s: float = 2.0  #: a stopping leader's last put takes no longer
@@ -202,6 +203,7 @@ _AT_MOST = (
     ("host_stale_s", "host_lost_s", 1),
     ("hand_back_after_s", "job_receipt_s_max", 1),
     ("client_gone_s", "last_packing_pause_s", 3),
+    ("fleet_look_s", "fleet_report_s", 3),
     ("last_packing_pause_s", "hand_back_after_s", 1),
     ("drain_s", "visibility_s", 1),
     ("accept_s", "reserved_ttl_s", 1),

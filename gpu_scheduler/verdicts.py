@@ -125,6 +125,7 @@ class Explanation(Value):
     devices_left_out: int = 0
     expected_s: float | None = None  #: from now until enough devices are free; None = unknown
     expected_why: str = ""  #: the basis of `expected_s`, or the reason why it is unknown
+    pool: str = ""  #: of a fleet, whose next host is expected to serve it first; "" = none comes
     after: tuple[LeaseId, ...] = ()  #: it is granted ahead: the leases that have its shares
     #: True: the lease uses, or would use, a warm worker; None = it has no workload or no devices.
     warm_start: bool | None = None

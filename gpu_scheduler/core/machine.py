@@ -270,5 +270,6 @@ OPS: Mapping[type[ops.Op[Value]], Handler] = {
     ops.Queue: views.queue,
     ops.Workloads: workloads.workloads,
     ops.Demand: demand.demand,
+    ops.ReportFleet: demand.reported,
     ops.ParametersOf: parameters.parameters,
 }

@@ -25,6 +25,7 @@ from gpu_scheduler.model import (
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.promises import Estimate, MissCause, PlannedStep, Tradeoff
+from gpu_scheduler.protocol.pools import FleetView
 from gpu_scheduler.verdicts import ExpectedRun, Explanation
 
 
@@ -160,6 +161,7 @@ class InventoryAnswer(Value):
     declared: tuple[Device, ...] = ()  #: on the first page
     declared_left_out: int = 0
     more: bool = False  #: more hosts follow the last of these
+    fleet: FleetView | None = None  #: on the first page; None: no fleet reports its pools
 
 
 class LeasesAnswer(Value):

@@ -46,6 +46,7 @@ from gpu_scheduler.protocol.answers import (
     SessionWelcome,
     WorkloadsAnswer,
 )
+from gpu_scheduler.protocol.pools import POOLS_MAX, PoolView, Sentence
 
 #: The most records in one page: keeps an answer below the longest line.
 PAGE_MAX = 200
@@ -365,6 +366,16 @@ class Demand(Op[DemandAnswer]):
     limit: PageLimit = PAGE_MAX  #: groups, from the largest
 
 
+class ReportFleet(Op[Done], omit_defaults=True):
+    """Report the pools of a fleet: each report replaces the one of this session before it.
+
+    It counts for `fleet_report_s`, and is not journalled. Of pools with one name the newest counts.
+    """
+
+    pools: Annotated[tuple[PoolView, ...], Meta(max_length=POOLS_MAX)]
+    notices: Annotated[tuple[Sentence, ...], Meta(max_length=POOLS_MAX)] = ()
+
+
 class Workloads(Op[WorkloadsAnswer]):
     """List learned times of workloads by id, page by page."""
 
@@ -433,6 +444,7 @@ OPS: Mapping[str, type[Op[Value]]] = {
     "queue": Queue,
     "workloads": Workloads,
     "demand": Demand,
+    "report_fleet": ReportFleet,
     "drain": Drain,
     "undrain": Undrain,
     "forget": Forget,

@@ -92,6 +92,14 @@ class DeviceChanged(Value):
     drained: bool = False
 
 
+class PoolChanged(Value):
+    """The hosts that a pool of a fleet has now; `hosts` None: no fleet reports it any more."""
+
+    pool: str
+    hosts: int | None  #: in whatever state: each is paid for
+    usd_per_h: float  #: of a host
+
+
 class ParameterChanged(Value):
     """An operator changed a parameter with `set`."""
 
@@ -120,6 +128,7 @@ WatchEvent = (
     | QueueChanged
     | HostChanged
     | DeviceChanged
+    | PoolChanged
     | ParameterChanged
     | Beat
     | Lost
@@ -137,6 +146,7 @@ EVENTS: Mapping[type[WatchEvent], str] = {
     QueueChanged: "queue",
     HostChanged: "host",
     DeviceChanged: "device",
+    PoolChanged: "pool",
     ParameterChanged: "parameter",
     Beat: "beat",
     Lost: "lost",

@@ -20,7 +20,6 @@ from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.fleet.core.decide import decide
@@ -40,6 +39,7 @@ from orchgpu.fleet.core.model import (
 )
 from orchgpu.fleet.offers import load_offers
 from orchgpu.fleet.ports.port import FleetPort, PortGroup
+from orchgpu.fleet.reports import report_of
 from orchgpu.fleet.texts import action_text, notice_text
 
 logger = logging.getLogger(__name__)
@@ -166,6 +166,7 @@ class Fleet:
         self._memory_file = memory
         self._memory = memory.read()
         self._noticed: tuple[str, ...] = ()
+        self._reports = True  #: False: the scheduler refused a report
 
     async def run(self, every_s: float) -> None:
         """Decide until cancelled. A scheduler or provider that does not answer is asked again."""
@@ -189,7 +190,19 @@ class Fleet:
         for action in decision.actions:
             with contained(action_text(action)):
                 await self._do(action, view)
+        await self._report(report_of(view, self._offers, decision, self._wall_s()))
         return decision
+
+    async def _report(self, report: ops.ReportFleet) -> None:
+        """Report the pools; a scheduler of an older version does not know the op."""
+        try:
+            await self._client.ask(report)
+        except AppError as error:
+            if error.code is not ErrorCode.INVALID:
+                raise
+            if self._reports:
+                logger.warning("the scheduler takes no report of the fleet: %s", error.message)
+            self._reports = False
 
     async def _do(self, action: Action, view: View) -> None:
         extra = {"event": "fleet", "reason": action.reason.value}
@@ -257,19 +270,3 @@ def _stamp(file: Path) -> tuple[int, int, int]:
     except OSError:
         return 0, 0, 0
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def host_states(view: View, pool: str) -> Counter[str]:
-    """Hosts of a pool by state, for people."""
-    return Counter(state_text(host) for host in view.hosts if host.pool == pool)
-
-
-def state_text(host: Host) -> str:
-    """One word for the state of a host."""
-    if host.state is None:
-        return "starting"
-    if host.leaving or host.state is HostState.DRAINED:
-        return "draining"
-    if host.state is not HostState.UP:
-        return host.state.value.lower()
-    return "busy" if host.leases else "idle"

@@ -1,17 +1,22 @@
-"""Sentences about a fleet's actions and notices."""
+"""Words and sentences about a fleet's hosts, actions and notices."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from corekit.units import format_duration
+from gpu_scheduler.model import HostState
 from orchgpu.fleet.core.model import (
     Action,
     Drain,
+    Host,
     Notice,
     NoticeCode,
     Reason,
     Start,
     Stop,
     Values,
+    View,
     Withdraw,
 )
 
@@ -69,3 +74,19 @@ def _shown(key: str, value: float | str) -> str:
     if key.endswith("_s"):
         return format_duration(value)
     return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def host_states(view: View, pool: str) -> Counter[str]:
+    """Hosts of a pool by state, for people."""
+    return Counter(state_text(host) for host in view.hosts if host.pool == pool)
+
+
+def state_text(host: Host) -> str:
+    """One word for the state of a host."""
+    if host.state is None:
+        return "starting"
+    if host.leaving or host.state is HostState.DRAINED:
+        return "draining"
+    if host.state is not HostState.UP:
+        return host.state.value.lower()
+    return "busy" if host.leases else "idle"

@@ -26,7 +26,7 @@ from gpu_scheduler.client.events import Watched, records, watched
 from gpu_scheduler.model import HostState, Record
 from gpu_scheduler.protocol import watch as words
 from gpu_scheduler.protocol.answers import RecordPush
-from orchgpu.history.store import Batch, Bounds, Presence, Store
+from orchgpu.history.store import Batch, Bounds, PoolSize, Presence, Store
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +95,10 @@ class Consumer:
         self._clock = clock or SystemClock()
         self._on_written = on_written
         self._devices = Devices()
-        self._records: dict[str, Record] = {}  # not written yet, as the two below
+        self._records: dict[str, Record] = {}  # not written yet, as the three below
         self._presences: list[Presence] = []
+        self._pools: list[PoolSize] = []
+        self._all_pools: list[PoolSize] = []  #: while the state is not complete
         self._position: str | None = None
         self._complete = True  # False: between `started` and the end of the state
 
@@ -129,6 +131,7 @@ class Consumer:
         match event := one.event:
             case words.Started() | words.Reset():
                 self._devices.clear()
+                self._all_pools.clear()
                 self._complete = False
             case words.Resumed():
                 self._complete = True
@@ -139,9 +142,12 @@ class Consumer:
             case words.HostChanged() | words.DeviceChanged():
                 changed = self._devices.changed(event, one.at_s)
                 self._presences += changed if self._complete else ()
+            case words.PoolChanged(pool=pool, hosts=hosts, usd_per_h=usd_per_h):
+                size = PoolSize(pool=pool, hosts=hosts, usd_per_h=usd_per_h, at_s=one.at_s)
+                (self._pools if self._complete else self._all_pools).append(size)
         if self._complete and one.position is not None:
             self._position = one.position
-        if len(self._records) + len(self._presences) >= BATCH_MAX:
+        if len(self._records) + len(self._presences) + len(self._pools) >= BATCH_MAX:
             await self._flush()
 
     async def _read_all(self, one: Watched) -> None:
@@ -149,7 +155,10 @@ class Consumer:
         await self._flush()
         await self._patiently(self._read_records)
         inventory = self._devices.inventory(one.at_s)
-        await self._write(Batch(inventory=inventory, position=one.position))
+        pools = tuple(self._all_pools)
+        await self._write(
+            Batch(inventory=inventory, pools=pools, at_s=one.at_s, position=one.position)
+        )
         self._complete = True
 
     async def _read_records(self) -> None:
@@ -175,6 +184,7 @@ class Consumer:
         batch = Batch(
             records=tuple(self._records.values()),
             presences=tuple(self._presences),
+            pools=tuple(self._pools),
             position=self._position,
         )
         self._clear()
@@ -182,7 +192,7 @@ class Consumer:
             await self._write(batch)
 
     def _clear(self) -> None:
-        self._records, self._presences, self._position = {}, [], None
+        self._records, self._presences, self._pools, self._position = {}, [], [], None
 
     async def _write(self, batch: Batch) -> None:
         await self._patiently(lambda: asyncio.to_thread(self._store.write, batch))

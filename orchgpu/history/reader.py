@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
+from orchgpu.history.hosts import HostUse, PoolRow, host_use
 from orchgpu.history.measures import (
     Span,
     clipped,
@@ -26,6 +27,7 @@ from orchgpu.history.measures import (
 from orchgpu.history.rows import JobRow
 from orchgpu.history.run_uses import StepJobRow, WorkflowUse, workflow_uses
 from orchgpu.history.store import check_version, errors_of, opened_for_reading
+from orchgpu.history.uses import Use, UseSums
 from orchgpu.jobs.measures import RFAST_WINDOW_S
 
 T = TypeVar("T", bound=Value)
@@ -104,23 +106,6 @@ class FailureCount(Value):
     function: str
     attempts: int
     jobs: int
-
-
-class Use(Value):
-    """Use of devices by the jobs of one function and tenant in a window."""
-
-    function: str
-    tenant: str
-    jobs: int  #: that ended
-    succeeded: int
-    leases: int
-    cold_starts: int
-    warm_starts: int
-    held_s: float  #: all leases, from their grants to their ends: the time of functions
-    device_s: float  #: time of devices, divided by those who shared each
-    wait_p50_s: float | None  #: from receipt to the grant
-    wait_p95_s: float | None
-    loading_p50_s: float | None  #: of cold starts
 
 
 class HistoryReader:
@@ -380,14 +365,14 @@ class HistoryReader:
             for id_, seconds in divided_s(of_leases).items():
                 device_s[id_] = device_s.get(id_, 0.0) + seconds
         waits_s = self._waits_s(window)
-        found: dict[tuple[str, str], _Sums] = {}
+        found: dict[tuple[str, str], UseSums] = {}
         for function, tenant, lease, granted, ended, loading in self._rows(
             "SELECT l.function, l.tenant, l.lease, l.granted_s, coalesce(l.ended_s, ?), l.loading_s"
             f" FROM leases l WHERE {_OVERLAPS}",
             window.until_s,
             *_overlap(window),
         ):
-            sums = found.setdefault((function, tenant), _Sums())
+            sums = found.setdefault((function, tenant), UseSums())
             part = clipped((granted, ended), window.span)
             sums.lease(part, device_s.get(lease, 0.0), loading, waits_s.get(lease, 0.0))
         for function, tenant, state, received, reserved in self._rows(
@@ -395,10 +380,39 @@ class HistoryReader:
             "WHERE ended_s >= ? AND ended_s < ?",
             *window.span,
         ):
-            sums = found.setdefault((function, tenant), _Sums())
+            sums = found.setdefault((function, tenant), UseSums())
             sums.job(state, received, reserved)
         uses = [sums.use(function, tenant) for (function, tenant), sums in found.items()]
         return tuple(sorted(uses, key=lambda one: (-one.device_s, one.function, one.tenant)))
+
+    def hosts(self, window: Window, step_s: float) -> HostUse | None:
+        """Hosts that come and go, with requests and leases over time; None: there was no pool."""
+        if not self._has("pools"):
+            return None
+        overlaps = "since_s < ? AND (until_s > ? OR until_s IS NULL)"
+        rows = self._values(
+            PoolRow,
+            "SELECT pool, since_s, coalesce(until_s, ?) AS until_s, hosts, usd_per_h FROM pools "
+            f"WHERE {overlaps}",
+            window.until_s,
+            *_overlap(window),
+        )
+        pools = tuple(rows)
+        if not pools:
+            return None
+        waiting = self._rows(
+            f"SELECT waiting_s, {_WAITED_UNTIL} FROM jobs "
+            "WHERE waiting_s < ? AND (changed_s > ? OR ended_s IS NULL)",
+            window.until_s,
+            *_overlap(window),
+        )
+        leases = self._rows(
+            f"SELECT granted_s, coalesce(freed_s, ended_s, ?) FROM leases l WHERE {_OVERLAPS}",
+            window.until_s,
+            *_overlap(window),
+        )
+        edges_s = steps(window.since_s, window.until_s, step_s)
+        return host_use(pools, waiting, leases, edges_s, window.span)
 
     def _waits_s(self, window: Window) -> dict[str, float]:
         """Lease → the time in the window for which its function waited for its device."""
@@ -423,56 +437,14 @@ class HistoryReader:
 
 #: Name of the device of a share `s`.
 _NAME = "s.host || '/' || s.position || ' ' || s.kind || ' ' || s.model"
+#: End of the wait of a job's newest attempt, or a value given.
+_WAITED_UNTIL = "CASE WHEN reserved_s >= waiting_s THEN reserved_s ELSE coalesce(ended_s, ?) END"
 #: Condition that a lease `l` overlaps a window; `_overlap` has its values.
 _OVERLAPS = "l.granted_s < ? AND (l.ended_s > ? OR l.ended_s IS NULL)"
 
 
 def _overlap(window: Window) -> tuple[float, float]:
     return window.until_s, window.since_s
-
-
-class _Sums:
-    """Sums of one function and tenant."""
-
-    def __init__(self) -> None:
-        self.jobs = self.succeeded = self.leases = self.cold = self.warm = 0
-        self.held_s = self.device_s = 0.0
-        self.waits_s: list[float] = []
-        self.loadings_s: list[float] = []
-
-    def lease(
-        self, part: Span | None, device_s: float, loading_s: float | None, waited_s: float
-    ) -> None:
-        """`waited_s`: by its function, for a device that was not free yet."""
-        self.leases += 1
-        self.held_s += waited_s + (0.0 if part is None else part[1] - part[0])
-        self.device_s += device_s
-        if loading_s is not None:
-            self.cold += loading_s > 0
-            self.warm += loading_s <= 0
-            self.loadings_s += [loading_s] if loading_s > 0 else []
-
-    def job(self, state: str, received: float | None, reserved: float | None) -> None:
-        self.jobs += 1
-        self.succeeded += state == "SUCCEEDED"
-        if received is not None and reserved is not None:
-            self.waits_s.append(max(0.0, reserved - received))
-
-    def use(self, function: str, tenant: str) -> Use:
-        return Use(
-            function=function,
-            tenant=tenant,
-            jobs=self.jobs,
-            succeeded=self.succeeded,
-            leases=self.leases,
-            cold_starts=self.cold,
-            warm_starts=self.warm,
-            held_s=self.held_s,
-            device_s=self.device_s,
-            wait_p50_s=quantile(self.waits_s, 0.5),
-            wait_p95_s=quantile(self.waits_s, 0.95),
-            loading_p50_s=quantile(self.loadings_s, 0.5),
-        )
 
 
 def _cursor(after: str) -> tuple[float, str]:

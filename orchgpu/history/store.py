@@ -74,6 +74,10 @@ CREATE TABLE IF NOT EXISTS presences (
     device TEXT NOT NULL, host TEXT NOT NULL, since_s REAL NOT NULL, until_s REAL,
     removed INTEGER NOT NULL, PRIMARY KEY (device, since_s)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pools (
+    pool TEXT NOT NULL, since_s REAL NOT NULL, until_s REAL, hosts INTEGER NOT NULL,
+    usd_per_h REAL NOT NULL, PRIMARY KEY (pool, since_s)
+) WITHOUT ROWID;
 """
 
 
@@ -94,13 +98,24 @@ class Presence(Value):
     removed: bool = False  #: it is no longer in the inventory
 
 
+class PoolSize(Value):
+    """The hosts that a pool has from then on; None: not known."""
+
+    pool: str
+    hosts: int | None
+    usd_per_h: float
+    at_s: float
+
+
 class Batch(Value):
     """Changes to be written in one transaction."""
 
     records: Sequence[Record] = ()
     presences: Sequence[Presence] = ()
-    #: All devices of the inventory; None: as `presences` changes them.
+    pools: Sequence[PoolSize] = ()
+    #: All devices of the inventory, and `pools` are all; None: as `presences` changes them.
     inventory: Sequence[Presence] | None = None
+    at_s: float = 0.0  #: of `inventory`
     position: str | None = None  #: of the event stream, after this batch
 
 
@@ -148,6 +163,9 @@ class Store:
                 self._presence(one)
             if batch.inventory is not None:
                 self._only(batch.inventory)
+                self._only_pools(batch.pools, batch.at_s)
+            for pool in batch.pools:
+                self._pool(pool)
             if batch.position is not None:
                 self._db.execute(
                     "INSERT OR REPLACE INTO facts VALUES ('position', ?)", (batch.position,)
@@ -183,6 +201,28 @@ class Store:
                 self._presence(replace(one, present=False, removed=True, at_s=at_s))
         for one in inventory:
             self._presence(one)
+
+    def _pool(self, one: PoolSize) -> None:
+        here = self._db.execute(
+            "SELECT hosts, usd_per_h FROM pools WHERE pool = ? AND until_s IS NULL", (one.pool,)
+        ).fetchone()
+        if here == (one.hosts, one.usd_per_h):
+            return
+        self._db.execute(
+            "UPDATE pools SET until_s = ? WHERE pool = ? AND until_s IS NULL", (one.at_s, one.pool)
+        )
+        if one.hosts is not None:
+            self._db.execute(
+                "INSERT OR REPLACE INTO pools VALUES (?, ?, NULL, ?, ?)",
+                (one.pool, one.at_s, one.hosts, one.usd_per_h),
+            )
+
+    def _only_pools(self, pools: Sequence[PoolSize], at_s: float) -> None:
+        """There are these pools, and no others: what the others have is not known any more."""
+        names = {one.pool for one in pools}
+        rows = self._db.execute("SELECT pool FROM pools WHERE until_s IS NULL").fetchall()
+        for pool in [name for (name,) in rows if name not in names]:
+            self._pool(PoolSize(pool=pool, hosts=None, usd_per_h=0.0, at_s=at_s))
 
     def latest_presences(self) -> list[Presence]:
         """Each device that was not removed from the inventory, as it was seen last."""
@@ -235,7 +275,8 @@ class Store:
                 self._db.execute(f"DELETE FROM {table} WHERE lease IN ({lease})", (before_s,))
             for table in ("leases", "attempts", "steps"):
                 self._db.execute(f"DELETE FROM {table} WHERE job IN ({old})", (before_s,))
-            self._db.execute("DELETE FROM presences WHERE until_s < ?", (before_s,))
+            for table in ("presences", "pools"):
+                self._db.execute(f"DELETE FROM {table} WHERE until_s < ?", (before_s,))
             done = self._db.execute(f"DELETE FROM jobs WHERE changed_s {compared} ?", (before_s,))
         return done.rowcount
 

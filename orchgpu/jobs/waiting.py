@@ -118,6 +118,8 @@ def reason_of_wait(why: Explanation) -> Reason:
     """One reason of the closed set: a policy's reason first, which holds at any position."""
     if why.after:
         return Reason.AHEAD
+    if why.pool:
+        return Reason.HOST_STARTS
     if why.held_back is HeldBack.OUT_OF_SERVICE:
         reasons = set(why.counts) & _OUT_OF_SERVICE
         only_unreachable = bool(reasons) and reasons <= _UNREACHABLE

@@ -53,7 +53,7 @@ def bars(
     """Stacked bars, one stack for each step."""
     count = len(time_s)
     stacks = [sum(line.values[step] or 0.0 for line in lines) for step in range(count)]
-    top = _top(stacks)
+    top = axis_end(max(stacks, default=0.0))
     marks: list[str] = []
     for step, at_s in enumerate(time_s):
         base, x, end = 0.0, _x(at_s, window), _x(min(at_s + step_s, window.until_s), window)
@@ -208,9 +208,8 @@ def _y(value: float, top: float) -> float:
     return TOP + (1 - min(1.0, value / top)) * (HEIGHT - TOP - BOTTOM)
 
 
-def _top(values: Sequence[float]) -> float:
-    """The end of an axis: few digits, at least as high as all values."""
-    highest = max(values, default=0.0)
+def axis_end(highest: float) -> float:
+    """The end of an axis: few digits, at least as high as the highest value."""
     if highest <= 0:
         return 1.0
     power = 1.0

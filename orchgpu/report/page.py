@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
 
-from orchgpu.report.charts import LENGTHS_S, Line, bars, curves, gantt
+from orchgpu.report.charts import LENGTHS_S, Line, axis_end, bars, curves, gantt
 from orchgpu.report.summary import DEVICES_SHOWN, Report, UseCost
 
 #: Styles of the console that the page shares with it: colours and sizes, and the Gantt.
@@ -55,7 +55,7 @@ th { color: var(--text-muted); font-weight: 500; font-size: 13px; }
 
 
 #: Columns of texts; all others have numbers.
-TEXTS = ("Function", "Tenant", "Reason", "Workflow", "Step")
+TEXTS = ("Function", "Tenant", "Reason", "Workflow", "Step", "Pool")
 
 
 def page(report: Report) -> str:
@@ -66,6 +66,7 @@ def page(report: Report) -> str:
         f"<header><h1>orchgpu report</h1><p>{span}</p></header>",
         _tiles(report),
         *_charts(report),
+        _hosts(report),
         _devices(report),
         _uses(report),
         _workflows(report),
@@ -151,6 +152,31 @@ def _charts(report: Report) -> tuple[str, ...]:
             _legend(starts) + bars(*at, starts, count, "cold and warm starts over time"),
         ),
     )
+
+
+def _hosts(report: Report) -> str:
+    """Hosts that come and go, and what they cost; nothing without a fleet."""
+    found, series = report.hosts, report.series
+    if found is None:
+        return ""
+    lines = (
+        Line(name="hosts", css="one", values=found.hosts),
+        Line(name="leases", css="two", values=found.leases),
+        Line(name="waiting requests", css="three", values=found.waiting),
+    )
+    highest = max((*found.hosts, *found.leases, *found.waiting))
+    at = (report.window, series.time_s, series.step_s)
+    drawn = curves(*at, lines, count, "hosts, leases and requests over time", (axis_end(highest),))
+    rows = [
+        (one.pool, f"{one.hosts_max:,}", f"{one.host_s / 3600:,.4g}", dollars(one.usd))
+        for one in found.pools
+    ]
+    table = _table(("Pool", "Hosts at most", "Host hours", "Hosts $"), rows)
+    per_h = report.hosts_usd_per_device_h
+    spent = f"{dollars(found.usd)} USD for hosts"
+    spent += "" if per_h is None else f", {dollars(per_h)} for each hour of a device that jobs used"
+    about = f"Pools of hosts that come and go, as means of each {seconds(series.step_s)}; {spent}"
+    return _section("Hosts", about, _legend(lines) + drawn + table)
 
 
 def _devices(report: Report) -> str:

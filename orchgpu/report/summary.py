@@ -6,16 +6,11 @@ from collections.abc import Callable
 
 from corekit.values import Value
 from orchgpu.core.prices import Prices
+from orchgpu.history.hosts import HostUse
 from orchgpu.history.measures import quantile
-from orchgpu.history.reader import (
-    DeviceSpans,
-    FailureCount,
-    HistoryReader,
-    Series,
-    Use,
-    Window,
-)
+from orchgpu.history.reader import DeviceSpans, FailureCount, HistoryReader, Series, Window
 from orchgpu.history.run_uses import WorkflowUse
+from orchgpu.history.uses import Use
 from orchgpu.report.cost import UsedTime
 
 #: Lengths of a step, in seconds; the first one that gives at most `STEPS` is used.
@@ -67,7 +62,14 @@ class Report(Value):
     workflows: tuple[WorkflowUse, ...]  #: with runs that ended in the interval
     failures: tuple[FailureCount, ...]
     devices: tuple[DeviceSpans, ...]  #: the `DEVICES_SHOWN` used most, by name
+    hosts: HostUse | None  #: that come and go; None: there was no pool of them
     prices: Prices
+
+    @property
+    def hosts_usd_per_device_h(self) -> float | None:
+        """The cost of hosts for each hour in which jobs used a device; None: none was used."""
+        device_h = sum(one.use.device_s for one in self.uses) / 3600
+        return None if self.hosts is None or device_h <= 0 else self.hosts.usd / device_h
 
 
 def step_for(window: Window) -> float:
@@ -116,6 +118,7 @@ def report_of(
         workflows=reader.runs(window),
         failures=reader.failures(window),
         devices=tuple(sorted(devices, key=lambda one: one.name)),
+        hosts=reader.hosts(window, series.step_s),
         prices=prices,
     )
 

@@ -126,6 +126,8 @@ class PictureReader:
         after = None if sweep.after is None else HostId(sweep.after)
         found = await client.ask(ops.Inventory(after=after, limit=PAGE))
         self._picture.put_hosts(found.hosts, self._clock.wall_s())
+        if after is None:
+            self._picture.put_pools(found.fleet, self._clock.wall_s())
         sweep.seen.update(dict.fromkeys(host.host for host in found.hosts))
         if found.more and found.hosts:
             sweep.after = found.hosts[-1].host

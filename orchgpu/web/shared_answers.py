@@ -14,6 +14,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.warm import workload_key, workload_label
+from orchgpu.history.hosts import HostUse
 from orchgpu.history.reader import DeviceSpans, HistoryReader, Series, Window
 
 #: A workload is known once its first job has ended.
@@ -66,6 +67,7 @@ class Activity(Value):
     devices: Sequence[DeviceSpans]
     devices_total: int
     series: Series
+    hosts: HostUse | None  #: that come and go, in the steps of `series`
 
 
 class ActivityReader:
@@ -101,5 +103,6 @@ class ActivityReader:
         with HistoryReader(self._history) as reader:
             devices, total = reader.most_used(window, DEVICES_MAX)
             series = reader.series(window, (window.until_s - window.since_s) / POINTS)
+            hosts = reader.hosts(window, series.step_s)
         ordered = sorted(devices, key=lambda one: one.device)
-        return Activity(devices=ordered, devices_total=total, series=series)
+        return Activity(devices=ordered, devices_total=total, series=series, hosts=hosts)

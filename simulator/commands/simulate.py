@@ -19,6 +19,7 @@ from corekit.cli.table import Column
 from corekit.errors import invalid
 from corekit.suggest import one_of_known
 from simulator.commands._fleet import fleet_command
+from simulator.commands._plots import plots_option
 from simulator.workloads import experiments, output, plots
 from simulator.workloads.experiments import Point, Result
 from simulator.workloads.jobs import Job
@@ -48,23 +49,6 @@ _workers = click.option(
 _seeds = click.option("--seeds", type=click.IntRange(1, 10_000), help="Seeds; else of the file.")
 _csv = click.option(
     "--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a CSV file."
-)
-
-
-def _check_plots(
-    _context: click.Context, _option: click.Parameter, folder: Path | None
-) -> Path | None:
-    """Refuse plots without matplotlib before anything runs."""
-    if folder is not None:
-        plots.matplotlib_modules()
-    return folder
-
-
-_plots = click.option(
-    "--plots",
-    callback=_check_plots,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write plots into this folder (needs orchgpu[simulate]).",
 )
 _PERCENT = 100
 _FIGURE = "wait_mean_s"
@@ -114,7 +98,7 @@ def command() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a line for each request: CSV, or JSON lines for .jsonl.",
 )
-@_plots
+@plots_option
 @json_option
 def run_command(
     file: Path,
@@ -163,7 +147,7 @@ def run_command(
 @_start
 @_workers
 @_csv
-@_plots
+@plots_option
 @json_option
 def compare_command(
     file: Path,
@@ -215,7 +199,7 @@ def compare_command(
 @_start
 @_workers
 @_csv
-@_plots
+@plots_option
 @click.option("--figure", default=_FIGURE, show_default=True, help="Figure to plot and show.")
 @json_option
 def sweep_command(

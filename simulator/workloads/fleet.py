@@ -176,27 +176,22 @@ class SimFleet:
 
     def figures(self) -> dict[str, float]:
         """Cost and hosts up to the end of the run, or to the last job if that is later."""
-        end_s = max(self.engine.now_s, self.engine.run_.duration_s)
-        hours = {
-            name: ((end_s if one.ended_s is None else one.ended_s) - one.launched_s) / _HOUR_S
-            for name, one in self.machines.items()
-        }
+        hours = [(end_s - launched_s) / _HOUR_S for launched_s, end_s in self.host_spans()]
+        prices = [one.offer.usd_per_h for one in self.machines.values()]
         return {
-            "fleet_usd": sum(h * self.machines[name].offer.usd_per_h for name, h in hours.items()),
-            "fleet_host_h": sum(hours.values()),
+            "fleet_usd": sum(h * price for h, price in zip(hours, prices, strict=True)),
+            "fleet_host_h": sum(hours),
             "fleet_starts": float(len(self.machines)),
             "fleet_hosts_max": float(self.most),
         }
 
-    def hosts_over_time(self) -> list[tuple[float, int]]:
-        """The number of hosts after each change, by time."""
-        changes = [(one.launched_s, 1) for one in self.machines.values()]
-        changes += [(o.ended_s, -1) for o in self.machines.values() if o.ended_s is not None]
-        found, hosts = [], 0
-        for at_s, change in sorted(changes):
-            hosts += change
-            found.append((at_s, hosts))
-        return found
+    def host_spans(self) -> list[tuple[float, float]]:
+        """The time of each host, from its start to its end, or to the end of the run."""
+        end_s = max(self.engine.now_s, self.engine.run_.duration_s)
+        return [
+            (one.launched_s, end_s if one.ended_s is None else one.ended_s)
+            for one in self.machines.values()
+        ]
 
 
 @dataclass(frozen=True, slots=True)

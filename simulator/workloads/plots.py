@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.history.measures import Span, per_step_s, steps
 from simulator.workloads.experiments import Result
 from simulator.workloads.jobs import Job
 from simulator.workloads.measures import part_of, queue_over_time
@@ -16,8 +18,8 @@ from simulator.workloads.measures import part_of, queue_over_time
 Axes: TypeAlias = Any
 #: Most leases that a chart of devices shows; the first ones.
 GANTT_JOBS_MAX = 2000
-#: Points of the curve of utilisation.
-_BINS = 120
+#: Points of the curve of utilisation, and of those of a fleet.
+_BINS, _FLEET_STEPS = 120, 240
 _SETTINGS = {"svg.hashsalt": "orchgpu", "svg.fonttype": "none", "figure.autolayout": True}
 
 
@@ -100,6 +102,34 @@ def plot_compared(results: Sequence[Result], path: Path) -> None:
         axes.set_xlabel("cold starts")
         axes.set_ylabel("mean wait in s")
         axes.set_yscale("log")
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend()
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(path, draw)
+
+
+def plot_fleet(hosts: Sequence[Span], jobs: Sequence[Job], path: Path, *, title: str) -> None:
+    """Hosts that come and go, leases and waiting requests over time, as means of short steps."""
+    leases, waits = [], []
+    for job in jobs:
+        if job.opened_s is not None and job.ended_s is not None:
+            leases.append((job.opened_s, job.ended_s))
+        until_s = job.ended_s if job.opened_s is None else job.opened_s
+        if until_s is not None:
+            waits.append((job.asked_s, until_s))
+    last_s = max((until_s for _, until_s in (*hosts, *leases)), default=1.0)
+    step_s = last_s / _FLEET_STEPS
+    edges_s = steps(0.0, last_s, step_s)
+    hours = [(begin_s + after_s) / 7200 for begin_s, after_s in pairwise(edges_s)]
+
+    def draw(axes: Axes) -> None:
+        for name, spans in (("waiting requests", waits), ("leases", leases), ("hosts", hosts)):
+            sums_s = per_step_s(spans, edges_s)
+            axes.plot(hours, [sum_s / step_s for sum_s in sums_s], label=name)
+        axes.set_title(title)
+        axes.set_xlabel("time in h")
+        axes.set_ylim(bottom=0)
         axes.grid(visible=True, alpha=0.3)
         axes.legend()
 

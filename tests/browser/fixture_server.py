@@ -60,6 +60,20 @@ SETTINGS: Json = {
 }
 
 
+def pools(now_s: float) -> Json:
+    """A pool with a host that starts, and one that starts none."""
+    pool = {"model": "NVIDIA A10G", "min": 0, "max": 4, "usd_per_h": 1.01, "start_s": 110.0}
+    coming = {"pool": "a10g", "hosts": 2, "size": 2, "states": {"busy": 1, "starting": 1}}
+    full = {"pool": "a10g-spot", "hosts": 4, "size": 4, "states": {"busy": 4}}
+    return {
+        "pools": [
+            {**pool, **coming, "spot": False, "expected_s": now_s + 70, "closed": ""},
+            {**pool, **full, "spot": True, "expected_s": None, "closed": "its max of 4 is reached"},
+        ],
+        "notices": ["the hosts cost 6.06 USD/h, of at most 7 (usd_per_hour_max)"],
+    }
+
+
 class FixtureServer:
     """Answers of the console's server, and a stream of changes that a test controls."""
 
@@ -85,6 +99,7 @@ class FixtureServer:
                 web.get("/api/overview", _answering(self.system.overview)),
                 web.get("/api/fleet", self._fleet),
                 web.get("/api/fleet/summary", self._summary),
+                web.get("/api/fleet/pools", _answering(lambda: pools(time.time()))),
                 web.get("/api/queue", self._queue),
                 web.get("/api/jobs", self._jobs),
                 web.get("/api/jobs/{job}", self._job),

@@ -33,7 +33,7 @@ def server() -> Iterator[FixtureServer]:
 def views(server: FixtureServer) -> dict[str, str]:
     """Address of each view → text that is there when its data are."""
     return {
-        "#/fleet": "gpu0002",
+        "#/fleet": "its max of 4 is reached",
         "#/queue": "in the order of service",
         "#/jobs": "jobs loaded",
         "#/jobs?state=LETTERS": "No dead letter",

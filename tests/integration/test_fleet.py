@@ -105,6 +105,7 @@ class Jobs:
     def __init__(self, address: str) -> None:
         self.grants: Counter[str] = Counter()
         self.most = 0  #: hosts at the same time
+        self.why = ""  #: the last request waits for a host
         self._mail: asyncio.Queue[PushWord] = asyncio.Queue()
         self._address = address
 
@@ -117,7 +118,7 @@ class Jobs:
             for number in range(REQUESTS):
                 await client.reserve(f"r{number}", request, wait=True)
             async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
-                watching = group.create_task(self._watch(folder, kill))
+                watching = group.create_task(self._watch(client, folder, kill))
                 while len(self.grants) < REQUESTS:
                     push = await self._mail.get()
                     if isinstance(push, GrantedPush):
@@ -130,7 +131,7 @@ class Jobs:
         await asyncio.sleep(0.3)
         await client.release(push.granted.lease.id, EndReason.DONE)
 
-    async def _watch(self, folder: Path, kill: object) -> None:
+    async def _watch(self, client: SchedulerClient, folder: Path, kill: object) -> None:
         assert callable(kill)
         killed = False
         while True:
@@ -139,6 +140,9 @@ class Jobs:
             if living and not killed and pid_of(living[0]) is not None:
                 killed = True
                 kill(living[0])
+            if not self.why:
+                found = await client.explain(attempt=f"r{REQUESTS - 1}")
+                self.why = found.explanation.expected_why if found.explanation.pool else ""
             await asyncio.sleep(0.05)
 
 
@@ -158,6 +162,7 @@ def test_hosts_come_and_go_and_kills_neither_double_nor_orphan_one(system: Progr
     asyncio.run(jobs.run(folder, kill))
     assert jobs.grants == {f"r{n}": 1 for n in range(REQUESTS)}
     assert 1 <= jobs.most <= HOSTS_MAX
+    assert jobs.why.startswith(("a host of pool small, started", "a host of pool small, ordered"))
     until("all hosts are gone", lambda: not records(folder), WITHIN_S)
     until("all their processes are gone", lambda: not processes_of(folder / "groups"))
     second = system.started[-1]

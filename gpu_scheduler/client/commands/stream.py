@@ -113,5 +113,6 @@ _TEXTS: Mapping[str, Callable[[Event], str]] = {
     ),
     "host": lambda event: f"{event['host']}  {event['state'] or 'forgotten'}",
     "device": _device,
+    "pool": lambda event: f"{event['pool']}  {event['hosts']} hosts",
     "parameter": lambda event: f"{event['name']}  {event['value']}",
 }

@@ -127,7 +127,7 @@ def _ends(left_s: float | None) -> str:
 
 
 def echo_hosts(found: InventoryAnswer) -> None:
-    """Hosts, and the number of declared devices."""
+    """Hosts, the number of declared devices, and pools of hosts that come and go."""
     rows = [
         (
             host.host,
@@ -143,6 +143,8 @@ def echo_hosts(found: InventoryAnswer) -> None:
     echo_data(found.hosts)
     if declared := len(found.declared) + found.declared_left_out:
         echo(f"{declared} more devices are declared")
+    for pool in () if found.fleet is None else found.fleet.pools:
+        echo(pool.text)
 
 
 def _host_state(host: HostView) -> str:

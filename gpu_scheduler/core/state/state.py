@@ -14,6 +14,7 @@ from types import MappingProxyType
 from corekit.ids import AttemptId, DeviceId, JobId, LeaseId, SessionId
 from gpu_scheduler.core.admission.tenants import Accounts, Amount
 from gpu_scheduler.core.inventory.available import DeviceOrder, FreedCapacity
+from gpu_scheduler.core.inventory.fleets import Fleets
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.state.learned_times import LearnedTimes
@@ -136,6 +137,7 @@ class State(Accounts):
     #: Changes of a newer version.
     unknown: deque[Unknown] = field(default_factory=lambda: deque(maxlen=UNKNOWN_MAX))
     # --- not durable
+    fleets: Fleets = field(default_factory=Fleets)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: last request, monotonic
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
     record_watchers: dict[SessionId, None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The answer to `demand`: waiting requests by what they ask for, with their expected work."""
+"""The ops of a fleet: `demand`, waiting requests by what they ask for, and the fleet's report."""
 
 from __future__ import annotations
 
@@ -66,6 +66,13 @@ class _Group:
                 if known == self.count
             },
         )
+
+
+def reported(tx: QueueTransaction, event: on.Asked[ops.ReportFleet]) -> answers.Done:
+    """Keep the pools of a fleet that starts hosts for the demand. Idempotent."""
+    until_s = tx.at_s + tx.budget.fleet_report_s
+    tx.state.fleets.put(event.session, event.op, tx.at_s, until_s)
+    return answers.Done()
 
 
 def demand(tx: QueueTransaction, event: on.Asked[ops.Demand]) -> answers.DemandAnswer:

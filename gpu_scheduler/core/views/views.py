@@ -27,9 +27,10 @@ from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_bac
 from gpu_scheduler.core.queue.policy import Choice
 from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.views.workloads import starts_warm, with_expected_runs
-from gpu_scheduler.model import LeaseState, Record
+from gpu_scheduler.model import LeaseState, Record, Request
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import Waiting
+from gpu_scheduler.protocol.pools import PoolView
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import Explanation, HeldBack
 
@@ -70,6 +71,7 @@ def inventory(tx: QueueTransaction, event: on.Asked[ops.Inventory]) -> answers.I
         declared=declared,
         declared_left_out=0 if after is not None else len(known.declared) - len(declared),
         more=more,
+        fleet=None if after is not None else tx.state.fleets.view(tx.at_s),
     )
 
 
@@ -290,9 +292,46 @@ def _with_capacity(tx: QueueTransaction, waiting: Waiting, outcome: answers.Outc
     at_s, why = preemption.expected(tx, waiting) or expected(
         request, tx.state, tx.budget, waiting.attempt
     )
-    if at_s is None:
+    in_s = None if at_s is None else max(0.0, at_s - tx.at_s)
+    of_fleet = _with_next_host(tx, request, explanation, in_s)
+    if of_fleet is not None:
+        return of_fleet
+    if in_s is None:
         sentence = f"{explanation.sentence}; when it can be served is unknown: {why}"
         return replace(explanation, expected_why=why, sentence=sentence)
-    in_s = max(0.0, at_s - tx.at_s)
     sentence = f"{explanation.sentence}; enough is expected to be free in {in_s:.0f} s: {why}"
     return replace(explanation, expected_s=in_s, expected_why=why, sentence=sentence)
+
+
+def _with_next_host(
+    tx: QueueTransaction, request: Request, explanation: Explanation, free_in_s: float | None
+) -> Explanation | None:
+    """Add the host of a pool that is expected before known devices are free; None: there is none.
+
+    One that is late may not come, so it is only added where nothing else is expected. Without any,
+    the reason why the pools that fit start no host is added.
+    """
+    pools = list(tx.state.fleets.fitting(request, tx.at_s))
+    due = [(in_s, pool) for pool in pools if (in_s := pool.expected_in_s) is not None]
+    coming = due if free_in_s is None else [one for one in due if 0.0 < one[0] < free_in_s]
+    if coming:
+        in_s, first = min(coming, key=lambda one: (one[0] <= 0.0, one[0], one[1].name))
+        why = _next_host_text(first)
+        sentence = f"{explanation.sentence}; it waits for {why}"
+        return replace(
+            explanation, expected_s=in_s, expected_why=why, sentence=sentence, pool=first.name
+        )
+    closed = [f"pool {pool.name} starts no host: {pool.closed}" for pool in pools if pool.closed]
+    if not closed or free_in_s is not None:
+        return None
+    why = "; ".join(closed)
+    return replace(explanation, expected_why=why, sentence=f"{explanation.sentence}; {why}")
+
+
+def _next_host_text(pool: PoolView) -> str:
+    """`a host of pool a10g, started 40 s ago, expected in 50 s`."""
+    in_s = pool.expected_in_s or 0.0
+    verb = "ordered" if pool.started_ago_s is None else "started"
+    ago_s = pool.ordered_ago_s if pool.started_ago_s is None else pool.started_ago_s
+    when = f"expected in {format_duration(in_s)}" if in_s else "late, expected at any moment"
+    return f"a host of pool {pool.name}, {verb} {format_duration(ago_s or 0.0)} ago, {when}"

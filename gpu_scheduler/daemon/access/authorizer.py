@@ -43,7 +43,7 @@ _READER_OPS = frozenset(
         "parameters",
     }
 )
-_OPERATOR_OPS = frozenset({"drain", "undrain", "forget", "set", "demand"})
+_OPERATOR_OPS = frozenset({"drain", "undrain", "forget", "set", "demand", "report_fleet"})
 
 #: Ops that act for a job, whichever session owns its record.
 _JOB_OPS = (

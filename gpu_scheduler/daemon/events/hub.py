@@ -1,24 +1,26 @@
-"""Hub of the event stream: leases, records, queue, hosts, devices and parameters as they change.
+"""Hub of the event stream: leases, records, queue, hosts, devices, pools and parameters.
 
 Lease events come from the core, which the hub watches; events of records, queue and parameters from
-journalled changes, once they are durable. Hosts and devices, whose silence is not journalled, are
-compared after a change and at every beat. The hub collects changes in a ring while it has a
-subscriber and for `LINGER_S` after the last one, which may come back; otherwise it does nothing.
+journalled changes, once they are durable. Hosts and devices, whose silence is not journalled, and
+pools of fleets are compared after a change and at every beat. The hub collects changes in a ring
+while it has a subscriber and for `LINGER_S` after the last one, which may come back; otherwise it
+does nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TypeAlias
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import DURABLE, Journal
 from corekit.aio.supervise import contained
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import AttemptId, DeviceId, HostId, JobId, SessionId
+from corekit.ids import AttemptId, JobId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
@@ -64,8 +66,7 @@ class Hub:
         self._ring = ChangeRing(state.epoch, state.run)
         self._subscribers: dict[Subscriber, None] = {}
         self._idle_since_s = 0.0  # monotonic: the last subscriber left
-        self._hosts: dict[HostId, words.HostChanged] = {}
-        self._devices: dict[DeviceId, words.DeviceChanged] = {}
+        self._standing: Mapping[_Name, _Standing] = {}
         self._queued: dict[AttemptId, None] = {}
         self._next_look: asyncio.TimerHandle | None = None
         self.collects = False  #: True: changes go into the ring
@@ -98,7 +99,7 @@ class Hub:
             return subscriber
         subscriber = Subscriber(ring, ring.last, redact)
         first = words.Started(epoch=epoch) if place is None else words.Reset(epoch=epoch, why=place)
-        for event in (first, *self._hosts.values(), *self._devices.values()):
+        for event in (first, *self._standing.values()):
             subscriber.write(event, now_s)
         subscriber.write(words.Current(), now_s, placed=True)
         return subscriber
@@ -117,7 +118,7 @@ class Hub:
             return
         self.collects = True
         self._ring.interrupt()
-        self._hosts, self._devices = {}, {}
+        self._standing = {}
         self._look(publish=False)
         self._queued = dict.fromkeys(map(AttemptId, self._state.queue.entries))
         self._watch_leases(wanted=True)
@@ -212,26 +213,16 @@ class Hub:
         waiting = len(self._queued)
         self._publish(words.QueueChanged(attempt=attempt, queued=queued, waiting=waiting))
 
-    # --- hosts and devices
+    # --- hosts, devices and pools
 
     def _look(self, *, publish: bool = True) -> None:
         self._look_no_more()
-        hosts, devices = _standing(self._state)
-        differs: list[words.HostChanged | words.DeviceChanged] = [
-            *(
-                words.HostChanged(host=host, state=None)
-                for host in self._hosts
-                if host not in hosts
-            ),
-            *(
-                replace(gone, health=None)
-                for id_, gone in self._devices.items()
-                if id_ not in devices
-            ),
-            *(event for host, event in hosts.items() if self._hosts.get(host) != event),
-            *(event for id_, event in devices.items() if self._devices.get(id_) != event),
+        standing = _standing(self._state, self._clock.monotonic_s())
+        differs = [
+            *(_gone(one) for name, one in self._standing.items() if name not in standing),
+            *(one for name, one in standing.items() if self._standing.get(name) != one),
         ]
-        self._hosts, self._devices = hosts, devices
+        self._standing = standing
         for event in differs if publish else ():
             self._publish(event)
 
@@ -256,25 +247,41 @@ _OF_HOSTS = (
 )
 
 
-def _standing(
-    state: State,
-) -> tuple[dict[HostId, words.HostChanged], dict[DeviceId, words.DeviceChanged]]:
-    hosts = {
-        host.host: words.HostChanged(host=host.host, state=host.shown_state)
+#: The current state of a host, a device or a pool, and its name.
+_Standing: TypeAlias = words.HostChanged | words.DeviceChanged | words.PoolChanged
+_Name: TypeAlias = tuple[str, str]
+
+
+def _standing(state: State, at_s: float) -> dict[_Name, _Standing]:
+    found: dict[_Name, _Standing] = {
+        ("host", host.host): words.HostChanged(host=host.host, state=host.shown_state)
         for host in state.inventory.hosts.values()
     }
-    devices = {
-        entry.device.id: words.DeviceChanged(
-            host=host.host,
-            device=entry.device.id,
-            health=entry.device.health,
-            symptoms=entry.device.symptoms,
-            drained=entry.drained,
+    for host in state.inventory.hosts.values():
+        for entry in host.devices.values():
+            found["device", entry.device.id] = words.DeviceChanged(
+                host=host.host,
+                device=entry.device.id,
+                health=entry.device.health,
+                symptoms=entry.device.symptoms,
+                drained=entry.drained,
+            )
+    fleet = state.fleets.view(at_s)
+    for pool in () if fleet is None else fleet.pools:
+        found["pool", pool.name] = words.PoolChanged(
+            pool=pool.name, hosts=pool.hosts, usd_per_h=pool.usd_per_h
         )
-        for host in state.inventory.hosts.values()
-        for entry in host.devices.values()
-    }
-    return hosts, devices
+    return found
+
+
+def _gone(one: _Standing) -> _Standing:
+    match one:
+        case words.HostChanged():
+            return replace(one, state=None)
+        case words.DeviceChanged():
+            return replace(one, health=None)
+        case words.PoolChanged():
+            return replace(one, hosts=None)
 
 
 class WatchedJournal:

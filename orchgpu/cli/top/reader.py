@@ -95,8 +95,10 @@ class ScreenReader:
     async def _read(self, view: ViewName) -> ScreenData:
         client = self._feed.client
         if view is ViewName.FLEET:
-            hosts = sorted((await client.inventory()).hosts, key=lambda host: host.host)
-            return replace(self.snapshot, hosts=tuple(hosts), leases=await client.leases())
+            found, leases = await client.inventory(), await client.leases()
+            hosts = tuple(sorted(found.hosts, key=lambda host: host.host))
+            pools = () if found.fleet is None else found.fleet.pools
+            return replace(self.snapshot, hosts=hosts, pools=pools, leases=leases)
         if view is ViewName.QUEUE:
             return await self._queue(client)
         if view is ViewName.JOBS:

@@ -11,6 +11,7 @@ from corekit.ids import AttemptId
 from corekit.values import Value, field
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol.answers import HostView, QueueAnswer
+from gpu_scheduler.protocol.pools import PoolView
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.jobs.joblog import Line
 from orchgpu.jobs.known import Known
@@ -29,6 +30,7 @@ class ScreenData(Value):
     """The state of the system; None for a part that was not read yet."""
 
     hosts: tuple[HostView, ...] | None = None
+    pools: tuple[PoolView, ...] = ()
     leases: tuple[Lease, ...] = ()
     queue: QueueAnswer | None = None
     #: Attempt → the reason of its wait, for the first of the queue.
@@ -64,6 +66,7 @@ class ScreenData(Value):
             devices = [view for host in self.hosts for view in host.devices]
             lent = sum(bool(view.leases) for view in devices)
             parts.append(f"{len(self.hosts)} hosts  {lent}/{len(devices)} devices lent")
+        parts += [f"pool {pool.name} {pool.hosts}/{pool.max}" for pool in self.pools]
         if self.queue is not None:
             parts.append(f"{len(self.queue.queue) + self.queue.left_out} waiting")
         if self.records is not None:

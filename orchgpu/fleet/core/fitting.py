@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from corekit.ids import DeviceId
-from corekit.values import replace
-from gpu_scheduler.core.inventory.devices import device_class_of, is_feasible
+from gpu_scheduler.core.inventory.fleets import could_serve
 from gpu_scheduler.model import Device, Placement, Request, Sharing
 from orchgpu.fleet.core.model import Demand, Offer
 
@@ -38,19 +37,7 @@ def _feasible(request: Request, offer: Offer) -> bool:
         model=offer.model,
         memory_mib=offer.memory_mib,
     )
-    if request.models and not offer.model:
-        return False
-    plain = request if not _versions(request) else _without_versions(request)
-    return bool(request.count) and is_feasible(plain, device_class_of(device, gateway=True))
-
-
-def _versions(request: Request) -> bool:
-    return bool(request.min_driver or request.min_runtime or request.requires)
-
-
-def _without_versions(request: Request) -> Request:
-    """Versions of a host that has not come are unknown, and assumed."""
-    return replace(request, min_driver=None, min_runtime=None, requires=())
+    return bool(request.count) and could_serve(request, device)
 
 
 def _part(request: Request, offer: Offer) -> float:

@@ -92,6 +92,23 @@ class HostSummary(Value):
     utilisation_ratio: float | None  #: of the devices that report it
 
 
+class PoolEntry(Value):
+    """One pool of hosts that come and go, as the page shows it."""
+
+    pool: str
+    model: str
+    hosts: int
+    states: Mapping[str, int]
+    size: int
+    min: int
+    max: int
+    usd_per_h: float
+    spot: bool
+    start_s: float  #: from the start of a host to its registration
+    expected_s: float | None  #: wall clock: the next host; None = none comes
+    closed: str
+
+
 class FleetQuery(Value):
     """The conditions of a list of hosts."""
 

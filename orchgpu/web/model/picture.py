@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from corekit.ids import LeaseId
 from corekit.ring import Ring
-from corekit.values import Value
+from corekit.values import Value, replace
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol.answers import HostView, QueueAnswer, QueuedView
+from gpu_scheduler.protocol.pools import FleetView, PoolView
 from orchgpu.jobs.summary import summary_of
-from orchgpu.web.model.fleet import Fleet
+from orchgpu.web.model.fleet import Fleet, PoolEntry
 from orchgpu.web.model.jobs import Jobs
 
 #: Batches that are kept: two minutes at four a second.
@@ -110,6 +111,13 @@ class Overview(Value):
     as_of_s: float  #: wall clock of the newest answer
 
 
+class Pools(Value):
+    """The pools of hosts that come and go, and what an operator should know."""
+
+    pools: tuple[PoolEntry, ...]
+    notices: tuple[str, ...]
+
+
 class Picture:
     """One system, as the console knows it."""
 
@@ -118,6 +126,8 @@ class Picture:
         self.jobs = Jobs()
         self.queue: Sequence[QueuedView] = ()
         self.left_out = 0  #: waiting requests after those of `queue`
+        self._pools: FleetView | None = None
+        self._pools_at_s = 0.0  #: wall clock of that view
         self.batches = Batches(run)
         self.connected = False
         self.as_of_s = 0.0
@@ -178,11 +188,22 @@ class Picture:
             self.queue, self.left_out = found.queue, found.left_out
             self.batches.note("queue", "", {"waiting": self.waiting})
 
+    def put_pools(self, found: FleetView | None, now_s: float) -> None:
+        """The pools of hosts that come and go; a change of ages alone is not noted."""
+        before, self._pools, self._pools_at_s = self._pools, found, now_s
+        if _without_ages(before) != _without_ages(found):
+            self.batches.note("pool", "", {})
+
     def parameter_changed(self, name: str, value: object) -> None:
         kind = "policy" if name == "policy" else "parameters"
         self.batches.note(kind, name, {"name": name, "value": value})
 
     # ------------------------------------------------------------------ views
+
+    def pools(self) -> Pools:
+        found = self._pools or FleetView(pools=())
+        entries = tuple(_pool(one, self._pools_at_s) for one in found.pools)
+        return Pools(pools=entries, notices=found.notices)
 
     def overview(self) -> Overview:
         fleet = self.fleet.counts()
@@ -213,3 +234,26 @@ def _states(counts: dict[str, int], prefix: str) -> dict[str, int]:
         for name, count in counts.items()
         if name.startswith(prefix)
     }
+
+
+def _pool(one: PoolView, at_s: float) -> PoolEntry:
+    in_s = one.expected_in_s
+    return PoolEntry(
+        pool=one.name,
+        model=one.model,
+        hosts=one.hosts,
+        states=one.states,
+        size=one.size,
+        min=one.min,
+        max=one.max,
+        usd_per_h=one.usd_per_h,
+        spot=one.spot,
+        start_s=one.start_s,
+        expected_s=None if in_s is None else at_s + in_s,
+        closed=one.closed,
+    )
+
+
+def _without_ages(found: FleetView | None) -> object:
+    pools = () if found is None else found.pools
+    return [replace(one, started_ago_s=None, ordered_ago_s=None) for one in pools]

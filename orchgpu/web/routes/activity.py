@@ -31,7 +31,12 @@ async def activity(request: web.Request) -> web.Response:
         for one in found.devices
     ]
     return answered(
-        {"devices": devices, "devices_total": found.devices_total, "series": found.series}
+        {
+            "devices": devices,
+            "devices_total": found.devices_total,
+            "series": found.series,
+            "hosts": found.hosts,
+        }
     )
 
 

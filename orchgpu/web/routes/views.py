@@ -91,6 +91,13 @@ async def fleet_summary(request: web.Request) -> web.Response:
     return answered(request.app[CONSOLE].picture.fleet.summaries(_fleet_query(request)))
 
 
+@ROUTES.get("/api/fleet/pools")
+async def pools(request: web.Request) -> web.Response:
+    """The pools of hosts that come and go."""
+    await session_of(request)
+    return answered(request.app[CONSOLE].picture.pools())
+
+
 @ROUTES.get("/api/jobs")
 async def jobs(request: web.Request) -> web.Response:
     """A page of jobs, newest first."""

@@ -15,7 +15,7 @@ from corekit.values import replace
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.events import Watched
 from orchgpu.history.consumer import Consumer, _batches
-from orchgpu.history.reader import HistoryReader
+from orchgpu.history.reader import HistoryReader, Window
 from orchgpu.history.rows import JobRow
 from orchgpu.history.store import Batch, Store
 from orchgpu.local.ports import fixed_address
@@ -169,3 +169,24 @@ async def test_a_consumer_that_begins_again_misses_nothing(tmp_path: Path) -> No
                 lambda reader: ended(reader, "before") and job_of(reader, "now") is not None
             )
         assert failures == []
+
+
+@pytest.mark.asyncio
+async def test_the_hosts_of_pools_are_in_the_history(tmp_path: Path) -> None:
+    async def report(endpoints: Endpoints, hosts: int) -> None:
+        pool = {"name": "a", "kind": "cuda", "memory_mib": 9, "max": 4, "start_s": 60}
+        body = {"pools": [{**pool, "usd_per_h": 2, "states": {"idle": hosts}}]}
+        assert (await endpoints.ask("POST", "/v1/report_fleet", body)).status == 200
+
+    def most(reader: HistoryReader) -> int:
+        found = reader.hosts(Window(since_s=0.0, until_s=1e10), 1e10)
+        return 0 if found is None else found.pools[0].hosts_max
+
+    with Store(tmp_path / "h") as store:
+        http = fixed_address()
+        async with serving(tmp_path / "state", http=http) as endpoints:
+            await report(endpoints, 1)
+            async with consuming(store, http) as written:
+                await written.until(lambda reader: most(reader) == 1)
+                await report(endpoints, 3)
+                await written.until(lambda reader: most(reader) == 3)

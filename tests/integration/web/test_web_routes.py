@@ -68,7 +68,14 @@ async def test_the_page_and_its_files(site: Site) -> None:
 
 
 async def test_overview_fleet_and_queue(site: Site) -> None:
-    async with site.browser("op") as browser, site.orchestrator() as peer:
+    async with (
+        site.browser("op") as browser,
+        site.orchestrator() as peer,
+        site.orchestrator("op") as fleet,
+    ):
+        pool = {"name": "small", "kind": "cpu", "memory_mib": 9, "max": 2, "start_s": 60}
+        counted = {**pool, "size": 1, "states": {"idle": 1}, "closed": "it is left out"}
+        assert "ok" in await fleet.ask(op="report_fleet", pools=[counted], notices=["one"])
         for number in range(3):  # two devices: the third one waits
             await site.begun(peer, f"queue{number}")
 
@@ -85,6 +92,11 @@ async def test_overview_fleet_and_queue(site: Site) -> None:
         assert host["devices"][1]["model"] == "<b>M</b>"
         summary = (await browser.get("/api/fleet/summary?state=busy"))["items"][0]
         assert (summary["busy"], summary["memory_used_ratio"]) == (2, 1.0)
+        pools = await browser.get("/api/fleet/pools")
+        assert [(one["pool"], one["hosts"], one["closed"]) for one in pools["pools"]] == [
+            ("small", 1, "it is left out")
+        ]
+        assert pools["notices"] == ["one"]
         queue = await browser.get("/api/queue")
         assert queue["total"] == 1
         waiting = queue["items"][0]

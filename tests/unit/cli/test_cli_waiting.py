@@ -87,6 +87,7 @@ def test_the_leases_of_devices_that_are_short_are_in_the_way_the_soonest_first()
         ({"position": 2}, Reason.QUEUED_BEHIND),
         ({"after": (LeaseId("a"),), "position": None}, Reason.AHEAD),
         ({"devices_fitting": 1}, Reason.QUEUED_BEHIND),
+        ({"pool": "a10g", "held_back": HeldBack.OUT_OF_SERVICE}, Reason.HOST_STARTS),
         ({"counts": {NoFit.HOST_LOST.value: 2}}, Reason.HOST_UNREACHABLE),
         ({"counts": {NoFit.HOST_LOST.value: 1, NoFit.MEMORY.value: 1}}, Reason.BUSY),
         ({"counts": {"SOMETHING_NEWER": 1}}, Reason.BUSY),

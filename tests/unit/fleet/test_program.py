@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.protocol import ops
 from orchgpu.fleet.ports.memory import MemoryFleet
 from orchgpu.fleet.program import Fleet, MemoryFile
 from tests.scheduler_thread import scheduler_in_thread
@@ -97,3 +98,30 @@ def test_the_end_of_all_hosts_passes_over_a_group_that_is_gone(system: System) -
         assert not system.port.hosts["a"]
 
     system.run(part)
+
+
+def test_the_scheduler_has_the_pools_that_the_fleet_sees(system: System) -> None:
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(ONE)
+        await looked(system.fleet(client))
+        found = (await client.inventory()).fleet
+        assert found is not None
+        (pool,) = found.pools
+        assert (pool.name, pool.size, pool.states) == ("a", 1, {"starting": 1})
+
+    system.run(part)
+
+
+def test_a_fleet_works_with_a_scheduler_that_takes_no_report(
+    system: System, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(ops.OPS, "report_fleet")  # as in the version before
+
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(ONE)
+        await looked(system.fleet(client))
+        assert (await client.inventory()).fleet is None
+
+    system.run(part)
+    assert system.hosts() == {"a": 1}
+    assert caplog.text.count("the scheduler takes no report of the fleet") == 1

@@ -25,8 +25,8 @@ from orchgpu.fleet.core.model import (
     Stop,
     View,
 )
-from orchgpu.fleet.program import MemoryFile, groups_of, host_states
-from orchgpu.fleet.texts import action_text, notice_text
+from orchgpu.fleet.program import MemoryFile, groups_of
+from orchgpu.fleet.texts import action_text, host_states, notice_text
 from tests.fleet_world import BEGIN_S, FleetWorld, demand, offer
 from tests.property.test_fleet import happen
 

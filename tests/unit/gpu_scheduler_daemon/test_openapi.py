@@ -47,6 +47,7 @@ def test_a_request_matches_its_description() -> None:
 
 #: What an op cannot do without, where its bounds are tried.
 STEP = {"name": "s", "job": "s", "request": {}}
+POOL = {"name": "a", "kind": "cuda", "memory_mib": 9, "max": 1, "states": {}, "start_s": 60}
 NEEDED: dict[str, Any] = {
     "run": "r",
     "steps": [STEP],
@@ -66,6 +67,7 @@ NEEDED: dict[str, Any] = {
     "name": "n",
     "value": 1,
     "host": "h",
+    "pools": [],
 }
 
 
@@ -85,9 +87,8 @@ def at_and_beyond(field: str, keyword: str, bound: Any) -> tuple[Any, Any]:
         case "pattern":
             return "Tesla K80 \u00e4", "a\x1b[2J"
         case "maxItems":
-            if field == "steps":
-                return [STEP] * bound, [STEP] * (bound + 1)
-            item = "x" if field in ("data", "programs") else "x>=1"  # a name, and a constraint
+            items: dict[str, Any] = {"steps": STEP, "pools": POOL, "data": "x", "programs": "x"}
+            item = items.get(field, "x>=1")  # else a constraint, or any text
             return [item] * bound, [item] * (bound + 1)
     raise AssertionError(keyword)
 

@@ -18,7 +18,7 @@ from orchgpu.cli.commands.operation import report as command_module
 from orchgpu.cli.main import cli
 from orchgpu.core.prices import Prices
 from orchgpu.history.reader import HistoryReader, Window
-from orchgpu.history.store import Batch, Presence, Store
+from orchgpu.history.store import Batch, PoolSize, Presence, Store
 from orchgpu.report.charts import LENGTHS_S, Line, bars, curves, moment
 from orchgpu.report.page import count, dollars, page, percent, seconds
 from orchgpu.report.summary import Report, report_of, step_for
@@ -208,3 +208,18 @@ def test_runs_of_a_workflow_have_a_section_with_their_steps(history: Path) -> No
     assert '<td>film</td><td>all</td><td class="number">1</td><td class="number">2</td>' in text
     assert '<td class="number">30 min</td>' in text
     assert "<td>&lt;b&gt;table</td>" in text
+
+
+def test_hosts_that_come_and_go_have_a_section_with_their_cost(history: Path) -> None:
+    assert "<h2>Hosts</h2>" not in page(made(history))
+    with Store(history) as store:
+        sizes = [PoolSize(pool="<a>", hosts=n, usd_per_h=2.0, at_s=T + 900 * n) for n in (0, 1, 2)]
+        store.write(Batch(pools=sizes))
+    report = made(history)
+    assert report.hosts is not None
+    assert report.hosts.usd == pytest.approx(2.0 * (900 + 2 * 1800) / 3600)
+    assert report.hosts_usd_per_device_h == pytest.approx(report.hosts.usd / 0.5)
+    text = page(report)
+    assert "2.50 USD for hosts, 5.00 for each hour of a device that jobs used" in text
+    assert "<td>&lt;a&gt;</td>" in text
+    assert len([one for one in svgs(text) if one.get("role") == "img"]) == 5

@@ -41,8 +41,10 @@ def test_hosts_come_for_a_burst_within_the_guard_and_leave_after_it() -> None:
     assert engine.fleet is not None
     assert {job.outcome for job in jobs} == {"done"}
     assert engine.fleet.most == 2, "three would cost more than usd_per_hour_max"
-    over_time = engine.fleet.hosts_over_time()
-    assert [hosts for _, hosts in over_time if hosts == 0], "there are none between two bursts"
+    spans = engine.fleet.host_spans()
+    assert not any(begin_s <= 50 * 60 < end_s for begin_s, end_s in spans), (
+        "none between two bursts"
+    )
     found = figures(engine)
     assert found["fleet_usd"] == pytest.approx(2 * found["fleet_host_h"])
     assert 0 < found["fleet_host_h"] < 3 * 2
@@ -76,6 +78,16 @@ def test_the_policies_are_compared_by_a_command(tmp_path: Path) -> None:
     found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
     assert [one["policy"] for one in found["policies"]] == ["tracking"]
     assert found["policies"][0]["figures"]["fleet_usd"]["mean"] > 0
+
+
+def test_hosts_leases_and_requests_over_time_are_drawn_for_each_policy(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN)
+    words = ["simulate", "fleet", str(file), "tracking", "--seeds", "1", "--plots", str(tmp_path)]
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    text = (tmp_path / "fleet-tracking.svg").read_text()
+    assert all(f">{name}</text>" in text for name in ("hosts", "leases", "waiting requests"))
 
 
 def test_a_run_without_a_fleet_has_no_policy_of_one() -> None:

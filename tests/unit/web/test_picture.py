@@ -12,6 +12,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import HostState, Step
+from gpu_scheduler.protocol.pools import FleetView
 from orchgpu.jobs.summary import JobSummary, summary_of
 from orchgpu.web.model import picture as batches
 from orchgpu.web.model.fleet import Fleet, FleetQuery
@@ -19,6 +20,7 @@ from orchgpu.web.model.jobs import JobQuery, Jobs
 from orchgpu.web.model.pages import page_limit, search
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.routes.views import csv_pieces, json_pieces
+from tests.unit.gpu_scheduler_core.views.test_pools import POOL
 from tests.unit.web.console_things import device_view, host_view, lease, record, recounted
 
 
@@ -270,3 +272,21 @@ def test_the_picture_notes_what_browsers_need() -> None:
     picture.forget_host("a")
     overview = picture.overview()
     assert (overview.hosts, overview.leases, overview.jobs, overview.devices) == (0, 0, 0, 0)
+
+
+def test_pools_are_shown_with_the_time_of_their_next_host_and_their_ages_are_no_change() -> None:
+    picture = Picture("run")
+    assert picture.pools().pools == ()
+    fleet = FleetView(pools=(POOL,), notices=("80 USD are spent",))
+    picture.put_pools(fleet, 1000.0)
+    (entry,) = picture.pools().pools
+    assert (entry.pool, entry.hosts, entry.expected_s) == ("a10g", 1, 1050.0)
+    assert picture.pools().notices == ("80 USD are spent",)
+    assert picture.batches.close() is not None
+    picture.put_pools(replace(fleet, pools=(POOL.aged(2.0),)), 1002.0)
+    assert picture.pools().pools[0].expected_s == 1050.0
+    assert picture.batches.close() is None
+    picture.put_pools(None, 1004.0)
+    batch = picture.batches.close()
+    assert batch is not None
+    assert [one["event"] for one in batch.changes] == ["pool"]

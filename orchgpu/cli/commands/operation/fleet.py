@@ -26,8 +26,8 @@ from orchgpu.fleet.core.model import Decision, Host, Memory, Offers, PoolMemory,
 from orchgpu.fleet.core.pools import learned_start_s
 from orchgpu.fleet.offers import load_offers
 from orchgpu.fleet.ports.registry import open_port
-from orchgpu.fleet.program import Fleet, MemoryFile, host_states, state_text, view_of
-from orchgpu.fleet.texts import action_text, notice_text
+from orchgpu.fleet.program import Fleet, MemoryFile, view_of
+from orchgpu.fleet.texts import action_text, host_states, notice_text, state_text
 from orchgpu.jobs.scheduler import ANSWER_WITHIN_S, scheduler_address
 from orchgpu.local.fleet import local_fleet
 

@@ -61,7 +61,8 @@ def command(scheduler: str | None, as_json: bool) -> None:
     inventory = ask(scheduler_address(scheduler), lambda client: client.inventory())
     hosts = sorted(inventory.hosts, key=lambda host: host.host)
     if as_json:
-        echo_json({"hosts": encode(hosts), "declared": encode(inventory.declared)})
+        fleet = encode(inventory.fleet)
+        echo_json({"hosts": encode(hosts), "declared": encode(inventory.declared), "fleet": fleet})
         return
     drawn = terminal_width() is not None
     rows = [
@@ -74,6 +75,8 @@ def command(scheduler: str | None, as_json: bool) -> None:
     for host in hosts:
         if text := host_text(host.host, host.data, host.programs):
             echo(text)
+    for pool in () if inventory.fleet is None else inventory.fleet.pools:
+        echo(pool.text)
 
 
 def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:

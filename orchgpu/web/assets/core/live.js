@@ -1,5 +1,5 @@
 // The live connection: one stream of changes for the whole page, resumed by its position.
-// Views subscribe to kinds of change (device, host, lease, queue, job, policy, parameters).
+// Views subscribe to kinds of change (device, host, pool, lease, queue, job, policy, parameters).
 import { session, urlOf } from "./api.js";
 import { useEffect, useRef } from "./html.js";
 import { readEvents } from "./sse.js";

@@ -10,6 +10,7 @@ const WAITS_FOR = {
   HELD_BY_POLICY: "the queue policy",
   OUT_OF_SERVICE: "a device in service",
   SCHEDULER_FULL: "the limit of leases",
+  HOST_STARTS: "a host that starts",
   HOST_UNREACHABLE: "a host that answers",
   SCHEDULER_UNREACHABLE: "a scheduler that answers",
   CONCURRENCY: "other jobs of its function",

@@ -37,6 +37,12 @@ const CHARTS = [
     note: "Time of all devices in which at least one lease held them.", series: [{ label: "Utilisation", name: "utilisation", colour: "--series-6" }] },
 ];
 
+const HOSTS = { title: "Hosts", text: (value) => (value == null ? "–" : value.toFixed(1)), figure: latest, of: "now",
+  note: "Hosts that come and go, with leases and waiting requests: means over time.", series: [
+    { label: "Hosts", name: "hosts", colour: "--series-1" },
+    { label: "Leases", name: "leases", colour: "--series-2" },
+    { label: "Waiting requests", name: "waiting", colour: "--series-3" }] };
+
 export function ActivityView() {
   const { values } = useStore(route);
   const since_s = Number(values.since_s ?? 3600);
@@ -52,6 +58,7 @@ export function ActivityView() {
           <${Devices} devices=${data.devices} total=${data.devices_total} since_s=${since_s} q=${values.q ?? ""} />
           <div class="tiles" style=${{ "--tile": "420px" }}>
             ${CHARTS.map((chart) => html`<${Series} key=${chart.title} chart=${chart} series=${data.series} />`)}
+            ${data.hosts && html`<${Series} chart=${HOSTS} series=${{ ...data.hosts, time_s: data.series.time_s }} />`}
           </div>
         </div>`}
     <//>

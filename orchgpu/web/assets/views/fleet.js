@@ -2,15 +2,15 @@
 // each host; the server adds them up, and a cell opens its host.
 import { mayOperate, session } from "../core/api.js";
 import { colourOf, deployed } from "../core/deployed.js";
-import { about, ago, capital, count, mebibytes, percent, plural, shortId } from "../core/format.js";
+import { about, ago, capital, count, duration, mebibytes, percent, plural, shortId } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
-import { useAll, useNow, usePages } from "../core/resource.js";
+import { useAll, useNow, usePages, useResource } from "../core/resource.js";
 import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { confirm, drainQuestion } from "../parts/dialog.js";
-import { Choice, Empty, Listed, Page, Search } from "../parts/page.js";
+import { Choice, Cut, Empty, Listed, Page, Panel, Search } from "../parts/page.js";
 import { Icon, Meter, Ratio, State, toneOf, toned } from "../parts/state.js";
-import { EndlessGrid } from "../parts/table.js";
+import { EndlessGrid, Table } from "../parts/table.js";
 
 const KINDS = ["device", "host", "lease"];
 const DEVICES_MAX = 200; // above it, cells of hosts instead of panels with every lease
@@ -30,11 +30,40 @@ export function FleetView() {
         <${Choice} label="State of devices" value=${values.state ?? ""} options=${STATES} onChoose=${(state) => setValues({ state })} />
         <${Search} label="Host or model" value=${values.q ?? ""} onInput=${(q) => setValues({ q })} />
       `}>
+      ${!values.host && html`<${Pools} />`}
       <${Listed} items=${hosts} error=${error} empty=${NO_HOST}>
         ${asCells ? html`<${FleetCells} hosts=${hosts} />` : html`<${HostList} host=${values.host} state=${values.state} q=${values.q} />`}
       <//>
     <//>
   `;
+}
+
+/** Pools of hosts that come and go; nothing without a fleet. */
+function Pools() {
+  const { data } = useResource("/fleet/pools", { kinds: ["pool", "host"], every_s: 10 });
+  if (!data?.pools.length) return null;
+  return html`
+    <${Panel} title="Pools">
+      <${Table} label="Hosts by pool" columns=${POOLS} rows=${data.pools} keyOf=${(one) => one.pool} />
+      ${data.notices.map((text) => html`<p class="entry muted" key=${text}>${capital(text)}</p>`)}
+    <//>
+  `;
+}
+
+const POOLS = [
+  { label: "Pool", head: true, cell: ({ pool, model, spot }) => html`<span title=${model || null}>${pool}</span>${spot && html` <span class="chip">spot</span>`}` },
+  { label: "Hosts", kind: "number", cell: ({ hosts, size }) => (hosts < size ? `${hosts} of ${size}` : hosts) },
+  { label: "Min–max", kind: "number", cell: ({ min, max }) => `${min}–${max}` },
+  { label: "States", wide: true, cell: ({ states }) => Object.entries(states).map(([state, number]) => `${number} ${state}`).join(", ") || "–" },
+  { label: "Next host", cell: (one) => html`<${NextHost} ...${one} />` },
+  { label: "USD per hour", wide: true, kind: "number", cell: ({ usd_per_h }) => usd_per_h.toFixed(2) },
+  { label: "Start", wide: true, kind: "number", cell: ({ start_s }) => duration(start_s) },
+];
+
+function NextHost({ expected_s, closed }) {
+  const left_s = expected_s - useNow();
+  if (expected_s === null) return closed ? html`<${Cut} text=${`none: ${closed}`} title=${closed} />` : "–";
+  return left_s > 0 ? `in ${about(left_s)}` : "at any moment";
 }
 
 function HostList(filter) {

@@ -15,9 +15,9 @@ const COLUMNS = [
   { label: "Wants", wide: true, cell: (row) => html`<${Cut} text=${row.wants} />` },
   { label: "Priority", wide: true, kind: "number", width: "74px", cell: (row) => row.priority },
   { label: "Waiting", wide: true, kind: "number", width: "84px", cell: (row) => html`<${Since} ...${row} />` },
-  { label: "Device within", wide: true, kind: "number", width: "112px", cell: ({ expected_s }) => expected_s == null
+  { label: "Device within", wide: true, kind: "number", width: "112px", cell: ({ expected_s, reason }) => expected_s == null
     ? html`<${Cut} text="unknown" title="Leases of no stated length are before it, or the request is far behind." />`
-    : html`<${Cut} text=${duration(expected_s)} title="By then the leases that block it have ended." />` },
+    : html`<${Cut} text=${duration(expected_s)} title=${reason === "HOST_STARTS" ? "A host of a pool is expected then." : "By then the leases that block it have ended."} />` },
 ];
 
 function Job({ row: { job, attempt, key: input } }) {
