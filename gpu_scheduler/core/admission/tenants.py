@@ -53,6 +53,20 @@ class Amount(NamedTuple):
             )
         )
 
+    def left_of(self, quota: Quota) -> Amount:
+        """The amount that one who holds this may hold in addition."""
+        compute_permille = None if quota.compute_pct is None else permille_of(quota.compute_pct)
+        limits = quota.devices, quota.memory_mib, compute_permille
+        return Amount(*(math.inf if n is None else n - held for n, held in zip(limits, self)))
+
+    def fits(self, left: Amount) -> bool:
+        """True when no resource of this amount exceeds that one."""
+        return (
+            self.devices <= left.devices
+            and self.memory_mib <= left.memory_mib
+            and self.compute_permille <= left.compute_permille
+        )
+
     def in_percent(self) -> tuple[float, float, float]:
         """Past use as `TenantUsed` has it: compute in percent."""
         return self.devices, self.memory_mib, self.compute_permille / 10
