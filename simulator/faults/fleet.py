@@ -1,4 +1,4 @@
-"""The fleets of a simulated world: production programs that are killed, and edits of their offers."""
+"""The fleets of a simulated world: production programs that are killed, and edits of offers."""
 
 from __future__ import annotations
 

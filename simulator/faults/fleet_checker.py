@@ -41,8 +41,10 @@ class FleetChecker:
         return [f"{host} is stopped by a fleet with the leases {leases}"] if leases else []
 
     def grown(self, at_s: float, group: str, hosts: Mapping[str, int]) -> list[str]:
-        """A sentence for a group that was made larger than its offer allows. `hosts`: those that are
-        ordered, of each group."""
+        """A sentence for a group that was made larger than its offer allows.
+
+        `hosts`: those that are ordered, of each group.
+        """
         most = max(
             (
                 one.max

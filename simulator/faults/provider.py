@@ -102,6 +102,8 @@ class SimProvider:
         await self._faults.around(lambda: self.memory.withdraw(group))
 
     async def stop(self, group: str, host: str) -> None:
+        del group  # a name is of one machine
+
         async def stop() -> None:
             machine = self.machines.get(host)
             if machine is not None and not machine.ending:

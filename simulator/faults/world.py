@@ -40,8 +40,8 @@ from simulator.faults.injector import PLAIN, WORK, Injector
 from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
 from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.promises import ask_for_promises
-from simulator.faults.requester import SimRequester
 from simulator.faults.provider import SimProvider
+from simulator.faults.requester import SimRequester
 from simulator.faults.runs import PLAIN_STEPS, SimRuns
 from simulator.faults.scenario import Scenario, draw
 from simulator.faults.scheduler import SimScheduler

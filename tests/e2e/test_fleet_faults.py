@@ -1,5 +1,7 @@
-"""`orchgpu up --fleet 0-3` under load: kills of the fleet, of a host that starts and of `ssgmd`, and
-a spot interruption. Jobs have one attempt, so one that counted would be a failed job."""
+"""`orchgpu up --fleet 0-3` under load: kills of fleet, starting host and `ssgmd`, an interruption.
+
+Jobs have one attempt, so an attempt that counted would be a failed job.
+"""
 
 from __future__ import annotations
 

@@ -117,19 +117,22 @@ class Jobs:
     async def run(self, folder: Path, kill: object) -> None:
         """Serve all requests; `kill` is called once when the first host has started."""
         request = Request(kinds=(DeviceKind.CPU,), sharing=Sharing.EXCLUSIVE)
-        async with SchedulerClient(
-            self._address, budget=Budget(), on_push=self._mail.put_nowait
-        ) as client:
-            async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
-                await self._reserve(client, request)
-                watching = group.create_task(self._watch(folder, kill))
-                while len(self.grants) < REQUESTS:
-                    push = await self._mail.get()
-                    if isinstance(push, Connected):  # pushes of a scheduler that died are lost
-                        await self._reserve(client, request)
-                    elif isinstance(push, GrantedPush):
-                        await self._use(client, push.attempt, push.granted)
-                watching.cancel()
+        async with (
+            SchedulerClient(
+                self._address, budget=Budget(), on_push=self._mail.put_nowait
+            ) as client,
+            asyncio.timeout(WITHIN_S),
+            asyncio.TaskGroup() as group,
+        ):
+            await self._reserve(client, request)
+            watching = group.create_task(self._watch(folder, kill))
+            while len(self.grants) < REQUESTS:
+                push = await self._mail.get()
+                if isinstance(push, Connected):  # pushes of a scheduler that died are lost
+                    await self._reserve(client, request)
+                elif isinstance(push, GrantedPush):
+                    await self._use(client, push.attempt, push.granted)
+            watching.cancel()
 
     async def _reserve(self, client: SchedulerClient, request: Request) -> None:
         for name in [f"r{n}" for n in range(REQUESTS) if f"r{n}" not in self.grants]:

@@ -287,6 +287,16 @@ def test_hosts_of_removed_offers_count_for_both_guards() -> None:
     assert world.memory.spent_usd - before_usd > 4.0
 
 
+def test_hosts_above_a_lowered_guard_leave_when_their_leases_have_ended_the_dearest_first() -> None:
+    world = FleetWorld((offer(max=2), offer("dear", usd_per_h=2.0, max=1)))
+    world.submit(60, 300.0)
+    world.run(200.0)
+    assert world.usd_per_h() == 4.0
+    world.rules = Rules(usd_per_hour_max=3.0)
+    world.run(600.0)
+    assert (world.count("a10g"), world.count("dear")) == (2, 0)
+
+
 def test_an_offer_that_does_not_deliver_is_left_for_a_while_and_the_next_one_is_taken() -> None:
     world = FleetWorld((offer(max=2), offer("dear", usd_per_h=2.0, max=2)), refusing={"a10g"})
     world.submit(4, 600.0)

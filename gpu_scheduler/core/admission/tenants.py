@@ -56,8 +56,11 @@ class Amount(NamedTuple):
     def left_of(self, quota: Quota) -> Amount:
         """The amount that one who holds this may hold in addition."""
         compute_permille = None if quota.compute_pct is None else permille_of(quota.compute_pct)
-        limits = quota.devices, quota.memory_mib, compute_permille
-        return Amount(*(math.inf if n is None else n - held for n, held in zip(limits, self)))
+        return Amount(
+            math.inf if quota.devices is None else quota.devices - self.devices,
+            math.inf if quota.memory_mib is None else quota.memory_mib - self.memory_mib,
+            math.inf if compute_permille is None else compute_permille - self.compute_permille,
+        )
 
     def fits(self, left: Amount) -> bool:
         """True when no resource of this amount exceeds that one."""

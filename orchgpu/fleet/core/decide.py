@@ -279,8 +279,10 @@ class _Deciding:
         return {"max": pool.offer.max, "usd_per_h_max": self._rules.usd_per_hour_max or 0.0}
 
     def _count_too_dear(self) -> None:
-        """Count the hosts above the guard, the dearest first: it was lowered, or two fleets that saw
-        different moments ordered at once."""
+        """Count the hosts above the guard, the dearest first.
+
+        The guard was lowered, or two fleets that saw different moments ordered at once.
+        """
         pools = [pool for pool in self._pools.values() if not pool.retired and pool.offer.usd_per_h]
         if self._rules.usd_per_hour_max is None:
             return

@@ -159,9 +159,9 @@ def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
 
 
 def with_moved(memory: Memory, offers: Offers) -> Memory:
-    """The memory in which hosts that stayed in the former group of an offer are a pool of their own.
+    """The memory in which the hosts in the former group of an offer are a pool of their own.
 
-    Its name is that of no offer, so they are ended like those of a removed offer.
+    No offer has its name, so they are ended like those of a removed offer.
     """
     pools = dict(memory.pools)
     for offer in offers.offers:
