@@ -12,6 +12,7 @@ import yaml
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
+from corekit.decode import encode
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.protocol.ops import Op
@@ -189,30 +190,10 @@ class SimFleet:
 
 def offers_text(offers: Offers) -> str:
     """The file of these offers."""
-    rules = offers.rules
-    listed = [
-        {
-            "name": one.name,
-            "kind": one.kind.value,
-            "model": one.model,
-            "devices": one.devices,
-            "memory": f"{one.memory_mib}MiB",
-            "usd_per_h": one.usd_per_h,
-            "group": one.at_port,
-            "min": one.min,
-            "max": one.max,
-            "buffer": one.buffer,
-            "idle_s": one.idle_s,
-            "start_s": one.start_s,
-        }
-        for one in offers.offers
-    ]
-    guard = {} if rules.usd_per_hour_max is None else {"usd_per_hour_max": rules.usd_per_hour_max}
-    given = {
-        "offers": listed,
-        "target_wait_s": rules.target_wait_s,
-        "patience_s": rules.patience_s,
-        "skip_s": rules.skip_s,
-        **guard,
-    }
-    return yaml.safe_dump(given, sort_keys=False)
+    listed = []
+    for one in offers.offers:
+        keys = encode(one)
+        memory_mib = keys.pop("memory_mib")
+        listed.append({**keys, "group": one.at_port, "memory": f"{memory_mib}MiB"})
+    rules = {name: value for name, value in encode(offers.rules).items() if value is not None}
+    return yaml.safe_dump({"offers": listed, **rules})
