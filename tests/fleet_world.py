@@ -134,10 +134,15 @@ class FleetWorld:
     def count(self, group: str | None = None) -> int:
         return sum(group in (None, one.group) for one in self.machines.values())
 
+    def ordered(self, group: str) -> int:
+        """Hosts that a group has or shall have."""
+        return max(self.sizes.get(group, 0), self.count(group))
+
     def usd_per_h(self) -> float:
         """Price of all hosts that are there or ordered, by the prices at which they were bought."""
         groups = {*self.sizes, *(one.group for one in self.machines.values())}
-        return sum(self.prices[g] * max(self.sizes.get(g, 0), self.count(g)) for g in groups)
+        prices = {**self.prices, **{one.at_port: one.usd_per_h for one in self.offers}}
+        return sum(prices[group] * self.ordered(group) for group in groups)
 
     def forget(self) -> None:
         """A restart without memory; the groups of removed offers would stay unknown."""

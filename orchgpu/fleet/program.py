@@ -37,6 +37,7 @@ from orchgpu.fleet.core.model import (
     View,
     Withdraw,
 )
+from orchgpu.fleet.core.pools import with_moved
 from orchgpu.fleet.offers import load_offers
 from orchgpu.fleet.ports.port import FleetPort, PortGroup
 from orchgpu.fleet.reports import report_of
@@ -49,10 +50,10 @@ _GONE_LOOK_S = 0.05
 
 
 def groups_of(offers: Offers, memory: Memory) -> dict[str, str]:
-    """Group at the port → pool; also of pools whose offer was removed while they had hosts."""
+    """Group at the port → pool; also groups that an offer had while hosts came there."""
     offered = {offer.at_port: offer.name for offer in offers.offers}
-    left = {one.group: name for name, one in memory.pools.items() if one.group}
-    return {group: n for group, n in left.items() if n not in offered.values()} | offered
+    kept = with_moved(memory, offers).pools
+    return {one.group: name for name, one in kept.items() if one.group} | offered
 
 
 async def groups_at(port: FleetPort, offers: Offers, memory: Memory) -> tuple[PortGroup, ...]:

@@ -32,6 +32,8 @@ _WHY = {
     Reason.NOT_DELIVERED: "{missing} hosts did not come in {waited_s}{refusal}",
     Reason.NOT_NEEDED: "nothing waits for the {missing} missing hosts any more",
     Reason.RETIRED: "no offer has its pool",
+    Reason.ABOVE_MAX: "its offer has a max of {max}",
+    Reason.TOO_DEAR: "all hosts cost more than {usd_per_h_max} USD/h (usd_per_hour_max)",
 }
 _NOTICES = {
     NoticeCode.HOUR_NEAR: "the hosts cost {usd_per_h} USD/h, of at most {max} (usd_per_hour_max)",

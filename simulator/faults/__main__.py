@@ -59,11 +59,13 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
     outcomes: dict[str, int] = {}
     runs: Counter[str] = Counter()
     ahead: Counter[str] = Counter()
+    machines: Counter[str] = Counter()
     for verdict in verdicts:
         for state, count in verdict.outcomes.items():
             outcomes[state] = outcomes.get(state, 0) + count
         runs.update(verdict.runs)
         ahead.update(verdict.ahead)
+        machines.update(verdict.machines)
     summary = {
         "seeds": len(verdicts),
         "jobs": sum(v.jobs for v in verdicts),
@@ -71,6 +73,7 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         "runs": dict(runs),
         "preempted": sum(v.preempted for v in verdicts),
         "ahead": dict(ahead),
+        "machines": dict(machines),
         "decisions": sum(v.decisions for v in verdicts),
         "virtual_s": round(sum(v.virtual_s for v in verdicts)),
         "real_s": round(took_s, 1),
@@ -83,7 +86,7 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         f"{summary['seeds']} seeds passed: {summary['jobs']} jobs {outcomes}, "
         f"{runs.total()} runs {dict(runs)}, "
         f"{summary['preempted']} preempted or withdrawn attempts, "
-        f"leases ahead: {summary['ahead']}, "
+        f"leases ahead: {summary['ahead']}, machines of fleets: {summary['machines']}, "
         f"{summary['decisions']} scheduler decisions, {summary['virtual_s']} virtual seconds in "
         f"{summary['real_s']} s"
     )

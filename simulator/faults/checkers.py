@@ -10,6 +10,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.protocol import changes as to
 from simulator.faults.advance_checker import AdvanceChecker
+from simulator.faults.fleet_checker import FleetChecker
 from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.record_checker import RecordChecker
 from simulator.faults.tenant_usage import TenantUsage
@@ -28,6 +29,7 @@ class Checker:
     jobs: RecordChecker = field(default_factory=RecordChecker)
     preemptions: PreemptionChecker = field(default_factory=PreemptionChecker)
     advance: AdvanceChecker = field(default_factory=AdvanceChecker)
+    fleet: FleetChecker = field(default_factory=FleetChecker)
     violation: Violation | None = None  #: the first one of the run
     last_start: dict[str, int] = field(default_factory=dict)  #: job → attempt without a device
     fence: int = 0
@@ -86,6 +88,7 @@ class Checker:
         for entry in entries:
             beyond += self.preemptions.note(entry, wall_s, by_host=by_host)
             beyond += self.advance.note(entry)
+            self.fleet.note(entry)
         if beyond:
             raise Violation(f"after {type(event).__name__}: {beyond}")
         for part in [part for entry in entries for part in entry.parts]:

@@ -200,6 +200,13 @@ class SimHost:
         self._scheduler.hosts.pop(self.id, None)
         self._scheduler.tell(on.HostLeft(host=self.id, **self._scheduler.now()))
 
+    def vanish(self) -> None:
+        """Its machine is off, whatever it did."""
+        self.running.set()
+        self.restart()
+        if not self.is_away:
+            self._break_off()
+
     def come_back(self) -> None:
         """A new instance under this name: nothing is left of the last one."""
         self.restart()

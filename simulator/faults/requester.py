@@ -129,4 +129,5 @@ class SimRequester:
         answer = await self.ask(ops.Inventory())
         kinds = request.kinds
         devices = [view.device for host in answer.hosts for view in host.devices]
+        devices += answer.declared
         return sum(not kinds or device.kind in kinds for device in devices)

@@ -13,6 +13,7 @@ from gpu_scheduler.model import Advance
 from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
 from local_cloud.model.weather import AWS, NO_WEATHER, Weather
+from simulator.faults.fleet_scenario import FLEET_FAULTS, FleetScenario, draw_fleet
 from simulator.faults.function import Behaviour, Fate
 
 FAULTS = (
@@ -47,7 +48,8 @@ class Fault(Value):
     @property
     def repaired_s(self) -> float:
         """The time at which its effect is over; a host drains before it leaves."""
-        return self.at_s + self.lasts_s + (DRAIN_S if self.kind == "host leaves" else 0.0)
+        drains = self.kind in ("host leaves", "spot notice")
+        return self.at_s + self.lasts_s + (DRAIN_S if drains else 0.0)
 
 
 class Scenario(Value):
@@ -80,6 +82,7 @@ class Scenario(Value):
     parameters: Parameters = field(default_factory=Parameters)  #: of the scheduler
     weather: Weather = NO_WEATHER  #: of the cloud
     declares: bool = False  #: capacity is declared: no request is impossible without hosts
+    fleet: FleetScenario | None = None  #: hosts come and go beside `hosts`
 
     @property
     def faults_end_s(self) -> float:
@@ -100,7 +103,30 @@ _PROMISING = ("slo", "slo", "clockwork", "edf")
 
 
 def draw(seed: int) -> Scenario:
-    """Draw the scenario of a seed. About a third of them are harsh: every fault, and often."""
+    """Draw the scenario of a seed. About a third of them are harsh: every fault, and often; about a
+    quarter has a fleet."""
+    fleets = random.Random(f"{seed}/fleet")
+    drawn = _draw(seed)
+    return with_fleet(drawn, fleets) if fleets.random() < 0.25 else drawn
+
+
+def with_fleet(scenario: Scenario, stream: random.Random) -> Scenario:
+    """The world with hosts that a fleet starts, in place of most or all others."""
+    fleet = draw_fleet(stream, scenario.devices_per_host, scenario.device_memory_mib)
+    faults = [
+        Fault(
+            kind=stream.choice(FLEET_FAULTS),
+            at_s=stream.uniform(1.0, 300.0),
+            target=stream.randrange(8),
+            lasts_s=stream.choice((0.5, 5.0, 60.0, 150.0)),
+        )
+        for _ in range(stream.choice((0, 5, 20)))
+    ]
+    hosts, faults = stream.choice((0, 0, 1)), [*scenario.faults, *faults]
+    return replace(scenario, fleet=fleet, hosts=hosts, faults=_sorted(faults))
+
+
+def _draw(seed: int) -> Scenario:
     stream = random.Random(f"{seed}/scenario")
     sometimes = stream.random
     losses = random.Random(f"{seed}/losses")

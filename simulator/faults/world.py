@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from contract.keys import job_id, result_key
 from contract.result import Result
@@ -19,7 +19,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import IdSource, JobId
 from corekit.tracing.span import Tracer
-from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
+from gpu_scheduler.model import Device, DeviceKind, Request, Sharing
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import InvokeConfig
 from local_cloud.model.functions.functions import FunctionSettings
@@ -32,21 +32,25 @@ from orchgpu.core.job import UNCOUNTED
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker, Violation
+from simulator.faults.fleet import SimFleet
+from simulator.faults.fleet_scenario import FleetScenario
 from simulator.faults.function import SimLambda, render
 from simulator.faults.host import SimHost, sim_devices
+from simulator.faults.injector import PLAIN, WORK, Injector
 from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
 from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.promises import ask_for_promises
+from simulator.faults.provider import SimProvider
 from simulator.faults.requester import SimRequester
 from simulator.faults.runs import PLAIN_STEPS, SimRuns
-from simulator.faults.scenario import DRAIN_S, Scenario, draw
+from simulator.faults.scenario import Scenario, draw
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.services import Deployed, Verdict, settled
 from simulator.faults.tenant_usage import TenantUsage
+from simulator.workloads.fleet import declared_devices
 
-T = TypeVar("T")
-#: Functions: requests of the second one preempt, jobs of the third one need no device.
-WORK, URGENT, PLAIN = "work", "urgent", "plain"
+#: A function whose requests preempt.
+URGENT = "urgent"
 ATTEMPTS_MAX = 3  #: of a job
 QUIET_AFTER_S = 6 * 3600.0  #: after the last fault every job must be over within this
 
@@ -70,6 +74,7 @@ class World:
     clock: LoopClock
     checker: Checker
     nursery: Nursery
+    folder: Path  #: of files of this run
     cloud: Cloud = field(init=False)
     bodies: MemoryBodies = field(default_factory=MemoryBodies)
     runs: SimRuns = field(init=False)
@@ -92,24 +97,61 @@ class World:
             self.checker,
             str(self.seed),
             self.scenario.parameters,
-            sim_devices("declared", 1, self.scenario.device_memory_mib)
-            if self.scenario.declares
-            else (),
+            self._capacity(),
         )
-        self.hosts = {
-            name: SimHost(
-                name,
-                self.scenario.devices_per_host,
-                self.scenario.device_memory_mib,
-                self.scheduler,
-                self.clock,
-                self.budget,
-                self.checker,
-                advance=bool((self.seed + number) % 5),
-            )
-            for number, name in enumerate(f"host-{i}" for i in range(self.scenario.hosts))
-        }
+        self.hosts: dict[str, SimHost] = {}  #: with those that a fleet has ended
+        for _ in range(self.scenario.hosts):
+            devices, memory_mib = self.scenario.devices_per_host, self.scenario.device_memory_mib
+            self._new_host(f"host-{len(self.hosts)}", devices, memory_mib)
+        self.lasting = tuple(self.hosts.values())
+        self.fleet = None if self.scenario.fleet is None else self._new_fleet(self.scenario.fleet)
         self.started = 0
+
+    def _capacity(self) -> tuple[Device, ...]:
+        """The devices that the scheduler is to expect."""
+        scenario = self.scenario
+        if scenario.fleet is not None:
+            return tuple(d for one in scenario.fleet.offers.offers for d in declared_devices(one))
+        declared = sim_devices("declared", 1, scenario.device_memory_mib)
+        return declared if scenario.declares else ()
+
+    def _new_host(self, name: str, devices: int, memory_mib: int) -> SimHost:
+        advance = bool((self.seed + len(self.hosts)) % 5)
+        host = self.hosts[name] = SimHost(
+            name,
+            devices,
+            memory_mib,
+            self.scheduler,
+            self.clock,
+            self.budget,
+            self.checker,
+            advance=advance,
+        )
+        return host
+
+    def _new_fleet(self, scenario: FleetScenario) -> SimFleet:
+        stream = self.stream("provider")
+        provider = SimProvider(
+            scenario, self.clock, self.checker, self.nursery, stream, self._new_host
+        )
+        return SimFleet(
+            provider, self.folder / "offers.yaml", self.budget, self.nursery, self._new_requester
+        )
+
+    def _new_requester(self, session: str) -> SimRequester:
+        return SimRequester(
+            self.scheduler,
+            session,
+            self.budget,
+            self.stream(session),
+            delay_s_max=self.scenario.wire_delay_s_max,
+            loss_rate=self.scenario.wire_loss_rate,
+        )
+
+    def living(self) -> tuple[SimHost, ...]:
+        """The hosts that are there."""
+        machines = () if self.fleet is None else self.fleet.provider.living()
+        return (*self.lasting, *(one.host for one in machines if one.host is not None))
 
     def stream(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed}/{purpose}")
@@ -203,14 +245,7 @@ class World:
         """Start one orchestrator: the real loops, performer and machine."""
         self.started += 1
         session = f"replica-{self.started}"
-        requester = SimRequester(
-            self.scheduler,
-            session,
-            self.budget,
-            self.stream(session),
-            delay_s_max=self.scenario.wire_delay_s_max,
-            loss_rate=self.scenario.wire_loss_rate,
-        )
+        requester = self._new_requester(session)
         queue = MemoryQueue(self.cloud, self.arrivals, self.clock, self.faults(session + "/sqs"))
         store = MemoryStore(self.cloud, self.bodies, self.clock, self.faults(session + "/s3"))
         starter = MemoryStarter(self.cloud, self.clock, self.faults(session + "/lambda"))
@@ -270,7 +305,7 @@ class World:
         functions, flows = self.runs.deploy(self._deploy, self.budget.visibility_s)
         deployed = Deployed((*self.deploy(), *functions), flows)
         self.scheduler.start()
-        for host in self.hosts.values():
+        for host in self.lasting:
             self.nursery.start_eternal(host.report(), "report")
             self.nursery.start_eternal(host.apply_pushes(), "apply_pushes")
         store = MemoryStore(self.cloud, self.bodies, self.clock)
@@ -279,19 +314,23 @@ class World:
             self.cloud, store, self.hosts, self.clock, behaviour, self.checker, self.nursery
         )
         lambdas.writes = self.runs.written
+        if self.fleet is not None:
+            self.fleet.start()
         for _ in range(self.scenario.replicas):
             await self.start_replica(deployed)
         for name in self._names:
             self.nursery.start(self._upload(name, self._counts[name]), f"uploads of {name}")
         uploads = self.runs.upload(self.stream("runs"), self.scenario.upload_pause_s_max)
         self.nursery.start(uploads, "uploads of runs")
-        self.nursery.start(self._inject_faults(deployed), "faults")
+        self.nursery.start(Injector(self, deployed).run(), "faults")
         promises = self.stream("promises")
         asked = ask_for_promises(self.scheduler, self.scenario, self.uploads, promises)
         self.nursery.start(asked, "promises")
         await self._until_quiet()
         outcomes = self._check(lambdas)
         await self.runs.check(store, lambdas.successes)
+        if self.fleet is not None:
+            await self.fleet.check_end()
         for _ in list(self.replicas):
             await self.kill_replica(0)
         return Verdict(
@@ -304,6 +343,7 @@ class World:
             virtual_s=self.clock.monotonic_s(),
             runs=dict(self.runs.outcomes),
             ahead=dict(self.checker.advance.counts),
+            machines={} if self.fleet is None else dict(self.fleet.provider.counts),
         )
 
     async def _upload(self, name: str, count: int) -> None:
@@ -345,59 +385,12 @@ class World:
             queue.send(self.clock.wall_s(), messages[-1].body)
             self.arrivals.arrived(queue)
 
-    async def _inject_faults(self, functions: Deployed) -> None:
-        """The scenario's faults, in the order of their times."""
-        for fault in self.scenario.faults:
-            await asyncio.sleep(max(0.0, fault.at_s - self.clock.monotonic_s()))
-            self.checker.note("fault", fault.kind, fault.at_s)
-            await self._inject(fault.kind, fault.target, fault.lasts_s, functions)
-
-    async def _inject(self, kind: str, target: int, lasts_s: float, functions: Deployed) -> None:
-        host = self.hosts[f"host-{target % len(self.hosts)}"]
-        match kind:
-            case "kill orchestrator" if self.replicas:
-                await self.kill_replica(target % len(self.replicas))
-                self._later(lasts_s, self.start_replica(functions))
-            case "stop orchestrator" if self.replicas:
-                self.nursery.start(self.stop_replica(target % len(self.replicas)), "stop")
-                self._later(lasts_s, self.start_replica(functions))
-            case "silence orchestrator" if self.replicas:
-                requester = self.replicas[target % len(self.replicas)].requester
-                self.checker.jobs.silent.add(requester.session)
-                self.nursery.start(requester.be_silent(lasts_s), "silence")
-            case "kill scheduler" if self.scheduler.up:
-                self.scheduler.kill()
-                self._later(lasts_s, self._restart_scheduler())
-            case "stop host":
-                host.stop()
-                self._later(lasts_s, _call(host.resume))
-            case "restart host":
-                host.restart()
-            case "redeploy":
-                functions.redeploy(PLAIN, WORK)
-            case "host leaves":
-                self.nursery.start(host.leave(DRAIN_S), "leave")
-                self._later(DRAIN_S + lasts_s, _call(host.come_back))
-            case "suspect device" | "bad device":
-                device = host.degrade(
-                    target, Health.BAD if kind == "bad device" else Health.SUSPECT
-                )
-                self._later(lasts_s, _call(lambda: host.recover(device)))
-
-    def _later(self, pause_s: float, work: Coroutine[object, None, None]) -> None:
-        async def wait() -> None:
-            await asyncio.sleep(pause_s)
-            await work
-
-        self.nursery.start(wait(), "repair")
-
-    async def _restart_scheduler(self) -> None:
-        self.scheduler.start()
-
     async def _until_quiet(self) -> None:
         deadline_s = self.scenario.faults_end_s + QUIET_AFTER_S
         while self.clock.monotonic_s() < deadline_s:
             await asyncio.sleep(10.0)
+            if self.fleet is not None:
+                self.fleet.provider.check_cost()
             if self.checker.violation is not None:
                 raise self.checker.violation
             if self.clock.monotonic_s() > self.scenario.faults_end_s and self._quiet():
@@ -466,10 +459,6 @@ class World:
             raise Violation(f"{job} is FAILED ({result.reason}) after {attempts}")
 
 
-async def _call(work: Callable[[], object]) -> None:
-    work()
-
-
 def simulate(seed: int, scenario: Scenario | None = None, tracer: Tracer | None = None) -> Verdict:
     """Run one seed to its end. Raises Violation when an invariant does not hold."""
     return run_virtual(_simulate(seed, scenario or draw(seed), tracer))
@@ -479,8 +468,16 @@ async def _simulate(seed: int, scenario: Scenario, tracer: Tracer | None) -> Ver
     checker = Checker(
         TenantUsage(scenario.parameters), preemptions=PreemptionChecker(scenario.parameters)
     )
+    with TemporaryDirectory() as folder:
+        return await _simulate_in(Path(folder), seed, scenario, checker, tracer)
+
+
+async def _simulate_in(
+    folder: Path, seed: int, scenario: Scenario, checker: Checker, tracer: Tracer | None
+) -> Verdict:
     async with Nursery("world", strict=True) as nursery:
-        world = World(seed, scenario, Budget(), LoopClock(), checker, nursery, tracer=tracer)
+        clock = LoopClock()
+        world = World(seed, scenario, Budget(), clock, checker, nursery, folder, tracer=tracer)
         running = asyncio.ensure_future(world.run())
         failing = asyncio.ensure_future(nursery.failed())
         try:

@@ -68,7 +68,9 @@ class SimFleet:
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        devices = tuple(device for offer in self.offers.offers for device in _declared(offer))
+        devices = tuple(
+            device for offer in self.offers.offers for device in declared_devices(offer)
+        )
         self.engine.decide(on.CapacityDeclared, devices=devices)
         self.engine.call_at(0.0, self._look)
 
@@ -217,10 +219,10 @@ def _sim_host(name: str, offer: Offer) -> SimHost:
     return host
 
 
-def _declared(offer: Offer) -> list[Device]:
+def declared_devices(offer: Offer) -> tuple[Device, ...]:
     """The devices of an offer, as `ssgmd --capacity` declares them."""
     hosts = min(offer.max, math.ceil(COUNT_MAX / offer.devices))
-    return [
+    return tuple(
         Device(
             id=DeviceId(f"{POOL}{offer.name}/{host}/{index}"),
             index=index,
@@ -230,7 +232,7 @@ def _declared(offer: Offer) -> list[Device]:
         )
         for host in range(hosts)
         for index in range(offer.devices)
-    ]
+    )
 
 
 def with_policy(run: Run, policy: PolicyName) -> Run:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import secrets
 import signal
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,13 +18,16 @@ from click.testing import CliRunner
 
 from corekit.budget import Budget
 from corekit.errors import AppError
-from gpu_scheduler.client import SchedulerClient
+from corekit.ids import LeaseId
+from gpu_scheduler.client import Connected, SchedulerClient
 from gpu_scheduler.client.pushes import PushWord
-from gpu_scheduler.model import DeviceKind, EndReason, Request, Sharing
+from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from gpu_scheduler.protocol.answers import GrantedPush
 from orchgpu.cli.main import cli
 from orchgpu.fleet.ports.processes import ProcessSettings, is_held, write_settings
+from orchgpu.local.ports import fixed_address
 from tests.integration.conftest import Program, Programs, until
+from tests.log_engines import ENGINES
 
 REQUESTS = 8
 HOSTS_MAX = 2
@@ -106,30 +112,45 @@ class Jobs:
         self.grants: Counter[str] = Counter()
         self.most = 0  #: hosts at the same time
         self.why = ""  #: the last request waits for a host
+        self._leases: set[LeaseId] = set()
         self._mail: asyncio.Queue[PushWord] = asyncio.Queue()
         self._address = address
 
     async def run(self, folder: Path, kill: object) -> None:
         """Serve all requests; `kill` is called once when the first host has started."""
         request = Request(kinds=(DeviceKind.CPU,), sharing=Sharing.EXCLUSIVE)
-        async with SchedulerClient(
-            self._address, budget=Budget(), on_push=self._mail.put_nowait
-        ) as client:
-            for number in range(REQUESTS):
-                await client.reserve(f"r{number}", request, wait=True)
-            async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
-                watching = group.create_task(self._watch(client, folder, kill))
-                while len(self.grants) < REQUESTS:
-                    push = await self._mail.get()
-                    if isinstance(push, GrantedPush):
-                        self.grants[push.attempt] += 1
-                        await self._use(client, push)
-                watching.cancel()
+        async with (
+            SchedulerClient(
+                self._address, budget=Budget(), on_push=self._mail.put_nowait
+            ) as client,
+            asyncio.timeout(WITHIN_S),
+            asyncio.TaskGroup() as group,
+        ):
+            await self._reserve(client, request)
+            watching = group.create_task(self._watch(client, folder, kill))
+            while len(self.grants) < REQUESTS:
+                push = await self._mail.get()
+                if isinstance(push, Connected):  # pushes of a scheduler that died are lost
+                    await self._reserve(client, request)
+                elif isinstance(push, GrantedPush):
+                    await self._use(client, push.attempt, push.granted)
+            watching.cancel()
 
-    async def _use(self, client: SchedulerClient, push: GrantedPush) -> None:
-        await client.renew(push.granted.lease.id)
+    async def _reserve(self, client: SchedulerClient, request: Request) -> None:
+        for name in [f"r{n}" for n in range(REQUESTS) if f"r{n}" not in self.grants]:
+            answer = await client.reserve(name, request, wait=True)
+            if answer.granted is not None:
+                await self._use(client, name, answer.granted)
+
+    async def _use(self, client: SchedulerClient, attempt: str, granted: GrantedLease) -> None:
+        lease = granted.lease.id
+        if lease in self._leases:
+            return  # its push and an answer
+        self._leases.add(lease)
+        self.grants[attempt] += 1
+        await client.renew(lease)
         await asyncio.sleep(0.3)
-        await client.release(push.granted.lease.id, EndReason.DONE)
+        await client.release(lease, EndReason.DONE)
 
     async def _watch(self, client: SchedulerClient, folder: Path, kill: object) -> None:
         assert callable(kill)
@@ -141,8 +162,9 @@ class Jobs:
                 killed = True
                 kill(living[0])
             if not self.why:
-                found = await client.explain(attempt=f"r{REQUESTS - 1}")
-                self.why = found.explanation.expected_why if found.explanation.pool else ""
+                with contextlib.suppress(AppError):  # the scheduler dies in some tests
+                    found = await client.explain(attempt=f"r{REQUESTS - 1}")
+                    self.why = found.explanation.expected_why if found.explanation.pool else ""
             await asyncio.sleep(0.05)
 
 
@@ -170,6 +192,48 @@ def test_hosts_come_and_go_and_kills_neither_double_nor_orphan_one(system: Progr
     assert "is drained and has no lease" in log
     assert second.terminate() == 0
     assert json.loads((system.folder / "memory.json").read_text())["pools"]["small"]["starts_s"]
+
+
+@pytest.mark.soak
+def test_a_take_over_of_the_scheduler_neither_doubles_nor_orphans_a_host(system: Programs) -> None:
+    with ENGINES["s3"]() as engine:
+        system.variables |= engine.environment
+        leader, standby = pair_of_schedulers(system, engine.fresh())
+        address = ",".join((leader.address, standby.address))
+        folder = hosts_folder(system, address)
+        fleet(system, address)
+        jobs = Jobs(address)
+        asyncio.run(jobs.run(folder, lambda _: leader.program.kill()))
+        assert jobs.grants == {f"r{n}": 1 for n in range(REQUESTS)}
+        assert 1 <= jobs.most <= HOSTS_MAX
+        until("all hosts are gone", lambda: not records(folder), WITHIN_S)
+        until("all their processes are gone", lambda: not processes_of(folder / "groups"))
+
+
+@dataclass
+class Scheduler:
+    """One of two schedulers over one log."""
+
+    address: str
+    program: Program
+
+
+def pair_of_schedulers(system: Programs, log: str) -> tuple[Scheduler, Scheduler]:
+    """The leader, and its standby."""
+    (system.folder / "master.key").write_text(secrets.token_hex(32))
+    (system.folder / "master.key").chmod(0o600)
+    found = []
+    for name in ("leader", "standby"):
+        address = fixed_address()
+        program = system.start(
+            *("gpu_scheduler.daemon", "--state", str(system.folder / name), "--standby"),
+            *("--log", log, "--listen", address, "--http", fixed_address()),
+            *("--master-key", str(system.folder / "master.key")),
+            *("--capacity", str(system.folder / "offers.yaml")),
+        )
+        program.wait_ready()
+        found.append(Scheduler(address, program))
+    return found[0], found[1]
 
 
 def test_a_stopped_fleet_leaves_hosts_or_ends_them_as_asked(system: Programs) -> None:

@@ -14,6 +14,7 @@ from orchgpu.fleet.core.model import (
     Drain,
     Host,
     Memory,
+    Offer,
     Offers,
     PolicyName,
     Rules,
@@ -30,7 +31,8 @@ OFFERS = (
     offer("h100", model="H100", memory_mib=80_000, max=2, usd_per_h=4.0, min=1),
 )
 
-#: What an operator makes of the file: offers that are removed, renamed, or both.
+#: What an operator makes of the file: offers that are removed, renamed, or both; other groups and
+#: limits.
 EDITS = (
     OFFERS,
     OFFERS[:1],
@@ -38,6 +40,10 @@ EDITS = (
     (),
     (replace(OFFERS[0], name="a10g-b"), OFFERS[1]),
     (OFFERS[0], replace(OFFERS[1], name="h100-b", group="h100")),
+    (replace(OFFERS[0], group="a10g-moved"), OFFERS[1]),
+    (replace(OFFERS[0], group="h100"), replace(OFFERS[1], group="a10g")),
+    (replace(OFFERS[0], max=1), replace(OFFERS[1], min=0, max=0)),
+    (replace(OFFERS[0], min=2, max=5), OFFERS[1]),
 )
 
 #: What happens between two steps.
@@ -107,13 +113,16 @@ def of_pool(world: FleetWorld, kind: str, pool: str) -> None:
 
 
 def checked_step(world: FleetWorld) -> None:
-    """One step, after which hosts and cost are within their limits; the world checks the stops."""
+    """One step, after which hosts and cost are within their limits, or not more than before where
+    an edit has lowered these; the world checks the stops."""
+    before = {one.at_port: world.ordered(one.at_port) for one in world.offers}
+    before_usd = world.usd_per_h()
     world.step()
     for one in world.offers:
-        assert max(world.sizes.get(one.at_port, 0), world.count(one.at_port)) <= one.max
+        assert world.ordered(one.at_port) <= max(one.max, before[one.at_port])
     most = world.rules.usd_per_hour_max
     if most is not None:
-        assert world.usd_per_h() <= most + 1e-6
+        assert world.usd_per_h() <= max(most, before_usd) + 1e-6
     assert world.memory.spent_usd == pytest.approx(world.paid_usd)
 
 
@@ -138,6 +147,28 @@ def test_limits_hold_in_every_state_and_without_demand_pools_return_to_their_min
         checked_step(world)
     too_dear = rules.usd_per_hour_max is not None and rules.usd_per_hour_max < 4.0
     assert world.count() == world.count("h100") == (0 if spent_up or too_dear else 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(EVENTS, max_size=10), st.sampled_from(EDITS), st.integers(1, 20))
+def test_an_edit_holds_when_the_leases_of_its_moment_have_ended_whatever_waits(
+    events: list[tuple[object, ...]], edited: tuple[Offer, ...], waiting: int
+) -> None:
+    world = FleetWorld(OFFERS)
+    for event in events:
+        happen(world, event)
+        checked_step(world)
+    world.refusing.clear()
+    world.deaf.clear()
+    world.offers = edited
+    for _ in range(round(1_500 / world.step_s)):  # the longest job, and hosts that never joined
+        world.submit(max(0, waiting - len(world.queue)), 30.0)
+        checked_step(world)
+    most = {one.at_port: one.max for one in edited}
+    groups = {*world.sizes, *most}
+    assert all(world.ordered(group) <= most.get(group, 0) for group in groups)
+    for one in edited:
+        assert world.count(one.at_port) >= one.min
 
 
 @settings(max_examples=100, deadline=None)
@@ -256,6 +287,16 @@ def test_hosts_of_removed_offers_count_for_both_guards() -> None:
     assert world.memory.spent_usd - before_usd > 4.0
 
 
+def test_hosts_above_a_lowered_guard_leave_when_their_leases_have_ended_the_dearest_first() -> None:
+    world = FleetWorld((offer(max=2), offer("dear", usd_per_h=2.0, max=1)))
+    world.submit(60, 300.0)
+    world.run(200.0)
+    assert world.usd_per_h() == 4.0
+    world.rules = Rules(usd_per_hour_max=3.0)
+    world.run(600.0)
+    assert (world.count("a10g"), world.count("dear")) == (2, 0)
+
+
 def test_an_offer_that_does_not_deliver_is_left_for_a_while_and_the_next_one_is_taken() -> None:
     world = FleetWorld((offer(max=2), offer("dear", usd_per_h=2.0, max=2)), refusing={"a10g"})
     world.submit(4, 600.0)
@@ -286,6 +327,21 @@ def test_a_host_that_never_joins_is_ended_and_replaced() -> None:
     world.deaf.clear()
     world.run(200.0)
     assert world.done == 1
+
+
+def test_hosts_that_could_not_join_while_the_scheduler_was_away_get_their_time_again() -> None:
+    world = FleetWorld((offer(max=3),), deaf={"a10g"})
+    world.submit(9, 600.0)
+    world.run(10.0)
+    begun = len(world.log)
+    world.now_s += 400.0  # no decision in this time
+    world.run(20.0)
+    for machine in world.machines.values():
+        machine.joins = True
+    world.run(100.0)
+    assert len(world.machines) == 3
+    assert world.log[begun:] == []
+    assert not any(one.code == "skipped" for one in world.decisions[-1].notices)
 
 
 def test_a_lost_host_is_ended_and_replaced() -> None:

@@ -53,6 +53,23 @@ class Amount(NamedTuple):
             )
         )
 
+    def left_of(self, quota: Quota) -> Amount:
+        """The amount that one who holds this may hold in addition."""
+        compute_permille = None if quota.compute_pct is None else permille_of(quota.compute_pct)
+        return Amount(
+            math.inf if quota.devices is None else quota.devices - self.devices,
+            math.inf if quota.memory_mib is None else quota.memory_mib - self.memory_mib,
+            math.inf if compute_permille is None else compute_permille - self.compute_permille,
+        )
+
+    def fits(self, left: Amount) -> bool:
+        """True when no resource of this amount exceeds that one."""
+        return (
+            self.devices <= left.devices
+            and self.memory_mib <= left.memory_mib
+            and self.compute_permille <= left.compute_permille
+        )
+
     def in_percent(self) -> tuple[float, float, float]:
         """Past use as `TenantUsed` has it: compute in percent."""
         return self.devices, self.memory_mib, self.compute_permille / 10

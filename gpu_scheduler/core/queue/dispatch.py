@@ -146,17 +146,15 @@ def held_back(tx: QueueTransaction, waiting: to.Waiting) -> Rule | None:
     if len(state.leases) >= state.parameters.leases_max:
         text = f"the limit of {state.parameters.leases_max} live leases (leases_max) is reached"
         return Rule(HeldBack.LEASES_MAX, text)
-    quota = state.parameters.quota(tenant)
-    if quota is NO_QUOTA:
-        return None
-    used_up = f"tenant {tenant} has used up its quota of {quota}"
     if not within_quota(state, request):
-        return Rule(HeldBack.QUOTA, f"{used_up} (it holds {held_text(state, tenant)})")
-    if _only_too_large(tx, request, clamped_to_quota(state, request)):
+        rest = f" (it holds {held_text(state, tenant)})"
+    elif _only_too_large(tx, request, clamped_to_quota(state, request)):
         left = remaining_text(state, request)
-        text = f"{used_up} except for {left}: too few suitable devices are small enough"
-        return Rule(HeldBack.QUOTA, text)
-    return None
+        rest = f" except for {left}: too few suitable devices are small enough"
+    else:
+        return None
+    quota = state.parameters.quota(tenant)
+    return Rule(HeldBack.QUOTA, f"tenant {tenant} has used up its quota of {quota}{rest}")
 
 
 def enqueue(tx: QueueTransaction, waiting: to.Waiting, *, searched: bool = False) -> None:

@@ -9,14 +9,14 @@ from heapq import nlargest
 
 from corekit.values import replace
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.admission.tenants import Amount
+from gpu_scheduler.core.admission.tenants import NOTHING, Amount, least_amount
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.dispatch import held_back
 from gpu_scheduler.core.state.request_class import RequestClass
 from gpu_scheduler.core.state.request_group import RequestGroup
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import Request
-from gpu_scheduler.parameters import Quota
+from gpu_scheduler.parameters import NO_QUOTA
 from gpu_scheduler.protocol import answers, ops
 
 #: The expected time of a run of which nothing is known.
@@ -29,8 +29,8 @@ _OTHER = (
 )
 
 
-#: What `held_back` depends on: class and memory of a request, quota and holdings of its tenant.
-_Rule = tuple[RequestClass, int, Quota, Amount | None]
+#: Class and memory of a request: all of them ask for the same.
+_Kind = tuple[RequestClass, int]
 
 
 @dataclass(slots=True)
@@ -75,17 +75,58 @@ def reported(tx: QueueTransaction, event: on.Asked[ops.ReportFleet]) -> answers.
     return answers.Done()
 
 
+class _Rules:
+    """The rules that hold groups back; what is left of a quota is computed once per tenant."""
+
+    def __init__(self, tx: QueueTransaction) -> None:
+        self._tx = tx
+        self._left: dict[str, Amount | None] = {}  #: by tenant; None = it has no quota
+        self._least: dict[_Kind, Amount] = {}
+        self._held_back: dict[tuple[_Kind, Amount], bool] = {}
+        self._all = not tx.state.has_room or len(tx.state.leases) >= tx.state.parameters.leases_max
+        inventory = tx.state.inventory
+        known = (*(entry.device for entry in inventory.devices.values()), *inventory.declared)
+        self._largest_mib = max((device.memory_mib for device in known), default=0)
+
+    def hold_back(self, group: RequestGroup, kind: _Kind) -> bool:
+        """Whether a rule, and not a lack of devices, holds the group back; as `held_back`."""
+        if self._all:
+            return True
+        left = self._left_to(group.tenant)
+        if left is None:
+            return False
+        least = self._least.get(kind)
+        if least is None:
+            least = self._least[kind] = least_amount(group.request)
+        if not least.fits(left):
+            return True
+        is_sized, each_mib = group.request.is_sized_by_device, left.memory_mib // least.devices
+        if not is_sized or each_mib >= self._largest_mib:  # no device is too large for the rest
+            return False
+        if (kind, left) not in self._held_back:
+            rule = held_back(self._tx, self._tx.state.queue.entries[group.first[3]])
+            self._held_back[kind, left] = rule is not None
+        return self._held_back[kind, left]
+
+    def _left_to(self, tenant: str) -> Amount | None:
+        if tenant not in self._left:
+            state = self._tx.state
+            quota, held = state.parameters.quota(tenant), state.tenants.held.get(tenant, NOTHING)
+            self._left[tenant] = None if quota is NO_QUOTA else held.left_of(quota)
+        return self._left[tenant]
+
+
 def demand(tx: QueueTransaction, event: on.Asked[ops.Demand]) -> answers.DemandAnswer:
     """The largest groups; requests that devices alone would not help are counted apart."""
     sums: dict[Request, _Group] = {}
-    by_class: dict[tuple[RequestClass, int], _Group] = {}  # a request is compared once per class
-    known: dict[_Rule, bool] = {}
+    by_class: dict[_Kind, _Group] = {}  # a request is compared once per class
+    rules = _Rules(tx)
     held = 0
     for group in tx.state.queue.groups():
-        if _is_held_back(tx, group, known):
+        name = group.request_class, group.memory_mib
+        if rules.hold_back(group, name):
             held += len(group.keys)
             continue
-        name = group.request_class, group.memory_mib
         found = by_class.get(name)
         if found is None:
             request = _plain(group.request)
@@ -97,18 +138,6 @@ def demand(tx: QueueTransaction, event: on.Asked[ops.Demand]) -> answers.DemandA
         left_out=sum(one.count for one in sums.values()) - sum(one.count for one in page),
         held_back=held,
     )
-
-
-def _is_held_back(tx: QueueTransaction, group: RequestGroup, known: dict[_Rule, bool]) -> bool:
-    """Whether a rule holds the group back; tenants that are equal before the rules share it."""
-    state, tenant = tx.state, group.tenant
-    quota, holds = state.parameters.quota(tenant), state.tenants.held.get(tenant)
-    name = group.request_class, group.memory_mib, quota, holds
-    verdict = known.get(name)
-    if verdict is None:
-        rule = held_back(tx, state.queue.entries[group.first[3]])
-        verdict = known[name] = rule is not None
-    return verdict
 
 
 def _plain(request: Request) -> Request:

@@ -75,6 +75,7 @@ class _Deciding:
             self._count_activity(pool, need)
         floors = {n: 0 if month_full else self._floor(p) for n, p in self._pools.items()}
         wanted = {n: self._growth(p, need, floors[n]) for n, p in self._pools.items()}
+        self._count_too_dear()
         ends = [action for n, p in self._pools.items() for action in self._ends(p, need, floors[n])]
         gone = {one.offer for one in withdrawn}
         starts = list(self._starts({} if month_full else wanted, need, floors, gone))
@@ -199,11 +200,12 @@ class _Deciding:
             if not pool.missing or name in others:
                 continue
             enough = pool.present + len(pool.starting) >= floors[name]
-            if month_full or (enough and not need.hosts_awaited(name)):
+            above = pool.committed > pool.offer.max or pool.too_dear
+            if month_full or above or (enough and not need.hosts_awaited(name)):
                 pool.memory = replace(pool.memory, asked_s=None)
-                yield Withdraw(
-                    offer=name, reason=Reason.NOT_NEEDED, values={"missing": pool.missing}
-                )
+                reason = self._surplus_reason(pool) if above else Reason.NOT_NEEDED
+                values: Values = {"missing": pool.missing, **self._limits(pool)}
+                yield Withdraw(offer=name, reason=reason, values=values)
 
     # ------------------------------------------------------------------ fewer hosts
 
@@ -223,7 +225,7 @@ class _Deciding:
 
     def _stop_reason(self, pool: Pool, host: Host, known: HostMemory) -> Reason | None:
         """Why a host without a lease may be ended at once; None: it may get leases."""
-        late = self._now_s - known.since_s >= pool.late_s
+        late = pool.is_late(known.since_s, self._now_s)
         if known.away_since_s is not None:
             since_s = known.idle_since_s if known.draining else known.away_since_s
             return Reason.LOST if self._passed(since_s, LOST_S) else None
@@ -249,18 +251,47 @@ class _Deciding:
             self._skip(pool)
 
     def _drains(self, pool: Pool, need: Need, floor: int) -> Iterator[Drain]:
-        """The hosts that have been idle for longest, down to what is needed."""
-        in_use = need.hosts_in_use(pool.offer.name)
-        keep = max(floor, in_use)
-        long = [host for host in pool.idle if self._idle_long(pool, self._hosts[host.id])]
-        long.sort(key=lambda host: (self._hosts[host.id].idle_since_s or 0.0, host.id))
-        reason = Reason.RETIRED if pool.retired else Reason.IDLE
-        for host in long[: max(0, pool.usable - keep)]:
-            known = self._hosts[host.id]
-            idle_s = self._now_s - (known.idle_since_s or self._now_s)
-            values: Values = {"pool": pool.offer.name, "idle_s": idle_s}
-            self._hosts[host.id] = replace(known, draining=True)
-            yield Drain(host=host.id, reason=reason, values=values)
+        """The hosts that have been idle for longest, down to what is needed; those above a limit
+        whatever they do: their leases run to their end."""
+        above = max(0, pool.usable - pool.offer.max, pool.too_dear - pool.coming)
+        keep = max(floor, need.hosts_in_use(pool.offer.name))
+        idle = sorted(pool.idle, key=lambda one: (self._hosts[one.id].idle_since_s or 0.0, one.id))
+        busy = sorted(pool.busy, key=lambda one: (one.leases, one.id))
+        long = [one for one in idle[above:] if self._idle_long(pool, self._hosts[one.id])]
+        for host in [*idle, *busy][:above]:
+            yield self._drain(pool, host, self._surplus_reason(pool))
+        for host in long[: max(0, pool.usable - above - keep)]:
+            yield self._drain(pool, host, Reason.IDLE)
+
+    def _drain(self, pool: Pool, host: Host, reason: Reason) -> Drain:
+        known = self._hosts[host.id]
+        self._hosts[host.id] = replace(known, draining=True)
+        idle_s = self._now_s - (known.idle_since_s or self._now_s)
+        values: Values = {"pool": pool.offer.name, "idle_s": idle_s, **self._limits(pool)}
+        return Drain(host=host.id, reason=reason, values=values)
+
+    def _surplus_reason(self, pool: Pool) -> Reason:
+        if pool.retired:
+            return Reason.RETIRED
+        return Reason.TOO_DEAR if pool.too_dear else Reason.ABOVE_MAX
+
+    def _limits(self, pool: Pool) -> Values:
+        return {"max": pool.offer.max, "usd_per_h_max": self._rules.usd_per_hour_max or 0.0}
+
+    def _count_too_dear(self) -> None:
+        """Count the hosts above the guard, the dearest first.
+
+        The guard was lowered, or two fleets that saw different moments ordered at once.
+        """
+        pools = [pool for pool in self._pools.values() if not pool.retired and pool.offer.usd_per_h]
+        if self._rules.usd_per_hour_max is None:
+            return
+        above = sum(pool.staying * pool.offer.usd_per_h for pool in pools)
+        above -= self._rules.usd_per_hour_max
+        for pool in sorted(pools, key=lambda one: (-one.offer.usd_per_h, one.offer.name)):
+            count = math.ceil(above / pool.offer.usd_per_h - 1e-9)
+            pool.too_dear = max(0, min(pool.staying, count))
+            above -= pool.too_dear * pool.offer.usd_per_h
 
     # ------------------------------------------------------------------ notices
 

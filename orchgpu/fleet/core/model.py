@@ -152,6 +152,8 @@ class Memory(Value):
     month: str = ""  #: "2026-11", UTC
     spent_usd: float = 0.0  #: in that month, by the prices of the offers
     at_s: float | None = None  #: of the decision before
+    #: Of the first decision after a pause of fleet or scheduler: hosts could not join before.
+    again_s: float = 0.0
 
 
 # ---------------------------------------------------------------------- what is to be done
@@ -171,6 +173,8 @@ class Reason(StrEnum):
     NOT_DELIVERED = "not_delivered"  #: the hosts asked for did not come
     NOT_NEEDED = "not_needed"  #: nothing waits for them any more
     RETIRED = "retired"  #: no offer has its pool
+    ABOVE_MAX = "above_max"  #: its offer allows fewer hosts than before
+    TOO_DEAR = "too_dear"  #: all hosts cost more than is allowed
 
 
 Values = Mapping[str, str | float | int]

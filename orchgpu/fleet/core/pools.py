@@ -28,6 +28,8 @@ LATE_S_MIN = 60.0
 #: A host is lost or unknown for this long before it is ended and replaced: when a network or the
 #: scheduler was away for a moment, all hosts come back.
 LOST_S = 60.0
+#: Decisions are further apart than this only when scheduler, provider or fleet was away.
+PAUSE_S = 30.0
 #: Weight of the newest day in the averages of the forecast.
 _DAY_WEIGHT = 0.5
 _HOUR_S = 3600.0
@@ -41,6 +43,7 @@ class Pool:
     memory: PoolMemory
     size: int  #: asked of the port; with hosts that have not come
     start_s: float  #: learned, else that of the offer
+    again_s: float  #: the end of the last pause of the decisions
     refused: str = ""  #: by the port, now
     hosts: list[Host] = field(default_factory=list)
     busy: list[Host] = field(default_factory=list)  #: UP with leases
@@ -48,6 +51,7 @@ class Pool:
     starting: list[Host] = field(default_factory=list)  #: not known to the scheduler yet
     away: list[Host] = field(default_factory=list)  #: silent, and expected to come back
     retired: bool = False  #: no offer of the file has it
+    too_dear: int = 0  #: hosts above the guard of dollars per hour
 
     @property
     def committed(self) -> int:
@@ -74,9 +78,18 @@ class Pool:
         return self.usable + len(self.away)
 
     @property
+    def staying(self) -> int:
+        """Hosts that are there or come, and that are not being ended."""
+        return min(self.offer.max, self.present + self.coming)
+
+    @property
     def late_s(self) -> float:
         """Age at which a host that has not joined, or an order, is given up."""
         return max(LATE_S_MIN, LATE_STARTS * self.start_s)
+
+    def is_late(self, since_s: float, now_s: float) -> bool:
+        """True for a host that is as old, and has had as much time to join since a pause."""
+        return now_s - max(since_s, self.again_s) >= self.late_s
 
     def skipped(self, now_s: float) -> bool:
         return now_s < self.memory.skip_until_s
@@ -94,6 +107,7 @@ def pools_of(view: View, offers: Offers, memory: Memory, now_s: float) -> dict[s
             memory=remembered,
             size=min(HOSTS_MAX, view.sizes.get(name, 0)),
             start_s=0.0,
+            again_s=memory.again_s,
             refused=view.refusals.get(name, ""),
             retired=offer is None,
         )
@@ -138,15 +152,29 @@ def _comes_back(host: Host, known: HostMemory | None, now_s: float) -> bool:
 def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
     if known is not None and (known.joined or known.draining):
         return True
-    since_s = now_s if known is None else known.since_s
-    return now_s - since_s >= pool.late_s
+    return known is not None and pool.is_late(known.since_s, now_s)
 
 
 # ---------------------------------------------------------------------- what is remembered
 
 
+def with_moved(memory: Memory, offers: Offers) -> Memory:
+    """The memory in which the hosts in the former group of an offer are a pool of their own.
+
+    No offer has its name, so they are ended like those of a removed offer.
+    """
+    pools = dict(memory.pools)
+    for offer in offers.offers:
+        kept = pools.get(offer.name)
+        if kept is not None and kept.group not in ("", offer.at_port):
+            pools[f"{offer.name}@{kept.group}"] = kept
+            pools[offer.name] = replace(kept, group=offer.at_port, asked_s=None)
+    return replace(memory, pools=pools)
+
+
 def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memory:
     """The memory with what is seen now: hosts, learned starts, and money spent."""
+    memory = with_moved(memory, offers)
     prices = {name: pool.usd_per_h for name, pool in memory.pools.items()}
     prices |= {offer.name: offer.usd_per_h for offer in offers.offers}
     hosts: dict[str, HostMemory] = {}
@@ -160,12 +188,14 @@ def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memo
     spent = memory.spent_usd if memory.month == month else 0.0
     per_s = sum(prices.get(host.pool, 0.0) for host in view.hosts) / _HOUR_S
     passed_s = 0.0 if memory.at_s is None else max(0.0, now_s - memory.at_s)
+    paused = memory.at_s is None or passed_s > PAUSE_S
     return Memory(
         hosts=hosts,
         pools=pools,
         month=month,
         spent_usd=spent + per_s * passed_s,
         at_s=now_s,
+        again_s=now_s if paused else min(memory.again_s, now_s),
     )
 
 

@@ -17,22 +17,22 @@ class MemoryFleet:
     groups: Sequence[str]
     refusing: dict[str, str] = field(default_factory=dict)  #: group → its reason
     hosts: dict[str, list[PortHost]] = field(default_factory=dict)
-    _sizes: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)  #: hosts that each group shall have
     _number: int = 0
 
     async def list(self, groups: Sequence[str]) -> tuple[PortGroup, ...]:
         return tuple(self._group(self._known(name)) for name in groups)
 
     async def grow(self, group: str, size: int) -> None:
-        self._sizes[group] = max(size, self._sizes.get(self._known(group), 0))
+        self.sizes[group] = max(size, self.sizes.get(self._known(group), 0))
 
     async def withdraw(self, group: str) -> None:
-        self._sizes[group] = len(self.hosts.get(self._known(group), ()))
+        self.sizes[group] = len(self.hosts.get(self._known(group), ()))
 
     async def stop(self, group: str, host: str) -> None:
         hosts = self.hosts.get(self._known(group), [])
         left = [one for one in hosts if one.id != host]
-        self._sizes[group] = self._sizes.get(group, 0) - (len(hosts) - len(left))
+        self.sizes[group] = self.sizes.get(group, 0) - (len(hosts) - len(left))
         self.hosts[group] = left
 
     async def close(self) -> None:
@@ -45,7 +45,7 @@ class MemoryFleet:
 
     def _group(self, name: str) -> PortGroup:
         hosts = self.hosts.setdefault(name, [])
-        size = self._sizes.get(name, 0)
+        size = self.sizes.get(name, 0)
         while name not in self.refusing and len(hosts) < size:
             self._number += 1
             hosts.append(PortHost(id=f"{name}-{self._number}", launched_s=self.wall_s()))

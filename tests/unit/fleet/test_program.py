@@ -88,6 +88,27 @@ def test_a_removed_offer_whose_group_is_gone_is_forgotten(
     assert caplog.text.count("a removed offer is forgotten: there is no group 'asg-b'") == 1
 
 
+def test_hosts_in_the_former_group_of_an_offer_stay_known_after_a_restart(system: System) -> None:
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(TWO % "asg-b")
+        await looked(system.fleet(client))
+        system.port.groups = ["a", "asg-b", "asg-c"]
+        system.offers.write_text(TWO % "asg-c")
+        decision = await system.fleet(client).step()
+        assert {n: p.group for n, p in decision.memory.pools.items()} == {
+            "a": "a",
+            "b": "asg-c",
+            "b@asg-b": "asg-b",
+        }
+        again = system.fleet(client)
+        await looked(again)
+        assert system.hosts() == {"a": 1, "asg-b": 1, "asg-c": 1}
+        await again.stop_hosts(60.0)
+        assert system.hosts() == {}
+
+    system.run(part)
+
+
 def test_the_end_of_all_hosts_passes_over_a_group_that_is_gone(system: System) -> None:
     async def part(client: SchedulerClient) -> None:
         system.offers.write_text(TWO % "asg-b")

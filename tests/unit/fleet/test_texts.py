@@ -60,6 +60,10 @@ def worlds() -> list[FleetWorld]:
     buffered.run(100.0)
     buffered.submit(1, 100.0)
     buffered.run(100.0)
+    buffered.offers = (offer(max=1, min=1),)
+    buffered.run(10.0)
+    buffered.rules = Rules(usd_per_hour_max=0.5)
+    buffered.run(10.0)
     return [busy, refused, changing, impatient, fixed, buffered]
 
 

@@ -1,11 +1,18 @@
 """Op `demand`: waiting requests by what they ask for."""
 
+from collections import Counter
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.values import replace
 from gpu_scheduler.core.state.learned_times import WorkloadOn
 from gpu_scheduler.core.views.demand import RUN_S_UNKNOWN
 from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.parameters import Quota
 from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.verdicts import HeldBack
 from tests.scheduler_world import World, device
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
@@ -79,3 +86,42 @@ def test_the_largest_groups_come_first_and_the_rest_is_counted() -> None:
     found = demand(world, limit=1)
     assert [one.count for one in found.groups] == [3]
     assert found.left_out == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "c"]),
+            st.builds(
+                Request,
+                sharing=st.sampled_from(Sharing),
+                memory_mib=st.sampled_from([0, 400, 900]),
+                count=st.sampled_from([1, 2]),
+                compute_guarantee_pct=st.sampled_from([0, 50]),
+            ),
+        ),
+        max_size=20,
+    ),
+    st.sampled_from([None, 1, 2]),
+    st.sampled_from([None, 900, 1000, 1500, 3000]),
+    st.sampled_from([None, 50, 150]),
+)
+def test_what_is_counted_apart_is_what_an_explanation_names_as_held_back(
+    asked: list[tuple[str, Request]],
+    devices: int | None,
+    memory_mib: int | None,
+    compute_pct: int | None,
+) -> None:
+    quota = Quota(devices=devices, memory_mib=memory_mib, compute_pct=compute_pct)
+    world = World(quotas={"a": quota, "b": Quota(devices=1)})
+    world.host("h", device("d1"), device("d2", memory_mib=2000, index=1))
+    for number, (tenant, request) in enumerate(asked):
+        world.reserve(f"r{number}", replace(request, tenant=tenant), wait=True)
+    held = Counter[bool]()
+    for attempt in list(world.machine.state.queue.entries):
+        explanation = world.ask(ops.Explain, attempt=attempt, holder=None).explanation
+        held[explanation.held_back is HeldBack.QUOTA] += 1
+    found = demand(world)
+    assert found.held_back == held[True]
+    assert sum(group.count for group in found.groups) == held[False]
