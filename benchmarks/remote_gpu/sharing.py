@@ -1,10 +1,13 @@
 """Isolation and elasticity of shares, in the shape of KNIX's sections 7.3 and 7.4.
 
-    share_error_points   2, 4, 8 tenants at 50, 25, 12.5 %, endless small matrix products: how far
-                         the worst mean is from its share (KNIX: 0.58 points)
+    share_error_points   2, 4, 6, 8 equal tenants, endless small matrix products: how far the worst
+                         mean is from its share (KNIX, for 2, 4 and 8: 0.58 points)
     deviation_points_8   standard deviation of the means of 8 (KNIX, section 7.3: below 0.13)
     spread_points_8      between the largest and the smallest of them
     work_spread_points_8 the same, counted in products, whose durations differ between processes
+    swing_points_N       how far a tenant's part of one second was from its share, at most
+    memory_swing_pct_N   between the most and the least memory of a tenant's worker, of its mean
+    time_ratio_N         the time of a tenant's work, over that of the same work alone
     small_gain_pct       a 10 % tenant with 6.50 s of work from 0 s, a 90 % tenant with 6.42 s from
                          0.7 s on (KNIX's times / 100): what the small one gains over a fixed share
     large_penalty_pct    what the large one loses against a fixed share (KNIX: 80 and 15)
@@ -28,12 +31,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks import report
 from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host, processor_s
+from remote_gpu.host.workers.worker import private_bytes
 
 _LEAD_S = 3.0  #: eight interpreters start on one core
 _TAIL_S = 0.3  #: for reading the clocks
@@ -77,19 +83,72 @@ class Tenant:
         self.session.close()
 
 
-def shares(host: Host, tenants: int, core: int, seconds: float) -> tuple[list[float], list[float]]:
-    """The part of each of equal tenants in percent: of the computing, and of the work done."""
+TENANTS = (1, 2, 4, 6, 8)  #: as KNIX's Figure 3 has shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look at the workers: processor seconds and memory by pid."""
+
+    at_s: float
+    computed_s: Mapping[int, float]
+    memory: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Equal tenants for a while: each one's parts in percent, and work done."""
+
+    computed_pct: Sequence[float]
+    work_pct: Sequence[float]
+    done: float  #: of a tenant, in the mean
+    swing_points: float
+    memory_swing_pct: float
+
+
+def shares(host: Host, tenants: int, core: int, seconds: float) -> Shared:
     start_s = time.monotonic() + _LEAD_S
     # a tenant that ends early would leave its share to the others: all run until the clocks are
     # read
     window = ("--start", str(start_s), "--end", str(start_s + seconds + _TAIL_S))
     every = [Tenant(host, 100 / tenants, core, *window) for _ in range(tenants)]
-    time.sleep(max(0.0, start_s - time.monotonic()))
-    before = host.computed_s()
-    time.sleep(max(0.0, start_s + seconds - time.monotonic()))
-    after = host.computed_s()
-    computed_s = sorted(after[pid] - before.get(pid, 0.0) for pid in after)[-tenants:]
-    return _percent(computed_s), _percent([tenant.result()["done"] for tenant in every])
+    samples = list(_samples(host, start_s, seconds))
+    before, after = samples[0].computed_s, samples[-1].computed_s
+    spent_s = {pid: after[pid] - before.get(pid, 0.0) for pid in after}
+    workers = sorted(spent_s, key=lambda pid: spent_s[pid])[-tenants:]
+    done = [tenant.result()["done"] for tenant in every]
+    return Shared(
+        computed_pct=_percent([spent_s[pid] for pid in workers]),
+        work_pct=_percent(done),
+        done=statistics.fmean(done),
+        swing_points=max(_swing_points(samples, pid, 100 / tenants) for pid in workers),
+        memory_swing_pct=max(_memory_swing_pct(samples, pid) for pid in workers),
+    )
+
+
+def _samples(host: Host, start_s: float, seconds: float) -> Iterator[Sample]:
+    """One at the start, one each second, one at the end."""
+    for at_s in (*(start_s + n for n in range(int(seconds))), start_s + seconds):
+        time.sleep(max(0.0, at_s - time.monotonic()))
+        computed_s = host.computed_s()
+        yield Sample(
+            at_s=time.monotonic(),
+            computed_s=computed_s,
+            memory={pid: private_bytes(pid) for pid in computed_s},
+        )
+
+
+def _swing_points(samples: Sequence[Sample], pid: int, share_pct: float) -> float:
+    parts = (
+        100 * (late.computed_s[pid] - early.computed_s[pid]) / (late.at_s - early.at_s)
+        for early, late in pairwise(samples)
+    )
+    return max(abs(part - share_pct) for part in parts)
+
+
+def _memory_swing_pct(samples: Sequence[Sample], pid: int) -> float:
+    held = [one.memory[pid] for one in samples]
+    return 100 * (max(held) - min(held)) / statistics.fmean(held)
 
 
 def _percent(parts: list[float]) -> list[float]:
@@ -97,15 +156,25 @@ def _percent(parts: list[float]) -> list[float]:
 
 
 def isolation(host: Host, core: int, seconds: float) -> list[report.Figure]:
-    measured = {tenants: shares(host, tenants, core, seconds) for tenants in (2, 4, 8)}
-    error = max(abs(s - 100 / n) for n, (every, _) in measured.items() for s in every)
-    spread, work_spread = (max(every) - min(every) for every in measured[8])
-    deviation = statistics.pstdev(measured[8][0])
+    found = {tenants: shares(host, tenants, core, seconds) for tenants in TENANTS}
+    error = max(abs(s - 100 / n) for n, one in found.items() for s in one.computed_pct)
+    eight = found[8]
+    spread, work_spread = (max(of) - min(of) for of in (eight.computed_pct, eight.work_pct))
+    deviation = statistics.pstdev(eight.computed_pct)
     return [
         report.Figure("share_error_points", error, "points", target="<= 0.6"),
         report.Figure("deviation_points_8", deviation, "points", target="< 0.13"),
         report.Figure("spread_points_8", spread, "points"),
         report.Figure("work_spread_points_8", work_spread, "points"),
+        *(
+            figure
+            for n in TENANTS[1:]
+            for figure in (
+                report.Figure(f"swing_points_{n}", found[n].swing_points, "points"),
+                report.Figure(f"memory_swing_pct_{n}", found[n].memory_swing_pct, "%"),
+                report.Figure(f"time_ratio_{n}", found[1].done / found[n].done, "ratio"),
+            )
+        ),
     ]
 
 
