@@ -223,8 +223,12 @@ class Program:
             if not value.startswith("/"):
                 continue
             path = Path(value)
-            secret = volumes.get(mounts.get(str(path.parent), ""), {}).get("secret")
-            if secret is None:
+            volume = volumes.get(mounts.get(str(path.parent), ""), {})
+            secret = volume.get("secret")
+            if option == "--state":  # a folder of its own in it is closed to others
+                if "emptyDir" not in volume:
+                    yield f"{option}: {value} is in no volume that can be written"
+            elif secret is None:
                 yield f"{option}: {value} is in no volume"
             elif "items" in secret and path.name not in [one["path"] for one in secret["items"]]:
                 yield f"{option}: the secret has no {path.name}"

@@ -51,7 +51,7 @@ def test_the_manifests_agree_with_the_programs() -> None:
 PLANTED: dict[str, tuple[Plant, str]] = {
     "option": (
         lambda m: _gpud(m)["args"].append("--gpus=all"),
-        "gpud: No such option: --gpus",
+        "gpud: No such option '--gpus'",
     ),
     "value": (
         lambda m: _with(_ssgmd(m), "--standby", "--standby=yes"),
