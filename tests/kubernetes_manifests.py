@@ -81,9 +81,7 @@ class Manifests:
 
     @property
     def programs(self) -> list[Program]:
-        return [
-            Program(one, self.settings) for one in self.objects if one["kind"] in WORKLOADS
-        ]
+        return [Program(one, self.settings) for one in self.objects if one["kind"] in WORKLOADS]
 
     def faults(self) -> Iterator[str]:
         """Each disagreement, as a sentence."""
@@ -249,10 +247,12 @@ class Program:
         for volume in self.pod["volumes"]:
             if "hostPath" in volume:
                 yield f"volume {volume['name']} is a folder of the node"
-        if self._context.get("privileged") or self._context["allowPrivilegeEscalation"]:
-            yield "it may get more rights"
-        if self._context["capabilities"]["drop"] != ["ALL"]:
-            yield "it keeps capabilities"
+        for one in (*self.pod.get("initContainers", ()), self.container):
+            context = one["securityContext"]
+            if context.get("privileged") or context["allowPrivilegeEscalation"]:
+                yield f"container {one['name']} may get more rights"
+            if context["capabilities"]["drop"] != ["ALL"]:
+                yield f"container {one['name']} keeps capabilities"
         if self._context["capabilities"].get("add") and self.name != "gpud":
             yield "it adds capabilities"
         if self._context["seccompProfile"] != {"type": "RuntimeDefault"}:

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/explanation/scale.md from the figures of docs/reference/benchmarks.md."""
+"""Writes the tables of docs/explanation/scale.md, from the figures of benchmarks.md."""
 
 from __future__ import annotations
 

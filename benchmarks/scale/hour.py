@@ -1,4 +1,4 @@
-"""An hour of 1,000,000 jobs on 10,000 devices: the scheduler's core on virtual time, by its own clock.
+"""An hour of 1,000,000 jobs on 10,000 devices: processor time of the scheduler's core.
 
     core_cores          processor seconds of the core in a second of that hour, entries encoded
     core_us_per_job     of all decisions but the reports of hosts, after the first sixth
@@ -35,7 +35,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,7 +80,9 @@ class Spent:
     """Processor time of decisions, and what they wrote."""
 
     took_s: array[float] = field(default_factory=lambda: array("d"))
-    seconds: Counter[str] = field(default_factory=Counter)  #: by kind of event
+    seconds: defaultdict[str, float] = field(  #: by kind of event
+        default_factory=lambda: defaultdict(float)
+    )
     count: Counter[str] = field(default_factory=Counter)
     journal_bytes: int = 0
 
@@ -118,8 +120,9 @@ def _kind(event: on.Event) -> str:
     if isinstance(event, on.HostAsked):
         if isinstance(event.op, host_ops.SessionChange):
             return event.op.state.value
-        is_usage = isinstance(event.op, host_ops.Report) and not event.op.residents
-        return "report" if is_usage else type(event.op).__name__.lower()
+        if isinstance(event.op, host_ops.Report) and event.op.residents:
+            return "residents"
+        return type(event.op).__name__.lower()
     return type(event).__name__.lower()
 
 
@@ -332,7 +335,9 @@ def main() -> None:
     """Run and print."""
     parser = report.arguments(__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="of the hour, from its begin")
-    parser.add_argument("--hosts", type=int, default=HOSTS, help=f"with {DEVICES_EACH} devices each")
+    parser.add_argument(
+        "--hosts", type=int, default=HOSTS, help=f"with {DEVICES_EACH} devices each"
+    )
     parser.add_argument("--jobs-per-hour", type=int, default=JOBS_PER_HOUR)
     parser.add_argument("--recover", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

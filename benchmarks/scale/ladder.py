@@ -54,7 +54,9 @@ class Figures:
         return found.value * found.baseline
 
 
-_ROW = re.compile(r"^\| (?P<metric>\w+) \| (?P<value>[-\d.e+]+)[^|]*\|(?: (?P<baseline>[^|]*?) \|)?")
+_ROW = re.compile(
+    r"^\| (?P<metric>\w+) \| (?P<value>[-\d.e+]+)[^|]*\|(?: (?P<baseline>[^|]*?) \|)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,12 @@ def costs(scale: Scale) -> Iterator[Row]:
         yield (name, f"{own_ms:.1f} ms a job", jobs, _cores(rate * own_ms / 1000))
     own_ms = scale.of_program_ms("gpud")
     on_host = rate * own_ms / 1000 / scale.hosts
-    yield ("`gpud`, without its workers", f"{own_ms:.1f} ms a job", jobs, f"{on_host:.4f} of a host")
+    yield (
+        "`gpud`, without its workers",
+        f"{own_ms:.1f} ms a job",
+        jobs,
+        f"{on_host:.4f} of a host",
+    )
     written = figures("scale.hour", "journal_bytes_per_job")
     text = f"{rate * written / 1e6:.1f} MB/s, {HOUR_S * rate * written / 1e9:.1f} GB an hour"
     yield ("journal", f"{written:,.0f} bytes a job", jobs, text)
@@ -169,7 +176,7 @@ def limits(scale: Scale) -> Iterator[Row]:
     text = f"{scale.split_devices:,.0f} devices, with a million jobs an hour"
     yield ("the same, by devices", text, "a second cell; or longer `host_report_s`")
     most = scale.figures("scale.rate", "jobs_per_s_most") * HOUR_S / 1e6
-    yield ("a full core, measured", f"{most:.2f} million jobs an hour", "a second cell")
+    yield ("the most that was served", f"{most:.2f} million jobs an hour", "a second cell")
     emulated = {"dynamodb": "the embedded cloud's DynamoDB", "s3": "the embedded cloud's S3"}
     for engine, name in {"postgres": "PostgreSQL on this machine", **emulated}.items():
         rate = scale.log_jobs_per_hour(engine) / 1e6
@@ -178,12 +185,18 @@ def limits(scale: Scale) -> Iterator[Row]:
     p99_ms = scale.figures("scheduler.decision", "decision_p99_ms_10000x100000")
     text = f"{p99_ms:.2f} ms for 99 % of decisions at 10,000 devices × 100,000 waiting requests"
     yield ("one decision", text, "none is needed at this size")
+    records = scale.figures("scale.hour", "records")
+    pause_s = scale.figures("scale.hour", "collection_s")
+    text = f"{pause_s:.2f} s without a grant, with {records:,.0f} records in memory"
+    yield ("one full collection of garbage", text, "fewer records: `ssgm set records_max`")
     past_min = 60 * (parameters.records_max or 0) / scale.jobs_per_hour
     text = f"{parameters.records_max:,}: the last {past_min:.0f} minutes of a million jobs an hour"
     yield ("`records_max`", text, "more memory; the collector has the rest of the past")
     yield ("`leases_max`", f"{parameters.leases_max:,} live leases", "`ssgm set`")
     yield ("`waiting_max`", f"{parameters.waiting_max:,} waiting requests", "`ssgm set`")
-    text = f"{(parameters.key_rate_per_s or 0) * HOUR_S / 1e6:.1f} million requests an hour of one key"
+    text = (
+        f"{(parameters.key_rate_per_s or 0) * HOUR_S / 1e6:.1f} million requests an hour of one key"
+    )
     yield ("`key_rate_per_s`", text, "a key for each orchestrator")
     yield ("quotas and weights", f"{TENANTS_MAX:,} tenants", "a second cell")
 

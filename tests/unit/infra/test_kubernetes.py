@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes agree with our programs, and are valid by Kubernetes' own schemas."""
+"""The manifests for Kubernetes agree with our programs, and are valid by its own schemas."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     ),
     "rights": (
         lambda m: _gpud(m)["securityContext"].update(privileged=True),
-        "gpud: it may get more rights",
+        "gpud: container gpud may get more rights",
     ),
     "time to stop": (
         lambda m: m.named("DaemonSet", "gpud")["spec"]["template"]["spec"].update(
