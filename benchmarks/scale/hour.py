@@ -40,7 +40,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import report
 from benchmarks.measure import resident_mib, times_s
@@ -126,6 +126,14 @@ def _kind(event: on.Event) -> str:
     return type(event).__name__.lower()
 
 
+class Part(NamedTuple):
+    """Of a part of the time."""
+
+    took_s: float
+    journal_bytes: float
+    jobs: float  #: that ended
+
+
 class Hour(Engine):
     """The engine with job records and reports of hosts, and with arrivals drawn one by one.
 
@@ -142,7 +150,7 @@ class Hour(Engine):
         self.waited_s: array[float] = array("d")
         self.timed = TimedMachine(self.machine)
         self.machine = self.timed
-        self.parts: list[tuple[float, int]] = []  #: seconds and jobs of each part of the time
+        self.parts: list[Part] = []
 
     def simulate(self) -> list[Job]:
         """Run for the duration; the jobs that have not ended."""
@@ -151,12 +159,15 @@ class Hour(Engine):
             self.call_at(report_s * number / len(self.hosts), partial(self._host_reports, host, 0))
         self._draw()
         for part in range(PARTS):
-            before_s, before = self.timed.spent.of_jobs_s, self.done
+            before = self._until_now()
             self.advance(self.run_.duration_s * (part + 1) / PARTS)
-            spent_s = self.timed.spent.of_jobs_s - before_s
-            self.parts.append((spent_s, self.done - before))
+            pairs = zip(self._until_now(), before, strict=True)
+            self.parts.append(Part(*(now - then for now, then in pairs)))
             self._bar.draw(part + 1, f"{self.done:,} jobs")
         return list(self._by_attempt.values())
+
+    def _until_now(self) -> Part:
+        return Part(self.timed.spent.of_jobs_s, self.timed.spent.journal_bytes, self.done)
 
     def _draw(self) -> None:
         at_s = self.now_s + self._stream.expovariate(self._rate_per_s)
@@ -302,8 +313,9 @@ def figures(hour: Hour, state: dict[str, float]) -> Iterator[report.Figure]:
     ordered_ms = [1000 * took_s for took_s in sorted(spent.took_s)]
     count = len(ordered_ms)
     _, *later = hour.parts  # in the first one, jobs begin that do not end yet
-    us_per_job = 1e6 * sum(took_s for took_s, _ in later) / sum(jobs for _, jobs in later)
-    first_us, last_us = (1e6 * took_s / jobs for took_s, jobs in (later[0], later[-1]))
+    jobs = sum(part.jobs for part in later)
+    us_per_job = 1e6 * sum(part.took_s for part in later) / jobs
+    first_us, last_us = (1e6 * part.took_s / part.jobs for part in (later[0], later[-1]))
     yield report.Figure("core_cores", total_s / duration_s, "cores")
     yield report.Figure("core_us_per_job", us_per_job, "µs")
     yield report.Figure("core_us_per_report", 1e6 * spent.seconds["report"] / reports, "µs")
@@ -317,7 +329,7 @@ def figures(hour: Hour, state: dict[str, float]) -> Iterator[report.Figure]:
     for kind, number in sorted(spent.count.items()):
         if number >= hour.done // 2:
             yield report.Figure(f"us_{kind}", 1e6 * spent.seconds[kind] / number, "µs")
-    written = spent.journal_bytes / spent.count["attempt"]
+    written = sum(part.journal_bytes for part in later) / jobs
     yield report.Figure("journal_bytes_per_job", written, "bytes")
     waited_s = sorted(hour.waited_s)
     yield report.Figure("waited_p99_s", waited_s[len(waited_s) * 99 // 100], "s")

@@ -23,7 +23,11 @@ FIGURES = """\
 
 ## scale.rate
 
-| scheduler_ms_per_job | 2.0 ms |
+| scheduler_ms_per_job | 1.5 ms |
+
+## scale.hour
+
+| core_us_per_job | 500 µs |
 
 ## scheduler.cycles
 
