@@ -26,7 +26,10 @@ def renewed(page: str) -> str:
     }
     for name, found in rows.items():
         page = with_section(page, name, _table(_HEADS[name], found))
-    return page
+    used = ("scale.rate", "scale.hour", "scheduler.fleet", "scheduler.job_cost", "scheduler.cycles")
+    loads = ", ".join(f"`{name}` {scale.figures.loads[name]}" for name in used)
+    text = f"Load of the machine when each began (2 is full, more inflates times): {loads}.\n"
+    return with_section(page, "loads", f"{text}\n")
 
 
 def _table(head: ladder.Row, rows: Iterable[ladder.Row]) -> str:

@@ -34,10 +34,13 @@ class Figures:
 
     def __init__(self, page: str) -> None:
         self._found: dict[tuple[str, str], Measured] = {}
+        self.loads: dict[str, str] = {}  #: of the machine before each benchmark ran
         benchmark = ""
         for line in page.splitlines():
             if line.startswith("## "):
                 benchmark = line.removeprefix("## ").strip()
+            elif match := re.match(r"At .*, load (.+)\.$", line):
+                self.loads[benchmark] = match[1]
             elif match := _ROW.match(line):
                 baseline = re.search(r": (\S+)$", match["baseline"] or "")
                 self._found[benchmark, match["metric"]] = Measured(
