@@ -135,7 +135,8 @@ def costs(scale: Scale) -> Iterator[Row]:
     """Each part: its slope, how often a second has it, and the result."""
     rate, figures = scale.jobs_per_s, scale.figures
     jobs = f"{rate:.0f} jobs"
-    core = f"its core, with {DEVICES:,} devices"
+    minutes = figures("scale.hour", "simulated_minutes")
+    core = f"its core, {minutes:g} minutes simulated with {DEVICES:,} devices"
     daemon_ms = scale.job_ms - scale.core_ms
     for part, own_ms in (("wire, journal, a small core", daemon_ms), (core, scale.core_ms)):
         yield (f"`ssgmd`: {part}", f"{own_ms:.2f} ms a job", jobs, _cores(rate * own_ms / 1000))
