@@ -41,6 +41,8 @@ SHORT: dict[str, tuple[str, ...]] = {
     "scheduler.handover": ("--rounds", "3"),
     "scheduler.recovery": (),
     "scheduler.records": (),
+    "scale.rate": (),
+    "scale.hour": ("--minutes", "15"),
     "remote_gpu.transport": ("--rounds", "3"),
     "remote_gpu.relays": ("--rounds", "5"),
     "remote_gpu.operations": (),

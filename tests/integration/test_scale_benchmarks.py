@@ -42,6 +42,13 @@ def test_the_history_is_written_and_read() -> None:
 
 
 @pytest.mark.soak
+def test_a_scheduler_serves_whole_jobs() -> None:
+    found = figures("scale.rate", "--rounds", "1", "--seconds", "1")
+    assert 0 < found["scheduler_cores"]["value"] < 1.1
+    assert found["jobs_per_s_most"]["value"] > 10
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_the_console_and_the_screen_read_the_whole_system() -> None:
     console = figures("console", *SMALL, "--seconds", "0.1")
