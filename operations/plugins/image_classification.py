@@ -3,55 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
-from operations.inference.model import IMPLEMENTATION, ModelsOnCards, find_model, run_joined
-from operations.recognition.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
-from operations.recognition.image import decode
+from operations.inference.model import ModelsOnCards
+from operations.numpy_arrays import Array
+from operations.recognition.classes import TEXT_DIRECTION, Classifier, find_classifier
+from operations.recognition.image_operation import (
+    IMAGE,
+    LABELS,
+    MODEL_RULE,
+    PREPARATION,
+    VALUES,
+    ImageModel,
+    ImageOperation,
+)
 from remote_gpu import api
 from remote_gpu.api import Arguments, Context, Outcome
 
-_IMAGE_BYTES_MAX = 32 * 2**20
-#: Of ImageNet, on which most published classifiers were trained, red first.
-_MEAN, _DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-_THREE = "a list of three numbers, red first"
 
-
-class ImageClassification(api.CpuOperation):
+class ImageClassification(ImageOperation):
     """Decodes, scales and classifies an image on its host.
 
     Concurrent calls of one model may be joined.
     """
 
     name = "image_classification"
-    implementation = IMPLEMENTATION
-    libraries: tuple[str, ...] = ("onnxruntime",)
-    own_turns = True
-    loads = ("model",)
-    limits = api.Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
     signature = api.Signature(
         arguments=(
             api.Text(
                 name="model",
-                meaning="`text-direction` (of a line of text), or a model as for `onnx` with"
-                " one input of items × 3 × height × width",
+                meaning=f"`text-direction` (of a line of text), or {MODEL_RULE}",
                 default=TEXT_DIRECTION,
             ),
             api.Integer(
                 name="top", meaning="number of classes in the result", least=1, most=1000, default=5
             ),
-            api.Structure(
-                name="labels", meaning="of the classes", rule="a list of strings", default=None
-            ),
-            api.Integer(
-                name="width", meaning="pixels; 0 = the model's", least=0, most=SIDE_MAX, default=0
-            ),
-            api.Integer(
-                name="height", meaning="pixels; 0 = the model's", least=0, most=SIDE_MAX, default=0
-            ),
-            api.Structure(name="mean", meaning="of channels in 0…1", rule=_THREE, default=_MEAN),
-            api.Structure(
-                name="deviation", meaning="of channels in 0…1", rule=_THREE, default=_DEVIATION
-            ),
+            LABELS,
+            *PREPARATION,
             api.Text(
                 name="scores",
                 meaning="type of the model's scores",
@@ -59,12 +47,11 @@ class ImageClassification(api.CpuOperation):
                 choices=("logits", "probabilities"),
             ),
         ),
-        inputs=(api.Port(name="image", meaning="a PNG or JPEG file"),),
+        inputs=(IMAGE,),
         outputs=(
             api.Port(name="scores", dtype="the model's", shape="classes", meaning="of the model"),
         ),
-        values='`width`, `height` in pixels; `classes`: [{"class", "label", "probability"}];'
-        " `joined`: calls in the run",
+        values=VALUES + '`classes`: [{"class", "label", "probability"}]',
     )
 
     def prepare(self, context: Context) -> None:
@@ -72,35 +59,20 @@ class ImageClassification(api.CpuOperation):
         find_classifier(context, {"model": TEXT_DIRECTION})
 
     def load(self, context: Context, args: Arguments) -> None:
-        args = self.signature.read(args)
-        if args["model"] == TEXT_DIRECTION:
-            find_classifier(context, args)
+        if self.signature.read(args)["model"] == TEXT_DIRECTION:
+            find_classifier(context, {"model": TEXT_DIRECTION})
         else:  # the other arguments of a classifier load nothing
-            find_model(context, args["model"])
+            super().load(context, args)
 
-    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
-        args = self.signature.read(args)
-        classifier = find_classifier(context, args)
-        with context.turn():
-            pixels = decode(inputs[0], context.quota)
-            preparation = classifier.preparation
-            with context.quota.held(2 * pixels.nbytes + preparation.working_bytes):
-                tensor = preparation.apply(pixels)
-        model = classifier.model
-        feeds = {next(iter(model.inputs)): tensor}
-        outputs = model.output_names(list(model.outputs)[:1])
-        if model.joinable:
-            results, joined = run_joined(context, model, feeds, outputs)
-        else:
-            with context.turn():
-                results, joined = model.run(feeds, outputs), 1
-        height, width = pixels.shape[:2]
-        return {
-            "width": width,
-            "height": height,
-            "classes": classifier.top(results[0], args["top"]),
-            "joined": joined,
-        }, [results[0]]
+    def find(self, context: Context, args: Arguments) -> ImageModel:
+        return find_classifier(context, args)
+
+    def read(
+        self, found: ImageModel, args: Arguments, outputs: Sequence[Array], size: tuple[int, int]
+    ) -> Outcome:
+        del size
+        classes = cast("Classifier", found).top(outputs[0], args["top"])
+        return {"classes": classes}, [outputs[0]]
 
 
 class CudaClassification(ModelsOnCards, ImageClassification):

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from remote_gpu.client import Devices, Operations, OpFailed, Refused, Resource, Session, connect
 from tests.integration.gpud.conftest import Gpud, running_gpud, until
+from tests.unit.operations.onnx_models import channels, png
 
-OPERATIONS = ("noop", "onnx", "exec", "burn")
+OPERATIONS = ("noop", "onnx", "exec", "burn", "image_models")
 WAIT_S = 60.0
 
 
@@ -90,6 +92,17 @@ def test_a_call_states_its_wait_for_the_device_and_its_copies(shared_gpud: Gpud)
             return operations.regions().queued_us > 1000
 
         until(waits)
+
+
+def test_a_sent_model_segments_an_image(shared_gpud: Gpud) -> None:
+    image = png(Image.new("RGB", (8, 6), (0, 255, 0)))
+    with lane(shared_gpud) as (device, _), Operations(device) as operations:
+        given = operations.resource("model", channels())
+        result = operations.run("image_segmentation", image, model=given, labels=["r", "g", "b"])
+    assert bytes(result.buffers[0]) == bytes([1] * 16)
+    assert (result.values["width"], result.values["height"]) == (8, 6)
+    assert result.values["classes"] == [{"class": 1, "label": "g", "share": 1.0}]
+    assert result.implementation.startswith("onnxruntime")
 
 
 def is_gone(device: Devices, resource: Resource) -> bool:

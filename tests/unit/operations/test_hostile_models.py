@@ -20,62 +20,26 @@ from remote_gpu.worker.operation import Context
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.store.declared_sizes import declared_sizes
 from remote_gpu.worker.store.resources import Resources, Sessions
+from tests.unit.operations.onnx_models import (
+    FLOAT,
+    GRAPH,
+    INT,
+    INT64,
+    STRING,
+    TENSOR,
+    UINT8,
+    beside,
+    declared,
+    graph,
+    model,
+    node,
+    part,
+    tensor,
+    varint,
+    whole,
+)
 
-FLOAT, UINT8, INT64, STRING = 1, 2, 7, 8  # TensorProto.DataType
-INT, TENSOR, GRAPH = 2, 4, 5  # AttributeProto.AttributeType
 SECRET = b"what nobody may read"
-
-
-def varint(number: int) -> bytes:
-    number &= (1 << 64) - 1
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def whole(field: int, number: int) -> bytes:
-    return varint(field << 3) + varint(number)
-
-
-def part(field: int, *parts: bytes | str) -> bytes:
-    body = b"".join(one.encode() if isinstance(one, str) else one for one in parts)
-    return varint(field << 3 | 2) + varint(len(body)) + body
-
-
-def tensor(name: str, size: int, *data: bytes, kind: int = UINT8) -> bytes:
-    return whole(1, size) + whole(2, kind) + part(8, name) + b"".join(data)
-
-
-def beside(place: str, size: int) -> bytes:
-    """The data of a tensor lies in a file."""
-    told = {"location": place, "offset": "0", "length": str(size)}
-    return b"".join(part(13, part(1, k), part(2, v)) for k, v in told.items()) + whole(14, 1)
-
-
-def declared(name: str, size: int | str, kind: int = UINT8) -> bytes:
-    side = whole(1, size) if isinstance(size, int) else part(2, size)
-    return part(1, name) + part(2, part(1, whole(1, kind) + part(2, part(1, side))))
-
-
-def node(op: str, inputs: str, output: str, *attributes: bytes) -> bytes:
-    ins = b"".join(part(1, one) for one in inputs.split())
-    return ins + part(2, output) + part(4, op) + b"".join(part(5, one) for one in attributes)
-
-
-def graph(nodes: list[bytes], weights: list[bytes], result: int | bytes) -> bytes:
-    body = b"".join(part(1, one) for one in nodes) + part(2, "g")
-    result = declared("y", result) if isinstance(result, int) else result
-    return body + b"".join(part(5, one) for one in weights) + part(12, result)
-
-
-def model(
-    nodes: list[bytes], weights: list[bytes], result: int | bytes, given: bytes = b""
-) -> bytes:
-    """`result`: the declared `y`, or its size; `given`: the declared input."""
-    whole_graph = graph(nodes, weights, result) + (part(11, given) if given else b"")
-    return whole(1, 8) + part(7, whole_graph) + part(8, part(1, ""), whole(2, 17))
 
 
 def reading(place: str) -> dict[str, bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from PIL import Image
 
 from operations.recognition.engine import model_paths
 from remote_gpu.client import Local, Operations, OpFailed
+from tests.unit.operations.onnx_models import png
 
 IMAGES = Path(__file__).resolve().parents[3] / "fdl/examples/text-recognition/input"
 CLASSIFIER: dict[str, Any] = {
@@ -22,12 +22,6 @@ CLASSIFIER: dict[str, Any] = {
     "deviation": [0.5] * 3,
     "scores": "probabilities",
 }
-
-
-def png(image: Image.Image) -> bytes:
-    target = io.BytesIO()
-    image.save(target, "PNG")
-    return target.getvalue()
 
 
 @pytest.fixture(scope="module")
