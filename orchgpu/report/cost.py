@@ -60,7 +60,7 @@ def device_seconds(leases: Iterable[JobLease]) -> float:
     """Device-seconds that leases took from others, from their booking to the release of shares.
 
     A share counts as its guarantee of compute, an exclusive one and one without a guarantee as the
-    whole device: what the scheduler could grant to nobody else. Live leases are left out.
+    whole device: what no other lease could have. Live leases are left out.
     """
     total_s = 0.0
     for lease in leases:
