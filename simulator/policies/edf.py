@@ -28,8 +28,7 @@ from gpu_scheduler.core.state.request_class import QueueKey
 _DUE = "due/"  #: of a job, wall clock
 #: Values that are remembered: later runs have no deadline.
 _REMEMBERED_MAX = 19_000
-#: Of a place in the queue: since when the request waits, and its name.
-_AGE = itemgetter(1, 3)
+_SINCE = itemgetter(1)  #: of a place in the queue: since when the request waits
 
 
 class EarliestDeadlineFirst(Policy):
@@ -60,8 +59,11 @@ class EarliestDeadlineFirst(Policy):
         def place(key: QueueKey) -> tuple[Scalar, float, str]:
             return due.get(job_of(entries[key[3]]), inf), key[1], key[3]
 
-        keys = chain.from_iterable(group.keys for group in view.fitting_groups())
-        first = min(keys, key=place if due else _AGE, default=None)
+        keys = list(chain.from_iterable(group.keys for group in view.fitting_groups()))
+        if not due:  # most are not even compared by name
+            oldest_s = min(map(_SINCE, keys), default=inf)
+            keys = [key for key in keys if key[1] == oldest_s]
+        first = min(keys, key=place, default=None)
         if first is None:
             return Pause()
         waiting = entries[first[3]]
