@@ -80,11 +80,7 @@ class HostDaemon:
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
         """End a lease, kill its processes, then report `cut`; an unknown lease is cut already."""
         del fence  # ids of leases are unique
-        steps = self.table.end(lease, reason, "ended by the scheduler", reported=False)
-        if steps:
-            self.leases.apply(steps)
-        elif lease not in self.installed():
-            self._outside.scheduler.link.cut(lease)
+        self.leases.apply(self.table.end(lease, reason, "ended by the scheduler", reported=False))
 
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         """Set the time by which the first session must open."""

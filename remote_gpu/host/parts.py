@@ -89,11 +89,16 @@ class Parts:
         on(LeaseStepKind.RETURNED, sessions.returned)
         on(LeaseStepKind.UNBOUND, gateway.session_ended, lambda step: relays.unbind(step.lease))
         on(LeaseStepKind.UNBOUND, lambda step: ends.unbind(step.lease))
-        on(LeaseStepKind.CUT, lambda step: scheduler.link.cut(step.lease))
+        on(LeaseStepKind.CUT, self._cut)
         on(LeaseStepKind.CONFLICT, _log_conflict)
         on(LeaseStepKind.CLOSED, lambda step: ports.close(step.lease))
         on(LeaseStepKind.CLOSED, gateway.session_ended, sessions.closed)
         on(LeaseStepKind.CLOSED, lambda step: workers.forget(step.lease))
+
+    def _cut(self, step: LeaseStep) -> None:
+        """Report a lease whose processes are gone, unless its session is still open."""
+        if self.leases.table.find(step.lease) is None:
+            self.outside.scheduler.link.cut(step.lease)
 
     def _open_port(self, step: LeaseStep) -> None:
         """Listen for a lease with a port of its own, and report the address."""

@@ -101,12 +101,13 @@ class Affinity(Policy):
         )
 
     def decide(self, view: View) -> Choice | Pause:
-        found = list(islice(_Candidates(view).all(), OUTSTANDING_MAX))
+        candidates = _Candidates(view)
+        found = list(islice(candidates.all(), OUTSTANDING_MAX))
         if not found:
             return Pause()
         best = _overdue(view, found) or min(found, key=lambda one: one.score_s)
-        oldest = map(view.first, islice(view.groups(), OUTSTANDING_MAX))
-        waiting_s = (_virtual_s(view, one.request) for one in oldest)
+        oldest = islice(view.groups(), OUTSTANDING_MAX)
+        waiting_s = (candidates.virtual_s(_client_of(view, one.request)) for one in oldest)
         now_s = min(chain((one.virtual_s for one in found), waiting_s))
         return Choice(best.start.waiting.attempt, best.start.devices, _after(view, best, now_s))
 
@@ -117,6 +118,9 @@ class _Candidates:
     def __init__(self, view: View) -> None:
         self.view, self.starts = view, Starts(view, None)
         self._used: dict[PlacementKey, dict[str, DeviceId]] = {}
+        self._virtual_s = view.remembered(_TIME).values
+        self._now_s = view.recalled_number(_NOW)
+        self._penalty = view.number(_PENALTY)
 
     def all(self) -> Iterator[Candidate]:
         """The starts that are possible now, the oldest group first."""
@@ -134,10 +138,15 @@ class _Candidates:
             used = self._last_used(waiting).get(client)
             if used is not None:
                 start, affine = start._replace(devices=(used,)), True
-        virtual_s = _virtual_s(view, request)
-        own_run_s = _expected_s(view, request) / view.weight(request.tenant)
-        penalty_s = 0.0 if affine else view.number(_PENALTY) * own_run_s
+        virtual_s, penalty_s = self.virtual_s(client), 0.0
+        if not affine:
+            penalty_s = self._penalty * (_expected_s(view, request) / view.weight(request.tenant))
         return Candidate(start, client, virtual_s, virtual_s + penalty_s)
+
+    def virtual_s(self, client: str) -> float:
+        """The virtual time of a client that waits."""
+        own_s = float(self._virtual_s.get(client, 0.0))
+        return max(own_s, self._now_s)  # idle clients have earned no credit
 
     def _last_used(self, waiting: Waiting) -> dict[str, DeviceId]:
         """The first free device for this request that each client used last."""
@@ -172,12 +181,6 @@ def _expected_s(view: View, request: Request) -> float:
     """The device time that a request is expected to take."""
     expected_s = view.expected_s(request)
     return (UNKNOWN_S if expected_s is None else expected_s) * request.count
-
-
-def _virtual_s(view: View, request: Request) -> float:
-    """The virtual time of the client of a waiting request."""
-    own_s = view.recalled_number(_TIME + _client_of(view, request))
-    return max(own_s, view.recalled_number(_NOW))  # idle clients have earned no credit
 
 
 def _after(view: View, best: Candidate, now_s: float) -> dict[str, Scalar | None]:

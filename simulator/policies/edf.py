@@ -6,8 +6,9 @@ Requests without one come last, in the order of the queue. Devices are those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 from math import inf
+from operator import itemgetter
 from typing import ClassVar
 
 from gpu_scheduler.api import (
@@ -17,15 +18,17 @@ from gpu_scheduler.api import (
     Pause,
     Policy,
     PromiseAsked,
+    Scalar,
     Values,
     View,
-    Waiting,
     job_of,
 )
+from gpu_scheduler.core.state.request_class import QueueKey
 
 _DUE = "due/"  #: of a job, wall clock
 #: Values that are remembered: later runs have no deadline.
 _REMEMBERED_MAX = 19_000
+_SINCE = itemgetter(1)  #: of a place in the queue: since when the request waits
 
 
 class EarliestDeadlineFirst(Policy):
@@ -51,22 +54,22 @@ class EarliestDeadlineFirst(Policy):
         return Admission("admitted, without a promise", admitted=True, remember=remember)
 
     def decide(self, view: View) -> Choice | Pause:
-        first = min(_requests(view), default=None)
+        due, entries = view.remembered(_DUE).values, view.state.queue.entries
+
+        def place(key: QueueKey) -> tuple[Scalar, float, str]:
+            return due.get(job_of(entries[key[3]]), inf), key[1], key[3]
+
+        keys = list(chain.from_iterable(group.keys for group in view.fitting_groups()))
+        if not due:  # most are not even compared by name
+            oldest_s = min(map(_SINCE, keys), default=inf)
+            keys = [key for key in keys if key[1] == oldest_s]
+        first = min(keys, key=place, default=None)
         if first is None:
             return Pause()
-        waiting = view.state.queue.entries[first[-1]]
+        waiting = entries[first[3]]
         devices = view.place(waiting)
         assert devices is not None, f"{waiting.attempt} fits"
         return Choice(waiting.attempt, devices, {_DUE + job_of(waiting): None})
-
-
-def _requests(view: View) -> Iterator[tuple[float, float, str]]:
-    """Requests that fit: when each is due, since when it waits, its name."""
-    for group in view.fitting_groups():
-        for key in group.keys:
-            waiting: Waiting = view.state.queue.entries[key[3]]
-            due_s = view.recalled_number(_DUE + job_of(waiting), inf)
-            yield due_s, waiting.waiting_since_s, waiting.attempt
 
 
 POLICY = EarliestDeadlineFirst()

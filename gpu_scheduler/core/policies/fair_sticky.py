@@ -18,7 +18,9 @@ devices; the present is the least virtual time of these, and of the 64 flows tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, islice
+from operator import itemgetter
 
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Policy
 from gpu_scheduler.core.queue.view import Values, View
@@ -33,6 +35,7 @@ from gpu_scheduler.core.queue.warm_start import (
     held_for_warm,
     overdue,
 )
+from gpu_scheduler.model import Request
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
@@ -63,25 +66,27 @@ class FairSticky(Policy):
         starts = [start] if start is not None else Starts(view, head).all()
         if not starts:
             return Pause()
-        tags = {_flow(one.waiting): _tag(view, one.waiting) for one in starts}
-        oldest = map(view.first, islice(view.groups(), GROUPS_MAX))
-        now_s = min(chain(tags.values(), (_tag(view, one) for one in oldest)))
+        tag_of = _tags(view)
+        tagged = [(tag_of(one.waiting.request), one) for one in starts]
+        oldest = (tag_of(group.request) for group in islice(view.groups(), GROUPS_MAX))
+        now_s = min(chain((tag_s for tag_s, _ in tagged), oldest))
         if start is not None:
-            return _choice(view, start, tags[_flow(start.waiting)], now_s)
-        starts.sort(key=lambda one: tags[_flow(one.waiting)])
-        within = [
-            one for one in starts if tags[_flow(one.waiting)] <= now_s + view.number("overrun_s")
-        ]
-        among = within or starts  # nothing within the window fits: the others need not wait
-        ready = [start for start in among if start.warm] or [s for s in among if s.wait_s <= 0]
+            return _choice(view, start, tagged[0][0], now_s)
+        tagged.sort(key=itemgetter(0))
+        until_s = now_s + view.number("overrun_s")
+        within = [one for one in tagged if one[0] <= until_s]
+        among = within or tagged  # nothing within the window fits: the others need not wait
+        ready = [one for one in among if one[1].warm] or [o for o in among if o[1].wait_s <= 0]
         if ready:
-            return _choice(view, ready[0], tags[_flow(ready[0].waiting)], now_s)
-        soonest_s = min((start.wait_s for start in among), default=None)
+            tag_s, first = ready[0]
+            return _choice(view, first, tag_s, now_s)
+        soonest_s = min((one.wait_s for _, one in among), default=None)
         return Pause(None if soonest_s is None else view.at_s + soonest_s)
 
     def held(self, view: View, waiting: Waiting) -> HeldReason | None:
-        ahead_s = _tag(view, waiting) - min(
-            (_tag(view, view.first(group)) for group in view.groups()), default=0.0
+        tag_of = _tags(view)
+        ahead_s = tag_of(waiting.request) - min(
+            (tag_of(group.request) for group in view.groups()), default=0.0
         )
         if ahead_s > view.number(OVERRUN.name) and Starts(view, None).best(waiting) is not None:
             used = f"its workload has used {ahead_s:.1f} s more of the devices than another one"
@@ -91,13 +96,14 @@ class FairSticky(Policy):
         return held_for_warm(view, waiting)
 
 
-def _flow(waiting: Waiting) -> str:
-    return f"{waiting.request.tenant}/{waiting.request.workload or ''}"
+def _flow(request: Request) -> str:
+    return f"{request.tenant}/{request.workload or ''}"
 
 
-def _tag(view: View, waiting: Waiting) -> float:
+def _tags(view: View) -> Callable[[Request], float]:
     """The virtual time at which the next job of a flow begins."""
-    return max(view.recalled_number(_flow(waiting)), view.recalled_number(_NOW))
+    now_s = view.recalled_number(_NOW)
+    return lambda request: max(view.recalled_number(_flow(request)), now_s)
 
 
 def _choice(view: View, start: Start, tag_s: float, now_s: float) -> Choice:
@@ -111,7 +117,7 @@ def _choice(view: View, start: Start, tag_s: float, now_s: float) -> Choice:
             for name in view.memory
             if name != _NOW and view.recalled_number(name) <= now_s
         }
-    flow = _flow(start.waiting)
+    flow = _flow(request)
     if len(view.memory) < FLOWS_MAX or flow in view.memory or len(remember) > 1:
         remember[flow] = tag_s + used_s / view.weight(request.tenant)
     return Choice(start.waiting.attempt, start.devices, remember)

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from corekit.ids import AttemptId, DeviceId
 from gpu_scheduler.core.inventory.devices import fits
+from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.queue.view import Values, View, including
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
@@ -139,6 +140,9 @@ class Policy(ABC):
 
     def newcomer(self, view: View, waiting: Waiting) -> Choice | None:
         """The grant of a request that is not in the queue, if it is chosen next."""
+        asked = view.clamped(waiting)
+        if asked.count == 1 and place(asked, view.state.inventory, waiting.attempt) is None:
+            return None  # as most, while the queue is long
         with including(view.state.queue, waiting):
             answer = self.decide(view)
         return answer if isinstance(answer, Choice) and answer.attempt == waiting.attempt else None

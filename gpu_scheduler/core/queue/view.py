@@ -61,6 +61,7 @@ class View:
     wall_s: float  #: seconds since 1970
     values: Values  #: parameters of the policy, as they were set or by default
     drawn: int = 0  #: numbers drawn by this view
+    _keys: dict[str, PlacementKey | None] = field(default_factory=dict)  #: by attempt
     _placed: dict[PlacementKey, tuple[DeviceId, ...] | None] = field(default_factory=dict)
     _sampled: dict[tuple[PlacementKey, int], tuple[DeviceId, ...]] = field(default_factory=dict)
 
@@ -74,6 +75,8 @@ class View:
         """The same by tenant, workload, requirements and memory: the oldest group first."""
         index = self.state.queue.by_workload()
         groups = (index.by_first[key[3]] for key in index.order)
+        if not self.state.parameters.quotas:
+            return groups
         return (group for group in groups if self.is_allowed(self.first(group)))
 
     def groups_of(self, tenant: str, workload: str | None) -> Iterator[RequestGroup]:
@@ -114,12 +117,13 @@ class View:
         """
         index, preemptions = self.state.queue.by_workload(), self.state.preemptions
         own = sorted(index.by_first[one].first for one in preemptions if one in index.by_first)
+        unlimited = not self.state.parameters.quotas and not preemptions
         last = None
         for key in merge(own, *self._fitting_firsts(index)):
             if key == last:
                 continue
             last, waiting = key, self.state.queue.entries[key[3]]
-            if self.is_allowed(waiting) and self._fits_alone(waiting):
+            if unlimited or (self.is_allowed(waiting) and self._fits_alone(waiting)):
                 yield index.by_first[key[3]]
 
     def _fitting_firsts(self, index: WorkloadIndex) -> Iterator[list[QueueKey]]:
@@ -178,10 +182,13 @@ class View:
 
         Requests with equal keys have the same places and the same fitting devices.
         """
-        if waiting.request.warm_key is not None or waiting.attempt in self.state.preemptions:
-            return None
-        asked = self.clamped(waiting)
-        return self._placement_key(asked, self.state.queue.class_of(waiting))
+        if waiting.attempt not in self._keys:
+            own = waiting.request.warm_key is not None or waiting.attempt in self.state.preemptions
+            self._keys[waiting.attempt] = None if own else self._shared_key(waiting)
+        return self._keys[waiting.attempt]
+
+    def _shared_key(self, waiting: Waiting) -> PlacementKey:
+        return self._placement_key(self.clamped(waiting), self.state.queue.class_of(waiting))
 
     def _placement_key(self, asked: Request, request_class: RequestClass) -> PlacementKey:
         key = resident_key(asked) if self.is_loaded(asked) else None
@@ -193,10 +200,12 @@ class View:
 
     def place(self, waiting: Waiting) -> tuple[DeviceId, ...] | None:
         """The devices of the usual placement; None when the request does not fit now."""
-        asked, key = self.clamped(waiting), self.placement_key(waiting)
+        key = self.placement_key(waiting)
         if key is None:
-            return place(asked, self.state.inventory, waiting.attempt)
-        return self._placed_as(asked, key)
+            return place(self.clamped(waiting), self.state.inventory, waiting.attempt)
+        if key in self._placed:
+            return self._placed[key]
+        return self._placed_as(self.clamped(waiting), key)
 
     def _placed_as(self, asked: Request, key: PlacementKey) -> tuple[DeviceId, ...] | None:
         if key not in self._placed:

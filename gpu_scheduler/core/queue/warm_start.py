@@ -78,11 +78,9 @@ class Starts:
         A warm device is best, then one where nothing is evicted or the least to load again, then
         one with the fewest residents.
         """
-        placed = self.view.place(waiting)
-        if placed is None:
-            return None
         request = waiting.request
-        if len(placed) > 1:
+        if request.count > 1:
+            placed = self.view.place(waiting) or ()
             devices = () if self._any_kept(placed) else placed
             warm = all(self.view.is_warm(request, device) for device in devices)
         else:

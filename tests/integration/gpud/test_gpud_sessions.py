@@ -44,6 +44,8 @@ def test_one_lease_from_install_to_cut(shared_gpud: Gpud) -> None:
         if op == "session" and f["lease"] == install.lease
     }
     assert nonces == {session.nonce}
+    cuts = [f for op, f in scheduler.messages if op == "cut" and f["lease"] == install.lease]
+    assert len(cuts) == 1, "the shares were free before its session closed"
 
 
 def test_the_end_of_a_session_whose_code_failed_is_reported_as_such(shared_gpud: Gpud) -> None:
