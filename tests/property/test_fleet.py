@@ -149,7 +149,7 @@ def test_limits_hold_in_every_state_and_without_demand_pools_return_to_their_min
     assert world.count() == world.count("h100") == (0 if spent_up or too_dear else 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(EVENTS, max_size=10), st.sampled_from(EDITS), st.integers(1, 20))
 def test_an_edit_holds_when_the_leases_of_its_moment_have_ended_whatever_waits(
     events: list[tuple[object, ...]], edited: tuple[Offer, ...], waiting: int
