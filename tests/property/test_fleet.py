@@ -344,6 +344,21 @@ def test_hosts_that_could_not_join_while_the_scheduler_was_away_get_their_time_a
     assert not any(one.code == "skipped" for one in world.decisions[-1].notices)
 
 
+def test_a_host_that_was_away_before_the_scheduler_was_gets_its_minute_again() -> None:
+    world = FleetWorld((offer(max=1),))
+    world.submit(2, 600.0)
+    world.run(120.0)
+    (machine,) = world.machines.values()
+    world.leave(machine, HostState.LOST, None)
+    world.run(30.0)
+    world.now_s += 400.0  # no decision in this time
+    machine.away_until_s = world.now_s + 20.0
+    begun = len(world.log)
+    world.run(60.0)
+    assert machine.state is HostState.UP
+    assert world.log[begun:] == []
+
+
 def test_a_lost_host_is_ended_and_replaced() -> None:
     world = FleetWorld((offer(max=1),))
     world.submit(1, 600.0)
