@@ -149,7 +149,7 @@ def test_limits_hold_in_every_state_and_without_demand_pools_return_to_their_min
     assert world.count() == world.count("h100") == (0 if spent_up or too_dear else 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(EVENTS, max_size=10), st.sampled_from(EDITS), st.integers(1, 20))
 def test_an_edit_holds_when_the_leases_of_its_moment_have_ended_whatever_waits(
     events: list[tuple[object, ...]], edited: tuple[Offer, ...], waiting: int
@@ -342,6 +342,21 @@ def test_hosts_that_could_not_join_while_the_scheduler_was_away_get_their_time_a
     assert len(world.machines) == 3
     assert world.log[begun:] == []
     assert not any(one.code == "skipped" for one in world.decisions[-1].notices)
+
+
+def test_a_host_that_was_away_before_the_scheduler_was_gets_its_minute_again() -> None:
+    world = FleetWorld((offer(max=1),))
+    world.submit(2, 600.0)
+    world.run(120.0)
+    (machine,) = world.machines.values()
+    world.leave(machine, HostState.LOST, None)
+    world.run(30.0)
+    world.now_s += 400.0  # no decision in this time
+    machine.away_until_s = world.now_s + 20.0
+    begun = len(world.log)
+    world.run(60.0)
+    assert machine.state is HostState.UP
+    assert world.log[begun:] == []
 
 
 def test_a_lost_host_is_ended_and_replaced() -> None:

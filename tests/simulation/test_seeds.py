@@ -58,7 +58,7 @@ def test_every_invariant_holds_in_the_weather_of_aws(
     assert sum(verdict.outcomes.values()) == verdict.jobs
 
 
-@pytest.mark.parametrize("seed", [8, 12])
+@pytest.mark.parametrize("seed", [4, 8])
 def test_traces_change_no_decision_and_every_job_has_one(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -228,7 +228,9 @@ class _Deciding:
         late = pool.is_late(known.since_s, self._now_s)
         if known.away_since_s is not None:
             since_s = known.idle_since_s if known.draining else known.away_since_s
-            return Reason.LOST if self._passed(since_s, LOST_S) else None
+            if since_s is None or pool.passed_s(since_s, self._now_s) < LOST_S:
+                return None
+            return Reason.LOST
         if host.state is None:
             if not late and not known.draining:
                 return None

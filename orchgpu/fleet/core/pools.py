@@ -87,9 +87,12 @@ class Pool:
         """Age at which a host that has not joined, or an order, is given up."""
         return max(LATE_S_MIN, LATE_STARTS * self.start_s)
 
+    def passed_s(self, since_s: float, now_s: float) -> float:
+        """The time in which a host could have joined or come back: that since the last pause."""
+        return now_s - max(since_s, self.again_s)
+
     def is_late(self, since_s: float, now_s: float) -> bool:
-        """True for a host that is as old, and has had as much time to join since a pause."""
-        return now_s - max(since_s, self.again_s) >= self.late_s
+        return self.passed_s(since_s, now_s) >= self.late_s
 
     def skipped(self, now_s: float) -> bool:
         return now_s < self.memory.skip_until_s
@@ -134,19 +137,19 @@ def _place(pool: Pool, host: Host, known: Mapping[str, HostMemory], now_s: float
     pool.hosts.append(host)
     if host.state is HostState.UP and not host.leaving:
         (pool.busy if host.leases else pool.idle).append(host)
-    elif _comes_back(host, known.get(host.id), now_s):
+    elif _comes_back(pool, host, known.get(host.id), now_s):
         pool.away.append(host)
     elif host.state is None and not _is_overdue(pool, known.get(host.id), now_s):
         pool.starting.append(host)
 
 
-def _comes_back(host: Host, known: HostMemory | None, now_s: float) -> bool:
+def _comes_back(pool: Pool, host: Host, known: HostMemory | None, now_s: float) -> bool:
     if host.leaving or (known is not None and known.draining):
         return False
     if host.state is HostState.STALE:
         return True
     since_s = None if known is None else known.away_since_s
-    return since_s is not None and now_s - since_s < LOST_S
+    return since_s is not None and pool.passed_s(since_s, now_s) < LOST_S
 
 
 def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
