@@ -131,11 +131,13 @@ class ImageOperation(api.CpuOperation):
                 feeds = {next(iter(model.inputs)): preparation.apply(pixels)}
         height, width = pixels.shape[:2]
         del pixels
-        if model.joinable:
-            outputs, joined = run_joined(context, model, feeds, names)
-        else:
-            with context.turn():
-                outputs, joined = model.run(feeds, names), 1
+        with context.quota.held(sum(tensor.nbytes for tensor in feeds.values())):
+            if model.joinable:
+                outputs, joined = run_joined(context, model, feeds, names)
+            else:
+                with context.turn():
+                    outputs, joined = model.run(feeds, names), 1
+        feeds.clear()
         with context.turn(), context.quota.held(sum(map(_reading_bytes, outputs))):
             values, buffers = self.read(found, args, outputs, (width, height))
         return {"width": width, "height": height, "joined": joined, **values}, buffers

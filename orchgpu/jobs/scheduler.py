@@ -110,7 +110,7 @@ def answering_scheduler(given: str | None, notice: Callable[[str], None]) -> str
     try:
         address = scheduler_address(given)
     except AppError as error:
-        if error.code is not ErrorCode.UNAVAILABLE:
+        if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND):  # of a stack
             raise
         notice(f"jobs are followed by their results: {error.message}")
         return None

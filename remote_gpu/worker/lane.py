@@ -112,9 +112,10 @@ class Runner:
                 views = [i if isinstance(i, memoryview) else self._resident(i) for i in inputs]
             self.regions.begin()
             began_s = time.perf_counter()
-            found = self._ran_with(name, args, views)
-            self.regions.ran_s = time.perf_counter() - began_s
-            return found
+            try:
+                return self._ran_with(name, args, views)
+            finally:
+                self.regions.ran_s = time.perf_counter() - began_s
         except OpFailed:
             raise
         except MemoryError:

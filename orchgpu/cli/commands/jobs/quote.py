@@ -15,7 +15,7 @@ from corekit.errors import invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.definition.target import open_target
 from orchgpu.cli.jobs.quotes import deployed_subject, quote
-from orchgpu.cli.options import cloud_options, scheduler_option
+from orchgpu.cli.options import cloud_options, is_definition, scheduler_option
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import prepare
 from orchgpu.deploy.files import read_document
@@ -23,8 +23,6 @@ from orchgpu.deploy.records import functions_of, named, workflows_of
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.quoting import Subject
 from orchgpu.jobs.transfers import inputs_of
-
-DEFINITIONS = (".yaml", ".yml")
 
 
 @click.command("quote")
@@ -71,7 +69,7 @@ def command(
 
 def _split(given: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
     """The definition, if the first one is a file that is called so, and the inputs."""
-    if given and given[0].lower().endswith(DEFINITIONS) and "://" not in given[0]:
+    if given and is_definition(given[0]) and "://" not in given[0]:
         return Path(given[0]), given[1:]
     return None, given
 

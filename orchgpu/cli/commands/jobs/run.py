@@ -185,7 +185,9 @@ def _run_file(
     from orchgpu.deploy.files import read_document
 
     if asked.quote:
-        raise invalid("--quote is of a deployed FUNCTION: write `orchgpu quote FILE.yaml INPUT`")
+        text = f"--quote is of a deployed FUNCTION: write `orchgpu quote {file} INPUT`"
+        raise invalid(text)
+    _output_folder(asked.output, asked.pattern)  # its errors before the deploy
     inputs = [Path(one) for one in asked.given if not one.startswith(SCHEME)]
     for one in inputs:
         if not one.is_dir():

@@ -74,7 +74,10 @@ def stack_options(command: Callable[..., int | None]) -> Callable[..., int | Non
 
     @functools.wraps(command)
     def call(**options: object) -> int | None:
-        named = os.environ.get(STACK_VARIABLE) or _kept_name()
+        named = os.environ.get(STACK_VARIABLE)
+        if named == "":
+            raise invalid("--stack: name one; '' stands for none, which other commands can use")
+        named = named or _kept_name()
         return command(stack=named or STACK, **options)
 
     return stack_option(STACK)(cloud_options(call))

@@ -313,8 +313,11 @@ def test_the_regions_of_the_newest_call(device: Local) -> None:
         assert operations.regions() == long
         operations.run("noop", b"x", out=[device.buffer(1)])
         short = operations.regions()
-        assert short.ran_us < long.ran_us
-        assert short.copied_us >= 0
+        assert 0 < short.ran_us < long.ran_us
+        assert short.copied_us > 0
+        with pytest.raises(OpFailed, match="EINVAL"):
+            operations.run("burn", ms=-1)
+        assert 0 < operations.regions().ran_us < long.ran_us
 
 
 def test_every_code_has_its_number() -> None:
