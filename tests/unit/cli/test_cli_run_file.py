@@ -55,7 +55,7 @@ def test_a_definition_is_known_by_its_name() -> None:
     ("arguments", "why"),
     [
         (["f.yaml", "none.txt"], "there is no file 'none.txt'"),
-        (["f.yaml", "f.yaml", "--quote"], "orchgpu quote FILE.yaml"),
+        (["f.yaml", "f.yaml", "--quote"], "orchgpu quote f.yaml"),
         (["search", "f.yaml", "--watch"], "--watch deploys FILE.yaml again"),
         (["f.yaml", "f.yaml"], "several to run: a, c"),
     ],
