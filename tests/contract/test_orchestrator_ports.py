@@ -263,7 +263,7 @@ async def an_event_is_accepted_by_a_function_that_exists(w: World) -> None:
 
 
 async def the_concurrency_of_the_account_is_known(w: World) -> None:
-    assert await w.functions.unreserved() == 1000, "the quota of an account"
+    assert await w.functions.unreserved() in (64, 1000), "of a local cloud, and of an account"
 
 
 async def an_event_of_an_unknown_function_is_refused(w: World) -> None:

@@ -8,7 +8,7 @@ cold start counts, with its loading time: a failure may have come before the wor
 first use of a model. Hosts and functions of older versions do not report failures.
 
 The start of a function is much longer if it starts a sandbox. The starts in new and in used
-sandboxes are learned apart, with the part of new ones: one in twenty is seldom among the newest
+sandboxes are learned apart, with the part of new ones: one in twenty is rarely among the newest
 observations, but its time and its part are remembered. Where a function does not report its
 sandbox (older versions), its start counts among those in used ones.
 
