@@ -168,6 +168,10 @@ class FunctionStarter(Protocol):
         """
         ...
 
+    async def unreserved(self) -> int:
+        """The functions that may run at a time in the account, without those of reservations."""
+        ...
+
 
 class NoticeSender(Protocol):
     """Topics and webhooks that are notified of ends, and the keys that sign webhooks."""
@@ -197,6 +201,7 @@ class CloudPorts(Value):
     functions: FunctionStarter
     notices: NoticeSender | None = None  #: None: only queues are notified of ends
     state_bucket: str  #: holds the registry of deployed functions
+    account: str = ""  #: the account and region whose limits all functions share
 
 
 AnswerT = TypeVar("AnswerT", bound=Value)

@@ -33,20 +33,26 @@ def learned(*devices: Device, **parameters: Any) -> World:
     return world
 
 
-def asked(world: World, job: str, request: Request = WHOLE, n: int = 1) -> Any:
+def asked(world: World, job: str, request: Request = WHOLE, n: int = 1, session: str = "s1") -> Any:
     known = world.machine.state.records
     revision = world.record(job).revision if job in known else 0
-    return world.attempt(job, n=n, revision=revision, request=request)
+    return world.attempt(job, n=n, revision=revision, request=request, session=session)
 
 
-def started(world: World, job: str, request: Request = WHOLE) -> Lease:
-    """A job whose lease is granted at once, and whose session opens after the usual start."""
+def started(
+    world: World,
+    job: str,
+    request: Request = WHOLE,
+    start_s: float = START_S,
+    new_sandbox: bool | None = None,
+) -> Lease:
+    """A job whose lease is granted at once, and whose session opens after its start."""
     answer = asked(world, job, request)
     assert answer.outcome is answers.Outcome.GRANTED, answer
     lease: Lease = answer.granted.lease
     world.staged(lease)
-    world.advance(START_S)
-    world.told("h", lease, "opened", waited_s=0.0)
+    world.advance(start_s)
+    world.told("h", lease, "opened", waited_s=0.0, new_sandbox=new_sandbox)
     return lease
 
 

@@ -67,6 +67,7 @@ class SchedulerClient:
         #: A call outlives a restart of the scheduler: gone + the longest reconnect pause.
         self._deadline_s = deadline_s or self._budget.client_gone_s + self._budget.reconnect_s_max
         self._on_push = on_push
+        self.beat = ops.Beat()  #: sent all the time; replace it to report an account
         self._welcomed = asyncio.Event()
         hello = ops.Hello(
             session=self.session, version=VERSION, oldest_version=HELLO_OLDEST_VERSION
@@ -221,7 +222,7 @@ class SchedulerClient:
             if self._channel.connected:
                 try:
                     await self._channel.call(
-                        "beat", ops.Beat(), deadline_s=self._budget.client_gone_s
+                        "beat", self.beat, deadline_s=self._budget.client_gone_s
                     )
                 except AppError as error:
                     logger.debug("beat: %s", error.message)

@@ -181,8 +181,8 @@ def _pause_over(tx: QueueTransaction, name: str) -> None:  # noqa: ARG001 - ther
 
 
 def _done(
-    tx: QueueTransaction,  # noqa: ARG001 - the same for all
-    event: on.Asked[ops.Beat] | on.HostAsked[host_ops.Cut],  # noqa: ARG001
+    tx: QueueTransaction,  # noqa: ARG001 - as of all ops
+    event: on.HostAsked[host_ops.Cut],  # noqa: ARG001
 ) -> answers.Done:
     """Answer only: the arrival of the op already proved that its sender is alive."""
     return answers.Done()
@@ -238,7 +238,7 @@ HOST_OPS: Mapping[type[host_ops.HostOp], Handler] = {
 #: Handler of each op of a requester session.
 OPS: Mapping[type[ops.Op[Value]], Handler] = {
     ops.Hello: sessions.hello,
-    ops.Beat: _done,
+    ops.Beat: sessions.beat,
     ops.Watch: sessions.watch,
     ops.Reserve: sessions.reserve,
     ops.Withdraw: sessions.withdraw,

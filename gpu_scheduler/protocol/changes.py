@@ -128,6 +128,9 @@ class WorkloadLearned(Value):
     runs: int
     ignorable: bool = True  #: a version without learned times passes it over
     starts_s: tuple[float, ...] = ()
+    new_starts_s: tuple[float, ...] = ()  #: of functions that started a sandbox
+    new_part: float = 0.0  #: of the functions of known sandboxes
+    sandboxes: int = 0  #: known, and counted for that part
 
 
 class WayLearned(Value):
@@ -190,6 +193,7 @@ class LeaseChanged(Value):
     succeeded: bool | None = None  #: False: its code failed; None = unknown
     waited_s: float | None = None  #: opened: its session waited this long for the shares
     loaded_ahead_s: float | None = None  #: seconds that its worker loaded before; None = it did not
+    new_sandbox: bool | None = None  #: opened: its function started a sandbox; None = unknown
 
 
 class LeaseBooked(Value):

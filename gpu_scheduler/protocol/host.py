@@ -262,6 +262,8 @@ class SessionChange(Checked):
     loaded_ahead_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `opened`: seconds that the session waited for its shares; None = unknown.
     waited_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
+    #: Of `opened`: its function started a sandbox (True) or used one again; None = unknown.
+    new_sandbox: bool | None = None
     #: Of `freed` and `closed`: False = its code failed, and its execution is not typical; None =
     #: unknown.
     succeeded: bool | None = None

@@ -115,8 +115,14 @@ class Hello(Op[SessionWelcome], omit_defaults=True):
     oldest_version: int | None = None  #: the oldest; None: no other
 
 
-class Beat(Op[Done]):
-    """Keep the session alive."""
+class Beat(Op[Done], omit_defaults=True):
+    """Keep the session alive; and what its functions may have of their account."""
+
+    account: Name = ""  #: of the cloud in which its functions run; "" = as before
+    #: The most functions of the account that wait for devices which are not free yet.
+    ahead_max: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | None = None
+    #: No lease is granted ahead for the account, or else the session, for this long from now.
+    throttled_s: AgoS = 0.0
 
 
 class Watch(Op[Done], omit_defaults=True):

@@ -85,6 +85,7 @@ class SessionClaim(Claim):
         limits: TimeLimits,
         traceparent: str,
         on_waiting: Callable[[], None] | None = None,
+        new_sandbox: bool | None = None,
     ) -> None:
         """`on_waiting`: called again and again while it waits. Raises Refused."""
         super().__init__()
@@ -97,6 +98,7 @@ class SessionClaim(Claim):
                 traceparent=traceparent,
                 wait_s=limits.spare_s + ANSWER_S,
                 on_waiting=on_waiting,
+                new_sandbox=new_sandbox,
             )
         except BaseException:
             self._close_descriptors()
@@ -184,16 +186,17 @@ def claim(
     limits: TimeLimits,
     request: str,
     on_waiting: Callable[[], None] | None = None,
+    new_sandbox: bool | None = None,
 ) -> Claim | Idle:
     """The claim of the attempt, or why this start has nothing to do.
 
     `request`: Lambda's id of this start; `on_waiting`: called again and again while the device is
-    not free yet. Raises LeaseNotOpen, StorageError.
+    not free yet; `new_sandbox`: this is the first run here. Raises LeaseNotOpen, StorageError.
     """
     if grant is None:
         return ObjectClaim(s3, job, request) if _stored(s3, job, limits, request) else "duplicate"
     try:
-        return SessionClaim(grant, limits, job.traceparent or "", on_waiting)
+        return SessionClaim(grant, limits, job.traceparent or "", on_waiting, new_sandbox)
     except Refused as refused:
         if refused.code in (Refusal.CLAIMED, Refusal.ENDED):
             LOG.info("nothing to do: %s", refused)

@@ -6,6 +6,7 @@ all runs of a warm environment, so they are made here, once, at import.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import tempfile
@@ -30,6 +31,9 @@ from lambda_functions.gpu_runner.storage.s3 import make_client
 _IN_LAMBDA = os.environ.get("LAMBDA_TASK_ROOT") == "/var/task"
 #: Programs of layers that run beside the function all the time, and have files in /tmp too.
 _EXTENSIONS = Path("/opt/extensions")
+#: Lambda makes these sandboxes before they are needed.
+_PROVISIONED = os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "provisioned-concurrency"
+_RUNS = itertools.count()
 
 SETTINGS = read_settings(os.environ)
 S3 = make_client(SETTINGS.account, SETTINGS.owners)
@@ -79,12 +83,22 @@ def handle(event: object, context: Context) -> Answer:
 
 
 def _run_record(settings: Settings, limits: TimeLimits, record: JsonObject, request: str) -> Answer:
+    new_sandbox = next(_RUNS) == 0 and not _PROVISIONED
     bucket = record["s3"]["bucket"]["name"]
     key = unquote_plus(record["s3"]["object"]["key"])
     staging = None if settings.mode == "plain" else parse_staging_key(key)
     if staging is not None:
         place = (bucket, key)
-        return run_attempt(S3, settings, limits, staging, place, values=VALUES, request=request)
+        return run_attempt(
+            S3,
+            settings,
+            limits,
+            staging,
+            place,
+            values=VALUES,
+            request=request,
+            new_sandbox=new_sandbox,
+        )
     if settings.mode == "job":
         return {"status": "ignored", "detail": f"{key!r} is not the key of an envelope"}
     return run_plain(S3, settings, limits, (bucket, key), record, VALUES)

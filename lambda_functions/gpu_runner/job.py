@@ -88,10 +88,11 @@ def run_attempt(
     *,
     values: SecretValues,
     request: str,
+    new_sandbox: bool | None = None,
 ) -> Answer:
     """Run the attempt whose envelope lies at `place` (bucket, key); the answer is for the log.
 
-    `request`: Lambda's id of this start.
+    `request`: Lambda's id of this start; `new_sandbox`: it started this sandbox, None = unknown.
     A duplicate delivery or a withdrawn envelope is not an error. Raises RunnerError when the
     orchestrator must learn from Lambda that the function could not run the attempt.
     """
@@ -117,7 +118,7 @@ def run_attempt(
             if _is_one_object(opened.job):
                 prefetch.begin()
 
-        held = claim(s3, opened.job, opened.grant, limits, request, waits)
+        held = claim(s3, opened.job, opened.grant, limits, request, waits, new_sandbox)
         if isinstance(held, str):
             return {"status": held, **attempt_of}
         moments["claimed"] = time.time()

@@ -11,7 +11,7 @@ from gpu_scheduler.client import PushWord, SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.client import new_session
 from gpu_scheduler.model import Request
-from gpu_scheduler.protocol.ops import Op
+from gpu_scheduler.protocol.ops import Beat, Op
 from orchgpu.ports import AnswerT
 
 
@@ -43,6 +43,10 @@ class SchedulerAdapter:
     @property
     def session(self) -> str:
         return self._client.session
+
+    def report_account(self, account: str, ahead_max: int | None) -> None:
+        """Report with every beat the account of the functions, and how many may wait ahead."""
+        self._client.beat = Beat(account=account, ahead_max=ahead_max)
 
     async def pushes(self) -> AsyncIterator[PushWord]:
         while True:

@@ -284,6 +284,12 @@ class Timer(StrEnum):
     COST = "cost"  #: the job has cost as much as it may
 
 
+class ReportThrottled(Action):
+    """For this long no function of the account waits ahead of its device. → nothing"""
+
+    pause_s: float
+
+
 class ArmTimer(Action):
     """→ TimerFired, unless the timer is armed again or the job is forgotten first."""
 

@@ -42,12 +42,8 @@ def remember(job: Job, record: Record) -> None:
     job.trace = job_trace_of(record.block) or job.trace  # that of its first owner continues
 
 
-def open_next(context: Context, job: Job, wall_s: float) -> list[do.Action]:
-    """Open attempt n+1: one durable entry that is also the request.
-
-    Functions that wait ahead use up concurrency: none does while Lambda is throttled.
-    """
-    throttled = wall_s < context.throttled_until_s
+def open_next(context: Context, job: Job) -> list[do.Action]:
+    """Open attempt n+1: one durable entry that is also the request."""
     job.phase, job.state = Phase.OPENING, JobState.RECEIVED
     job.end_reason, job.end_detail, job.staging_error = None, "", ""
     job.graced, job.checks, job.overdue, job.look_again = False, 0, None, False
@@ -57,7 +53,7 @@ def open_next(context: Context, job: Job, wall_s: float) -> list[do.Action]:
         revision=job.revision,
         payload=job.payload(),
         receipt_handle=job.newest_receipt_handle,
-        request=job.request if throttled else job.attempt_request,
+        request=job.attempt_request,
         hold=job.function.hold,
         received_at_s=job.received_at_s,
     )
@@ -70,7 +66,7 @@ def reopened(context: Context, job: Job, event: on.Reopened) -> list[do.Action]:
     job.first_attempt = job.attempt + 1
     job.not_started, job.not_started_at_s = 0, 0.0
     job.paid_usd, job.paid_attempt = 0.0, job.attempt
-    return open_next(context, job, event.wall_s)
+    return open_next(context, job)
 
 
 def receipt_handle_renewed(job: Job, event: on.ReceiptHandleRenewed) -> Iterable[do.Action]:

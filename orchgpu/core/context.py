@@ -98,7 +98,6 @@ class Context:
     jobs: dict[str, Job] = field(default_factory=dict)  #: in hand, by id
     functions: Mapping[str, Function] = field(default_factory=dict)  #: deployed now
     draining: bool = False
-    throttled_until_s: float = 0.0  #: wall clock: the account's concurrency was used up
     turns: Isolation = field(init=False)
 
     def __post_init__(self) -> None:

@@ -81,7 +81,7 @@ def next_attempt(context: Context, job: Job, wall_s: float) -> list[do.Action]:
     refusal = max_cost.refusal(job, wall_s)
     if refusal is not None:
         return conclude(job, JobState.FAILED, refusal, wall_s)
-    return attempt.open_next(context, job, wall_s)
+    return attempt.open_next(context, job)
 
 
 def late_result_read(job: Job) -> Iterable[do.Action]:
@@ -116,10 +116,10 @@ def report_read(context: Context, job: Job, event: on.ReportRead) -> list[do.Act
         if lacked is not None:
             return _elsewhere(job, failure, lacked)
         failure = replace(failure, reason=Reason.EXIT_NONZERO)  # another host would not help
-    if failure.reason is Reason.THROTTLED:
-        context.throttled_until_s = event.wall_s + context.budget.throttled_s
     if failure.reason in UNCOUNTED:
-        return _not_started(context, job, failure, event.wall_s)
+        paused = [do.ReportThrottled(job=job.id, pause_s=context.budget.throttled_s)]
+        throttled = paused if failure.reason is Reason.THROTTLED else []
+        return [*throttled, *_not_started(context, job, failure, event.wall_s)]
     return attempt_failed(context, job, failure, event.wall_s)
 
 

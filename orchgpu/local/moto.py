@@ -19,6 +19,10 @@ from corekit.aio.process import write_ready
 from corekit.net.addresses import parse_address
 from corekit.net.browsers import HEADERS, foreign_part
 
+ACCOUNT_SETTINGS = "/2016-08-19/account-settings"
+LIMITS = ("ConcurrentExecutions", "UnreservedConcurrentExecutions")
+CONCURRENCY = 1000  #: the quota of an account
+
 #: As PEP 3333 has them: the environment, `start_response`.
 Environment = dict[str, object]
 Start = Callable[[str, list[tuple[str, str]]], object]
@@ -45,6 +49,7 @@ def main() -> None:
     application = guarded(
         DomainDispatcherApplication(create_backend_app), (address, *arguments.allow_host)
     )
+    application = with_account_settings(application)
     if arguments.one_at_a_time:
         application = one_at_a_time(application)
     server = make_server(
@@ -80,6 +85,18 @@ def one_at_a_time(application: Wsgi) -> Wsgi:
     def answer(environ: Environment, start: Start) -> Iterable[bytes]:
         with lock:
             return list(application(environ, start))
+
+    return answer
+
+
+def with_account_settings(application: Wsgi) -> Wsgi:
+    """The application with Lambda's GetAccountSettings, which moto does not have."""
+
+    def answer(environ: Environment, start: Start) -> Iterable[bytes]:
+        if str(environ.get("PATH_INFO")).rstrip("/") != ACCOUNT_SETTINGS:
+            return application(environ, start)
+        start("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps({"AccountLimit": dict.fromkeys(LIMITS, CONCURRENCY)}).encode()]
 
     return answer
 

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 from contextlib import AsyncExitStack
+from functools import partial
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
@@ -21,11 +22,17 @@ from orchgpu.adapters.clouds import open_cloud
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.replica.loops import Replica
+from orchgpu.ports import CloudPorts
+from orchgpu.replica.loops import Replica, tolerated
 from orchgpu.replica.startup import OrchestratorSettings, StartupRetry, Stopped
 from remote_gpu.middleware import render
 
 logger = logging.getLogger(__name__)
+
+#: Functions that wait for their device take this part of the account's free concurrency at most:
+#: the rest is for functions whose device is free.
+AHEAD_PART = 4
+ACCOUNT_EVERY_S = 3600.0
 
 
 def run(settings: OrchestratorSettings) -> None:
@@ -69,6 +76,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
                 tracer=tracer,
                 notices=cloud.notices,
             )
+            nursery.start_loop(partial(report_account, cloud, scheduler), "account")
             addresses = await stack.enter_async_context(
                 metrics_endpoint(settings.metrics, shell.metrics.lines)
             )
@@ -82,3 +90,19 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
         await until_first(stop.wait(), nursery.failed())
         logger.info("draining", extra={"event": "draining"})
         await shell.drain()
+
+
+async def report_account(cloud: CloudPorts, scheduler: SchedulerAdapter) -> None:
+    """Keep the scheduler's limit for functions that wait ahead that of the account.
+
+    Without the permission there is no limit, and the log shows it.
+    """
+    scheduler.report_account(cloud.account, None)
+    while True:
+        unreserved = await tolerated(cloud.functions.unreserved())
+        if unreserved is not None:
+            ahead_max = unreserved // AHEAD_PART
+            about = "at most %d functions wait ahead of their devices, of %d at a time in %s"
+            logger.info(about, ahead_max, unreserved, cloud.account, extra={"event": "account"})
+            scheduler.report_account(cloud.account, ahead_max)
+        await asyncio.sleep(ACCOUNT_EVERY_S)

@@ -38,6 +38,8 @@ NONCE_BYTES = 16
 SECRET_BYTES = 32
 #: PEM text of an authority: it travels in a challenge, which is a frame of 4 KiB at most.
 AUTHORITY_CHARACTERS_MAX = 3400
+#: Fields of a hello that travel beside it.
+_BESIDE = frozenset({"waits", "new_sandbox"})
 
 
 class ConnectionRole(StrEnum):
@@ -65,19 +67,22 @@ class Hello:
     #: Session: its client understands `waiting`. Beside the hello in the frame, and not proven: a
     #: gateway that does not know it ignores it.
     waits: bool = False
+    #: Session, beside the hello too: its function started a sandbox; None = unknown.
+    new_sandbox: bool | None = None
 
     def proven(self) -> Meta:
         """The fields that a proof holds."""
-        return {name: value for name, value in asdict(self).items() if name != "waits"}
+        return {name: value for name, value in asdict(self).items() if name not in _BESIDE}
 
     def to_meta(self) -> Meta:
-        return {"hello": self.proven(), **({"waits": True} if self.waits else {})}
+        known = {} if self.new_sandbox is None else {"new_sandbox": self.new_sandbox}
+        return {"hello": self.proven(), **({"waits": True} if self.waits else {}), **known}
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, object]) -> Hello:
         """Raises WireError for anything but a well-formed hello."""
         value = meta.get("hello")
-        if not isinstance(value, dict) or set(value) != {f.name for f in fields(cls)} - {"waits"}:
+        if not isinstance(value, dict) or set(value) != {f.name for f in fields(cls)} - _BESIDE:
             raise WireError("the first frame must be a hello")
         role = text_field(value, "role", 16)
         if role not in set(ConnectionRole):
@@ -94,6 +99,7 @@ class Hello:
             middleware=text_field(value, "middleware", 32),
             port=int_field(value, "port", 15),
             waits=meta.get("waits") is True,
+            new_sandbox=new if isinstance(new := meta.get("new_sandbox"), bool) else None,
         )
 
 

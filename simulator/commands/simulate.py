@@ -36,8 +36,9 @@ _policy_set = click.option(
 )
 _start = click.option(
     "--start",
-    metavar="SECONDS[:SPREAD]",
-    help="Functions of all jobs start in this median time, and take leases ahead.",
+    metavar="SECONDS[:SPREAD][,PCT:SECONDS[:SPREAD]]",
+    help="Functions of all jobs start in this median time, and take leases ahead; after the comma,"
+    " the part that starts a sandbox, and its time.",
 )
 _workers = click.option(
     "--workers",
@@ -276,12 +277,22 @@ def _echo_sweep(
 
 
 def _with_start(run: Run, text: str | None) -> Run:
-    """The run with a start of all functions, `MEDIAN` or `MEDIAN:SPREAD`."""
+    """The run with a start of all functions, and of those that start a sandbox."""
     if text is None:
         return run
+    used, _, new = text.partition(",")
+    if not new:
+        return experiments.with_start(run, _timing(used))
+    part, _, start = new.partition(":")
+    (part_pct,) = _numbers("start", part)
+    return experiments.with_start(run, _timing(used), part_pct, _timing(start))
+
+
+def _timing(text: str) -> Timing:
+    """`MEDIAN` or `MEDIAN:SPREAD`."""
     median, _, spread = text.partition(":")
     (median_s,), (of_log,) = _numbers("start", median), _numbers("start", spread or "0")
-    return experiments.with_start(run, Timing(median_s=median_s, spread=of_log))
+    return Timing(median_s=median_s, spread=of_log)
 
 
 def _seed_range(run: Run, seeds: int | None, first: int | None) -> range:

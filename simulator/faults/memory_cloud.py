@@ -285,6 +285,10 @@ class MemoryStarter:
         arn = _refusals(lambda: self._cloud.functions.get(function)).arn
         _refusals(lambda: self._cloud.invoke_later(self._clock.wall_s(), arn, payload))
 
+    @_with_faults
+    async def unreserved(self) -> int:
+        return self._cloud.functions.unreserved
+
 
 def _refusals(call: Callable[[], T]) -> T:
     try:

@@ -363,11 +363,8 @@ class Engine:
 
     def _start_s(self, job: Job) -> float:
         """The start of a function; its draw depends on no policy."""
-        start, job.grants = job.workload.start, job.grants + 1
-        if not start.spread:
-            return start.median_s
-        stream = random.Random(f"{self.seed}/{self.run_.name}/{job.attempt}/{job.grants}")
-        return start.duration_s(stream.gauss(0.0, 1.0))
+        job.grants += 1
+        return job.draw_start_s(f"{self.seed}/{self.run_.name}/{job.attempt}/{job.grants}")
 
     def _started(self, running: Running) -> None:
         """A function has started: its session opens, or waits for its shares."""
@@ -381,10 +378,8 @@ class Engine:
 
     def _open(self, running: Running) -> None:
         job, warm = running.job, running.warm or {}
-        waited_s = None
-        if running.knocked_s is not None:
-            waited_s = self.now_s - running.knocked_s
-            job.function_wait_s += waited_s
+        waited_s = None if running.knocked_s is None else self.now_s - running.knocked_s
+        job.function_wait_s += waited_s or 0.0
         running.opened, job.opened_s = True, self.now_s
         job.cold = sum(resident is None for resident in warm.values())
         first = self.devices[job.devices[0]].device
@@ -392,7 +387,13 @@ class Engine:
         job.set_times(first.model, first.kind.value)
         self.loads.opened(job, running.lease, warm, self.now_s)
         opened = host_ops.SessionState.OPENED
-        op = host_ops.SessionChange(lease=running.lease, state=opened, nonce="n", waited_s=waited_s)
+        op = host_ops.SessionChange(
+            lease=running.lease,
+            state=opened,
+            nonce="n",
+            waited_s=waited_s,
+            new_sandbox=job.new_sandbox,
+        )
         self.ask_as_host(running.host, op)
         for one in set_end(batch, self.now_s, first.model, first.kind.value):
             self._at(one.ends_s, _ENDS, one.lease)

@@ -18,7 +18,15 @@ from simulator.workloads.devices import hosts_of
 from simulator.workloads.engine import Engine
 from simulator.workloads.jobs import Job
 from simulator.workloads.measures import Interval, figures, over_seeds
-from simulator.workloads.model import ClosedLoop, Run, Source, Timing, Timings, Workload
+from simulator.workloads.model import (
+    NO_TIME,
+    ClosedLoop,
+    Run,
+    Source,
+    Timing,
+    Timings,
+    Workload,
+)
 
 #: Called after each run with the number of runs done.
 Progress = Callable[[int], None]
@@ -169,10 +177,20 @@ def _with_workloads(run: Run, change: Callable[[Workload], Workload]) -> Run:
     return replace(run, workloads={name: change(one) for name, one in run.workloads.items()})
 
 
-def with_start(run: Run, start: Timing) -> Run:
-    """The run in which functions start in this time, and jobs take leases ahead."""
+def with_start(run: Run, start: Timing, new_pct: float = 0.0, new_start: Timing = NO_TIME) -> Run:
+    """The run in which functions start in this time, and jobs take leases ahead.
+
+    `new_pct`: of them start a sandbox, and take `new_start`.
+    """
     return _with_workloads(
-        run, lambda one: replace(one, start=start, advance=one.advance or Advance())
+        run,
+        lambda one: replace(
+            one,
+            start=start,
+            new_pct=new_pct,
+            new_start=new_start,
+            advance=one.advance or Advance(),
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from corekit.ids import DeviceId, HostId, LeaseId
@@ -22,6 +23,7 @@ class Job:
     granted_s: float | None = None
     opened_s: float | None = None  #: its session
     grants: int = 0
+    new_sandbox: bool | None = None  #: its last function started one; None: its workload has none
     withdrawn: int = 0  #: leases ahead that ended before they had their shares
     held_s: float = 0.0  #: for which leases of it had their devices
     function_wait_s: float = 0.0  #: its functions waited this long for their shares
@@ -36,6 +38,17 @@ class Job:
     def waited_s(self) -> float:
         assert self.opened_s is not None, f"{self.attempt} was never served"
         return self.opened_s - self.asked_s
+
+    def draw_start_s(self, seed: str) -> float:
+        """Draw the start of one of its functions, and whether that starts a sandbox."""
+        workload = self.workload
+        if not workload.start.spread and not workload.new_pct:
+            return workload.start.median_s
+        stream = random.Random(seed)
+        normal = stream.gauss(0.0, 1.0)
+        if workload.new_pct:
+            self.new_sandbox = stream.random() * 100 < workload.new_pct
+        return (workload.new_start if self.new_sandbox else workload.start).duration_s(normal)
 
     def set_times(self, model: str, kind: str) -> None:
         """Draw its times on a device; it loads if it is cold."""

@@ -57,6 +57,8 @@ class Workload:
     execution: Timings = field(default_factory=dict)
     loading: Timings = field(default_factory=dict)  #: added to the first job of a cold worker
     start: Timing = NO_TIME  #: from a grant to the session: staging, event, sandbox
+    new_start: Timing = NO_TIME  #: the same, of functions that start a sandbox
+    new_pct: float = 0.0  #: of the functions start a sandbox
     advance: Advance | None = None  #: terms on which a job takes a lease ahead
     memory_mib: int = 0
     compute_pct: float = 100  #: guarantee of compute: 100 = one job at a time on a device

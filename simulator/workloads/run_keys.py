@@ -124,6 +124,16 @@ WORKLOAD: Block[Workload] = Block(
             about="Time from a grant to the session: staging, event, sandbox.",
             default="0",
         ),
+        "new_start": Key(
+            reader=_TIMING,
+            about="The same, of functions that start a sandbox.",
+            default="0",
+        ),
+        "new_pct": Key(
+            reader=Number(low=0.0, high=100.0),
+            about="Part of the functions that start a sandbox.",
+            default="0",
+        ),
         "advance": Key(
             reader=_ADVANCE, about="Jobs take leases ahead, on these terms.", default="they do not"
         ),

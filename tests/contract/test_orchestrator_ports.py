@@ -262,6 +262,10 @@ async def an_event_is_accepted_by_a_function_that_exists(w: World) -> None:
     await w.functions.start(w.bucket, json.dumps({"Records": []}))
 
 
+async def the_concurrency_of_the_account_is_known(w: World) -> None:
+    assert await w.functions.unreserved() in (64, 1000), "of a local cloud, and of an account"
+
+
 async def an_event_of_an_unknown_function_is_refused(w: World) -> None:
     with pytest.raises(AppError) as caught:
         await w.functions.start("no-such-function", "{}")
@@ -337,6 +341,7 @@ CASES = [
     a_long_poll_wakes_at_once,
     parked_polls_delay_no_other_call,
     an_event_is_accepted_by_a_function_that_exists,
+    the_concurrency_of_the_account_is_known,
     an_event_of_an_unknown_function_is_refused,
     what_is_deleted_is_not_there,
     every_version_of_a_prefix_is_listed,

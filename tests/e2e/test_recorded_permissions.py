@@ -181,4 +181,5 @@ def test_what_a_role_uses_is_refused_to_that_of_other_functions(
     policy = document(role_kind(role).statements(other))
     kinds = ("orchestrate",) if role == "orchestrator" else COMMANDS
     passed = [one for one in system.requests(*kinds) if allowed(one, [policy])]
-    assert [str(one) for one in passed if PLACE.state_bucket not in one.resource] == []
+    shared = (PLACE.state_bucket, "lambda:GetAccountSettings on *")  # limits of the account alone
+    assert [text for text in map(str, passed) if not any(one in text for one in shared)] == []

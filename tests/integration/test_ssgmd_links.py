@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from corekit.aio.clock import SystemClock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
@@ -28,6 +29,12 @@ from gpu_scheduler.model import (
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.host import Install, SessionChange, SessionState, WarmLimits
+from local_cloud.model.cloud import Cloud
+from local_cloud.model.s3.body import MemoryBodies
+from orchgpu.adapters.scheduler import SchedulerAdapter
+from orchgpu.ports import CloudPorts
+from orchgpu.replica.app import report_account
+from simulator.faults.memory_cloud import MemoryStarter
 
 BUDGET = Budget().scaled(0.02)
 
@@ -134,6 +141,29 @@ async def test_no_answer_is_a_timeout_because_it_may_have_been_done() -> None:
         with pytest.raises(AppError, match="did not answer 'renew'") as caught:
             await client.renew("a")
         assert caught.value.code is ErrorCode.TIMEOUT
+
+
+@pytest.mark.asyncio
+async def test_an_orchestrator_reports_the_limit_of_its_account_with_every_beat() -> None:
+    model, clock = Cloud(bodies=MemoryBodies()), SystemClock()
+    functions = MemoryStarter(model, clock)
+    unused: Any = None
+    cloud = CloudPorts(
+        queue=unused, store=unused, functions=functions, state_bucket="s", account="1/us-east-1"
+    )
+
+    def beats() -> list[dict[str, Any]]:
+        return [one for one in peer.heard if one.get("account") == "1/us-east-1"]
+
+    async with serving(friendly) as peer, SchedulerClient(peer.address, budget=BUDGET) as client:
+        await client.wait_connected(5)
+        reporting = asyncio.ensure_future(
+            report_account(cloud, SchedulerAdapter(client, asyncio.Queue()))
+        )
+        await until(lambda: len(beats()) > 1)
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+    assert beats()[-1]["ahead_max"] == 250, "a quarter of the usual limit"
 
 
 @pytest.mark.asyncio

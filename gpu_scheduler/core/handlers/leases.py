@@ -235,6 +235,7 @@ def _opened(tx: QueueTransaction, entry: LeaseEntry, op: host_ops.SessionChange)
         state=LeaseState.ACTIVE,
         active_s=tx.wall_s,
         waited_s=op.waited_s,
+        new_sandbox=op.new_sandbox,
     )
     tx.emit(opened)
     tx.set_deadline(entry, entry.lease_s)

@@ -18,7 +18,7 @@ from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.lengths import check_length
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.queue.decide import QueueTransaction
-from gpu_scheduler.core.state.state import LeaseEntry
+from gpu_scheduler.core.state.state import FunctionAccount, LeaseEntry, State
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import EndReason, Request
 from gpu_scheduler.protocol import answers, ops
@@ -56,6 +56,32 @@ def hello(tx: QueueTransaction, event: on.Asked[ops.Hello]) -> None:
             tx.push_granted(entry)
 
 
+def beat(tx: QueueTransaction, event: on.Asked[ops.Beat]) -> answers.Done:
+    """Note the account of its functions; its arrival has already proved that it is alive."""
+    op, state = event.op, tx.state
+    name = op.account or state.account_of.get(event.session, event.session)
+    if op.account or op.throttled_s:
+        if state.account_of.get(event.session) != name:
+            _leave_account(state, event.session)
+        account = state.function_accounts.setdefault(name, FunctionAccount())
+        account.sessions[event.session] = None
+        state.account_of[event.session] = name
+        if op.ahead_max is not None:
+            account.ahead_max = op.ahead_max
+        account.paused_until_s = max(account.paused_until_s, tx.at_s + op.throttled_s)
+    return answers.Done()
+
+
+def _leave_account(state: State, session: SessionId) -> None:
+    """Forget the account of a session, and an account without sessions."""
+    name = state.account_of.pop(session, None)
+    if name is not None:
+        sessions = state.function_accounts[name].sessions
+        del sessions[session]
+        if not sessions:
+            del state.function_accounts[name]
+
+
 def check_silence(tx: QueueTransaction, session: SessionId) -> None:
     """Handle the silence timer of a session: the session is gone, or its timer is rearmed."""
     last_seen_s = tx.state.sessions.get(session)
@@ -72,6 +98,7 @@ def _gone(tx: QueueTransaction, session: SessionId) -> None:
     state.sessions.pop(session, None)
     state.watchers.pop(session, None)
     state.record_watchers.pop(session, None)
+    _leave_account(state, session)
     holders = tuple(islice(state.owned.get(session, ()), GONE_AT_ONCE))
     for holder in holders:
         abandon(tx, state.records[holder], session)

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from corekit.ids import DeviceId, LeaseId
+from corekit.ids import DeviceId, LeaseId, SessionId
 from gpu_scheduler.core.admission.quotas import within_quota
 from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
 from gpu_scheduler.core.leases.history import with_lease
@@ -37,7 +37,12 @@ from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.policy import Choice
 from gpu_scheduler.core.replay.apply import count_shares
 from gpu_scheduler.core.state.learned_times import Times, weighted_quantile
-from gpu_scheduler.core.state.state import NO_RESIDENTS_TAKEN, LeaseEntry, State
+from gpu_scheduler.core.state.state import (
+    NO_RESIDENTS_TAKEN,
+    FunctionAccount,
+    LeaseEntry,
+    State,
+)
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import (
     Advance,
@@ -181,7 +186,12 @@ def _choice_behind(tx: QueueTransaction, entry: LeaseEntry) -> Choice | None:
     state.clear_freed()  # it was served before
     if not isinstance(answer, Choice) or answer.devices != (device,):
         return None
+    account = _account_of(state, state.queue.entries[answer.attempt].session)
+    if account is not None and not _has_function(tx, account):
+        return None
     in_s = _due_in_s(tx, entry, answer)
+    if in_s is not None and account is not None:
+        in_s = max(in_s, account.paused_until_s - tx.at_s)
     if in_s is None or in_s > 0:
         state.ending.pop(lease.id, None)
         if in_s is not None:
@@ -189,6 +199,21 @@ def _choice_behind(tx: QueueTransaction, entry: LeaseEntry) -> Choice | None:
         return None
     tx.drawn = view.drawn if not tx.policy.orders else 0
     return answer
+
+
+def _account_of(state: State, session: str | None) -> FunctionAccount | None:
+    """The account of the functions of a session; None = not known, and without limits."""
+    name = None if session is None else state.account_of.get(SessionId(session))
+    return None if name is None else state.function_accounts[name]
+
+
+def _has_function(tx: QueueTransaction, account: FunctionAccount) -> bool:
+    """True when one more function of an account may wait ahead."""
+    most, ahead = account.ahead_max, tx.state.ahead.values()
+    if most is None or sum(map(len, ahead)) < most:
+        return True
+    owners = (tx.owner_of(tx.state.leases[lease]) for leases in ahead for lease in leases)
+    return sum(_account_of(tx.state, owner) is account for owner in owners) < most
 
 
 @contextmanager

@@ -48,6 +48,9 @@ def _learned(state: State, part: to.WorkloadLearned) -> None:
         executions_s=part.executions_s,
         loadings_s=part.loadings_s,
         starts_s=part.starts_s,
+        new_starts_s=part.new_starts_s,
+        new_part=part.new_part,
+        sandboxes=part.sandboxes,
         cold_starts=part.cold_starts,
         warm_starts=part.warm_starts,
         runs=part.runs,
@@ -190,6 +193,8 @@ def _changed(state: State, part: to.LeaseChanged) -> None:
     entry.connect_by_s = part.connect_by_s if part.connect_by_s is not None else entry.connect_by_s
     entry.active_s = part.active_s if part.active_s is not None else entry.active_s
     entry.waited_s = part.waited_s if part.waited_s is not None else entry.waited_s
+    if part.new_sandbox is not None:
+        entry.new_sandbox = part.new_sandbox
     if part.state in (LeaseState.ENDING, LeaseState.ENDED):
         if held:
             entry.freed_s, entry.loading_s = part.freed_s, part.loading_s
@@ -256,7 +261,9 @@ def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
         key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
         held_s = None if part.succeeded is False else max(0.0, part.freed_s - entry.active_s)
         start_s = _start_s(entry, entry.active_s)
-        state.learned_times.learn(key, held_s, part.loading_s, start_s, part.loaded_ahead_s)
+        state.learned_times.learn(
+            key, held_s, part.loading_s, start_s, part.loaded_ahead_s, entry.new_sandbox
+        )
 
 
 def _start_s(entry: LeaseEntry, active_s: float) -> float | None:

@@ -95,6 +95,9 @@ def _learned(state: State) -> Iterator[to.Part]:
             executions_s=times.executions_s,
             loadings_s=times.loadings_s,
             starts_s=times.starts_s,
+            new_starts_s=times.new_starts_s,
+            new_part=times.new_part,
+            sandboxes=times.sandboxes,
             cold_starts=times.cold_starts,
             warm_starts=times.warm_starts,
             runs=times.runs,
@@ -121,6 +124,7 @@ def _lease_parts(entry: LeaseEntry) -> Iterator[to.Part]:
         connect_by_s=entry.connect_by_s,
         active_s=entry.active_s,
         waited_s=entry.waited_s,
+        new_sandbox=entry.new_sandbox,
         reason=lease.end_reason,
         detail=lease.end_detail,
     )

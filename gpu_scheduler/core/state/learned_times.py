@@ -7,6 +7,11 @@ that their holder gave back count: any other end cuts an execution short. Of cod
 cold start counts, with its loading time: a failure may have come before the work, or before the
 first use of a model. Hosts and functions of older versions do not report failures.
 
+The start of a function is much longer if it starts a sandbox. The starts in new and in used
+sandboxes are learned apart, with the part of new ones: one in twenty is rarely among the newest
+observations, but its time and its part are remembered. Where a function does not report its
+sandbox (older versions), its start counts among those in used ones.
+
 The *way* of a workload is the time of its jobs outside of their lease and their waiting, as their
 orchestrator measured it. It depends on no device.
 """
@@ -24,6 +29,8 @@ from gpu_scheduler.warm import workload_key
 OBSERVATIONS_MAX = 32
 #: Observations after which the weight of an observation has halved.
 HALF_LIFE = 8
+#: The part of new sandboxes is an average of about this many functions; of all while they are less.
+SANDBOXES_MAX = 64
 #: The most workloads, each on one device model; the one without a new observation for longest is
 #: forgotten.
 WORKLOADS_MAX = 4096
@@ -53,7 +60,10 @@ class Times:
 
     executions_s: tuple[float, ...] = ()
     loadings_s: tuple[float, ...] = ()  #: of cold starts, and of loads ahead
-    starts_s: tuple[float, ...] = ()  #: from the grant to the first session
+    starts_s: tuple[float, ...] = ()  #: from the grant to the first session, in used sandboxes
+    new_starts_s: tuple[float, ...] = ()  #: the same, of functions that started a sandbox
+    new_part: float = 0.0  #: of the functions of known sandboxes
+    sandboxes: int = 0  #: known, and counted for that part; at most `SANDBOXES_MAX`
     cold_starts: int = 0  #: its workers loaded
     warm_starts: int = 0  #: its workers loaded nothing, of a workload that has loaded before
     runs: int = 0  #: executions: with these, with unknown starts, and with nothing to load
@@ -68,8 +78,17 @@ class Times:
         return self._quantile("loadings_s", quantile)
 
     def start_s(self, quantile: float) -> float | None:
-        """The quantile of times from the grant to the first session; None = not observed yet."""
-        return self._quantile("starts_s", quantile)
+        """The quantile of times from the grant to the first session; None = not observed yet.
+
+        New and used sandboxes weigh by the part of new ones.
+        """
+        if not self.new_starts_s:
+            return self._quantile("starts_s", quantile)
+        if ("start_s", quantile) not in self._quantiles:
+            used, new = _weighted(self.starts_s), _weighted(self.new_starts_s)
+            mixed = [*_scaled(used, 1 - self.new_part), *_scaled(new, self.new_part)]
+            self._quantiles["start_s", quantile] = _quantile_of(mixed, quantile)
+        return self._quantiles["start_s", quantile]
 
     def _quantile(self, name: str, quantile: float) -> float | None:
         observations: tuple[float, ...] = getattr(self, name)
@@ -85,10 +104,21 @@ def weighted_quantile(observations: tuple[float, ...], quantile: float) -> float
 
     The newest, the last one, has the weight 1.
     """
+    return _quantile_of(_weighted(observations), quantile)
+
+
+def _weighted(observations: tuple[float, ...]) -> list[tuple[float, float]]:
     newest = len(observations) - 1
-    weighted = sorted(
-        (value, 0.5 ** ((newest - i) / HALF_LIFE)) for i, value in enumerate(observations)
-    )
+    return [(value, 0.5 ** ((newest - i) / HALF_LIFE)) for i, value in enumerate(observations)]
+
+
+def _scaled(weighted: list[tuple[float, float]], total: float) -> list[tuple[float, float]]:
+    factor = total / (sum(weight for _, weight in weighted) or 1.0)
+    return [(value, factor * weight) for value, weight in weighted]
+
+
+def _quantile_of(weighted: list[tuple[float, float]], quantile: float) -> float:
+    weighted = sorted(weighted)
     due = quantile * sum(weight for _, weight in weighted)
     for value, weight in weighted:
         due -= weight
@@ -161,12 +191,13 @@ class LearnedTimes:
         loading_s: float | None,
         start_s: float | None = None,
         ahead_s: float | None = None,
+        new_sandbox: bool | None = None,
     ) -> None:
         """Add one execution: the shares were held this long, of which workers loaded that long.
 
         `held_s` None: its code failed, and only its cold start counts, if it had one. `start_s`:
         before that, from the grant to the first session; `ahead_s`: for which its worker had loaded
-        before the lease had its shares.
+        before the lease had its shares; `new_sandbox`: its function started one, None = unknown.
         """
         if held_s is None and not loading_s:
             return
@@ -175,12 +206,19 @@ class LearnedTimes:
         executions = () if held_s is None else (max(0.0, held_s - (loading_s or 0.0)),)
         loadings = (whole_s,) if whole_s else ()
         starts = () if held_s is None or start_s is None else (max(0.0, start_s),)
+        used, new = ((), starts) if new_sandbox else (starts, ())
+        known = bool(starts) and new_sandbox is not None
+        sandboxes = min(SANDBOXES_MAX, before.sandboxes + known)
+        change = (bool(new_sandbox) - before.new_part) / sandboxes if known else 0.0
         has_loaded = before.cold_starts > 0 or whole_s > 0
         warm = loading_s == 0 and has_loaded  # else it has nothing to load, as yet
         times = Times(
             executions_s=(*before.executions_s, *executions)[-OBSERVATIONS_MAX:],
             loadings_s=(*before.loadings_s, *loadings)[-OBSERVATIONS_MAX:],
-            starts_s=(*before.starts_s, *starts)[-OBSERVATIONS_MAX:],
+            starts_s=(*before.starts_s, *used)[-OBSERVATIONS_MAX:],
+            new_starts_s=(*before.new_starts_s, *new)[-OBSERVATIONS_MAX:],
+            new_part=before.new_part + change,
+            sandboxes=sandboxes,
             cold_starts=before.cold_starts + bool(loading_s),
             warm_starts=before.warm_starts + warm,
             runs=before.runs + len(executions),

@@ -64,6 +64,7 @@ class LeaseEntry:
     booked_s: float | None = None  #: wall clock; None: never granted ahead, or ahead now
     unbooked_s: float | None = None  #: wall clock: it gave way, and waits again since then
     waited_s: float | None = None  #: its session waited this long for its shares
+    new_sandbox: bool | None = None  #: its function started a sandbox; None = unknown
     overruns: bool = False  #: another one waited for its end for too long; not durable
     knocked: bool = False  #: granted ahead: its session waits for its shares; not durable
 
@@ -80,6 +81,15 @@ class LeaseEntry:
     @property
     def staged(self) -> bool:
         return self.connect_by_s is not None
+
+
+@dataclass(slots=True)
+class FunctionAccount:
+    """An account of a cloud, whose functions wait for devices."""
+
+    sessions: dict[SessionId, None] = field(default_factory=dict)  #: whose functions run there
+    ahead_max: int | None = None  #: leases ahead; None = no limit
+    paused_until_s: float = 0.0  #: monotonic: none is granted ahead before
 
 
 @dataclass(slots=True)
@@ -139,6 +149,9 @@ class State(Accounts):
     # --- not durable
     fleets: Fleets = field(default_factory=Fleets)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: last request, monotonic
+    #: By name; a session without a name has one of its own.
+    function_accounts: dict[str, FunctionAccount] = field(default_factory=dict)
+    account_of: dict[SessionId, str] = field(default_factory=dict)
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
     record_watchers: dict[SessionId, None] = field(default_factory=dict)
     head_reservation: HeadReservation = field(default_factory=HeadReservation)

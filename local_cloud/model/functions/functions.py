@@ -323,6 +323,11 @@ class Functions:
         function.tags = merged
         self.save(function)
 
+    @property
+    def unreserved(self) -> int:
+        """Runs at a time of all functions without a reservation."""
+        return max(0, self.concurrency_max - sum(one.reserved or 0 for one in self.all()))
+
     def reserve(self, function: LambdaFunction, reserved: int | None) -> None:
         """Reserve concurrency; None: none. Raises InvalidParameterValueException."""
         others = sum(f.reserved or 0 for f in self.all() if f is not function)

@@ -223,15 +223,14 @@ def _set_concurrency(context: Context, body: Body, reserved: int | None) -> None
 
 def _account_settings(context: Context, _: Body) -> Answer:
     """The limits of the account: runs at a time, and AWS's sizes of code."""
-    functions, limit = context.cloud.functions.all(), context.cloud.functions.concurrency_max
-    reserved = sum(function.reserved or 0 for function in functions)
+    functions = context.cloud.functions.all()
     used = sum(function.settings.code_bytes for function in functions)
     limits = {
         "TotalCodeSize": 75 * 2**30,
         "CodeSizeUnzipped": 262144000,
         "CodeSizeZipped": 50 * 2**20,
-        "ConcurrentExecutions": limit,
-        "UnreservedConcurrentExecutions": max(0, limit - reserved),
+        "ConcurrentExecutions": context.cloud.functions.concurrency_max,
+        "UnreservedConcurrentExecutions": context.cloud.functions.unreserved,
     }
     usage = {"TotalCodeSize": used, "FunctionCount": len(functions)}
     return {"AccountLimit": limits, "AccountUsage": usage}

@@ -58,6 +58,7 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
             functions=LambdaStarter(await client("lambda")),
             notices=await stack.enter_async_context(open_notices(client_in)),
             state_bucket=place.state_bucket,
+            account=f"{place.account}/{place.region}",
         )
 
 
@@ -65,7 +66,12 @@ class LambdaStarter:
     """`FunctionStarter` over one shared client."""
 
     def __init__(self, client: Client) -> None:
-        self._call = Calls(client)
+        self._client, self._call = client, Calls(client)
+
+    async def unreserved(self) -> int:
+        with translated("lambda:GetAccountSettings"):
+            settings = await self._client.get_account_settings()
+            return int(settings["AccountLimit"]["UnreservedConcurrentExecutions"])
 
     async def start(self, function: str, payload: str) -> None:
         event = {

@@ -36,6 +36,7 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield allow("SigningSecrets", "secretsmanager:GetSecretValue", on=secrets)
     yield allow("SigningParameters", "ssm:GetParameter", on=parameters)
     yield allow("Start", "lambda:InvokeFunction", on=scope.lambdas)
+    yield allow("Account", "lambda:GetAccountSettings")
     yield allow("Keys", "kms:Decrypt", "GenerateDataKey", on=keys, when=by)
 
 

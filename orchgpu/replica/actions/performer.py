@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import singledispatchmethod
@@ -339,6 +340,11 @@ class Performer:
     async def _release(self, action: do.ReleaseLease) -> None:
         detail = "released by the orchestrator"
         await self._scheduler.ask(ops.Release(lease=LeaseId(action.lease), detail=detail))
+
+    @_begin.register
+    async def _report_throttled(self, action: do.ReportThrottled) -> None:
+        with contextlib.suppress(AppError):  # a scheduler that is away grants nothing ahead
+            await self._scheduler.ask(ops.Beat(throttled_s=action.pause_s))
 
     @_begin.register
     async def _record_attempt_failure(self, action: do.RecordAttemptFailure) -> on.Event:

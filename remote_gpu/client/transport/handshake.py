@@ -84,13 +84,15 @@ def open_connection(
     middleware: str = "",
     port: int = 0,
     wait: Wait | None = None,
+    new_sandbox: bool | None = None,
 ) -> tuple[Carrier, Channel, Meta]:
     """Connect and prove; returns the stream, its channel and the gateway's welcome.
 
     Over the host's Unix socket if `access` has one that works, else over TCP, in TLS if the gateway
-    requires it. `wait`: of a session; each message that it waits begins `timeout_s` again. Raises
-    Refused: UNREACHABLE, TIMEOUT, DENIED when the proof of either side is
-    wrong, or the gateway's own code. Nothing stays open after an error.
+    requires it. `wait`: of a session; each message that it waits begins `timeout_s` again;
+    `new_sandbox`: of a session, as `Session.open` has it. Raises Refused: UNREACHABLE, TIMEOUT,
+    DENIED when the proof of either side is wrong, or the gateway's own code. Nothing stays open
+    after an error.
     """
     hello = Hello(
         role=role,
@@ -104,6 +106,7 @@ def open_connection(
         middleware=middleware,
         port=port,
         waits=wait is not None,
+        new_sandbox=new_sandbox,
     )
     if access.unix:
         with contextlib.suppress(_NotHere):

@@ -75,6 +75,7 @@ class Session:
         timeout_s: float = ANSWER_S,
         wait_s: float | None = None,
         on_waiting: Callable[[], None] | None = None,
+        new_sandbox: bool | None = None,
     ) -> Session:
         """Claim the lease of an envelope's `connection` on all its hosts, the first one first.
 
@@ -84,6 +85,8 @@ class Session:
         `traceparent`: the W3C trace context below which hosts record their spans of the session.
         `wait_s`: the longest wait for shares that are not free, None = as long as the gateways
         allow; `on_waiting` is called, in this thread, at each message that the session waits.
+        `new_sandbox`: whether the function started a sandbox, None = unknown; the scheduler learns
+        the times of both starts apart.
         Raises Refused: TIMEOUT after `wait_s`; after CLAIMED this start should exit, because
         another start of the same attempt was first.
         """
@@ -102,7 +105,7 @@ class Session:
         wait = Wait(until_s=until_s, on_waiting=waits)
         try:
             for host in access.hosts:
-                session._add(host, cap_s, timeout_s, wait)
+                session._add(host, cap_s, timeout_s, wait, new_sandbox)
         except BaseException:
             session._drop()
             raise
@@ -176,7 +179,14 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(succeeded=kind is None)
 
-    def _add(self, host: HostAccess, cap_s: float, timeout_s: float, wait: Wait) -> None:
+    def _add(
+        self,
+        host: HostAccess,
+        cap_s: float,
+        timeout_s: float,
+        wait: Wait,
+        new_sandbox: bool | None,
+    ) -> None:
         stream, channel, welcome = open_connection(
             host,
             role=ConnectionRole.SESSION,
@@ -186,6 +196,7 @@ class Session:
             timeout_s=timeout_s,
             cap_s=cap_s,
             wait=wait,
+            new_sandbox=new_sandbox,
         )
         channel.limits = SESSION
         self._connections.append(_HostConnection(stream, channel, host.gateway))

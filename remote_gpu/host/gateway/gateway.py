@@ -309,7 +309,7 @@ class Gateway:
         await self._waiting.until_placed(peer, hello)
         now_s = leases.expire()
         cap_s, waited_s = hello.cap_ms / 1000, round(now_s - proven_s, 6)
-        opened = leases.table.open(lease, hello.session, cap_s, now_s, waited_s)
+        opened = leases.table.open(lease, hello.session, cap_s, now_s, waited_s, hello.new_sandbox)
         self._sessions[lease] = peer
         if (entry := leases.table.find(lease)) and entry.booked_at_s is not None:
             welcome["held_s"] = round(now_s - entry.booked_at_s, 6)

@@ -44,3 +44,4 @@ class LeaseStep:
     leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
     succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
     waited_s: float | None = None  #: of OPENED: its session waited this long for the shares
+    new_sandbox: bool | None = None  #: of OPENED: its function started a sandbox; None = unknown

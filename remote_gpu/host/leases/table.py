@@ -176,7 +176,13 @@ class LeaseTable:
         return Refused(Refusal.ENDED, f"{end.reason}: lease {lease} ended here")
 
     def open(
-        self, lease: str, nonce: str, cap_s: float, now_s: float, waited_s: float | None = None
+        self,
+        lease: str,
+        nonce: str,
+        cap_s: float,
+        now_s: float,
+        waited_s: float | None = None,
+        new_sandbox: bool | None = None,
     ) -> list[LeaseStep]:
         """Bind the lease to the first session that is authenticated.
 
@@ -192,7 +198,8 @@ class LeaseTable:
             raise Refused(Refusal.NOT_READY, f"the shares of lease {lease} are not free yet")
         entry.phase, entry.nonce, entry.heard_at_s = LeasePhase.OPEN, nonce, now_s
         entry.cap_at_s = now_s + min(cap_s, CAP_S_MAX)
-        return [self._step(entry, LeaseStepKind.OPENED, waited_s=waited_s)]
+        opened = LeaseStepKind.OPENED
+        return [self._step(entry, opened, waited_s=waited_s, new_sandbox=new_sandbox)]
 
     def admit_lane(self, lease: str, nonce: str) -> InstalledLease:
         """The entry of a lane's lease. Raises Refused: CLAIMED for a foreign session, ENDED."""

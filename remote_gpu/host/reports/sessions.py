@@ -128,4 +128,5 @@ def _change(
         loaded_ahead_s=ahead_s,
         succeeded=step.succeeded,
         waited_s=step.waited_s,
+        new_sandbox=step.new_sandbox,
     )

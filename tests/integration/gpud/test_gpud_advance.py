@@ -80,7 +80,7 @@ def test_a_session_that_knocked_opens_when_the_processes_before_it_are_gone(
         with connect(first.environment()) as device:
             device.op("noop")
             ahead = shared_gpud.install(exclusive=True, ahead=True)
-            start = Start(shared_gpud, ahead)
+            start = Start(shared_gpud, ahead, new_sandbox=False)
             until(lambda: knocks(shared_gpud, ahead) and start.waits > 2)
             first.give_back()
         book(shared_gpud, ahead)
@@ -91,6 +91,7 @@ def test_a_session_that_knocked_opens_when_the_processes_before_it_are_gone(
     [opened] = changes(shared_gpud, ahead, "opened")
     assert knock["nonce"] == opened["nonce"] == second.nonce
     assert opened["waited_s"] > 0.5, "it waited for more than one beat"
+    assert opened["new_sandbox"] is False
     assert second.held_s is not None
     assert second.held_s < opened["waited_s"], "it waited before the booking, too"
     before = shared_gpud.log_s(installed.lease, "cut")

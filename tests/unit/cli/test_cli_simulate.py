@@ -214,3 +214,15 @@ def test_functions_of_any_run_may_have_a_start(
     )
     assert plain["device_idle_s"] < ahead["device_idle_s"] < started["device_idle_s"]
     assert plain["function_wait_s"] == started["function_wait_s"] == 0 < ahead["function_wait_s"]
+
+
+@pytest.mark.parametrize(("part_pct", "start_s"), [(0, 1.0), (100, 4.0)])
+def test_a_part_of_the_functions_may_start_a_sandbox(
+    part_pct: int, start_s: float, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def idle_s(start: str) -> float:
+        words = ("--start", start, "--set", "advance_s_max=0", "--json")
+        found: float = json.loads(printed(capsys, file, *words))["figures"]["device_idle_s"]
+        return found
+
+    assert idle_s(f"1,{part_pct}:4") == idle_s(f"{start_s}")

@@ -228,19 +228,14 @@ def test_the_attempt_after_a_withdrawn_one_waits_in_the_queue_and_the_next_may_w
     assert bench.one(do.OpenAttempt).request.advance is not None
 
 
-@pytest.mark.parametrize(("after_s", "waits"), [(0.0, False), (61.0, True)])
-def test_no_function_waits_ahead_for_a_minute_after_lambda_was_throttled(
-    after_s: float, waits: bool
-) -> None:
+@pytest.mark.parametrize(("reason", "pauses_s"), [("THROTTLED", [60.0]), ("NOT_STARTED", [])])
+def test_the_scheduler_learns_that_lambda_was_throttled(reason: str, pauses_s: list[float]) -> None:
     bench = bench_of()
     running(bench)
     bench.ended(EndReason.NOT_STARTED)
-    bench.unresolved(report("THROTTLED"))
-    bench.on(on.AttemptFailureRecorded, record=record(Step.RECEIVED, lease=None), pause_s=0.0)
-    bench.tell(on.TimerFired(**at(after_s), job=JOB, timer=do.Timer.NEXT_ATTEMPT))
-    bench.tell(on.ResultRead(**at(after_s), job=JOB, result=None))
-    request = bench.one(do.OpenAttempt).request
-    assert request == (replace(WAITS.request, advance=WAITS.advance) if waits else WAITS.request)
+    bench.unresolved(report(reason))
+    throttled = [one for one in bench.actions if isinstance(one, do.ReportThrottled)]
+    assert [one.pause_s for one in throttled] == pauses_s
 
 
 def test_withdrawn_attempts_end_no_job() -> None:

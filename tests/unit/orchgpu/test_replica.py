@@ -23,12 +23,14 @@ from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
+from orchgpu.core import actions as do
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.ports import TRACEPARENT, Message
+from orchgpu.replica.actions.performer import Performer
 from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker
 from simulator.faults.memory_cloud import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
@@ -154,6 +156,30 @@ def played(story: Callable[[Bench], Awaitable[None]], **made: Any) -> None:
             await story(Bench(nursery, **made))
 
     run_virtual(main())
+
+
+def test_a_throttled_function_pauses_leases_ahead_at_the_scheduler() -> None:
+    async def story(bench: Bench) -> None:
+        await asyncio.sleep(1.0)  # it is connected
+        other: Any = None  # of no use here
+        performer = Performer(
+            queue=other,
+            store=bench.store,
+            functions=other,
+            scheduler=bench.requester,
+            timers=other,
+            render=other,
+            clock=bench.clock,
+            budget=Budget(),
+            advance=other,
+        )
+        work = performer.perform(do.ReportThrottled(job="j", pause_s=60.0))
+        assert work is not None
+        assert await work is None
+        [account] = bench.scheduler.machine.state.function_accounts.values()
+        assert account.paused_until_s == pytest.approx(bench.clock.monotonic_s() + 60.0, abs=0.1)
+
+    played(story)
 
 
 @pytest.mark.parametrize("after_s", [0.2, 2.5])

@@ -39,6 +39,9 @@ class Lambda:
         self.calls.append((function, payload))
         await self.answer()
 
+    async def unreserved(self) -> int:
+        return 1000
+
 
 async def accept() -> None:
     return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,18 @@ def lengths(workload: Workload, *executions_s: float) -> Engine:
     engine.advance(None)
     assert {job.outcome for job in engine.jobs} == {"done"}
     return engine
+
+
+def test_functions_in_new_sandboxes_are_drawn_and_learned() -> None:
+    slow = replace(SHORT, new_start=Timing(median_s=3.0), new_pct=25.0)
+    engine = ended(run_of(slow, (0.0,) * 40))
+    new = sum(bool(job.new_sandbox) for job in engine.jobs)
+    assert 4 <= new <= 16
+    learned = engine.machine.state.learned_times.of("default", "short", "GPU")
+    assert learned is not None
+    assert set(learned.new_starts_s) == {3.0}
+    assert set(learned.starts_s) == {0.5}
+    assert learned.new_part == pytest.approx(new / 40, abs=0.05)
 
 
 def test_a_function_waits_behind_a_job_that_is_longer_than_those_before_it() -> None:

@@ -82,6 +82,31 @@ def test_its_start_is_learned_without_its_wait() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sandboxes", "start_s"),
+    [  # of the starts learned from now on: (start, in a new sandbox); the start that is expected
+        ([(2.0, False)] * 9, 2.0),
+        ([(2.0, False)] * 8 + [(6.0, True)], 6.0),  # one in nine: more than may come late
+        ([(2.0, False)] * 19 + [(6.0, True)], 2.0),  # one in twenty comes late
+        ([(6.0, True)] * 3 + [(2.0, False)] * 9, 6.0),  # a quarter, the newest are not
+        ([(6.0, None)] * 3 + [(2.0, None)] * 20, 2.0),  # of an older function: the newest count
+    ],
+)
+def test_a_grant_ahead_comes_before_the_start_in_a_new_sandbox_if_few_may_be_late(
+    sandboxes: list[tuple[float, bool | None]], start_s: float
+) -> None:
+    world = learned()
+    for number, (after_s, new) in enumerate(sandboxes):
+        lease = started(world, f"more{number}", start_s=after_s, new_sandbox=new)
+        finished(world, lease, f"more{number}")
+    started(world, "first")
+    asked(world, "second")
+    world.advance(EXECUTION_S - start_s - 0.1)
+    assert step(world, "second") is Step.WAITING
+    world.advance(0.2)
+    assert lease_of(world, "second").after
+
+
+@pytest.mark.parametrize(
     ("request_", "parameters", "advance"),
     [
         (replace(WHOLE, advance=None), {}, True),

@@ -75,6 +75,7 @@ def test_it_is_granted_earlier_where_its_host_loads_meanwhile() -> None:
         (lambda: learned(shown_mib=601), "no room beside the present lease"),
         (lambda: learned(warm_workers_max=0), "no worker may stay"),
         (lambda: learned(warm_loads_max=0), "switched off"),
+        (lambda: learned(warm_memory_pct_max=0), "no memory for workers"),
     ],
 )
 def test_it_is_granted_by_its_start_alone(world: Any, why: str) -> None:

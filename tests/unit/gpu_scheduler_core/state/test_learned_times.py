@@ -3,6 +3,8 @@
 import pytest
 from _pytest.monkeypatch import MonkeyPatch
 
+from corekit.ids import IdSource
+from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import learned_times
 from gpu_scheduler.core.state.learned_times import (
     LearnedTimes,
@@ -182,6 +184,54 @@ def test_quantiles_weigh_newer_observations_more() -> None:
     older, newer = (10.0,) * 16, (1.0,) * 8
     assert weighted_quantile((*older, *newer), 0.5) == 1.0
     assert weighted_quantile((*newer, *older), 0.5) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("starts", "part", "found"),
+    [  # runs of (number, start in seconds, in a new sandbox); part of new ones; (quantile, start)
+        ([(9, 1.0, None), (1, 9.0, None)], 0.0, {0.5: 1.0, 1.0: 9.0}),
+        ([(8, 1.0, False)], 0.0, {0.5: 1.0, 1.0: 1.0}),
+        ([(8, 9.0, True)], 1.0, {0.0: 9.0, 1.0: 9.0}),
+        ([(3, 1.0, False), (1, 9.0, True)], 0.25, {0.7: 1.0, 0.8: 9.0}),
+        # older than any of the newest observations, which is all that is known without the sandbox
+        ([(1, 9.0, True), (39, 1.0, False)], 1 / 40, {0.95: 1.0, 0.99: 9.0}),
+        ([(1, 9.0, None), (39, 1.0, None)], 0.0, {0.95: 1.0, 0.99: 1.0}),
+        # their sizes within a kind, not their order, decide
+        ([(2, 9.0, True), (2, 7.0, True), (4, 1.0, False)], 0.5, {0.4: 1.0, 0.6: 7.0, 0.9: 9.0}),
+        # a warm pool forgets its first sandboxes
+        ([(1, 9.0, True), (400, 1.0, False)], 0.0, {0.98: 1.0, 0.998: 1.0}),
+    ],
+)
+def test_starts_of_new_and_of_used_sandboxes(
+    starts: list[tuple[int, float, bool | None]], part: float, found: dict[float, float]
+) -> None:
+    times, key = LearnedTimes(), WorkloadOn("t", "w", "M")
+    for number, start_s, new_sandbox in starts:
+        for _ in range(number):
+            times.learn(key, 5.0, None, start_s, new_sandbox=new_sandbox)
+    learned = times.of(*key)
+    assert learned is not None
+    assert learned.new_part == pytest.approx(part, abs=0.001)
+    assert {quantile: learned.start_s(quantile) for quantile in found} == found
+
+
+def test_the_sandbox_of_a_function_is_learned_and_restored(one: World) -> None:
+    for attempt, new_sandbox in (("a", True), ("b", False), ("c", None)):
+        lease = one.granted(attempt, REQUEST)
+        one.advance(2.0)
+        one.told("h1", lease, "opened", new_sandbox=new_sandbox)
+        one.told("h1", lease, "freed")
+        one.told("h1", lease, "closed", reason=EndReason.DONE)
+    lease = one.granted("d", REQUEST)
+    one.told("h1", lease, "opened", new_sandbox=True)
+    times = learned(one)
+    assert (times.new_starts_s, times.starts_s) == ((2.0,), (2.0, 2.0))
+    assert (times.new_part, times.sandboxes) == (0.5, 2)
+    again = SchedulerMachine(one.budget, IdSource(1))
+    for entry in one.machine.snapshot():
+        again.apply(entry)
+    assert again.state.leases[lease.id].new_sandbox is True
+    assert again.snapshot() == one.machine.snapshot()
 
 
 def test_the_observations_are_bounded_and_old_ones_leave() -> None:

@@ -53,18 +53,18 @@ def install(
     return install_of(fence, share, lease=LeaseId(lease), secret=secret.hex())
 
 
-def idle_process() -> subprocess.Popen[bytes]:
+def idle_process(code: str = "input()") -> subprocess.Popen[bytes]:
     """A process that waits."""
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
 
 
 @contextlib.asynccontextmanager
 async def idle_worker(
-    nursery: Nursery | None = None, take_s: float = 30.0
+    nursery: Nursery | None = None, take_s: float = 30.0, code: str = "input()"
 ) -> AsyncIterator[tuple[Worker, socket.socket]]:
     """A worker whose process waits, and the end of its socket on which the test speaks for it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with idle_process() as process:
+    with idle_process(code) as process:
         worker = Worker(process.pid, os.pidfd_open(process.pid), ours, take_s, nursery)
         try:
             yield worker, theirs

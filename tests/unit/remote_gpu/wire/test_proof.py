@@ -48,6 +48,15 @@ def test_that_a_client_waits_is_beside_its_hello_where_an_older_gateway_ignores_
     assert client_proof(KEY, waits, NONCE) == client_proof(KEY, HELLO, NONCE)
 
 
+@pytest.mark.parametrize("new", [True, False])
+def test_the_sandbox_of_a_client_is_beside_its_hello_too(new: bool) -> None:
+    known = dataclasses.replace(HELLO, new_sandbox=new)
+    assert known.to_meta() == {**HELLO.to_meta(), "new_sandbox": new}
+    assert Hello.from_meta(known.to_meta()) == known
+    assert Hello.from_meta({**HELLO.to_meta(), "new_sandbox": 1}).new_sandbox is None
+    assert client_proof(KEY, known, NONCE) == client_proof(KEY, HELLO, NONCE)
+
+
 @pytest.mark.parametrize(
     "change",
     [

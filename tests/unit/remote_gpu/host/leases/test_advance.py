@@ -57,8 +57,8 @@ def test_a_lease_ahead_is_never_placed_before_its_booking() -> None:
         leases.open("l1", "n", 60, 2)
     assert refused.value.code == Refusal.NOT_READY
     assert events(leases.install(install(1), 3)) == [("placed", "l1")]
-    [opened] = leases.open("l1", "n", 60, 4, 2.5)
-    assert opened.waited_s == 2.5
+    [opened] = leases.open("l1", "n", 60, 4, 2.5, new_sandbox=True)
+    assert (opened.waited_s, opened.new_sandbox) == (2.5, True)
 
 
 def test_leases_ahead_block_nobody_and_are_no_conflict() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
@@ -104,22 +106,30 @@ class Parts:
         await asyncio.sleep(0)
         return Ending(worker, theirs, kept)
 
-    async def loads(self, lease: str) -> Loading:
-        """A lease of D0 is installed ahead of another one that runs, and a worker loads for it."""
+    async def loads(
+        self, lease: str, loading_s: float = 5.0, refusal: AppError | None = None
+    ) -> Loading:
+        """A lease of D0 is installed ahead of another one that runs, and a worker loads for it.
+
+        `refusal`: there is no process for it.
+        """
         known = WarmWorker(
             id="w",
             tenant="t",
             workload="w",
             memory_mib={D0: 50},
-            loading_s=5.0,
+            loading_s=loading_s,
             idle_since_s=0.0,
             models=("m",),
             used=USED,
         )
         self.table.loads.learned.kept(known)
         worker, theirs = await self.stack.enter_async_context(idle_worker(self.nursery, LIMIT_S))
+        self.stack.enter_context(closed_at_the_end_of(worker.pid, theirs))
 
         async def take() -> Worker:
+            if refusal is not None:
+                raise refusal
             return worker
 
         ahead = replace(leased(lease, D0), ahead=True)
@@ -137,6 +147,18 @@ class Parts:
         found = self.nursery.start(self.warm.hand_over(LeaseId(lease), start), "hand over")
         await asyncio.sleep(0)
         return found
+
+
+@contextlib.contextmanager
+def closed_at_the_end_of(pid: int, stream: socket.socket) -> Iterator[None]:
+    """The socket of a process closes with it, although the test holds its end."""
+    loop, pidfd = asyncio.get_running_loop(), os.pidfd_open(pid)
+    loop.add_reader(pidfd, stream.close)
+    try:
+        yield
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
 
 
 @contextlib.asynccontextmanager
@@ -222,3 +244,75 @@ async def test_a_lease_waits_for_its_load_after_the_crash_of_another_worker(tmp_
         await asyncio.sleep(0)
         load.answer()
         assert await again is load.worker
+
+
+def begin_of(lease: str) -> control.WorkerStart:
+    return control.WorkerStart(lease=lease, tenant="t", memory_bytes=1 << 20, cap_s=LIMIT_S)
+
+
+async def test_a_load_that_takes_longer_than_its_client_waits_is_given_up(tmp_path: Path) -> None:
+    """Its first lane would be refused: a new worker loads within the call of the client."""
+    budget = Budget()
+    async with parts(tmp_path) as host, asyncio.timeout(budget.worker_cut_s):
+        load = await host.loads("l2", loading_s=budget.gateway_answer_s)
+        host.leases.apply(host.table.install(leased("l2", D0), 0.0))
+        assert await host.warm.hand_over(LeaseId("l2"), begin_of("l2")) is None
+        assert load.worker.gone.done()
+        assert host.warm.loads.ends == {"failed": 1}
+
+
+async def no_process(host: Parts) -> None:
+    await host.loads("l2", refusal=AppError(ErrorCode.UNAVAILABLE, "no process"))
+
+
+async def died(host: Parts) -> None:
+    (await host.loads("l2")).worker.kill()
+
+
+async def loaded_nothing(host: Parts) -> None:
+    load = await host.loads("l2")
+    control.send(load.stream, {"released": {"memory_bytes": 0}})
+
+
+async def needed(host: Parts) -> None:
+    """Another lease needs the memory."""
+    await host.loads("l2")
+    host.warm.loads.stop("ahead-1", "evicted")
+
+
+async def done(host: Parts) -> None:
+    (await host.loads("l2")).answer()
+
+
+@pytest.mark.parametrize(
+    ("cause", "end"),
+    [
+        (no_process, "failed"),
+        (died, "failed"),
+        (loaded_nothing, "failed"),
+        (needed, "stopped"),
+        (done, "loaded"),
+    ],
+)
+async def test_loads_are_counted_by_their_end(
+    cause: Callable[[Parts], Awaitable[None]], end: str, tmp_path: Path
+) -> None:
+    async with parts(tmp_path) as host:
+        await cause(host)
+        await host.leases.until(lambda: bool(host.warm.loads.ends), LIMIT_S)
+        assert host.warm.loads.ends == {end: 1}
+
+
+async def test_the_alarm_of_a_load_counts_from_its_end(tmp_path: Path) -> None:
+    """A worker that loads for long is not idle for as long: it would end just when it is used."""
+    async with parts(tmp_path) as host:
+        load = await host.loads("l2", loading_s=5.0)
+        load.stream.settimeout(LIMIT_S)
+        received = [control.receive(load.stream) for _ in range(2)]
+        words = [one[0] for one in received if one is not None]
+        idle_s = host.table.warm.limits.idle_s_max + Budget().worker_cut_s
+        limit_s = 4 * 5.0 + Budget().worker_take_s
+        assert words == [words[0], {"release": {"cap_s": idle_s + limit_s}}]
+        load.answer()
+        await host.leases.until(lambda: bool(host.warm.loads.ends), LIMIT_S)
+        assert control.receive(load.stream) == ({"cap_s": idle_s}, None)

@@ -50,6 +50,37 @@ async def hand_over(made: Worker, theirs: socket.socket) -> tuple[int, socket.so
     return meta["lane"]["number"], client
 
 
+_TWO_THREADS = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+input()
+"""
+
+
+def two_threads(pid: int) -> list[int]:
+    """The threads of a process that starts a second one, its first one first."""
+    while len(found := sorted(int(one.name) for one in Path(f"/proc/{pid}/task").iterdir())) < 2:
+        pass
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root raises a priority again")
+async def test_the_threads_of_a_load_have_the_lowest_priority_until_it_is_over() -> None:
+    async with asyncio.timeout(30), idle_worker(code=_TWO_THREADS) as (made, theirs):
+        threads = two_threads(made.pid)
+
+        def priorities() -> list[int]:
+            return [os.getpriority(os.PRIO_PROCESS, one) for one in threads]
+
+        released = asyncio.ensure_future(made.release(60.0, 60.0))
+        control.send(theirs, {"loading": {}})
+        await settle()
+        assert priorities() == [0, 19], "the first thread answers gpud"
+        control.send(theirs, {"released": {"memory_bytes": 1}})
+        assert await released == 1
+        assert priorities() == [0, 0]
+
+
 async def test_a_lane_reported_as_ended_is_cut() -> None:
     async with idle_worker() as (made, theirs):
         lanes = [await hand_over(made, theirs) for _ in range(3)]

@@ -1,0 +1,119 @@
+"""Leases ahead of the functions of an account: its limit, and the pause after it was throttled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corekit.ids import SessionId
+from gpu_scheduler.protocol import ops
+from tests.advance_world import (
+    EXECUTION_S,
+    START_S,
+    TERMS,
+    asked,
+    finished,
+    learned,
+    lease_of,
+    started,
+)
+from tests.scheduler_world import World, device
+
+Beats = list[tuple[str, dict[str, Any]]]
+
+
+def two_that_end() -> World:
+    """Two leases run, and a job of each of two orchestrators waits."""
+    world = learned(device("a"), device("b", index=1))
+    world.alive["s2"] = None
+    started(world, "first")
+    started(world, "second")
+    asked(world, "third")
+    asked(world, "fourth", session="s2")
+    return world
+
+
+def ahead(world: World) -> set[str]:
+    jobs = ("third", "fourth")
+    return {job for job in jobs if (one := live(world, job)) is not None and one.ahead}
+
+
+def live(world: World, job: str) -> Any:
+    return world.machine.state.live_lease(world.record(job))
+
+
+def beats(world: World, given: Beats) -> None:
+    for session, fields in given:
+        world.ask(ops.Beat, session, **fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ([], {"third", "fourth"}),
+        ([("s1", {"account": "A"})], {"third", "fourth"}),
+        ([("s1", {"account": "A", "ahead_max": 2})], {"third", "fourth"}),
+        ([("s2", {"account": "A", "ahead_max": 0})], {"third"}),
+        ([("s1", {"account": "A", "ahead_max": 0})], set()),  # the policy's next request alone
+        # both orchestrators have one account, and its last limit counts
+        (
+            [("s1", {"account": "A", "ahead_max": 5}), ("s2", {"account": "A", "ahead_max": 1})],
+            {"third"},
+        ),
+        (
+            [("s1", {"account": "A", "ahead_max": 1}), ("s2", {"account": "B", "ahead_max": 1})],
+            {"third", "fourth"},
+        ),
+        # a session that changed its account leaves no limit behind
+        (
+            [("s1", {"account": "A", "ahead_max": 0}), ("s1", {"account": "B"})],
+            {"third", "fourth"},
+        ),
+        ([("s2", {"throttled_s": 60.0})], {"third"}),
+        (
+            [("s1", {"account": "A"}), ("s2", {"account": "A"}), ("s2", {"throttled_s": 60.0})],
+            set(),
+        ),
+        ([("s1", {"account": "A"}), ("s2", {"account": "B", "throttled_s": 60.0})], {"third"}),
+    ],
+)
+def test_what_is_granted_ahead(given: Beats, found: set[str]) -> None:
+    world = two_that_end()
+    beats(world, given)
+    world.advance(EXECUTION_S - START_S + 0.1)
+    assert ahead(world) == found
+
+
+def test_the_next_one_waits_ahead_once_one_of_the_account_has_its_device() -> None:
+    world = two_that_end()
+    beats(world, [(one, {"account": "A", "ahead_max": 1}) for one in ("s1", "s2")])
+    world.advance(EXECUTION_S - START_S + 0.1)
+    assert ahead(world) == {"third"}
+    before = lease_of(world, "third").after
+    [job] = [one for one in ("first", "second") if lease_of(world, one).id in before]
+    finished(world, lease_of(world, job), job, 0.1)
+    assert ahead(world) == {"fourth"}
+
+
+def test_the_pause_ends_and_does_not_shrink() -> None:
+    world = two_that_end()
+    same = [(one, {"account": "A"}) for one in ("s1", "s2")]
+    beats(world, [*same, ("s1", {"throttled_s": 12.0}), ("s2", {"throttled_s": 1.0})])
+    world.advance(11.9)
+    assert ahead(world) == set()
+    world.advance(0.2)
+    assert ahead(world) == {"third", "fourth"}
+    assert TERMS.wait_s > 0.2
+
+
+def test_an_account_is_forgotten_with_its_last_session() -> None:
+    world = two_that_end()
+    beats(world, [(one, {"account": "A", "ahead_max": 1}) for one in ("s1", "s2")])
+    state = world.machine.state
+    assert list(state.function_accounts) == ["A"]
+    for session, left in (("s2", ["A"]), ("s1", [])):
+        del world.alive[session]
+        world.advance(world.budget.client_gone_s + 1)
+        assert list(state.function_accounts) == left
+        assert SessionId(session) not in state.account_of
