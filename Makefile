@@ -33,9 +33,11 @@ demo: $(DEMO)  ## the whole way on this machine: upload, lend, compute, result, 
 AGAIN = test $$? -eq 1 && echo "the tests that failed run again, alone" && $(PYTEST) --last-failed --maxfail 3 \
   && echo "they passed alone: each is a defect to report, of the test or of the product"
 PYTEST = $(BIN)/python -m pytest
+# Four on two cores: most tests of real processes wait for them.
+WORKERS ?= 4
 test: $(STAMP)  ## all checks and tests, as CI runs them
 	$(MAKE) --no-print-directory check
-	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) || { $(AGAIN); }
+	$(PYTEST) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { $(AGAIN); }
 	OCL_ICD_VENDORS=/nonexistent $(PYTEST) -m "drivers and not soak" \
 	  $$(grep -rl --include='test_*.py' 'mark\.drivers' tests)
 
