@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench papers gpu sim soak lock clean
+.PHONY: help install demo test tests drivers check bench papers gpu sim soak lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,9 +36,13 @@ PYTEST = $(BIN)/python -m pytest
 # Four on two cores: most tests of real processes wait for them.
 WORKERS ?= 4
 test: $(STAMP)  ## all checks and tests, as CI runs them
-	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory --jobs 3 check tests drivers
+
+tests: $(STAMP)
 	$(PYTEST) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { $(AGAIN); }
-	OCL_ICD_VENDORS=/nonexistent $(PYTEST) -m "drivers and not soak" \
+
+drivers: $(STAMP)
+	OCL_ICD_VENDORS=/nonexistent $(PYTEST) -p no:cacheprovider -m "drivers and not soak" \
 	  $$(grep -rl --include='test_*.py' 'mark\.drivers' tests)
 
 check: $(STAMP)  ## lint, types, import contracts
