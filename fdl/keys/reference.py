@@ -160,8 +160,7 @@ def explain(word: str) -> tuple[KnownKey, ...]:
         )
         hint = did_you_mean(word, names)
         raise AppError(ErrorCode.NOT_FOUND, f"no key is named {word[:60]!r}{hint}")
-    exact = tuple(key for key in found if word in (key.path, key.short))
-    return exact or found
+    return tuple(key for key in found if word in (key.path, key.short)) or found
 
 
 def placement_hint(path: str, key: str) -> str:
