@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench papers gpu sim soak lock clean
+.PHONY: help install demo test tests drivers check bench papers gpu sim soak lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,10 +33,16 @@ demo: $(DEMO)  ## the whole way on this machine: upload, lend, compute, result, 
 AGAIN = test $$? -eq 1 && echo "the tests that failed run again, alone" && $(PYTEST) --last-failed --maxfail 3 \
   && echo "they passed alone: each is a defect to report, of the test or of the product"
 PYTEST = $(BIN)/python -m pytest
+# Four on two cores: most tests of real processes wait for them.
+WORKERS ?= 4
 test: $(STAMP)  ## all checks and tests, as CI runs them
-	$(MAKE) --no-print-directory check
-	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) || { $(AGAIN); }
-	OCL_ICD_VENDORS=/nonexistent $(PYTEST) -m "drivers and not soak" \
+	$(MAKE) --no-print-directory --jobs 3 check tests drivers
+
+tests: $(STAMP)
+	$(PYTEST) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { $(AGAIN); }
+
+drivers: $(STAMP)
+	OCL_ICD_VENDORS=/nonexistent $(PYTEST) -p no:cacheprovider -m "drivers and not soak" \
 	  $$(grep -rl --include='test_*.py' 'mark\.drivers' tests)
 
 check: $(STAMP)  ## lint, types, import contracts

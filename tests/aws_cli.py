@@ -3,13 +3,20 @@
 It knows the part of aws-cli that is the same for every operation: parameters by their names, lists
 by spaces, structures as JSON or in the shorthand form, `file://`, `--query` and `--output`. A
 service, operation or parameter that does not exist is an error, as is a value of a wrong type.
+
+A page has dozens of such commands, and a start of boto3 for each would take half a minute: the
+program `aws` only passes its words to this process.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import socketserver
+import threading
+import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +47,18 @@ class UsageError(Exception):
     """A command line that aws-cli would refuse."""
 
 
-def parsed(words: Sequence[str]) -> tuple[OperationModel, dict[str, Any], dict[str, str]]:
-    """The operation, its parameters, and the global options."""
+@cache
+def _session() -> botocore.session.Session:
+    """One for all commands: the model of EC2 alone takes 0.1 s to read."""
+    return botocore.session.get_session()
+
+
+def parsed(
+    words: Sequence[str], folder: Path = Path()
+) -> tuple[OperationModel, dict[str, Any], dict[str, str]]:
+    """The operation, its parameters, and the global options; files are those of the folder."""
     service, command, *rest = words
-    name = _SERVICES.get(service, service)
-    model = botocore.session.get_session().get_service_model(name)
+    model = _session().get_service_model(_SERVICES.get(service, service))
     found = {xform_name(one, "-"): one for one in model.operation_names}
     if command not in found:
         raise UsageError(f"{service} has no command {command!r}")
@@ -58,7 +72,7 @@ def parsed(words: Sequence[str]) -> tuple[OperationModel, dict[str, Any], dict[s
             options[option] = " ".join(values)
         elif option in members and shape is not None:
             member = members[option]
-            parameters[member] = _value(values, shape.members[member])
+            parameters[member] = _value(values, shape.members[member], folder)
         elif option.removeprefix("no-") in members and not values:
             parameters[members[option.removeprefix("no-")]] = False
         else:
@@ -83,8 +97,8 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         yield current
 
 
-def _value(values: list[str], shape: Shape) -> Any:
-    given = [Path(v[7:]).read_text() if v.startswith("file://") else v for v in values]
+def _value(values: list[str], shape: Shape, folder: Path) -> Any:
+    given = [(folder / v[7:]).read_text() if v.startswith("file://") else v for v in values]
     if not given:
         return True
     if shape.type_name in ("list", "structure", "map") and given[0].lstrip()[:1] in ("{", "["):
@@ -173,34 +187,70 @@ class _Shorthand:
         return self._text[self._at : self._at + 1]
 
 
-def main(words: Sequence[str]) -> None:
-    """Make the call of one command line, and print its answer as aws-cli does."""
-    operation, parameters, options = parsed(words)
+def answered(words: Sequence[str], folder: Path) -> str:
+    """Make the call of one command line in a folder; its answer as aws-cli prints it."""
+    operation, parameters, options = parsed(words, folder)
     service = operation.service_model.service_name
     answer: Any = {}
     if (service, operation.name) not in MODEL_ONLY:
-        system = Home(Path(".orchgpu")).read_system()
+        system = Home(folder / ".orchgpu").read_system()
         assert system is not None
-        client = boto3.client(
-            service,
-            endpoint_url=system.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
-        )
-        answer = getattr(client, xform_name(operation.name))(**parameters)
+        with closing(
+            boto3.Session(botocore_session=_session()).client(
+                service,
+                endpoint_url=system.endpoint,
+                region_name="us-east-1",
+                aws_access_key_id="test",
+                aws_secret_access_key="test",
+                config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
+            )
+        ) as client:
+            answer = getattr(client, xform_name(operation.name))(**parameters)
         answer.pop("ResponseMetadata")
     if "query" in options:
         answer = jmespath.search(options["query"], answer)
     if answer in ({}, None):
-        return
+        return ""
     if options.get("output") == "text":
         shown = answer if isinstance(answer, str) else "\t".join(map(str, answer))
     else:
         shown = json.dumps(answer, indent=4, default=str)
-    sys.stdout.write(f"{shown}\n")
+    return f"{shown}\n"
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+class _Command(socketserver.StreamRequestHandler):
+    """One command: a line with its folder and words, and the line of its status and output."""
+
+    def handle(self) -> None:
+        folder, *words = json.loads(self.rfile.readline())
+        try:
+            done = (0, answered(words, Path(folder)))
+        except Exception:  # the command fails, and the page's test with it
+            done = (1, traceback.format_exc())
+        self.wfile.write(json.dumps(done).encode())
+
+
+_PROGRAM = """\
+import json, os, socket, sys
+with socket.create_connection(("127.0.0.1", {port})) as stream, stream.makefile("rw") as file:
+    file.write(json.dumps([os.getcwd(), *sys.argv[1:]]) + "\\n")
+    file.flush()
+    status, shown = json.loads(file.readline())
+sys.stdout.write(shown)
+sys.exit(status)
+"""
+
+
+@contextmanager
+def aws_program(folder: Path) -> Iterator[Path]:
+    """The file of a Python program that is `aws` as long as the block runs."""
+    with socketserver.TCPServer(("127.0.0.1", 0), _Command) as server:
+        program = folder / "aws.py"
+        program.write_text(_PROGRAM.format(port=server.server_address[1]))
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield program
+        finally:
+            server.shutdown()
+            thread.join()

@@ -34,12 +34,22 @@ class Installation:
         return str(self.folder / "bin" / name)
 
 
-def install(folder: Path, wheel: Path, extras: Iterable[str] = ()) -> Installation:
-    """A new environment in `folder` with the wheel, its requirements and those of the extras."""
+def install(
+    folder: Path, wheel: Path, extras: Iterable[str] = (), *, ours: Installation | None = None
+) -> Installation:
+    """A new environment in `folder` with the wheel, its requirements and those of the extras.
+
+    The wheel's own files are linked from `ours`, where that is given: pip installed them there.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     for name in sorted(_closure(_metadata(wheel), frozenset(extras))):
         _link(importlib.metadata.distribution(name), packages)
+    if ours is not None:
+        there = [str(path) for path in ours.folder.glob("lib/python*/site-packages")]
+        (found,) = importlib.metadata.distributions(name="orchgpu", path=there)
+        _link(found, packages)
+        return Installation(folder)
     arguments = ["--python", str(folder / "bin/python"), "install", "--no-deps", "--no-index"]
     arguments += ["--no-compile"]  # an import compiles what it needs
     subprocess.run(

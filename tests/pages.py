@@ -54,14 +54,14 @@ def shell_in(
 ) -> Iterator[subprocess.Popen[str]]:
     """A shell in an empty folder; the system that it starts there ends with it.
 
-    `programs`: commands on its path, each with the module that it is.
+    `programs`: commands on its path, each with the arguments of Python that it is.
     """
     work, binaries = folder / "work", folder / "bin"
     work.mkdir()
     binaries.mkdir()
-    for name, module in programs.items():
+    for name, arguments in programs.items():
         program = binaries / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
         program.chmod(0o755)
     foreign = ("AWS_", "LOCALSTACK_", "ORCHGPU_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}

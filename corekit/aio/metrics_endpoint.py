@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from aiohttp import web
-
-from corekit.aio.http_server import listening
 from corekit.metrics import CONTENT_TYPE
 from corekit.net.addresses import is_loopback, parse_address
 from corekit.net.browsers import foreign_part
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 #: Makes all lines of a scrape; called in the event loop, so it must not block.
 Lines = Callable[[], Iterable[str]]
@@ -29,12 +30,17 @@ async def metrics_endpoint(address: str | None, lines: Lines) -> AsyncIterator[d
     if address is None:
         yield {}
         return
+    # aiohttp is a third of a daemon's start, and of its modules in memory
+    from corekit.aio.http_server import listening
+
     application = _application(lines, is_local=is_loopback(parse_address(address)[0]))
     async with listening(application, address, "metrics") as bound:
         yield {"metrics": bound}
 
 
 def _application(lines: Lines, *, is_local: bool) -> web.Application:
+    from aiohttp import web
+
     def refuse_other_sites(request: web.Request) -> None:
         if is_local and foreign_part(request.method, request.headers, "") is not None:
             raise web.HTTPForbidden(text="web pages of other sites are refused\n")

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -88,6 +89,7 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
+@cache
 def known_keys() -> tuple[KnownKey, ...]:
     """All keys of a document, depth first, in the order of the tables."""
     return tuple(_keys(DOCUMENT, ""))
@@ -158,8 +160,7 @@ def explain(word: str) -> tuple[KnownKey, ...]:
         )
         hint = did_you_mean(word, names)
         raise AppError(ErrorCode.NOT_FOUND, f"no key is named {word[:60]!r}{hint}")
-    exact = tuple(key for key in found if word in (key.path, key.short))
-    return exact or found
+    return tuple(key for key in found if word in (key.path, key.short)) or found
 
 
 def placement_hint(path: str, key: str) -> str:

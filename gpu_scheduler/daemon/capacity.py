@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.units import parse_memory_mib
@@ -26,6 +24,8 @@ from gpu_scheduler.names import POOL
 
 def declared_devices(path: Path) -> tuple[Device, ...]:
     """The devices of the file. Raises INVALID naming file and entry; NOT_FOUND without the file."""
+    import yaml  # 20 ms that a start without a file does not need
+
     try:
         value = yaml.safe_load(path.read_text())  # JSON is YAML
     except OSError as error:

@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import botocore.session
 from aiohttp import web
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.json_text import read_json
@@ -280,7 +281,7 @@ def _typed(text: str, shape: Any) -> object:
 
 @functools.cache
 def _service_model(name: str) -> Any:
-    return botocore.session.get_session().get_service_model(name)
+    return ServiceModel(Loader().load_service_model(name, "service-2"), name)
 
 
 _NUMBERS = frozenset({"integer", "long", "float", "double", "timestamp"})

@@ -22,10 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from botocore.auth import S3SigV4Auth, SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.compat import HTTPHeaders
-from botocore.credentials import Credentials
 
 from corekit.errors import invalid
 from corekit.values import Value
@@ -318,6 +314,11 @@ def _signer(
     request: web.BaseRequest, claim: Claim, secret: str, payload_hash: str
 ) -> tuple[Any, Any]:
     """botocore's signer of version 4, and the request as it signs it."""
+    # a tenth of the start of a cloud, most of which verify nothing
+    from botocore.auth import S3SigV4Auth, SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
     path, _, query = request.raw_path.partition("?")
     is_s3 = claim.service == "s3"  # S3 signs the path encoded once, every other service twice
     if is_s3:
@@ -338,6 +339,8 @@ def _signer(
 
 
 def _headers(request: web.BaseRequest, names: Iterable[str]) -> Any:
+    from botocore.compat import HTTPHeaders
+
     headers = HTTPHeaders()
     for name in dict.fromkeys(name.lower() for name in names):
         for value in request.headers.getall(name, ()):

@@ -12,7 +12,7 @@ import pytest
 import gpu_scheduler.daemon.cli
 import remote_gpu.host.cli
 from orchgpu.cli.main import cli
-from tests.aws_cli import MODEL_ONLY, UsageError, parsed
+from tests.aws_cli import MODEL_ONLY, UsageError, aws_program, parsed
 from tests.pages import ROOT, Command, perform, said, shell_in, steps
 
 PAGE = ROOT / "docs" / "reference/aws-by-hand.md"
@@ -27,11 +27,12 @@ _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.timeout(600)
 def test_every_command_of_the_page_does_what_it_shows(tmp_path: Path) -> None:
-    commands = {"orchgpu": "orchgpu", "aws": "tests.aws_cli"}
-    with shell_in(tmp_path, commands, AWS_REGION="us-east-1") as shell:
-        started = said(shell, "orchgpu up --detach --cloud moto")  # it stands for the account
-        assert "AWS endpoint" in started, started
-        perform(PAGE, shell, tmp_path)
+    with aws_program(tmp_path) as aws:
+        commands = {"orchgpu": "-m orchgpu", "aws": f"-I -S {aws}"}
+        with shell_in(tmp_path, commands, AWS_REGION="us-east-1") as shell:
+            started = said(shell, "orchgpu up --detach --cloud moto")  # it stands for the account
+            assert "AWS endpoint" in started, started
+            perform(PAGE, shell, tmp_path)
 
 
 def test_commands_of_other_machines_can_be_parsed(

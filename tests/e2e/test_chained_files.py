@@ -146,7 +146,7 @@ FORMS = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _orchestrator(live: Live) -> Iterator[None]:
     live.start("orchestrator")
     yield

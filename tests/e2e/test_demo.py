@@ -103,7 +103,7 @@ def test_two_demos_at_once_finish_their_jobs_and_leave_nothing(
 ) -> None:
     account = {"AWS_PROFILE": "no-such-profile", "AWS_ACCESS_KEY_ID": "AKIAOFSOMEBODYELSE"}
     demos = [start({**environment, **own}, "demo", "--json") for own in ({}, account)]
-    ended = [finish(demo) for demo in demos]
+    ended = [finish(demo, 200) for demo in demos]
     for status, out, err in ended:
         assert status == 0, err
         assert_good(json.loads(out))

@@ -52,7 +52,7 @@ def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path: Path) -> Non
 
     # what runs here needs no profile
     variables = {"AWS_PROFILE": "no-such-profile", **weather.environment()}
-    with shell_in(tmp_path, {"orchgpu": "orchgpu"}, **variables) as shell:
+    with shell_in(tmp_path, {"orchgpu": "-m orchgpu"}, **variables) as shell:
         perform(ROOT / "docs" / "start/tutorial.md", shell, tmp_path, compared)
 
 
@@ -61,7 +61,7 @@ def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path: Path) -> Non
 def test_every_command_of_a_trial_does_what_it_shows(trial: str, tmp_path: Path) -> None:
     if weather.chosen():
         pytest.skip("the pages show attempts and news of a calm cloud; the tutorial has weather")
-    programs = {"orchgpu": "orchgpu", "ssgm": "gpu_scheduler.client"}
+    programs = {"orchgpu": "-m orchgpu", "ssgm": "-m gpu_scheduler.client"}
     with shell_in(tmp_path, programs) as shell:
         python = tmp_path / "bin" / "python"  # the one that has orchgpu
         python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')

@@ -70,8 +70,8 @@ def _deployed(live: Live) -> None:
     live.deploy_text("shared", SHARED, {"split.sh": SPLIT, "shout.sh": SHOUT})
 
 
-@pytest.fixture(autouse=True)
-def _orchestrator(live: Live) -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def _orchestrator(live: Live, _deployed: None) -> Iterator[None]:
     live.start("orchestrator")
     (live.path / "mended").touch()
     yield

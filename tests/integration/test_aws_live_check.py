@@ -113,7 +113,9 @@ def deployed(folder: Path, check: subprocess.Popen[str]) -> str:
     return str(run_of(folder)["run"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
+)
 def test_an_interrupted_run_cleans_up(endpoint: str, folder: Path, number: int) -> None:
     check = started(endpoint, folder, "--yes", "--wait", "600", "--interval", "100")
     deployed(folder, check)

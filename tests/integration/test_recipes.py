@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -45,13 +46,14 @@ def _recipe(section: str) -> Recipe:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The tracked tree in a folder of its own."""
+    """The tracked tree in a folder of its own, with the modules that are compiled already."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in names.splitlines():
-        if (ROOT / name).is_file():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / name)
+        for file in (name, importlib.util.cache_from_source(name)):
+            if (ROOT / file).is_file():
+                (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / file, tmp_path / file)
     return tmp_path
 
 

@@ -192,8 +192,10 @@ def test_every_extra_is_tested(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("extra", OFFERS)
-def test_an_extra_brings_what_its_role_imports(wheel: Path, tmp_path: Path, extra: str) -> None:
-    installed = install(tmp_path / "venv", wheel, [extra])
+def test_an_extra_brings_what_its_role_imports(
+    wheel: Path, bare: Installation, tmp_path: Path, extra: str
+) -> None:
+    installed = install(tmp_path / "venv", wheel, [extra], ours=bare)
     program = "; ".join(f"import {module}" for module in OFFERS[extra].split())
     found = ran(installed.python, "-W", "ignore", "-c", program, cwd=tmp_path)
     assert found.returncode == 0, found.stderr

@@ -83,8 +83,9 @@ def test_the_shapes_of_the_poisson_load() -> None:
 
 def test_sticky_with_more_patience_loads_less_often() -> None:
     patient = replace(THESIS, parameters={**THESIS.parameters, "policy.sticky.patience_s": "10"})
-    assert mean(of_policy("sticky", patient), "cold") <= 5.2
-    assert all(outcome.figures["unserved"] == 0 for outcome in of_policy("sticky", patient))
+    found = of_policy("sticky", patient)
+    assert mean(found, "cold") <= 5.2
+    assert all(outcome.figures["unserved"] == 0 for outcome in found)
 
 
 @pytest.mark.parametrize(("kept", "falls"), [("exclusive", 30.0), ("shared", 1.03)])

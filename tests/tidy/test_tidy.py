@@ -6,6 +6,8 @@ import ast
 import re
 import statistics
 import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -27,14 +29,38 @@ SOURCES = [p for p in tracked("*.py") if outside(p, "fdl/examples/")]
 PRODUCT = [p for p in SOURCES if outside(p, "tests/")]
 
 
+@dataclass(frozen=True)
+class Parsed:
+    """All that the tests ask of a file's syntax: it is parsed once."""
+
+    functions: tuple[tuple[str, int], ...]  #: each by its place and name, with its lines
+    documented: bool
+    faults_of_cores: tuple[str, ...]
+
+
 @cache
-def _functions(path: Path) -> tuple[tuple[str, int], ...]:
-    """Each function of a file, by its place and name, with its lines."""
-    return tuple(
-        (f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
+def parsed(path: Path) -> Parsed:
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree))
+    return Parsed(
+        functions=tuple(
+            (f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", end - node.lineno + 1)
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and (end := node.end_lineno) is not None
+        ),
+        documented=ast.get_docstring(tree) is not None,
+        faults_of_cores=tuple(_faults_of_cores(path.name, nodes)),
     )
+
+
+def _faults_of_cores(name: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if _is_call_of(node, IMPURE_CALLS):
+            assert isinstance(node, ast.Call)
+            yield f"{name}:{node.lineno} calls what a replay cannot repeat"
+        if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
+            yield f"{name}:{node.iter.lineno} iterates over a set"
 
 
 def test_files_stay_short() -> None:
@@ -50,14 +76,14 @@ def test_functions_stay_short() -> None:
     long = [
         f"{name}: {lines}"
         for path in SOURCES
-        for name, lines in _functions(path)
+        for name, lines in parsed(path).functions
         if lines > FUNCTION_LINES_MAX
     ]
     assert not long
 
 
 def test_most_functions_are_small() -> None:
-    lengths = [lines for path in PRODUCT for _, lines in _functions(path)]
+    lengths = [lines for path in PRODUCT for _, lines in parsed(path).functions]
     assert statistics.median(lengths) <= 12
     assert sum(n <= 20 for n in lengths) / len(lengths) >= 0.75
 
@@ -90,17 +116,9 @@ def test_no_junk_drawers() -> None:
 
 @pytest.mark.parametrize("core", CORES)
 def test_cores_call_nothing_impure_and_iterate_over_no_set(core: str) -> None:
-    faults = []
-    for path in PRODUCT:
-        if not str(path.relative_to(ROOT)).startswith(core + "/"):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if _is_call_of(node, IMPURE_CALLS):
-                assert isinstance(node, ast.Call)
-                faults.append(f"{path.name}:{node.lineno} calls what a replay cannot repeat")
-            if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
-                faults.append(f"{path.name}:{node.iter.lineno} iterates over a set")
-    assert not faults
+    paths = [p for p in PRODUCT if str(p.relative_to(ROOT)).startswith(core + "/")]
+    assert paths
+    assert [fault for path in paths for fault in parsed(path).faults_of_cores] == []
 
 
 def _is_call_of(node: ast.AST, names: set[str]) -> bool:
@@ -125,7 +143,7 @@ def test_every_module_has_a_docstring() -> None:
     silent = [
         str(p.relative_to(ROOT))
         for p in PRODUCT
-        if p.name != "__main__.py" and not ast.get_docstring(ast.parse(p.read_text()))
+        if p.name != "__main__.py" and not parsed(p).documented
     ]
     assert not silent
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 
 from tools.aws_live_check.cloud import FAILURES, Clients, orchgpu, say
 from tools.aws_live_check.run import Run
+
+#: A function that runs may write into a bucket between its last listing and its removal.
+ROUNDS, PAUSE_S = 3, 2.0
 
 
 class CleanUp:
@@ -17,7 +21,17 @@ class CleanUp:
         self._clients = clients
 
     def clean_up(self) -> None:
-        """Remove everything of this run; a second time it finds nothing. Fails for no part."""
+        """Remove everything of this run; a second time it finds nothing. Fails for no part.
+
+        What is left is tried again, three times in all.
+        """
+        for number in range(ROUNDS):
+            time.sleep(PAUSE_S if number else 0.0)
+            self._remove_all()
+            if not self._run.left:
+                return
+
+    def _remove_all(self) -> None:
         self._run.left = []
         for name in (self._run.stem, f"{self._run.stem}-job"):
             self._try(f"deployment {name}", partial(self._rm, name))

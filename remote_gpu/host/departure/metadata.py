@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-import aiohttp
-
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.departure.departure import Departure
@@ -77,6 +75,8 @@ class InstanceMetadata:
         self.endpoint = endpoint
         self._answer_s = answer_s
         self._token: str | None = None
+        import aiohttp  # a third of gpud's start, and few hosts are instances of EC2
+
         timeout = aiohttp.ClientTimeout(total=answer_s)
         self._http = aiohttp.ClientSession(timeout=timeout, trust_env=False)
 
@@ -119,6 +119,8 @@ class InstanceMetadata:
 
     async def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Raises TimeoutError for a PUT, UNAVAILABLE for every other failure."""
+        from aiohttp import ClientError
+
         try:
             async with self._http.request(
                 method, self.endpoint + path, headers=headers, allow_redirects=False
@@ -131,7 +133,7 @@ class InstanceMetadata:
             if method == "PUT":
                 raise
             raise self._unavailable(f"no answer in {self._answer_s:g} s") from None
-        except aiohttp.ClientError as error:
+        except ClientError as error:
             raise self._unavailable(str(error) or type(error).__name__) from None
 
     def _unavailable(self, why: str) -> AppError:

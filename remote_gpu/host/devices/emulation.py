@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from corekit.decode import decode
 from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId
@@ -30,6 +28,8 @@ class EmulatedDevices:
         """The devices of a YAML or JSON file; None: none. Raises INVALID naming file and entry."""
         if path is None:
             return cls()
+        import yaml  # 20 ms that a host with real devices does not need
+
         try:
             value = yaml.safe_load(path.read_text())
         except (OSError, UnicodeDecodeError) as error:

@@ -84,12 +84,11 @@ class Function:
         self._package()
 
     def _package(self) -> None:
-        skip = shutil.ignore_patterns("__pycache__")
         (self.code / "lambda_functions").mkdir(parents=True)
         (self.code / "script").mkdir()
         for part in PARTS:
             if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, self.code / part, ignore=skip)
+                shutil.copytree(ROOT / part, self.code / part)
             else:
                 (self.code / part).parent.mkdir(exist_ok=True)
                 shutil.copy(ROOT / part, self.code / part)

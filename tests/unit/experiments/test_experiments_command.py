@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+import experiments.__main__ as command
 
 ROOT = Path(__file__).parents[3]
 
@@ -14,14 +20,26 @@ def experiments(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-def test_a_run_that_was_stopped_continues(tmp_path: Path) -> None:
-    first = experiments("--docs", str(tmp_path), "cost")
-    assert first.returncode == 0, first.stderr
-    assert "[1/1] cost: 0 s" in first.stdout
+@pytest.fixture
+def _sigterm_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("_sigterm_as_before")
+def test_a_run_that_was_stopped_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["experiments", "--docs", str(tmp_path), "cost"])
+    assert command.main() == 0
+    assert "[1/1] cost: 0 s" in capsys.readouterr().out
     assert (tmp_path / "papers" / "orchgpu-cost.svg").exists()
-    again = experiments("--docs", str(tmp_path), "cost", "elastic_shares")
-    assert "[1/2] cost: has a result of this commit" in again.stdout
-    assert "[2/2] elastic_shares: 0 s" in again.stdout
+    sys.argv.append("elastic_shares")
+    assert command.main() == 0
+    again = capsys.readouterr().out
+    assert "[1/2] cost: has a result of this commit" in again
+    assert "[2/2] elastic_shares: 0 s" in again
     text = (tmp_path / "papers.md").read_text()
     assert "| speed-up | 3.12 × | 3.12 × | 3.11…3.13 | accepted |" in text
     assert "| what the small one gains | 80 % | 80.1 % | >= 80 | accepted |" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_scheduler.daemon.log.engines.file import FileLog
@@ -23,6 +23,7 @@ def contents(log: FileLog) -> tuple[object, ...]:
     return snapshot, list(log.read(first)), log.last_seq(0), log.torn_bytes
 
 
+@settings(max_examples=40)  # each step waits for the disk
 @given(STEPS, st.booleans())
 def test_a_writer_knows_what_another_opening_scans(
     steps: list[tuple[str, int]], is_alone: bool

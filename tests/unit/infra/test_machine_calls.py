@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,36 @@ class World:
         return [one for call in self.calls for one in account.requests(*call)]
 
 
+Life = Callable[[World], None]
+Lived = Callable[[Life], World]
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("AWS_DEFAULT_REGION", REGION)
+        with mock_aws():
+            yield _made(patch)
+
+
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    with mock_aws():
-        yield _made(monkeypatch)
+def world(tmp_path: Path) -> Iterator[World]:
+    with running(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """The world after the life of a machine: each is lived once."""
+
+    @functools.cache
+    def of(life: Life) -> World:
+        with running(tmp_path_factory.mktemp("life")) as found:
+            life(found)
+            return found
+
+    return of
 
 
 def _made(monkeypatch: pytest.MonkeyPatch) -> World:
@@ -156,9 +181,8 @@ def life_of_a_fleet(world: World) -> None:
         scaling.describe_scaling_activities(AutoScalingGroupName=GROUP, MaxRecords=10)
 
 
-def test_a_fleets_calls_are_allowed_by_its_role(world: World) -> None:
-    life_of_a_fleet(world)
-    found = world.requests()
+def test_a_fleets_calls_are_allowed_by_its_role(lived: Lived) -> None:
+    found = lived(life_of_a_fleet).requests()
     changes = {"autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"}
     assert changes <= {one.action for one in found}
     assert [str(one) for one in found if not allowed(one, policy_of("fleet"))] == []
@@ -177,18 +201,16 @@ def test_a_fleet_may_not_change_another_group_of_its_stack(group: str) -> None:
     assert not any(allowed(one, policy_of("fleet")) for one in found)
 
 
-def test_a_schedulers_calls_are_allowed_by_its_role(world: World) -> None:
-    life_of_a_scheduler(world)
-    found = world.requests()
+def test_a_schedulers_calls_are_allowed_by_its_role(lived: Lived) -> None:
+    found = lived(life_of_a_scheduler).requests()
     needed = {one.action for one in found}
     assert needed >= {"dynamodb:BatchWriteItem", "ec2:AttachNetworkInterface", "s3:PutObject"}
     assert "secretsmanager:PutSecretValue" in needed
     assert [str(one) for one in found if not allowed(one, policy_of("scheduler"))] == []
 
 
-def test_a_hosts_calls_are_allowed_by_its_role(world: World) -> None:
-    life_of_a_host(world)
-    found = world.requests()
+def test_a_hosts_calls_are_allowed_by_its_role(lived: Lived) -> None:
+    found = lived(life_of_a_host).requests()
     assert "autoscaling:CompleteLifecycleAction" in {one.action for one in found}
     assert [str(one) for one in found if not allowed(one, policy_of("pool"))] == []
 
@@ -204,13 +226,11 @@ def test_a_hosts_calls_are_allowed_by_its_role(world: World) -> None:
     ],
 )
 def test_machines_of_others_may_do_nothing_of_it(
-    world: World, life: Any, roles: tuple[str, ...], stack: str
+    lived: Lived, life: Life, roles: tuple[str, ...], stack: str
 ) -> None:
     """But what IAM limits to no resource."""
-    life(world)
-    passed = {
-        one.action for one in world.requests() if allowed(one, policy_of(*roles, stack=stack))
-    }
+    found = lived(life).requests()
+    passed = {one.action for one in found if allowed(one, policy_of(*roles, stack=stack))}
     described = ("AutoScalingInstances", "AutoScalingGroups", "ScalingActivities")
     open_to_all = {f"autoscaling:Describe{what}" for what in described}
     open_to_all.add("ec2:DescribeNetworkInterfaces")

@@ -198,9 +198,10 @@ def life_of_a_deployment(folder: Path, calls: list[Call]) -> str:
     return text.replace("MORE", LESS)
 
 
-def test_every_call_of_deploys_changes_and_removals_is_listed_and_allowed(
+def test_every_call_of_a_deployment_is_listed_and_allowed_to_its_deployer_alone(
     aws: Path, calls: list[Call]
 ) -> None:
+    """Deploys, changes and removals."""
     text = life_of_a_deployment(aws, calls)
     needed = {request.action for request in requests_of(calls)}
     assert {"kms:DescribeKey", "ec2:DescribeNetworkInterfaces", "s3:PutBucketTagging"} <= needed
@@ -208,11 +209,11 @@ def test_every_call_of_deploys_changes_and_removals_is_listed_and_allowed(
     assert needed - listed() == set()
     for policy in (of_deployer(text), of_deployer(prefix="blast")):
         assert [str(one) for one in requests_of(calls) if not allowed(one, [policy])] == []
+    nothing_is_allowed_to_deployers_of_other_names(text, requests_of(calls))
 
 
-def test_a_deployer_of_other_names_may_do_nothing_of_it(aws: Path, calls: list[Call]) -> None:
-    """Each call is refused but those that IAM limits to no resource, or that are about all."""
-    text = life_of_a_deployment(aws, calls)
+def nothing_is_allowed_to_deployers_of_other_names(text: str, requests: list[Request]) -> None:
+    """But calls that IAM limits to no resource, or that are about all."""
     open_to_all = {
         "ec2:DescribeNetworkInterfaces",
         "ec2:DescribeSubnets",
@@ -225,7 +226,7 @@ def test_a_deployer_of_other_names_may_do_nothing_of_it(aws: Path, calls: list[C
     }
     others = (of_deployer(text.replace("blast", "other")), of_deployer(prefix="other"))
     for policy in others:
-        passed = [one for one in requests_of(calls) if allowed(one, [policy])]
+        passed = [one for one in requests if allowed(one, [policy])]
         about_state = [one for one in passed if PLACE.state_bucket in one.resource]
         assert {one.action for one in passed if one not in about_state} <= open_to_all
 

@@ -7,7 +7,7 @@ import pytest
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.handlers.hosts import INSTALLS_PAGE
+from gpu_scheduler.core.handlers import hosts as handlers
 from gpu_scheduler.model import (
     EndReason,
     Health,
@@ -157,11 +157,12 @@ def test_a_reconnected_host_gets_its_full_state(one: World) -> None:
 
 
 def test_a_large_full_state_comes_in_pages_without_what_was_granted_meanwhile(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.host("h1", device("d", memory_mib=2 * INSTALLS_PAGE + 1))
+    monkeypatch.setattr(handlers, "INSTALLS_PAGE", 50)
+    world.host("h1", device("d", memory_mib=101))
     one_mib = Request(memory_mib=1)
-    fences = [world.granted(f"a{n}", one_mib).fence for n in range(2 * INSTALLS_PAGE)]
+    fences = [world.granted(f"a{n}", one_mib).fence for n in range(100)]
     installed = tuple(lease.id for lease in world.leases)
     welcome = world.host("h1", *world.hosts["h1"], installed=installed)
     assert welcome.more

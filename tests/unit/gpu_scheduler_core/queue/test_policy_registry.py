@@ -86,8 +86,7 @@ def test_a_broken_entry_point_is_left_out_with_a_warning(
 
 def test_a_module_in_the_folder_is_a_policy(tmp_path: PosixPath) -> None:
     for package in ("corekit", "gpu_scheduler"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
+        shutil.copytree(ROOT / package, tmp_path / package)  # with what is compiled already
     (tmp_path / "gpu_scheduler/core/policies/newest.py").write_text(NEWEST_FIRST)
     program = (
         "from gpu_scheduler.policy_registry import installed_policies as found;"
