@@ -62,15 +62,27 @@ workflows:
 @pytest.fixture(scope="module", autouse=True)
 def _deployed(live: Live) -> None:
     live.deploy_text("pages", PAGES, {"copy.sh": COPY})
-
-
-@pytest.fixture(autouse=True)
-def _under_policy_slo(live: Live) -> Iterator[None]:
     set_policy(live, "slo")
+
+
+@pytest.fixture
+def serving(live: Live) -> None:
+    """One orchestrator, which stays for the next test."""
+    if "orchestrator" not in live.children:
+        live.start("orchestrator")
+
+
+@pytest.fixture
+def alone(live: Live) -> Iterator[None]:
+    """No orchestrator but those of the test."""
+    kill_orchestrators(live)
     yield
+    kill_orchestrators(live)
+
+
+def kill_orchestrators(live: Live) -> None:
     for name in [n for n in live.children if n.startswith("orchestrator")]:
-        live.children[name].kill()
-        live.wait(name)
+        live.kill(name)
 
 
 def set_policy(live: Live, policy: str) -> None:
@@ -108,8 +120,8 @@ def promises(live: Live) -> dict[str, float]:
     return {outcome: float(value) for outcome, value in found}
 
 
+@pytest.mark.usefixtures("serving")
 def test_runs_are_promised_up_to_the_capacity_and_the_next_is_refused_at_once(live: Live) -> None:
-    live.start("orchestrator")
     before = promises(live)
     runs = [upload(live, "pages", "pages", f"{n}.txt", f"slow {n}") for n in range(3)]
     admissions = {run: stored(live, "look-intermediate", admission_key(run, 0)) for run in runs}
@@ -139,10 +151,10 @@ def test_runs_are_promised_up_to_the_capacity_and_the_next_is_refused_at_once(li
     assert gained.get("kept", 0) + gained.get("waived", 0) == 2, gained
 
 
+@pytest.mark.usefixtures("serving")
 def test_the_booking_of_a_skipped_step_is_given_back_and_its_run_keeps_its_promise(
     live: Live,
 ) -> None:
-    live.start("orchestrator")
     before = promises(live)
     run = upload(live, "pages", "pages", "skipped.txt", "nothing")
     result = end_of(live, run)
@@ -153,8 +165,8 @@ def test_the_booking_of_a_skipped_step_is_given_back_and_its_run_keeps_its_promi
     assert {one for one in after if after[one] > before.get(one, 0)} == {"given", "kept"}
 
 
+@pytest.mark.usefixtures("serving")
 def test_an_impossible_run_is_refused_before_its_first_step(live: Live) -> None:
-    live.start("orchestrator")
     run = upload(live, "hurry", "hasty", "a.txt", "word")
     result = end_of(live, run, "hasty-intermediate")
     assert (result["state"], result["reason"]) == ("REJECTED", "SLO_IMPOSSIBLE")
@@ -162,6 +174,7 @@ def test_an_impossible_run_is_refused_before_its_first_step(live: Live) -> None:
     live.orchgpu("wait", run, "--timeout", "1s", status=7)
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("point", ["before:Admit", "promised", "after:Admit"])
 def test_a_replica_that_dies_at_the_promise_leaves_a_promised_run(
     live: Live, point: str, tmp_path: Path
@@ -176,8 +189,8 @@ def test_a_replica_that_dies_at_the_promise_leaves_a_promised_run(
     live.quiet("look", "read")
 
 
+@pytest.mark.usefixtures("serving")
 def test_a_job_is_promised_or_rejected_at_once(live: Live) -> None:
-    live.start("orchestrator")
     kept, never = live.upload("single"), live.upload("never")
     result = live.result("never", never)
     assert (result.state, result.reason) == ("REJECTED", "SLO_IMPOSSIBLE")
@@ -186,8 +199,8 @@ def test_a_job_is_promised_or_rejected_at_once(live: Live) -> None:
     assert live.take_dead_letters("never") == [(never, "SLO_IMPOSSIBLE")]
 
 
+@pytest.mark.usefixtures("serving")
 def test_a_job_that_costs_more_than_it_promised_missed_its_promise(live: Live) -> None:
-    live.start("orchestrator")
     job = live.upload("costly", "slow.txt", b"slow")
     result = live.result("costly", job)
     assert result.state == "SUCCEEDED", "the objective is no cap"
@@ -202,6 +215,7 @@ def test_a_job_that_costs_more_than_it_promised_missed_its_promise(live: Live) -
     assert f"{job} of costly: slo missed COST" in live.log("orchestrator")
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_policy_without_promises_never_pretends(live: Live) -> None:
     set_policy(live, "fifo")
     live.start("orchestrator")
