@@ -143,16 +143,16 @@ def _own_chain(system: System, key: str, steps: int) -> tuple[list[float], list[
     times = []
     for n in range(steps):
         name = f"own{n}"
-        body = _body(s3, f"{name}-intermediate", result_key(step_job_id(run, name)))
+        body = content(s3, f"{name}-intermediate", result_key(step_job_id(run, name)))
         times.append(json.loads(body or b"")["times"])
     hops = [after["invoked"] - before["committed"] for before, after in pairwise(times)]
-    return hops, _stamps(_body(s3, "own", f"{steps}/{key}"))
+    return hops, _stamps(content(s3, "own", f"{steps}/{key}"))
 
 
 def _bare_chain(system: System, key: str, steps: int) -> list[float]:
     s3 = system.client("s3")
     s3.put_object(Bucket="bare", Key=f"0/{key}", Body=b"")
-    return _stamps(_until(lambda: _body(s3, "bare", f"{steps}/{key}")))
+    return _stamps(until(lambda: content(s3, "bare", f"{steps}/{key}")))
 
 
 def _stamps(body: bytes | None) -> list[float]:
@@ -167,7 +167,7 @@ def _fanout(system: System, parts: int) -> report.Figure:
     run = run_id("fan", "in/parts", made["VersionId"], "fan")
     result = _ended(system, "cut-intermediate", run)
     (file,) = result["files"]
-    count = int(_body(s3, file["bucket"], file["key"]) or b"0")
+    count = int(content(s3, file["bucket"], file["key"]) or b"0")
     if count != parts:
         raise RuntimeError(f"{count} of {parts} parts arrived")
     ours_s = result["ended_at_s"] - began_s
@@ -186,7 +186,7 @@ def _uploads_s(system: System, count: int) -> float:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket="alone", Prefix="out/")
         return sum(page["KeyCount"] for page in pages) == count or None
 
-    _until(all_there)
+    until(all_there)
     return time.time() - began_s
 
 
@@ -195,14 +195,15 @@ def _uploads_s(system: System, count: int) -> float:
 
 def _ended(system: System, bucket: str, run: str) -> dict[str, Any]:
     s3 = system.client("s3")
-    body = _until(lambda: _body(s3, bucket, run_result_key(run)))
+    body = until(lambda: content(s3, bucket, run_result_key(run)))
     result: dict[str, Any] = json.loads(body)
     if result["state"] != "SUCCEEDED":
         raise RuntimeError(f"{run}: {result['state']} {result['reason']} {result['detail']}")
     return result
 
 
-def _until(look: Callable[[], T | None]) -> T:
+def until(look: Callable[[], T | None]) -> T:
+    """The first answer that is not None."""
     give_up_s = time.monotonic() + GIVE_UP_S
     while time.monotonic() < give_up_s:
         found = look()
@@ -212,12 +213,13 @@ def _until(look: Callable[[], T | None]) -> T:
     raise TimeoutError(f"nothing came within {GIVE_UP_S:g} s")
 
 
-def _body(s3: Any, bucket: str, key: str) -> bytes | None:
+def content(s3: Any, bucket: str, key: str) -> bytes | None:
+    """The content of an object that may not be there yet."""
     try:
-        body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        found: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     except s3.exceptions.NoSuchKey:
         return None
-    return body
+    return found
 
 
 if __name__ == "__main__":

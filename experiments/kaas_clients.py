@@ -21,6 +21,14 @@ WORKLOADS = {
     "bert": (0.1514, 0.1469, 41.2, 0.60),
     "jacobi": (0.0829, 0.0623, 65.1, 1.56),
 }
+#: Of 16 clients there, requests per second of a device in turns over those of fixed parts of it:
+#: the percentage of a device that one request fills. And the parts that a device has here.
+FRACTIONS = {
+    "cgemm": (100 * 88.3 / 146.5, 2),
+    "resnet50": (100 * 170.3 / 199.8, 2),
+    "bert": (100 * 38.1 / 61.8, 2),
+    "jacobi": (100 * 47.0 / 201.3, 4),
+}
 _RATE = "throughput_per_s"
 _DEVICES = 4
 
@@ -40,6 +48,7 @@ def run(settings: Settings) -> Found:
                 figures[f"{name}_{form}.{clients}"] = by_clients[clients]
         figures[f"fall.{name}"] = _fall(rates["exclusive"])
         figures[f"change_shared_pct.{name}"] = 100 * (1 / _fall(rates["shared"]) - 1)
+        figures[f"fractional.{name}"] = _fractional(name, rates["shared"][16], part)
         pictures.append(_picture(name, rates))
     return Found(figures=figures, pictures=pictures)
 
@@ -48,6 +57,24 @@ def _fall(by_clients: dict[float, Interval]) -> float:
     """Requests per second of four clients over those of five."""
     four, five = by_clients[4].mean, by_clients[5].mean
     return four / five if five else math.inf  # a run may end before the first request does
+
+
+def _fractional(name: str, in_turns: Interval, settings: Settings) -> float:
+    """The gain of 16 clients by fixed parts of each device."""
+    fills_pct, parts = FRACTIONS[name]
+    run_ = _run("shared", WORKLOADS[name][0], 0.0)
+    parted = {
+        key: replace(one, fills_pct=fills_pct, compute_pct=100 / parts)
+        for key, one in run_.workloads.items()
+    }
+    found = swept(
+        replace(run_, workloads=parted),
+        ("fifo",),
+        (16,),
+        _with_clients,
+        replace(settings, seeds=1, advance=float),
+    )
+    return found["fifo"][16][_RATE].mean / in_turns.mean if in_turns.mean else math.inf
 
 
 def _run(form: str, execution_s: float, loading_s: float) -> Run:

@@ -9,7 +9,10 @@ on orchGPU (2021), which leaves requests, transfer and storage out, as we do. Pu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from corekit.values import Value
+from gpu_scheduler.model import JobLease, Share
 from orchgpu.core.prices import Prices
 
 
@@ -51,6 +54,27 @@ class Comparison(Value):
         if self.speed_up <= 1:
             return None
         return self.device_usd_per_s / (self.function_usd_per_s * (self.speed_up - 1))
+
+
+def device_seconds(leases: Iterable[JobLease]) -> float:
+    """Device-seconds that leases took from others, from their booking to the release of shares.
+
+    A share counts as its guarantee of compute, an exclusive one and one without a guarantee as the
+    whole device: what the scheduler could grant to nobody else. Live leases are left out.
+    """
+    total_s = 0.0
+    for lease in leases:
+        if lease.freed_s is not None and lease.shares:
+            began_s = lease.granted_s if lease.booked_s is None else lease.booked_s
+            parts = sum(map(_part, lease.shares)) / len(lease.shares) * lease.share_count
+            total_s += (lease.freed_s - began_s) * parts
+    return total_s
+
+
+def _part(share: Share) -> float:
+    if share.exclusive or not share.compute_guarantee_pct:
+        return 1.0
+    return share.compute_guarantee_pct / 100
 
 
 class UsedTime(Value):

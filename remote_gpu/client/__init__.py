@@ -15,7 +15,7 @@ from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
 from remote_gpu.client.devices import Devices, connect
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local
-from remote_gpu.client.resources import OperationInfo, Operations, Resource
+from remote_gpu.client.resources import Hint, OperationInfo, Operations, Regions, Resource
 from remote_gpu.client.transport.session import Session
 from remote_gpu.wire.errors import OpCode, OpFailed, Refusal, Refused, RemoteError
 
@@ -25,6 +25,7 @@ __all__ = [
     "Devices",
     "Graph",
     "GraphResult",
+    "Hint",
     "Lane",
     "Local",
     "OpCode",
@@ -34,6 +35,7 @@ __all__ = [
     "Operations",
     "Refusal",
     "Refused",
+    "Regions",
     "RemoteError",
     "Resource",
     "Session",

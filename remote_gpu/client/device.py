@@ -88,6 +88,7 @@ class Device(Protocol):
     """The interface of the devices of `connect()` and `Local()`, with its calls by `op`."""
 
     info: DeviceInfo
+    remote: bool = True
 
     def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """Run a named operation and wait for its result.

@@ -148,6 +148,8 @@ class GraphResult(NamedTuple):
 class Operating(Protocol):
     """The part of a device that graphs and sessions of operations need."""
 
+    remote: bool  #: leased, not the CPU of this process
+
     def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> Any: ...
 
 

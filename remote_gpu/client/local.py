@@ -29,6 +29,8 @@ class Local(Sequence["Local"], Device):
     A sequence of one device, like `Devices`. Thread-safe; calls are serialised.
     """
 
+    remote = False
+
     def __init__(self, data: Mapping[str, Path | str] | None = None) -> None:
         """`data`: as of `gpud --data NAME=PATH`. Raises Refused(NOT_INSTALLED) without the package
         of the operations."""

@@ -17,8 +17,10 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from enum import IntFlag
+from itertools import chain
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from remote_gpu.client.content_ids import ByteIds, FileIds
 from remote_gpu.client.graph import Operating
@@ -53,6 +55,27 @@ class Resource:
         return {"content": self.content}
 
 
+class Hint(IntFlag):
+    """Kinds of implementations, by the bits of vAccel's mask of plugin types."""
+
+    CPU = 0x0001
+    GPU = 0x0002
+    FPGA = 0x0004
+    REMOTE = 0x4000  #: not in this process
+
+
+#: The kinds of devices of each. Those of `FPGA` have a driver for OpenCL.
+_KINDS = {Hint.CPU: ("cpu",), Hint.GPU: ("cuda", "opencl"), Hint.FPGA: ("opencl",)}
+
+
+class Regions(NamedTuple):
+    """The parts of a call's time in its worker, microseconds."""
+
+    queued_us: float  #: waiting for turns on the device; 0 for a call that was joined to others
+    copied_us: float  #: receiving inputs, and copying results to resident buffers
+    ran_us: float  #: the rest of the operation
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationInfo:
     """The description of one implementation of an operation."""
@@ -76,15 +99,15 @@ class OperationInfo:
 class Operations:
     """A session of operations on one device. A lane may have several. Not thread-safe."""
 
-    def __init__(self, device: Operating, *, hints: Sequence[str] = ()) -> None:
+    def __init__(self, device: Operating, *, hints: Sequence[str] | Hint = ()) -> None:
         """`hints`: implementations to prefer over the device's own order, best first, by their
-        names (`opencl-blocked`) or the beginning of them (`opencl`). A hint that the device lacks
-        is skipped; a call's own `implementation=` is mandatory.
+        names (`opencl-blocked`) or the beginning of them (`opencl`); or a mask of kinds. A hint
+        that the device lacks is skipped; a call's own `implementation=` is mandatory. Raises
+        OpFailed(ENODEV) for `Hint.REMOTE` without a lease.
         """
         self._device = device
-        self._hints = tuple(hints)
+        self.update(hints)
         self._known: tuple[OperationInfo, ...] | None = None
-        self._preferred: dict[str, str] = {}
         self._byte_ids = ByteIds()
         self._id: int | None = device.op("session.new").values["session"]
 
@@ -94,6 +117,24 @@ class Operations:
         if self._id is None:
             raise invalid("this session of operations was closed")
         return self._id
+
+    def update(self, hints: Sequence[str] | Hint) -> None:
+        """Replace the hints. Raises as the constructor does."""
+        if isinstance(hints, Hint):
+            if Hint.REMOTE in hints and not self._device.remote:
+                raise OpFailed(OpCode.ENODEV, "Hint.REMOTE needs a leased device")
+            self._kinds = {k for hint, kinds in _KINDS.items() if hint in hints for k in kinds}
+            self._hints: tuple[str, ...] = ()
+        else:
+            self._kinds, self._hints = set(), tuple(hints)
+        self._preferred: dict[str, str] = {}
+
+    def regions(self) -> Regions:
+        """The parts of the newest operation's time on this lane, as vAccel's profiling regions.
+
+        A host before this version raises OpFailed(ENOENT).
+        """
+        return Regions(**self._device.op("regions").values)
 
     def describe(self) -> tuple[OperationInfo, ...]:
         """All implementations of the device, by name, best first."""
@@ -105,7 +146,7 @@ class Operations:
     def run(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> Any:
         """Run an operation and wait: `Device.op` with resources and hints. Raises as that does."""
         self.id  # noqa: B018 - a closed session runs nothing
-        if self._hints and "implementation" not in args:
+        if (self._hints or self._kinds) and "implementation" not in args:
             chosen = self._preference(name)
             if chosen:
                 args = {**args, "implementation": chosen}
@@ -160,6 +201,15 @@ class Operations:
         self._device.op("resource.release", session=self.id, content=resource.content)
         self._byte_ids.forget(resource.content)
 
+    def sync(self, resource: Resource, source: Source, *, fetch: Fetch | None = None) -> Resource:
+        """Register the content that `source` has now in place of the resource, which is released.
+
+        Unchanged content is not sent. Raises as `resource` does, and keeps the old one then.
+        """
+        newest = self.resource(resource.type, source, fetch=fetch)
+        self.release(resource)
+        return newest
+
     def close(self) -> None:
         """End the session and release its resources. Safe to repeat, and after the device's end."""
         if self._id is not None:
@@ -182,9 +232,10 @@ class Operations:
     def _preference(self, name: str) -> str:
         """The implementation that the hints select; "" for the device's default."""
         if name not in self._preferred:
-            there = [info.id for info in self.describe() if info.name == name]
-            chosen = (one for hint in self._hints for one in there if _matches(one, hint))
-            self._preferred[name] = next(chosen, "")
+            there = [info for info in self.describe() if info.name == name]
+            named = (one for hint in self._hints for one in there if _matches(one.id, hint))
+            masked = (one for one in there if self._kinds.intersection(one.kinds))
+            self._preferred[name] = next((one.id for one in chain(named, masked)), "")
         return self._preferred[name]
 
 

@@ -2,16 +2,18 @@
 
 Besides the operations of the registry a lane has `buffer.new|write|read|free`, `content.put`,
 `graph.put|run|free`, `session.new|free`, `resource.register|release`, `operations`,
-`operations.describe` and `sync`. Inputs are received into memory that is reused from call to call
-(no page faults, counted in the quota); it is pinned for operations that compute on an NVIDIA card.
-Those of `buffer.write` and, if host and device share memory, of `graph.run` are received straight
-into place. The results of a call with `keep` go to resident buffers and are not sent.
+`operations.describe`, `regions` and `sync`. Inputs are received into memory that is reused from
+call to call (no page faults, counted in the quota); it is pinned for operations that compute on an
+NVIDIA card. Those of `buffer.write` and, if host and device share memory, of `graph.run` are
+received straight into place. The results of a call with `keep` go to resident buffers and are not
+sent.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -39,6 +41,7 @@ from remote_gpu.worker.memory.memory import Area, Buffers, Source
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
 from remote_gpu.worker.operation import Context, CpuOperation, LaneUses, Outcome
+from remote_gpu.worker.regions import Regions
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
 
@@ -62,7 +65,8 @@ class Runner:
     def __init__(self, registry: Registry, context: Context) -> None:
         self._registry = registry
         self._uses = LaneUses()
-        context = dataclasses.replace(context, uses=self._uses)
+        self.regions = Regions()
+        context = dataclasses.replace(context, uses=self._uses, regions=self.regions)
         self._context = context
         self._buffers = Buffers(context.quota)
         self._commands: dict[str, _Command] = {
@@ -79,6 +83,7 @@ class Runner:
                 {"operations": registry.described(context.kind)},
                 [],
             ),
+            "regions": lambda _: (self.regions.values(), []),
             "sync": lambda _: ({}, []),  # earlier calls have ended
         }
         self._sessions = Sessions(context.resources, context.contents, context.quota)
@@ -105,22 +110,29 @@ class Runner:
             views: list[memoryview] = []
             if inputs:
                 views = [i if isinstance(i, memoryview) else self._resident(i) for i in inputs]
-            if (with_inputs := self._commands_with_inputs.get(name)) is not None:
-                values, results = with_inputs(args, views)
-                return values, results, self._graphs.implementation
-            wanted = wanted_implementation(args) if args else None
-            operation = self._registry.find(name, self._context.kind, wanted)
-            operation.limits.check(name, [view.nbytes for view in views])
-            if operation.own_turns and (joined := self._in_batch(name, args, views)) is not None:
-                return joined
-            values, results = self._computed(operation, args, views)
-            return values, flat_views(results) if results else [], operation.implementation
+            self.regions.begin()
+            began_s = time.perf_counter()
+            found = self._ran_with(name, args, views)
+            self.regions.ran_s = time.perf_counter() - began_s
+            return found
         except OpFailed:
             raise
         except MemoryError:
             raise OpFailed(OpCode.ENOMEM, f"{name}: the worker is out of memory") from None
         except Exception as error:
             raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
+
+    def _ran_with(self, name: str, args: Arguments, views: Sequence[memoryview]) -> CallResult:
+        if (with_inputs := self._commands_with_inputs.get(name)) is not None:
+            values, results = with_inputs(args, views)
+            return values, results, self._graphs.implementation
+        wanted = wanted_implementation(args) if args else None
+        operation = self._registry.find(name, self._context.kind, wanted)
+        operation.limits.check(name, [view.nbytes for view in views])
+        if operation.own_turns and (joined := self._in_batch(name, args, views)) is not None:
+            return joined
+        values, outputs = self._computed(operation, args, views)
+        return values, flat_views(outputs) if outputs else [], operation.implementation
 
     def _in_batch(
         self, name: str, args: Arguments, views: Sequence[memoryview]
@@ -168,12 +180,14 @@ class Runner:
         """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""
         if len(results) != len(handles):
             raise invalid(f"{len(results)} results do not fit {len(handles)} buffers")
+        began_s = time.perf_counter()
         for result, handle in zip(results, handles, strict=True):
             target = self._buffers.view(handle)
             if result.nbytes > target.nbytes:
                 message = f"a result of {result.nbytes} bytes does not fit a buffer of"
                 raise invalid(f"{message} {target.nbytes}")
             target[: result.nbytes] = result
+        self.regions.copied_s += time.perf_counter() - began_s
 
     def places(self, name: str, args: Arguments, sizes: Sequence[int]) -> list[memoryview] | None:
         """Memory of the device to receive the inputs of a command in; None: any memory.
@@ -336,11 +350,14 @@ class LaneServer:
             if not isinstance(args, dict):
                 raise WireError("'args' must be an object")
             inputs: Sequence[Input] = ()
+            began_s = time.perf_counter()
             if left or "in" in meta:
                 inputs, places = self._destinations(name, args, meta.get("in", []), left)
                 self._channel.receive_payload(places)
                 left = 0
+            copied_s = time.perf_counter() - began_s
             ran = self._runner.run(name, args, inputs)
+            self._runner.regions.copied_s += copied_s
             return self._keep(ran, meta["keep"]) if "keep" in meta else ran
         except OpFailed:
             self._channel.discard(left)

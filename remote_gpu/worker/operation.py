@@ -22,6 +22,7 @@ from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.loading_ahead import Used
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.programs.programs import ListedProgram
+from remote_gpu.worker.regions import Regions
 from remote_gpu.worker.settings import WITHOUT_HOST, WorkerOptions
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.store.resources import Resources
@@ -115,6 +116,7 @@ class Context:
     programs: Mapping[str, ListedProgram] = field(default_factory=dict)  #: `gpud --program NAME=…`
     digests: Uses = field(default_factory=dict)  #: of data and programs, by kind and name
     uses: LaneUses | None = None  #: of the calling lane; None: they are not collected
+    regions: Regions | None = None  #: of the calling lane; None: waits are not measured
     used: Used | None = None  #: what to load ahead for a later lease; None: not noted
     #: Reports the indexing of host data: name, sequences, finished part from 0 to 1. Outside of
     #: gpud's spawner no client waits for it.
@@ -164,7 +166,8 @@ class Context:
         """A turn whose time is charged by the batch itself."""
         if self.gate is None or self.within_turn:
             return contextlib.nullcontext()
-        return self.gate.turn()
+        turn = self.gate.turn()
+        return turn if self.regions is None else self.regions.waited(turn)
 
     def turn_of(self, operation: CpuOperation) -> AbstractContextManager[None]:
         """The turn for a run of an operation; nothing for one with `own_turns`."""

@@ -42,7 +42,7 @@ class Job:
         execution = timing_on(self.workload.execution, model, kind)
         stated_s = self.arrival.execution_s
         drawn_s = execution.duration_s(self.arrival.execution_normal)
-        self.execution_s = drawn_s if stated_s is None else stated_s
+        self.execution_s = self.workload.slowdown * (drawn_s if stated_s is None else stated_s)
         if self.cold:
             loading = timing_on(self.workload.loading, model, kind)
             self.loading_s = loading.duration_s(self.arrival.loading_normal)

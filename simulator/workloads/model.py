@@ -60,6 +60,9 @@ class Workload:
     advance: Advance | None = None  #: terms on which a job takes a lease ahead
     memory_mib: int = 0
     compute_pct: float = 100  #: guarantee of compute: 100 = one job at a time on a device
+    #: Of a device, that a job can use: with a smaller guarantee it takes longer. None = its times
+    #: are those with its guarantee.
+    fills_pct: float | None = None
     exclusive: bool = False
     count: int = 1  #: devices of one job
     kinds: tuple[str, ...] = ()  #: acceptable kinds of device; empty = any
@@ -74,6 +77,13 @@ class Workload:
 
     def __post_init__(self) -> None:
         self.request()  # raises INVALID for what no request may ask
+
+    @property
+    def slowdown(self) -> float:
+        """The factor of its execution, by its guarantee."""
+        if self.fills_pct is None or self.exclusive or not self.compute_pct:
+            return 1.0
+        return max(1.0, self.fills_pct / self.compute_pct)
 
     def request(self, tenant: str | None = None) -> Request:
         """The request of one job of this workload."""

@@ -140,6 +140,12 @@ WORKLOAD: Block[Workload] = Block(
             about="Guaranteed compute: at 100 a device serves one job at a time.",
             default="100 %",
         ),
+        "fills": Key(
+            reader=Percent(),
+            to="fills_pct",
+            about="Part of a device that a job can use; below it, its execution takes longer.",
+            default="execution is stated for `compute`",
+        ),
         "exclusive": Key(reader=Flag(), about="Jobs take whole devices."),
         "count": Key(reader=Integer(low=1, high=COUNT_MAX), about="Devices of one job."),
         "kinds": Key(reader=ListOf(item=_KIND, one=True), about="Acceptable kinds of device."),

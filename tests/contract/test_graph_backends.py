@@ -37,6 +37,8 @@ QUOTA_BYTES = 1 << 20
 class Device:
     """A lane's commands without a lane."""
 
+    remote = False
+
     def __init__(self, kind: str, name: str) -> None:
         self.quota = Quota(QUOTA_BYTES)
         context = Context(kind=kind, device=name, quota=self.quota)

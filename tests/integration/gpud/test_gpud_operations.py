@@ -15,7 +15,7 @@ import pytest
 from remote_gpu.client import Devices, Operations, OpFailed, Refused, Resource, Session, connect
 from tests.integration.gpud.conftest import Gpud, running_gpud, until
 
-OPERATIONS = ("noop", "onnx", "exec")
+OPERATIONS = ("noop", "onnx", "exec", "burn")
 WAIT_S = 60.0
 
 
@@ -71,6 +71,25 @@ def test_a_lane_that_is_gone_takes_its_sessions_along(shared_gpud: Gpud) -> None
         with connect(session.environment()) as other:
             resource = Operations(other).resource("data", b"gone")
         until(lambda: is_gone(device, resource))
+
+
+def test_a_call_states_its_wait_for_the_device_and_its_copies(shared_gpud: Gpud) -> None:
+    cores = len(os.sched_getaffinity(shared_gpud.process.pid))  # as many turns at once
+    with contextlib.ExitStack() as stack:
+        lanes = [stack.enter_context(lane(shared_gpud))[0] for _ in range(cores + 1)]
+        device, *others = lanes
+        operations = stack.enter_context(Operations(device))
+        operations.run("noop", os.urandom(1 << 20), out=[device.buffer(1 << 20)])
+        assert operations.regions().copied_us > 0
+        for other in others:
+            for _ in range(100):
+                other.post("burn", ms=10)
+
+        def waits() -> bool:
+            operations.run("burn", ms=1)
+            return operations.regions().queued_us > 1000
+
+        until(waits)
 
 
 def is_gone(device: Devices, resource: Resource) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchgpu.report.cost import Comparison
+from orchgpu.report.cost import Comparison, device_seconds
 from tests.commandline import run
+from tests.history_records import job_lease, share
 
 PAPER = Comparison(cpu_s=368.0, gpu_s=118.0, memory_mib=3072)
 seconds = st.floats(0.001, 1e6)
@@ -46,6 +48,38 @@ def test_the_command_prints_both_and_names_its_prices(capsys: pytest.CaptureFixt
     said = json.loads(capsys.readouterr().out)
     assert (said["version"], said["break_even_sharers"]) == (1, None)
     assert said["prices"]["as_of"] == "given"
+
+
+def test_an_instance_type_has_a_dated_list_price(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["cost", "--cpu-s", "10", "--gpu-s", "2", "--instance-type"]
+    assert run([*arguments, "g5.xlarge", "--json"]) == 0
+    prices = json.loads(capsys.readouterr().out)["prices"]
+    assert (prices["device_usd_per_hour"], prices["as_of"]) == (1.006, "2025-06, us-east-1")
+    assert run([*arguments, "p9.xlarge"]) == 2
+    assert "g4dn.xlarge" in capsys.readouterr().err
+    assert run([*arguments, "g5.xlarge", "--device-usd-per-hour", "1"]) == 2
+
+
+WHOLE: dict[str, Any] = {"exclusive": True, "compute_guarantee_pct": 0}
+
+
+@pytest.mark.parametrize(
+    ("of_share", "of_lease", "device_s"),
+    [
+        (WHOLE, {}, 10.0),
+        ({"compute_guarantee_pct": 25}, {}, 2.5),
+        ({"compute_guarantee_pct": 0}, {}, 10.0),
+        (WHOLE, {"ahead": True, "booked_s": 104.0}, 6.0),
+        (WHOLE, {"share_count": 3}, 30.0),
+        (WHOLE, {"freed_s": None}, 0.0),
+        (WHOLE, {"shares": ()}, 0.0),
+    ],
+)
+def test_device_seconds_of_a_lease(
+    of_share: dict[str, Any], of_lease: dict[str, Any], device_s: float
+) -> None:
+    fields = {"shares": (share(**of_share),), **of_lease}
+    assert device_seconds([job_lease("j", 100.0, 110.0, **fields)]) == pytest.approx(device_s)
 
 
 @pytest.mark.parametrize(

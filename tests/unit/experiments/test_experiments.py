@@ -22,7 +22,7 @@ LIBRARY |= {"simulated"}
 TINY = Settings(quick=True, seeds=1, length=0.05, workers=1)
 #: Every figure and table of the papers, by their numbers in them.
 FIGURES: Mapping[str, str] = {
-    "004": "Figures 1–3; Figure 4; Figures 5 and 6; Section 5, cost; orchGPU's loop",
+    "004": "Figures 1–3; Figure 4; Figures 5 and 6; Section 5, cost; orchGPU's loop; orchGPU's loop, killed",
     "000": "Figures 1 and 2; Figures 3 and 4; Figures 3 and 4, over seeds; Scan before take",
     "001": (
         "Figure 1; Figure 2, Table 1; Table 2; Figure 3, Table 3; Figure 4, Table 4; Figure 5; "

@@ -14,9 +14,10 @@ from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.lookup import known_job, whole_id
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.prices import Prices
+from orchgpu.infra.deployment import read_prices
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import measured_run
-from orchgpu.report.cost import Comparison
+from orchgpu.report.cost import Comparison, UsedTime, device_seconds
 
 COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
 #: The paper's function, without a job or another memory.
@@ -62,6 +63,11 @@ class _Finite(click.FloatRange):
     help="Price of the device. [default: 0.90, a p2.xlarge in 2021]",
 )
 @click.option(
+    "--instance-type",
+    metavar="TYPE",
+    help="Instead of a price: an EC2 type with GPUs, such as g5.xlarge; its list price.",
+)
+@click.option(
     "--lambda-usd-per-gb-s",
     type=_Finite(0, min_open=True),
     help="Price of the function. [default: 0.0000166667, x86 in us-east-1]",
@@ -74,6 +80,7 @@ def command(
     gpu_s: float | None,
     memory_mib: int | None,
     device_usd_per_hour: float | None,
+    instance_type: str | None,
     lambda_usd_per_gb_s: float | None,
     scheduler: str | None,
     as_json: bool,
@@ -81,51 +88,85 @@ def command(
     """Compare the cost of a job without and with a remote device, shared by more and more jobs.
 
     The formula is the paper's: Lambda's GB-seconds, plus the device's time divided by the number of
-    sharers. With the ID of a job that succeeded, its measured time and its memory are used.
+    sharers. With the ID of a job that succeeded, its measured time and its memory are used, and the
+    cost of what its leases held is shown beside.
 
     \b
     Example:  orchgpu cost --cpu-s 368 --gpu-s 118
     """
+    prices = _prices(device_usd_per_hour, instance_type, lambda_usd_per_gb_s)
+    held = None
     if job is not None:
-        measured_s, its_memory_mib = _measured(job, scheduler)
+        measured_s, its_memory_mib, device_s = _measured(job, scheduler)
         gpu_s, memory_mib = gpu_s or measured_s, memory_mib or its_memory_mib
+        if device_s is not None:
+            held = UsedTime(
+                held_s=measured_s, device_s=device_s, memory_mib=memory_mib, prices=prices
+            )
     if gpu_s is None:
         raise invalid("give --gpu-s, or the ID of a job that ran on a device")
-    standard = Prices()
-    given = device_usd_per_hour is not None or lambda_usd_per_gb_s is not None
-    prices = Prices(
-        device_usd_per_hour=_or(device_usd_per_hour, standard.device_usd_per_hour),
-        lambda_usd_per_gb_s=_or(lambda_usd_per_gb_s, standard.lambda_usd_per_gb_s),
-        as_of="given" if given else standard.as_of,
-    )
     compared = Comparison(
         cpu_s=cpu_s, gpu_s=gpu_s, memory_mib=memory_mib or DEFAULT_MEMORY_MIB, prices=prices
     )
     if as_json:
-        echo_json(_as_json(compared))
+        echo_json(_as_json(compared, held))
     else:
-        _echo(compared)
+        _echo(compared, held)
+
+
+def _prices(
+    device_usd_per_hour: float | None, instance_type: str | None, lambda_usd_per_gb_s: float | None
+) -> Prices:
+    standard, as_of = Prices(), Prices().as_of
+    if instance_type is not None:
+        if device_usd_per_hour is not None:
+            raise invalid("give --device-usd-per-hour or --instance-type, not both")
+        device_usd_per_hour, as_of = _list_price(instance_type)
+    elif device_usd_per_hour is not None or lambda_usd_per_gb_s is not None:
+        as_of = "given"
+    return Prices(
+        device_usd_per_hour=_or(device_usd_per_hour, standard.device_usd_per_hour),
+        lambda_usd_per_gb_s=_or(lambda_usd_per_gb_s, standard.lambda_usd_per_gb_s),
+        as_of=as_of,
+    )
+
+
+def _list_price(instance_type: str) -> tuple[float, str]:
+    """US dollars an hour for each device of an instance; date and region of the price."""
+    prices = read_prices()
+    gpus = prices.gpus.get(instance_type)
+    if gpus is None:
+        known = ", ".join(prices.gpus)
+        raise invalid(
+            f"{instance_type!r} has no price here; give --device-usd-per-hour, or {known}"
+        )
+    per_hour = prices.instance_hour[instance_type] / gpus.devices
+    return per_hour, f"{prices.as_of}, {prices.region}"
 
 
 def _or(given: float | None, standard: float) -> float:
     return standard if given is None else given
 
 
-def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
-    """The function's time for the job, from start to result, and the function's memory."""
+def _measured(job: str, scheduler: str | None) -> tuple[float, int, float | None]:
+    """The function's time for the job, from start to result, and the function's memory; and the
+    device-seconds of its leases, None once the scheduler has forgotten them."""
     known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
     if known.function is not None and not known.function.with_device:
         raise invalid(
             f"{known.job} ran without a device: its time is that of --cpu-s; give --gpu-s instead"
             " of its ID, the seconds that the function takes with one"
         )
+    leases = () if known.record is None else known.record.leases
     with closing(JobCloud()) as cloud:
-        return measured_run(cloud, known)
+        time_s, memory_mib = measured_run(cloud, known)
+    return time_s, memory_mib, device_seconds(leases) if leases else None
 
 
-def _as_json(compared: Comparison) -> dict[str, object]:
+def _as_json(compared: Comparison, held: UsedTime | None) -> dict[str, object]:
     prices = compared.prices
     return {
+        "held": None if held is None else {"device_s": held.device_s, "usd": held.usd},
         "cpu_s": compared.cpu_s,
         "gpu_s": compared.gpu_s,
         "memory_mib": compared.memory_mib,
@@ -142,7 +183,7 @@ def _as_json(compared: Comparison) -> dict[str, object]:
     }
 
 
-def _echo(compared: Comparison) -> None:
+def _echo(compared: Comparison, held: UsedTime | None) -> None:
     rows = [("cpu", "-", f"{compared.cpu_s:g} s", _usd(compared.cpu_usd), "1.00")]
     rows += [
         (
@@ -162,6 +203,11 @@ def _echo(compared: Comparison) -> None:
         echo("not faster on the device: it does not pay off, even when it is shared")
     else:
         echo(f"at this speed the device pays off from {sharers:.2f} sharers")
+    if held is not None:
+        echo(
+            f"its leases held {held.device_s:.3g} device-seconds;"
+            f" with its function: {_usd(held.usd)}"
+        )
     prices = compared.prices
     echo(
         f"prices ({prices.as_of}): {prices.lambda_usd_per_gb_s:.10f} USD per GB-second, "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remote_gpu.client import Local, OpCode, Operations, OpFailed, content_ids, resources
+from remote_gpu.client import Hint, Local, OpCode, Operations, OpFailed, content_ids, resources
 from remote_gpu.client.resources import read_source
 from remote_gpu.wire.errors import ERRNO
 from remote_gpu.wire.graphs import content_id
@@ -263,6 +263,58 @@ def test_an_implementation_can_be_selected(device: Local) -> None:
             device.op("burn", ms=0, implementation=wanted)
         assert failed.value.errno == errno.ENOTSUP
         assert "python" in failed.value.message
+
+
+def test_a_mask_of_kinds_selects_as_names_do(device: Local) -> None:
+    def ran(operations: Operations) -> str:
+        result = operations.run("sgemm", bytes(64), bytes(64), m=4, n=4, k=4)
+        return str(result.implementation)
+
+    operations = Operations(device, hints=Hint.CPU)
+    assert ran(operations).startswith("numpy")
+    there = [one for one in operations.describe() if one.name == "sgemm"]
+    kernels = [one for one in there if "opencl" in one.kinds]  # where a driver works
+    operations.update(Hint.GPU | Hint.FPGA)
+    assert ran(operations) == (kernels or there)[0].implementation
+    operations.update(("numpy",))
+    assert ran(operations).startswith("numpy")
+    for remote in (Hint.REMOTE, Hint.CPU | Hint.REMOTE):
+        with pytest.raises(OpFailed, match="ENODEV"):
+            Operations(device, hints=remote)
+        with pytest.raises(OpFailed, match="ENODEV"):
+            operations.update(remote)
+
+
+def test_sync_replaces_a_resource_by_what_its_source_has_now(device: Local, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(b"old")
+    with Operations(device) as operations:
+        old = operations.resource("data", path)
+        assert operations.sync(old, path) == old
+        assert bytes(operations.run("noop", old).buffers[0]) == b"old"
+        path.write_bytes(b"newer")
+        new = operations.sync(old, path)
+        assert bytes(operations.run("noop", new).buffers[0]) == b"newer"
+        with pytest.raises(OpFailed, match="ENOENT"):
+            operations.run("noop", old)
+        path.unlink()
+        with pytest.raises(OpFailed, match="ENOENT"):
+            operations.sync(new, path)
+        assert bytes(operations.run("noop", new).buffers[0]) == b"newer"
+
+
+def test_the_regions_of_the_newest_call(device: Local) -> None:
+    with Operations(device) as operations:
+        operations.run("burn", ms=20)
+        long = operations.regions()
+        assert long.ran_us >= 20_000
+        assert (long.queued_us, long.copied_us) == (0, 0)
+        operations.describe()  # not an operation
+        assert operations.regions() == long
+        operations.run("noop", b"x", out=[device.buffer(1)])
+        short = operations.regions()
+        assert short.ran_us < long.ran_us
+        assert short.copied_us >= 0
 
 
 def test_every_code_has_its_number() -> None:
