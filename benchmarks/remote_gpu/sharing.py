@@ -111,7 +111,8 @@ def shares(host: Host, tenants: int, core: int, seconds: float) -> Shared:
     # a tenant that ends early would leave its share to the others: all run until the clocks are
     # read
     window = ("--start", str(start_s), "--end", str(start_s + seconds + _TAIL_S))
-    every = [Tenant(host, 100 / tenants, core, *window) for _ in range(tenants)]
+    guarantee_pct = 1000 // tenants / 10  # a guarantee has one decimal; the rest is lent
+    every = [Tenant(host, guarantee_pct, core, *window) for _ in range(tenants)]
     samples = list(_samples(host, start_s, seconds))
     before, after = samples[0].computed_s, samples[-1].computed_s
     spent_s = {pid: after[pid] - before.get(pid, 0.0) for pid in after}
