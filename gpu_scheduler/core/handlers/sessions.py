@@ -28,6 +28,8 @@ from gpu_scheduler.request_text import request_text
 #: Records and requests of a gone session that one event handles: about 10 ms of work.
 GONE_AT_ONCE = 500
 GO_ON_S = 0.01  #: delay until the next event
+#: The longest pause of leases ahead that one beat asks for; a longer one is cut to it.
+THROTTLED_S_MAX = 600.0
 
 
 def mark_alive(tx: QueueTransaction, session: SessionId) -> None:
@@ -68,7 +70,8 @@ def beat(tx: QueueTransaction, event: on.Asked[ops.Beat]) -> answers.Done:
         state.account_of[event.session] = name
         if op.ahead_max is not None:
             account.ahead_max = op.ahead_max
-        account.paused_until_s = max(account.paused_until_s, tx.at_s + op.throttled_s)
+        pause_s = min(op.throttled_s, THROTTLED_S_MAX)
+        account.paused_until_s = max(account.paused_until_s, tx.at_s + pause_s)
     return answers.Done()
 
 

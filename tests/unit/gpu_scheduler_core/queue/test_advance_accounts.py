@@ -107,6 +107,13 @@ def test_the_pause_ends_and_does_not_shrink() -> None:
     assert TERMS.wait_s > 0.2
 
 
+def test_a_pause_lasts_ten_minutes_at_most() -> None:
+    world = two_that_end()
+    beats(world, [("s1", {"throttled_s": 1e6})])
+    [account] = world.machine.state.function_accounts.values()
+    assert account.paused_until_s == world.now_s + 600.0
+
+
 def test_an_account_is_forgotten_with_its_last_session() -> None:
     world = two_that_end()
     beats(world, [(one, {"account": "A", "ahead_max": 1}) for one in ("s1", "s2")])
