@@ -21,6 +21,7 @@ from tests.advance_world import (
 from tests.scheduler_world import World, device
 
 Beats = list[tuple[str, dict[str, Any]]]
+BOTH = {"third", "fourth"}
 
 
 def two_that_end() -> World:
@@ -51,9 +52,9 @@ def beats(world: World, given: Beats) -> None:
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ([], {"third", "fourth"}),
-        ([("s1", {"account": "A"})], {"third", "fourth"}),
-        ([("s1", {"account": "A", "ahead_max": 2})], {"third", "fourth"}),
+        ([], BOTH),
+        ([("s1", {"account": "A"})], BOTH),
+        ([("s1", {"account": "A", "ahead_max": 2})], BOTH),
         ([("s2", {"account": "A", "ahead_max": 0})], {"third"}),
         ([("s1", {"account": "A", "ahead_max": 0})], set()),  # the policy's next request alone
         # both orchestrators have one account, and its last limit counts
@@ -63,12 +64,12 @@ def beats(world: World, given: Beats) -> None:
         ),
         (
             [("s1", {"account": "A", "ahead_max": 1}), ("s2", {"account": "B", "ahead_max": 1})],
-            {"third", "fourth"},
+            BOTH,
         ),
         # a session that changed its account leaves no limit behind
         (
             [("s1", {"account": "A", "ahead_max": 0}), ("s1", {"account": "B"})],
-            {"third", "fourth"},
+            BOTH,
         ),
         ([("s2", {"throttled_s": 60.0})], {"third"}),
         (
@@ -76,6 +77,10 @@ def beats(world: World, given: Beats) -> None:
             set(),
         ),
         ([("s1", {"account": "A"}), ("s2", {"account": "B", "throttled_s": 60.0})], {"third"}),
+        # a pause that was reported before the account is that of the account
+        ([("s2", {"throttled_s": 60.0}), ("s2", {"account": "B"})], {"third"}),
+        # that of another account stays there
+        ([("s2", {"account": "A", "throttled_s": 60.0}), ("s2", {"account": "B"})], BOTH),
     ],
 )
 def test_what_is_granted_ahead(given: Beats, found: set[str]) -> None:
@@ -103,7 +108,7 @@ def test_the_pause_ends_and_does_not_shrink() -> None:
     world.advance(11.9)
     assert ahead(world) == set()
     world.advance(0.2)
-    assert ahead(world) == {"third", "fourth"}
+    assert ahead(world) == BOTH
     assert TERMS.wait_s > 0.2
 
 
