@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from corekit.ids import SessionId
+from corekit.values import replace
+from gpu_scheduler.core.policies.fifo import Fifo
+from gpu_scheduler.core.queue.policy import Choice, Pause
+from gpu_scheduler.core.queue.view import View
 from gpu_scheduler.protocol import ops
 from tests.advance_world import (
     EXECUTION_S,
     START_S,
     TERMS,
+    WHOLE,
     asked,
     finished,
     learned,
@@ -24,9 +29,9 @@ Beats = list[tuple[str, dict[str, Any]]]
 BOTH = {"third", "fourth"}
 
 
-def two_that_end() -> World:
+def two_that_end(**made: Any) -> World:
     """Two leases run, and a job of each of two orchestrators waits."""
-    world = learned(device("a"), device("b", index=1))
+    world = learned(device("a"), device("b", index=1), **made)
     world.alive["s2"] = None
     started(world, "first")
     started(world, "second")
@@ -110,6 +115,41 @@ def test_the_pause_ends_and_does_not_shrink() -> None:
     world.advance(0.2)
     assert ahead(world) == BOTH
     assert TERMS.wait_s > 0.2
+
+
+class CountedFifo(Fifo):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def decide(self, view: View) -> Choice | Pause:
+        self.asked += 1
+        return super().decide(view)
+
+
+def test_a_policy_is_not_asked_for_leases_that_end_while_all_accounts_are_full() -> None:
+    policy = CountedFifo()
+    world = two_that_end(policies={"counted": policy}, policy="counted")
+    beats(world, [(one, {"account": "A", "ahead_max": 0}) for one in ("s1", "s2")])
+    world.advance(EXECUTION_S - START_S + 0.1)
+    policy.asked = 0
+    asked(world, "fifth")
+    assert policy.asked == 1, "for devices that are free"
+
+
+def test_a_full_account_holds_back_no_other() -> None:
+    world = learned(device("a"), device("b", index=1, model="N"))
+    on_m, on_n = (replace(WHOLE, models=(model,)) for model in "MN")
+    for number in range(3):
+        finished(world, started(world, f"n{number}", on_n), f"n{number}")
+    world.alive["s2"] = None
+    started(world, "first", on_m, start_s=0.0)
+    started(world, "second", on_n)
+    asked(world, "third", on_m)
+    asked(world, "fourth", on_n, session="s2")
+    beats(world, [("s1", {"account": "A", "ahead_max": 0})])
+    world.advance(EXECUTION_S - START_S + 0.1)
+    assert ahead(world) == {"fourth"}
 
 
 def test_a_pause_lasts_ten_minutes_at_most() -> None:
