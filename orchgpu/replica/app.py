@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 #: the rest is for functions whose device is free.
 AHEAD_PART = 4
 ACCOUNT_EVERY_S = 3600.0
+ACCOUNT_RETRY_S = 60.0  #: after a failure: until the first success there is no limit
 
 
 def run(settings: OrchestratorSettings) -> None:
@@ -105,4 +106,4 @@ async def report_account(cloud: CloudPorts, scheduler: SchedulerAdapter) -> None
             about = "at most %d functions wait ahead of their devices, of %d at a time in %s"
             logger.info(about, ahead_max, unreserved, cloud.account, extra={"event": "account"})
             scheduler.report_account(cloud.account, ahead_max)
-        await asyncio.sleep(ACCOUNT_EVERY_S)
+        await asyncio.sleep(ACCOUNT_RETRY_S if unreserved is None else ACCOUNT_EVERY_S)

@@ -28,6 +28,8 @@ from gpu_scheduler.request_text import request_text
 #: Records and requests of a gone session that one event handles: about 10 ms of work.
 GONE_AT_ONCE = 500
 GO_ON_S = 0.01  #: delay until the next event
+#: The longest pause of leases ahead that one beat asks for; a longer one is cut to it.
+THROTTLED_S_MAX = 600.0
 
 
 def mark_alive(tx: QueueTransaction, session: SessionId) -> None:
@@ -61,25 +63,33 @@ def beat(tx: QueueTransaction, event: on.Asked[ops.Beat]) -> answers.Done:
     op, state = event.op, tx.state
     name = op.account or state.account_of.get(event.session, event.session)
     if op.account or op.throttled_s:
+        paused_until_s = 0.0
         if state.account_of.get(event.session) != name:
-            _leave_account(state, event.session)
+            paused_until_s = _leave_account(state, event.session)
         account = state.function_accounts.setdefault(name, FunctionAccount())
         account.sessions[event.session] = None
         state.account_of[event.session] = name
         if op.ahead_max is not None:
             account.ahead_max = op.ahead_max
-        account.paused_until_s = max(account.paused_until_s, tx.at_s + op.throttled_s)
+        pause_s = min(op.throttled_s, THROTTLED_S_MAX)
+        until_s = max(paused_until_s, tx.at_s + pause_s)
+        account.paused_until_s = max(account.paused_until_s, until_s)
     return answers.Done()
 
 
-def _leave_account(state: State, session: SessionId) -> None:
-    """Forget the account of a session, and an account without sessions."""
+def _leave_account(state: State, session: SessionId) -> float:
+    """Forget the account of a session, and an account without sessions.
+
+    Returns the end of a pause that the session reported before its account.
+    """
     name = state.account_of.pop(session, None)
-    if name is not None:
-        sessions = state.function_accounts[name].sessions
-        del sessions[session]
-        if not sessions:
-            del state.function_accounts[name]
+    if name is None:
+        return 0.0
+    account = state.function_accounts[name]
+    del account.sessions[session]
+    if not account.sessions:
+        del state.function_accounts[name]
+    return account.paused_until_s if name == session else 0.0
 
 
 def check_silence(tx: QueueTransaction, session: SessionId) -> None:

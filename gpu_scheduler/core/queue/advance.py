@@ -155,6 +155,8 @@ def choices(tx: QueueTransaction) -> Iterator[tuple[Choice, tuple[LeaseId, ...]]
         return
     for lease in list(islice(state.ending, ASKED_MAX)):
         while (entry := state.leases.get(lease)) is not None:
+            if not _any_has_function(tx):
+                return
             choice = _choice_behind(tx, entry)
             if choice is None:
                 if lease in state.ending:  # the next event asks for others
@@ -205,6 +207,13 @@ def _account_of(state: State, session: str | None) -> FunctionAccount | None:
     """The account of the functions of a session; None = not known, and without limits."""
     name = None if session is None else state.account_of.get(SessionId(session))
     return None if name is None else state.function_accounts[name]
+
+
+def _any_has_function(tx: QueueTransaction) -> bool:
+    """False when a policy can choose only requests of accounts that are full."""
+    state = tx.state
+    names = {state.account_of.get(session) for session in state.queue.by_session}
+    return any(name is None or _has_function(tx, state.function_accounts[name]) for name in names)
 
 
 def _has_function(tx: QueueTransaction, account: FunctionAccount) -> bool:

@@ -191,8 +191,11 @@ class Authorizer:
             return
         least = KeyRole.OPERATOR if op in _OPERATOR_OPS else KeyRole.REQUESTER
         least = KeyRole.READER if op in _READER_OPS else least
+        what = repr(op)
+        if isinstance(value, ops.Beat) and value != ops.Beat():  # it changes leases ahead of others
+            least, what = KeyRole.REQUESTER, "'beat' with a limit or a pause of an account"
         if caller.key is None or _RANK[caller.key.role] < _RANK[least]:
-            raise _role_denial(caller, least, repr(op))
+            raise _role_denial(caller, least, what)
         if caller.key.role is KeyRole.REQUESTER:
             self._check_tenant(caller.key, value)
             _check_priority(caller.key, value)

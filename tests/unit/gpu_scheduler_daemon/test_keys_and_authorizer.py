@@ -224,6 +224,16 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
     }
 
 
+@pytest.mark.parametrize("fields", [{"account": "A"}, {"ahead_max": 0}, {"throttled_s": 60.0}])
+def test_a_reader_beats_but_limits_no_account(path: Path, fields: dict[str, Any]) -> None:
+    reader, requester = added(path, "r", KeyRole.READER), added(path, "o", KeyRole.REQUESTER)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
+    authorizer.authorize(authorizer.caller(reader), "beat", ops.Beat())
+    authorizer.authorize(authorizer.caller(requester), "beat", ops.Beat(**fields))
+    with denied("'beat' with a limit or a pause of an account needs requester"):
+        authorizer.authorize(authorizer.caller(reader), "beat", ops.Beat(**fields))
+
+
 def test_a_key_of_a_host_authorizes_its_host_only(path: Path) -> None:
     bound, free = added(path, "a", KeyRole.HOST, host="gpu-a"), added(path, "b", KeyRole.HOST)
     operator = added(path, "o", KeyRole.OPERATOR)

@@ -18,22 +18,25 @@ from corekit.ids import IdSource, JobId
 from corekit.tracing.context import TraceContext, parse_traceparent
 from corekit.tracing.span import Tracer
 from corekit.values import replace
+from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
+from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core import actions as do
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.ports import TRACEPARENT, Message
+from orchgpu.ports import TRACEPARENT, CloudPorts, Message
 from orchgpu.replica.actions.performer import Performer
+from orchgpu.replica.app import report_account
 from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker
-from simulator.faults.memory_cloud import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
+from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
 from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.tenant_usage import TenantUsage
@@ -180,6 +183,28 @@ def test_a_throttled_function_pauses_leases_ahead_at_the_scheduler() -> None:
         assert account.paused_until_s == pytest.approx(bench.clock.monotonic_s() + 60.0, abs=0.1)
 
     played(story)
+
+
+def test_the_limit_of_an_account_is_read_again_a_minute_after_a_failure() -> None:
+    async def story() -> None:
+        faults = Faults(rate=1.0)
+        unused: Any = None
+        functions = MemoryStarter(Cloud(bodies=MemoryBodies()), LoopClock(), faults)
+        cloud = CloudPorts(
+            queue=unused, store=unused, functions=functions, state_bucket="s", account="A"
+        )
+        client = SchedulerClient("unused:1")
+        reporting = asyncio.ensure_future(
+            report_account(cloud, SchedulerAdapter(client, asyncio.Queue()))
+        )
+        await asyncio.sleep(1.0)
+        faults.rate = 0.0
+        assert client.beat == ops.Beat(account="A")
+        await asyncio.sleep(60.0)
+        assert client.beat == ops.Beat(account="A", ahead_max=250), "a quarter of the usual limit"
+        reporting.cancel()
+
+    run_virtual(story())
 
 
 @pytest.mark.parametrize("after_s", [0.2, 2.5])
