@@ -77,7 +77,8 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
                 tracer=tracer,
                 notices=cloud.notices,
             )
-            nursery.start_loop(partial(report_account, cloud, scheduler), "account")
+            if cloud.account:  # clouds of other packages may name none
+                nursery.start_loop(partial(report_account, cloud, scheduler), "account")
             addresses = await stack.enter_async_context(
                 metrics_endpoint(settings.metrics, shell.metrics.lines)
             )
