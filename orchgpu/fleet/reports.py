@@ -39,7 +39,7 @@ def _view(pool: Pool, view: View, decision: Decision, now_s: float) -> PoolView:
         size=min(pool.size, HOSTS_MAX),
         states=dict(sorted(host_states(view, offer.name).items())),
         start_s=pool.start_s,
-        started_ago_s=now_s - min(started) if started else None,
+        started_ago_s=max(0.0, now_s - min(started)) if started else None,
         ordered_ago_s=None if asked_s is None else max(0.0, now_s - asked_s),
         closed=_closed(pool, decision, now_s),
     )
