@@ -163,6 +163,7 @@ class Fleet:
         """Raises INVALID for a wrong offers file."""
         self._client, self._port, self._wall_s = client, port, wall_s
         self._file, self._stamp = offers_file, _stamp(offers_file)
+        self._stamp_seen = self._stamp  #: at the last look; of a file that is written it changes
         self._offers = _loaded(offers_file)
         self._memory_file = memory
         self._memory = memory.read()
@@ -243,9 +244,13 @@ class Fleet:
         self._noticed = codes
 
     async def _reread_offers(self) -> None:
-        """Take changed offers if the port has all of their groups."""
-        stamp = _stamp(self._file)
-        if stamp == self._stamp:
+        """Take changed offers if the port has all of their groups.
+
+        The file must be the same at two looks: half of a file may be valid, and drain busy hosts.
+        """
+        before, stamp = self._stamp_seen, _stamp(self._file)
+        self._stamp_seen = stamp
+        if stamp == self._stamp or stamp != before:
             return
         try:
             offers = _loaded(self._file)

@@ -66,10 +66,29 @@ def test_an_edit_with_an_unknown_group_leaves_the_offers_in_force(
         assert system.hosts() == {"a": 1}
         system.offers.write_text(TWO % "asg-b")
         await looked(fleet)
+        await looked(fleet)
         assert system.hosts() == {"a": 1, "asg-b": 1}
 
     system.run(part)
     assert caplog.text.count("the offers in force stay: there is no group 'wrong'") == 1
+
+
+def test_half_of_a_file_that_is_being_written_is_not_taken(system: System) -> None:
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(TWO % "asg-b")
+        fleet = system.fleet(client)
+        await looked(fleet)
+        whole = (TWO % "asg-b").replace("max: 3", "max: 4")
+        seen = []
+        for text in (whole[: len(ONE)], whole, whole):
+            if text != system.offers.read_text():
+                system.offers.write_text(text)
+            await fleet.step()
+            found = (await client.inventory()).fleet
+            seen.append({pool.name: pool.max for pool in found.pools} if found else {})
+        assert seen == [{"a": 3, "b": 2}, {"a": 3, "b": 2}, {"a": 4, "b": 2}]
+
+    system.run(part)
 
 
 def test_a_removed_offer_whose_group_is_gone_is_forgotten(
