@@ -67,11 +67,11 @@ def test_a_pool_that_starts_no_host_has_the_reason() -> None:
     dear = FleetWorld((offer(),), Rules(usd_per_hour_max=1.0, target_wait_s=0.0))
     dear.submit(9, 600.0)
     dear.run(300.0)
-    assert pool_of(dear).closed == "usd_per_hour_max is reached"
+    assert pool_of(dear).closed == "its fleet may spend no more per hour"
     spent = FleetWorld((offer(),), Rules(usd_per_month_max=0.01))
     spent.submit(9, 600.0)
     spent.run(300.0)
-    assert pool_of(spent).closed == "usd_per_month_max is spent"
+    assert pool_of(spent).closed == "its fleet may spend no more this month"
     assert any("USD are spent this month" in text for text in report(spent).notices)
     deaf = FleetWorld((offer(),), deaf={"a10g"})
     deaf.submit(1)

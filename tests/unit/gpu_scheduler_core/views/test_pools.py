@@ -141,12 +141,10 @@ def test_the_first_host_of_several_pools_counts_and_the_newest_report_of_each() 
 
 def test_a_pool_that_starts_no_host_has_a_reason() -> None:
     world = waiting()
-    closed = replace(
-        POOL, states={"busy": 2}, started_ago_s=None, closed="usd_per_hour_max is reached"
-    )
+    closed = replace(POOL, states={"busy": 2}, started_ago_s=None, closed="its max of 2 is reached")
     reported(world, closed)
     found = explained(world)
-    assert found.sentence.endswith("; pool a10g starts no host: usd_per_hour_max is reached")
+    assert found.sentence.endswith("; pool a10g starts no host: its max of 2 is reached")
     assert (found.pool, found.expected_s) == ("", None)
 
 
