@@ -28,7 +28,7 @@ class PoolView(Checked):
     model: Word = ""  #: "" = not stated
     devices: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = 1  #: of each host
     memory_mib: MemoryMib  #: of each device
-    usd_per_h: Annotated[float, Meta(ge=0)] = 0.0  #: of each host
+    usd_per_h: Annotated[float, Meta(ge=0)] = 0.0  #: of each host; only operators read it
     spot: bool = False
     min: Hosts = 0
     max: Hosts

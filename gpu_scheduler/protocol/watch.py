@@ -97,7 +97,7 @@ class PoolChanged(Value):
 
     pool: str
     hosts: int | None  #: in whatever state: each is paid for
-    usd_per_h: float  #: of a host
+    usd_per_h: float  #: of a host; 0 for a reader that is not an operator
 
 
 class ParameterChanged(Value):

@@ -19,9 +19,18 @@ from fdl.schema.schema import Block, Faulty, Key, ListOf, Reading
 from fdl.text.compose import compose
 from fdl.text.nodes import Mapping, Node, Sequence, Source
 from gpu_scheduler.model import COUNT_MAX, DeviceKind
+from gpu_scheduler.names import NAME_CHARS_MAX
 from orchgpu.fleet.core.model import HOSTS_MAX, Offer, Offers, PolicyName, Rules
 
-_NAME = Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="a name (letters, digits, ., _ and -)")
+_NAME_CHARS_MAX = 64
+_NAME = Text(
+    pattern=rf"[A-Za-z0-9._-]{{1,{_NAME_CHARS_MAX}}}", what="a name (letters, digits, ., _ and -)"
+)
+#: The pool of the hosts in a former group is called `offer@group`.
+_GROUP_CHARS_MAX = NAME_CHARS_MAX - _NAME_CHARS_MAX - 1
+_GROUP = Text(
+    pattern=rf".{{1,{_GROUP_CHARS_MAX}}}", what=f"a name of 1 to {_GROUP_CHARS_MAX} characters"
+)
 _HOSTS = Integer(low=0, high=HOSTS_MAX, unit="hosts")
 _DOLLARS = Number(low=0.0, high=1e9, unit="dollars")
 #: The most offers of a file.
@@ -49,7 +58,7 @@ _OFFER = Block(
         ),
         "usd_per_h": Key(reader=_DOLLARS, about="Price of a host and hour."),
         "spot": Key(reader=Flag(), about="True: the provider may take a host back."),
-        "group": Key(reader=Text(), about="Name at the provider. [default: its name]"),
+        "group": Key(reader=_GROUP, about="Name at the provider. [default: its name]"),
         "min": Key(reader=_HOSTS, about="Hosts that are always there."),
         "max": Key(reader=_HOSTS, required=True, about="The most hosts."),
         "buffer": Key(reader=_HOSTS, about="Idle hosts that are kept while jobs come."),

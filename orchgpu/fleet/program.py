@@ -163,11 +163,12 @@ class Fleet:
         """Raises INVALID for a wrong offers file."""
         self._client, self._port, self._wall_s = client, port, wall_s
         self._file, self._stamp = offers_file, _stamp(offers_file)
+        self._stamp_seen = self._stamp  #: at the last look; of a file that is written it changes
         self._offers = _loaded(offers_file)
         self._memory_file = memory
         self._memory = memory.read()
         self._noticed: tuple[str, ...] = ()
-        self._reports = True  #: False: the scheduler refused a report
+        self._reports = True  #: False: the last report failed
 
     async def run(self, every_s: float) -> None:
         """Decide until cancelled. A scheduler or provider that does not answer is asked again."""
@@ -191,19 +192,20 @@ class Fleet:
         for action in decision.actions:
             with contained(action_text(action)):
                 await self._do(action, view)
-        await self._report(report_of(view, self._offers, decision, self._wall_s()))
+        await self._report(view, decision)
         return decision
 
-    async def _report(self, report: ops.ReportFleet) -> None:
-        """Report the pools; a scheduler of an older version does not know the op."""
-        try:
-            await self._client.ask(report)
-        except AppError as error:
-            if error.code is not ErrorCode.INVALID:
-                raise
-            if self._reports:
-                logger.warning("the scheduler takes no report of the fleet: %s", error.message)
-            self._reports = False
+    async def _report(self, view: View, decision: Decision) -> None:
+        """Report the pools. No error ends the loop: the pools are only shown, and a scheduler of an
+        older version does not know the op."""
+        with contained("the report of the pools"):
+            try:
+                await self._client.ask(report_of(view, self._offers, decision, self._wall_s()))
+                self._reports = True
+            except AppError as error:
+                if self._reports:
+                    logger.warning("the scheduler takes no report of the fleet: %s", error.message)
+                self._reports = False
 
     async def _do(self, action: Action, view: View) -> None:
         extra = {"event": "fleet", "reason": action.reason.value}
@@ -242,9 +244,13 @@ class Fleet:
         self._noticed = codes
 
     async def _reread_offers(self) -> None:
-        """Take changed offers if the port has all of their groups."""
-        stamp = _stamp(self._file)
-        if stamp == self._stamp:
+        """Take changed offers if the port has all of their groups.
+
+        The file must be the same at two looks: half of a file may be valid, and drain busy hosts.
+        """
+        before, stamp = self._stamp_seen, _stamp(self._file)
+        self._stamp_seen = stamp
+        if stamp == self._stamp or stamp != before:
             return
         try:
             offers = _loaded(self._file)

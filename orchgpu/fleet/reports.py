@@ -39,22 +39,25 @@ def _view(pool: Pool, view: View, decision: Decision, now_s: float) -> PoolView:
         size=min(pool.size, HOSTS_MAX),
         states=dict(sorted(host_states(view, offer.name).items())),
         start_s=pool.start_s,
-        started_ago_s=now_s - min(started) if started else None,
+        started_ago_s=max(0.0, now_s - min(started)) if started else None,
         ordered_ago_s=None if asked_s is None else max(0.0, now_s - asked_s),
         closed=_closed(pool, decision, now_s),
     )
 
 
 def _closed(pool: Pool, decision: Decision, now_s: float) -> str:
-    """The reason why the pool starts no host now; "" = it may."""
+    """The reason why the pool starts no host now; "" = it may.
+
+    Every tenant may read it: the guards are in the notices, which only operators read.
+    """
     if pool.skipped(now_s):
         left = format_duration(pool.memory.skip_until_s - now_s)
         return f"it does not deliver, and is left out for {left}"
     for notice in decision.notices:
         if notice.code is NoticeCode.MONTH_FULL:
-            return "usd_per_month_max is spent"
+            return "its fleet may spend no more this month"
         if notice.code is NoticeCode.HOUR_FULL and notice.values["offer"] == pool.offer.name:
-            return "usd_per_hour_max is reached"
+            return "its fleet may spend no more per hour"
     if pool.committed >= pool.offer.max:
         return f"its max of {pool.offer.max} is reached"
     return ""

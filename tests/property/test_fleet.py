@@ -329,6 +329,37 @@ def test_a_host_that_never_joins_is_ended_and_replaced() -> None:
     assert world.done == 1
 
 
+@pytest.mark.parametrize(
+    ("step_s", "pause_s", "never_joined_s", "lost_s"),
+    [
+        (2.0, 0.0, 180.0, 60.0),
+        (40.0, 0.0, 240.0, 80.0),  # 30 s of each 40 s count
+        (40.0, 600.0, 840.0, 680.0),  # as one look more
+        (5.0, 600.0, 785.0, 665.0),  # this look does not count
+    ],
+)
+def test_hosts_that_are_not_there_are_ended_however_far_apart_the_looks_are(
+    step_s: float, pause_s: float, never_joined_s: float, lost_s: float
+) -> None:
+    def ended_s(world: FleetWorld, reason: str) -> float:
+        """The time from the launch, or from the first look at which it was lost."""
+        since_s = world.now_s + (step_s if reason == "lost" else 2 * step_s)
+        world.run(2 * step_s)
+        world.now_s += pause_s
+        while not any(isinstance(one, Stop) for one in world.step().actions):
+            assert world.now_s < BEGIN_S + 10_000.0
+        assert [one.reason for one in world.log if isinstance(one, Stop)] == [reason]
+        return world.now_s - since_s
+
+    deaf = FleetWorld((offer(min=1, max=1),), deaf={"a10g"}, step_s=step_s)
+    assert ended_s(deaf, "never_joined") == never_joined_s
+    lost = FleetWorld((offer(min=1, max=1),), step_s=step_s)
+    lost.run(400.0)
+    (machine,) = lost.machines.values()
+    lost.leave(machine, HostState.LOST, None)
+    assert ended_s(lost, "lost") == lost_s
+
+
 def test_hosts_that_could_not_join_while_the_scheduler_was_away_get_their_time_again() -> None:
     world = FleetWorld((offer(max=3),), deaf={"a10g"})
     world.submit(9, 600.0)

@@ -30,21 +30,34 @@ class Fleets:
 
     def view(self, at_s: float) -> FleetView | None:
         """All pools by name; None: no report counts."""
-        live = [
-            (at_s - then_s, r) for then_s, until_s, r in self._reports.values() if at_s < until_s
-        ]
+        live = self._live(at_s)
         if not live:
             return None
-        pools = {pool.name: pool.aged(ago_s) for ago_s, report in live for pool in report.pools}
+        pools = _newest(live)
         notices = dict.fromkeys(text for _, report in live for text in report.notices)
-        return FleetView(pools=tuple(pools[name] for name in sorted(pools)), notices=tuple(notices))
+        return FleetView(
+            pools=tuple(pool.aged(ago_s) for _, (ago_s, pool) in sorted(pools.items())),
+            notices=tuple(notices),
+        )
 
     def fitting(self, request: Request, at_s: float) -> Iterator[PoolView]:
-        """The pools whose hosts could serve the request."""
-        found = self.view(at_s)
-        for pool in () if found is None else found.pools:
+        """The pools whose hosts could serve the request; only these are aged."""
+        for ago_s, pool in _newest(self._live(at_s)).values():
             if _fits(request, pool):
-                yield pool
+                yield pool.aged(ago_s)
+
+    def _live(self, at_s: float) -> list[tuple[float, ReportFleet]]:
+        """Ages and reports that count, the newest last."""
+        return [
+            (at_s - then_s, one)
+            for then_s, until_s, one in self._reports.values()
+            if at_s < until_s
+        ]
+
+
+def _newest(live: list[tuple[float, ReportFleet]]) -> dict[str, tuple[float, PoolView]]:
+    """The newest state of each pool, by its name, with its age."""
+    return {pool.name: (ago_s, pool) for ago_s, report in live for pool in report.pools}
 
 
 def _fits(request: Request, pool: PoolView) -> bool:

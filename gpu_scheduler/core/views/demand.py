@@ -100,7 +100,8 @@ class _Rules:
             least = self._least[kind] = least_amount(group.request)
         if not least.fits(left):
             return True
-        is_sized, each_mib = group.request.is_sized_by_device, left.memory_mib // least.devices
+        # not //: without a quota of memory that would be nan
+        is_sized, each_mib = group.request.is_sized_by_device, left.memory_mib / least.devices
         if not is_sized or each_mib >= self._largest_mib:  # no device is too large for the rest
             return False
         if (kind, left) not in self._held_back:

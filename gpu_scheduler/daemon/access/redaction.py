@@ -4,8 +4,9 @@ Operators read everything, as does every caller where no keys are required; so d
 or owns a job or lease, and keys bound to its tenant. Other callers get a job without its block
 (object names) and receipt handle, a lease without its addresses and its holder's text, a queued
 request without its session, warm key and workload, learned times with the published key instead of
-the workload. A receipt handle goes only to callers that may act for the
-job, so never to readers. Names of keys, tenants, attempts and jobs (a hash) are not secret.
+the workload, pools without prices and notices (the operator's guards). A receipt handle goes only
+to callers that may act for the job, so never to readers. Names of keys, tenants, attempts and jobs
+(a hash) are not secret.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gpu_scheduler.daemon.access.keys import KeyRole
 from gpu_scheduler.model import HIDDEN_BLOCK, Lease, Record
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.keys import key_of
+from gpu_scheduler.protocol.pools import FleetView
 from gpu_scheduler.warm import workload_key
 
 #: The part of an answer, or the whole, that a caller may read.
@@ -33,6 +35,7 @@ class Redaction:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
         self._forms: Mapping[type[Any], Form] = {
+            answers.InventoryAnswer: _inventory_answer,
             answers.RecordAnswer: self._record_answer,
             answers.RecordsAnswer: _each("records", self._record),
             answers.LeasesAnswer: _each("leases", self._lease),
@@ -119,6 +122,13 @@ def _each(items: str, form: Form) -> Form:
         return msgspec.structs.replace(answer, **{items: seen})
 
     return of_answer
+
+
+def _inventory_answer(_: Caller, answer: answers.InventoryAnswer) -> answers.InventoryAnswer:
+    if answer.fleet is None:
+        return answer
+    pools = tuple(replace(pool, usd_per_h=0.0) for pool in answer.fleet.pools)
+    return replace(answer, fleet=FleetView(pools=pools))
 
 
 def _explain_answer(_: Caller, answer: answers.ExplainAnswer) -> answers.ExplainAnswer:

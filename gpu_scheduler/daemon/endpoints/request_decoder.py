@@ -45,6 +45,7 @@ _TOLERANT = frozenset(
         ops.Finish,
         ops.Reopen,
         ops.Withdraw,
+        ops.ReportFleet,
     }
 )
 

@@ -111,6 +111,8 @@ class Hub:
             return replace(event, why="")  # it names jobs
         if isinstance(event, RecordPush):
             return self._redaction.of_record_push(caller, event)
+        if isinstance(event, words.PoolChanged):
+            return replace(event, usd_per_h=0.0)
         return event
 
     def _collect(self) -> None:

@@ -57,6 +57,8 @@ class Subscriber:
 
     def write(self, event: words.WatchEvent, at_s: float, *, placed: bool = False) -> None:
         """Write an event of this stream alone; `placed`: with the position that was reached."""
+        if self._redact is not None:
+            event = self._redact(event)
         position = str(self._ring.position(self._read)) if placed else ""
         self._own.append(_Unread(event, at_s, position, encode_json(event)))
         self._wake.set()

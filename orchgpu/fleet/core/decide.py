@@ -33,9 +33,9 @@ from orchgpu.fleet.core.model import (
 )
 from orchgpu.fleet.core.policies import FLOORS
 from orchgpu.fleet.core.pools import (
-    LOST_S,
     Pool,
     counted_hour,
+    is_lost,
     pools_of,
     remembered,
 )
@@ -225,14 +225,10 @@ class _Deciding:
 
     def _stop_reason(self, pool: Pool, host: Host, known: HostMemory) -> Reason | None:
         """Why a host without a lease may be ended at once; None: it may get leases."""
-        late = pool.is_late(known.since_s, self._now_s)
         if known.away_since_s is not None:
-            since_s = known.idle_since_s if known.draining else known.away_since_s
-            if since_s is None or pool.passed_s(since_s, self._now_s) < LOST_S:
-                return None
-            return Reason.LOST
+            return Reason.LOST if is_lost(known, self._now_s) else None
         if host.state is None:
-            if not late and not known.draining:
+            if not pool.is_late(known, self._now_s) and not known.draining:
                 return None
             if not known.draining:
                 self._failed(pool)

@@ -121,6 +121,8 @@ class HostMemory(Value):
     """The memory of one host."""
 
     since_s: float  #: launched, or first seen
+    #: Pauses since then (since `away_since_s`, if it is away): it could not join or come back.
+    missed_s: float = 0.0
     joined: bool = False  #: the scheduler has known it
     idle_since_s: float | None = None
     away_since_s: float | None = None  #: it had joined, and is lost or unknown to the scheduler
@@ -152,8 +154,7 @@ class Memory(Value):
     month: str = ""  #: "2026-11", UTC
     spent_usd: float = 0.0  #: in that month, by the prices of the offers
     at_s: float | None = None  #: of the decision before
-    #: Of the first decision after a pause of fleet or scheduler: hosts could not join before.
-    again_s: float = 0.0
+    paused: bool = False  #: the decision before came after a pause of fleet or scheduler
 
 
 # ---------------------------------------------------------------------- what is to be done

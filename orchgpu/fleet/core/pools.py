@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,9 @@ LATE_S_MIN = 60.0
 #: A host is lost or unknown for this long before it is ended and replaced: when a network or the
 #: scheduler was away for a moment, all hosts come back.
 LOST_S = 60.0
-#: Decisions are further apart than this only when scheduler, provider or fleet was away.
+#: Decisions that are further apart than this have a pause between them, because scheduler, provider
+#: or fleet was away: hosts could not join or come back. Of a pause that follows another one this
+#: much counts nevertheless, so that hosts end also where every look is late.
 PAUSE_S = 30.0
 #: Weight of the newest day in the averages of the forecast.
 _DAY_WEIGHT = 0.5
@@ -43,7 +46,6 @@ class Pool:
     memory: PoolMemory
     size: int  #: asked of the port; with hosts that have not come
     start_s: float  #: learned, else that of the offer
-    again_s: float  #: the end of the last pause of the decisions
     refused: str = ""  #: by the port, now
     hosts: list[Host] = field(default_factory=list)
     busy: list[Host] = field(default_factory=list)  #: UP with leases
@@ -87,12 +89,8 @@ class Pool:
         """Age at which a host that has not joined, or an order, is given up."""
         return max(LATE_S_MIN, LATE_STARTS * self.start_s)
 
-    def passed_s(self, since_s: float, now_s: float) -> float:
-        """The time in which a host could have joined or come back: that since the last pause."""
-        return now_s - max(since_s, self.again_s)
-
-    def is_late(self, since_s: float, now_s: float) -> bool:
-        return self.passed_s(since_s, now_s) >= self.late_s
+    def is_late(self, host: HostMemory, now_s: float) -> bool:
+        return now_s - host.since_s - host.missed_s >= self.late_s
 
     def skipped(self, now_s: float) -> bool:
         return now_s < self.memory.skip_until_s
@@ -110,7 +108,6 @@ def pools_of(view: View, offers: Offers, memory: Memory, now_s: float) -> dict[s
             memory=remembered,
             size=min(HOSTS_MAX, view.sizes.get(name, 0)),
             start_s=0.0,
-            again_s=memory.again_s,
             refused=view.refusals.get(name, ""),
             retired=offer is None,
         )
@@ -137,25 +134,30 @@ def _place(pool: Pool, host: Host, known: Mapping[str, HostMemory], now_s: float
     pool.hosts.append(host)
     if host.state is HostState.UP and not host.leaving:
         (pool.busy if host.leases else pool.idle).append(host)
-    elif _comes_back(pool, host, known.get(host.id), now_s):
+    elif _comes_back(host, known.get(host.id), now_s):
         pool.away.append(host)
     elif host.state is None and not _is_overdue(pool, known.get(host.id), now_s):
         pool.starting.append(host)
 
 
-def _comes_back(pool: Pool, host: Host, known: HostMemory | None, now_s: float) -> bool:
+def _comes_back(host: Host, known: HostMemory | None, now_s: float) -> bool:
     if host.leaving or (known is not None and known.draining):
         return False
     if host.state is HostState.STALE:
         return True
-    since_s = None if known is None else known.away_since_s
-    return since_s is not None and pool.passed_s(since_s, now_s) < LOST_S
+    return known is not None and known.away_since_s is not None and not is_lost(known, now_s)
+
+
+def is_lost(host: HostMemory, now_s: float) -> bool:
+    """True when a host has been away for so long that it is not expected any more."""
+    since_s = host.idle_since_s if host.draining else host.away_since_s
+    return since_s is not None and now_s - since_s - host.missed_s >= LOST_S
 
 
 def _is_overdue(pool: Pool, known: HostMemory | None, now_s: float) -> bool:
     if known is not None and (known.joined or known.draining):
         return True
-    return known is not None and pool.is_late(known.since_s, now_s)
+    return known is not None and pool.is_late(known, now_s)
 
 
 # ---------------------------------------------------------------------- what is remembered
@@ -180,39 +182,46 @@ def remembered(view: View, offers: Offers, memory: Memory, now_s: float) -> Memo
     memory = with_moved(memory, offers)
     prices = {name: pool.usd_per_h for name, pool in memory.pools.items()}
     prices |= {offer.name: offer.usd_per_h for offer in offers.offers}
+    passed_s = math.inf if memory.at_s is None else max(0.0, now_s - memory.at_s)
+    paused, missed_s = passed_s > PAUSE_S, 0.0
+    if paused:
+        missed_s = passed_s - PAUSE_S if memory.paused else passed_s
     hosts: dict[str, HostMemory] = {}
     pools = dict(memory.pools)
     for host in view.hosts:
         before = memory.hosts.get(host.id)
-        hosts[host.id] = after = _of_host(host, before, now_s)
+        hosts[host.id] = after = _of_host(host, before, now_s, missed_s)
         if after.joined and (before is None or not before.joined) and before is not None:
             _learn_start(pools, host.pool, now_s - after.since_s)
     month = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m")
     spent = memory.spent_usd if memory.month == month else 0.0
     per_s = sum(prices.get(host.pool, 0.0) for host in view.hosts) / _HOUR_S
-    passed_s = 0.0 if memory.at_s is None else max(0.0, now_s - memory.at_s)
-    paused = memory.at_s is None or passed_s > PAUSE_S
     return Memory(
         hosts=hosts,
         pools=pools,
         month=month,
-        spent_usd=spent + per_s * passed_s,
+        spent_usd=spent if memory.at_s is None else spent + per_s * passed_s,
         at_s=now_s,
-        again_s=now_s if paused else min(memory.again_s, now_s),
+        paused=paused,
     )
 
 
-def _of_host(host: Host, before: HostMemory | None, now_s: float) -> HostMemory:
+def _of_host(host: Host, before: HostMemory | None, now_s: float, missed_s: float) -> HostMemory:
     if before is None:
         launched_s = now_s if host.launched_s is None else min(now_s, host.launched_s)
         before = HostMemory(since_s=launched_s)
     idle = host.leases == 0 and (host.state is not None or before.joined)
     away = host.state is HostState.LOST or (host.state is None and before.joined)
+    since_s = min(before.since_s, now_s)
+    away_since_s = _since(before.away_since_s, now_s) if away else None
+    counts_s = since_s if away_since_s is None else away_since_s
     return replace(
         before,
+        since_s=since_s,
+        missed_s=min(before.missed_s + missed_s, now_s - counts_s),
         joined=before.joined or host.state is not None,
         idle_since_s=_since(before.idle_since_s, now_s) if idle else None,
-        away_since_s=_since(before.away_since_s, now_s) if away else None,
+        away_since_s=away_since_s,
     )
 
 

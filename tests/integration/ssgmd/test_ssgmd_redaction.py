@@ -254,3 +254,18 @@ async def test_an_event_of_a_record_has_what_its_reader_may_read(
         "labreader": {OBJECT},
         "op": {OBJECT, HANDLE},
     }
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_prices_and_notices_of_a_fleet_are_for_operators(
+    system: tuple[Endpoints, dict[str, str]],
+) -> None:
+    endpoints, keys = system
+    pool = {"name": "a", "kind": "cuda", "memory_mib": 1, "max": 2, "states": {}, "start_s": 9}
+    report = {"pools": [{**pool, "usd_per_h": 1.25}], "notices": ["of at most 6 USD/h"]}
+    await endpoints.ask("POST", "/v1/report_fleet", report, key=keys["op"])
+    seen = {}
+    for name in ("reader", "alice", "op"):
+        fleet = (await endpoints.ask("GET", "/v1/inventory", key=keys[name])).value["fleet"]
+        seen[name] = [one["usd_per_h"] for one in fleet["pools"]], fleet["notices"]
+    assert seen == {"reader": ([0.0], []), "alice": ([0.0], []), "op": ([1.25], report["notices"])}

@@ -7,6 +7,7 @@ import pytest
 from corekit.errors import AppError
 from orchgpu.fleet.core.model import PolicyName
 from orchgpu.fleet.offers import parse_offers
+from tests.fleet_world import FleetWorld, offer
 
 TEXT = """\
 offers:
@@ -36,6 +37,14 @@ def test_a_file_is_read() -> None:
     assert offers.rules.policy is PolicyName.FORECAST
 
 
+def test_the_longest_name_and_group_of_an_offer_that_moves_are_a_pool() -> None:
+    world = FleetWorld((offer(64 * "n", group=191 * "g", min=1),))
+    world.run(100.0)
+    world.offers = (offer(64 * "n", group="other", min=1),)
+    world.run(100.0)
+    assert world.count("other") == world.count() == 1
+
+
 def test_keys_of_a_newer_version_are_ignored_with_a_warning() -> None:
     text = TEXT.replace("spot:", "spott:") + "regions: [a]\n"
     offers, warnings = parse_offers(text, "offers.yaml")
@@ -54,6 +63,11 @@ def test_keys_of_a_newer_version_are_ignored_with_a_warning() -> None:
         ("min: 1", "min: 3", "offers.yaml:12:5: error: offers[1]: min 3 must not exceed max 2"),
         ("name: cpu", "name: a10g", "offers.yaml:1:1: error: two offers have the name 'a10g'"),
         ("kind: cuda", "kind: gpu", "offers.yaml:3:11: error: offers[0].kind: "),
+        (
+            "gpu-a10g",
+            192 * "g",
+            f"offers.yaml:9:12: error: offers[0].group: '{37 * 'g'}...' is not a name of 1 to 191",
+        ),
         ("policy: forecast", "policy: [", "offers.yaml:"),
     ],
 )

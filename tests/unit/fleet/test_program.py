@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -26,9 +27,9 @@ class System:
         self.folder, self.offers = folder, folder / "offers.yaml"
         self.port = MemoryFleet(time.time, ["a", "asg-b"])
 
-    def fleet(self, client: SchedulerClient) -> Fleet:
+    def fleet(self, client: SchedulerClient, wall_s: Callable[[], float] = time.time) -> Fleet:
         memory = MemoryFile(self.folder / "memory.json")
-        return Fleet(client, self.port, self.offers, memory, time.time)
+        return Fleet(client, self.port, self.offers, memory, wall_s)
 
     def hosts(self) -> dict[str, int]:
         return {group: len(hosts) for group, hosts in self.port.hosts.items() if hosts}
@@ -65,10 +66,29 @@ def test_an_edit_with_an_unknown_group_leaves_the_offers_in_force(
         assert system.hosts() == {"a": 1}
         system.offers.write_text(TWO % "asg-b")
         await looked(fleet)
+        await looked(fleet)
         assert system.hosts() == {"a": 1, "asg-b": 1}
 
     system.run(part)
     assert caplog.text.count("the offers in force stay: there is no group 'wrong'") == 1
+
+
+def test_half_of_a_file_that_is_being_written_is_not_taken(system: System) -> None:
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(TWO % "asg-b")
+        fleet = system.fleet(client)
+        await looked(fleet)
+        whole = (TWO % "asg-b").replace("max: 3", "max: 4")
+        seen = []
+        for text in (whole[: len(ONE)], whole, whole):
+            if text != system.offers.read_text():
+                system.offers.write_text(text)
+            await fleet.step()
+            found = (await client.inventory()).fleet
+            seen.append({pool.name: pool.max for pool in found.pools} if found else {})
+        assert seen == [{"a": 3, "b": 2}, {"a": 3, "b": 2}, {"a": 4, "b": 2}]
+
+    system.run(part)
 
 
 def test_a_removed_offer_whose_group_is_gone_is_forgotten(
@@ -129,6 +149,20 @@ def test_the_scheduler_has_the_pools_that_the_fleet_sees(system: System) -> None
         assert found is not None
         (pool,) = found.pools
         assert (pool.name, pool.size, pool.states) == ("a", 1, {"starting": 1})
+
+    system.run(part)
+
+
+def test_a_clock_that_steps_back_ends_neither_the_loop_nor_the_reports(system: System) -> None:
+    readings = itertools.count()
+
+    async def part(client: SchedulerClient) -> None:
+        system.offers.write_text(ONE)
+        fleet = system.fleet(client, lambda: time.time() - 60.0 * next(readings))
+        await looked(fleet)
+        found = (await client.inventory()).fleet
+        assert found is not None
+        assert [pool.started_ago_s for pool in found.pools] == [pytest.approx(0.0, abs=30.0)]
 
     system.run(part)
 

@@ -41,6 +41,14 @@ def test_a_pool_is_empty_then_has_a_host_that_starts_works_and_is_idle() -> None
     assert pool_of(world).states == {"idle": 1}
 
 
+def test_a_host_whose_start_lies_ahead_of_the_clock_has_the_age_zero() -> None:
+    world = FleetWorld((offer(min=1),))
+    world.run(20.0)
+    decision, offers = world.step(), Offers(offers=world.offers, rules=world.rules)
+    (pool,) = report_of(world.view(), offers, decision, world.now_s - 600.0).pools
+    assert pool.started_ago_s == 0.0
+
+
 def test_hosts_that_were_ordered_and_have_not_come_have_an_age() -> None:
     world = FleetWorld((offer(start_s=300.0),), refusing={"a10g"})
     world.submit(1)
@@ -59,11 +67,11 @@ def test_a_pool_that_starts_no_host_has_the_reason() -> None:
     dear = FleetWorld((offer(),), Rules(usd_per_hour_max=1.0, target_wait_s=0.0))
     dear.submit(9, 600.0)
     dear.run(300.0)
-    assert pool_of(dear).closed == "usd_per_hour_max is reached"
+    assert pool_of(dear).closed == "its fleet may spend no more per hour"
     spent = FleetWorld((offer(),), Rules(usd_per_month_max=0.01))
     spent.submit(9, 600.0)
     spent.run(300.0)
-    assert pool_of(spent).closed == "usd_per_month_max is spent"
+    assert pool_of(spent).closed == "its fleet may spend no more this month"
     assert any("USD are spent this month" in text for text in report(spent).notices)
     deaf = FleetWorld((offer(),), deaf={"a10g"})
     deaf.submit(1)

@@ -19,8 +19,10 @@ from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX, SocketConnection
 from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.model import DeviceKind
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.codec import decode_line
+from gpu_scheduler.protocol.pools import PoolView
 
 HELLO = b'{"id":0,"op":"hello","role":"requester","session":"s","version":1}\n'
 
@@ -115,6 +117,17 @@ async def test_a_connection_is_read_again_once_nothing_waits(tmp_path: Path) -> 
     await asyncio.sleep(0)
     assert len(system.submitted) == UNDER_WAY_MAX + 1
     assert system.wire.reads
+
+
+@pytest.mark.asyncio
+async def test_a_report_of_a_newer_fleet_is_taken_without_what_is_unknown(tmp_path: Path) -> None:
+    system = System(tmp_path)
+    pool = b'{"name":"a","kind":"cpu","memory_mib":1,"max":2,"states":{},"start_s":9,"zone":"b"}'
+    report = b'{"id":1,"op":"report_fleet","pools":[' + pool + b'],"region":"c"}\n'
+    system.connection.data_received(HELLO + report)
+    reported = [one.op for one in system.submitted if isinstance(one, on.Asked)]
+    expected = PoolView(name="a", kind=DeviceKind.CPU, memory_mib=1, max=2, states={}, start_s=9.0)
+    assert reported[-1:] == [ops.ReportFleet(pools=(expected,))]
 
 
 #: Each with half a character: in the envelope, a field, its name, an opaque part, behind the id.

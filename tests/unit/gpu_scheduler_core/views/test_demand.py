@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,17 @@ def test_requests_that_devices_alone_would_not_help_are_counted_apart() -> None:
     wait(world, "c")
     found = demand(world)
     assert (found.held_back, [one.count for one in found.groups]) == (2, [1])
+
+
+def test_a_quota_without_memory_needs_no_look_at_each_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(quotas={"lab": Quota(devices=9)})
+    world.host("h1", device("d1"))
+    world.granted("first", WHOLE)
+    wait(world, "a", "b", tenant="lab")
+    monkeypatch.setattr("gpu_scheduler.core.views.demand.held_back", None)  # not called
+    assert [one.count for one in demand(world).groups] == [2]
 
 
 def test_the_largest_groups_come_first_and_the_rest_is_counted() -> None:

@@ -139,14 +139,30 @@ def test_the_first_host_of_several_pools_counts_and_the_newest_report_of_each() 
     assert fleet.notices == ("one", "two")
 
 
+def test_only_the_pools_that_fit_are_aged_and_an_older_report_of_a_pool_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = waiting()
+    others = [replace(POOL, name=f"cpu{n}", kind=DeviceKind.CPU) for n in range(5)]
+    reported(world, POOL, replace(POOL, name="l4"), *others)
+    reported(world, replace(POOL, kind=DeviceKind.CPU), session="other")
+    aged, names = PoolView.aged, []
+
+    def counted(pool: PoolView, by_s: float) -> PoolView:
+        names.append(pool.name)
+        return aged(pool, by_s)
+
+    monkeypatch.setattr(PoolView, "aged", counted)
+    assert explained(world).pool == "l4"
+    assert set(names) == {"l4"}
+
+
 def test_a_pool_that_starts_no_host_has_a_reason() -> None:
     world = waiting()
-    closed = replace(
-        POOL, states={"busy": 2}, started_ago_s=None, closed="usd_per_hour_max is reached"
-    )
+    closed = replace(POOL, states={"busy": 2}, started_ago_s=None, closed="its max of 2 is reached")
     reported(world, closed)
     found = explained(world)
-    assert found.sentence.endswith("; pool a10g starts no host: usd_per_hour_max is reached")
+    assert found.sentence.endswith("; pool a10g starts no host: its max of 2 is reached")
     assert (found.pool, found.expected_s) == ("", None)
 
 
