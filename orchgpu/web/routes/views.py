@@ -93,9 +93,14 @@ async def fleet_summary(request: web.Request) -> web.Response:
 
 @ROUTES.get("/api/fleet/pools")
 async def pools(request: web.Request) -> web.Response:
-    """The pools of hosts that come and go."""
-    await session_of(request)
-    return answered(request.app[CONSOLE].picture.pools())
+    """The pools of hosts that come and go; prices and notices for operators only."""
+    viewer = (await session_of(request)).viewer
+    found = request.app[CONSOLE].picture.pools()
+    if not viewer.sees_all:
+        found = replace(
+            found, pools=tuple(replace(one, usd_per_h=0.0) for one in found.pools), notices=()
+        )
+    return answered(found)
 
 
 @ROUTES.get("/api/jobs")

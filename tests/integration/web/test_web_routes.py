@@ -72,8 +72,10 @@ async def test_overview_fleet_and_queue(site: Site) -> None:
         site.browser("op") as browser,
         site.orchestrator() as peer,
         site.orchestrator("op") as fleet,
+        site.browser("lab") as reader,
     ):
         pool = {"name": "small", "kind": "cpu", "memory_mib": 9, "max": 2, "start_s": 60}
+        pool |= {"usd_per_h": 3.0}
         counted = {**pool, "size": 1, "states": {"idle": 1}, "closed": "it is left out"}
         assert "ok" in await fleet.ask(op="report_fleet", pools=[counted], notices=["one"])
         for number in range(3):  # two devices: the third one waits
@@ -92,11 +94,18 @@ async def test_overview_fleet_and_queue(site: Site) -> None:
         assert host["devices"][1]["model"] == "<b>M</b>"
         summary = (await browser.get("/api/fleet/summary?state=busy"))["items"][0]
         assert (summary["busy"], summary["memory_used_ratio"]) == (2, 1.0)
+
+        async def are_swept() -> bool:
+            return bool((await browser.get("/api/fleet/pools"))["pools"])
+
+        await until(are_swept)
         pools = await browser.get("/api/fleet/pools")
         assert [(one["pool"], one["hosts"], one["closed"]) for one in pools["pools"]] == [
             ("small", 1, "it is left out")
         ]
-        assert pools["notices"] == ["one"]
+        assert (pools["notices"], pools["pools"][0]["usd_per_h"]) == (["one"], 3.0)
+        shown = await reader.get("/api/fleet/pools")
+        assert (shown["notices"], shown["pools"][0]["usd_per_h"]) == ([], 0.0)
         queue = await browser.get("/api/queue")
         assert queue["total"] == 1
         waiting = queue["items"][0]
