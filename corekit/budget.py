@@ -33,7 +33,8 @@ class Budget:
     reserved_ttl_s: float = 60.0  #: a lease that is not staged ends after this
     reserved_renew_s: float = 15.0  #: its owner renews it this often while it packs
     accept_s: float = 5.0  #: a pushed grant that is not accepted goes to the next request
-    accept_away_s: float = 30.0  #: the same, of an orchestrator that must be woken and started
+    #: The same, of an orchestrator that must be woken, and whose process may have to start.
+    accept_away_s: RealS = 30.0
     cold_start_s: float = 90.0  #: a function may need this long from event to its first line
     event_age_s: float = 60.0  #: Lambda drops an asynchronous event older than this
     session_beat_s: float = 5.0  #: the runner's application-level beat on its session
@@ -209,7 +210,6 @@ _AT_MOST = (
     ("last_packing_pause_s", "hand_back_after_s", 1),
     ("drain_s", "visibility_s", 1),
     ("accept_s", "accept_away_s", 1),
-    ("accept_away_s", "reserved_ttl_s", 1),
     ("handshake_s", "worker_take_s", 1),
     ("worker_take_s", "worker_ready_s", 1),
     ("worker_fork_s", "worker_ready_s", 1),

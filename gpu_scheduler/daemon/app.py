@@ -115,10 +115,7 @@ async def running_daemon(
         driver = performer.driven(machine, observed, nursery)
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
-        if waker is not None:
-            nursery.start_eternal(waker.run(), "waker")
-        nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
-        nursery.start_loop(partial(hub.beats, settings.budget.client_beat_s), "watch")
+        _start_loops(nursery, settings, performer, journal, hub, waker)
         stack.callback(hub.end_all, "ssgmd stops")
         entrance.connection = lambda: SocketConnection(
             decoder, parts.registry, metrics, authorizer, admission
@@ -138,6 +135,20 @@ async def running_daemon(
             reread=reread,
             hub=hub,
         )
+
+
+def _start_loops(
+    nursery: Nursery,
+    settings: DaemonSettings,
+    performer: Performer,
+    journal: Journal,
+    hub: Hub,
+    waker: Waker | None,
+) -> None:
+    if waker is not None:
+        nursery.start_eternal(waker.run(), "waker")
+    nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
+    nursery.start_loop(partial(hub.beats, settings.budget.client_beat_s), "watch")
 
 
 async def begin_epoch(

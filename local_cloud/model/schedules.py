@@ -66,7 +66,7 @@ class Schedules:
     def _put(self, name: str, given: Mapping[str, Any], made_at_s: float, now_s: float) -> Schedule:
         if _RATE.fullmatch(given["ScheduleExpression"]) is None:
             raise not_implemented(
-                f"the schedule {given['ScheduleExpression']!r}, which is no rate,"
+                f"the schedule {given['ScheduleExpression']!r}, other than a rate,"
             )
         if arn_service(given["Target"]["Arn"]) != "lambda":
             raise not_implemented("a schedule of anything but a function")

@@ -10,7 +10,7 @@ from local_cloud.model.schedules import Schedule
 from local_cloud.server.context import Context
 from local_cloud.server.services import Answer, Body, RestService
 
-#: Fields of a call that are no settings of the schedule.
+#: Fields of a call beside the settings of the schedule.
 _NOT_SETTINGS = ("Name", "GroupName", "ClientToken")
 
 

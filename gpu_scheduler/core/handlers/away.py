@@ -20,7 +20,7 @@ from gpu_scheduler.protocol import changes as to
 
 
 def pass_on(tx: QueueTransaction, record: Record, session: SessionId) -> None:
-    """Give a waiting request to another session; its patience goes on, unless it had none."""
+    """Give a waiting request to another session; its patience continues, unless it had none."""
     waiting = tx.state.queue.entries.get(attempt_id(record.holder, record.attempt))
     if waiting is None:
         return

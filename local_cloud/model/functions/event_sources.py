@@ -34,7 +34,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "FunctionResponseTypes": [],
 }
 _SETTINGS = frozenset({*_DEFAULTS, "ScalingConfig"})
-#: Fields of the calls that are no settings.
+#: Fields of the calls beside the settings.
 _NAMES = frozenset({"EventSourceArn", "FunctionName", "UUID", "Enabled"})
 
 
@@ -170,7 +170,7 @@ class EventSources:
         self._mappings[mapping.uuid] = mapping
 
     def parts(self, mapping: EventSource) -> tuple[LambdaFunction, Queue] | None:
-        """What a mapping connects; None when it is disabled, or one of them is gone."""
+        """The function and the queue of a mapping; None when one is gone, or it is disabled."""
         queue = self.queues.by_arn(mapping.queue_arn)
         try:
             function = self.functions.get(mapping.function)

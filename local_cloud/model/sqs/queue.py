@@ -52,7 +52,7 @@ class Message:
 
     @property
     def system_attributes(self) -> dict[str, str]:
-        """What SQS itself adds to a received message, by its names."""
+        """The attributes that SQS adds to a received message, by its names."""
         attributes = {
             "SenderId": "AIDAEMBEDDEDCLOUD",
             "SentTimestamp": str(int(self.sent_at_s * 1000)),
