@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,7 +13,6 @@ from contract.result import Result
 from contract.states import Reason
 from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
-from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import IdSource, JobId
@@ -35,14 +33,12 @@ from simulator.faults.checkers import Checker, Violation
 from simulator.faults.function import SimLambda, render
 from simulator.faults.host import SimHost, sim_devices
 from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
-from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.promises import ask_for_promises
 from simulator.faults.requester import SimRequester
 from simulator.faults.runs import PLAIN_STEPS, SimRuns
-from simulator.faults.scenario import DRAIN_S, Scenario, draw
+from simulator.faults.scenario import DRAIN_S, Scenario
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.services import Deployed, Verdict, settled
-from simulator.faults.tenant_usage import TenantUsage
 
 T = TypeVar("T")
 #: Functions: requests of the second one preempt, jobs of the third one need no device.
@@ -264,6 +260,11 @@ class World:
         requester.disconnect()
         await running.nursery.close()
 
+    async def close(self) -> None:
+        """End what is left of a run that failed."""
+        for replica in self.replicas:
+            await replica.nursery.close()
+
     # ------------------------------------------------------------------ running
 
     async def run(self) -> Verdict:
@@ -468,33 +469,3 @@ class World:
 
 async def _call(work: Callable[[], object]) -> None:
     work()
-
-
-def simulate(seed: int, scenario: Scenario | None = None, tracer: Tracer | None = None) -> Verdict:
-    """Run one seed to its end. Raises Violation when an invariant does not hold."""
-    return run_virtual(_simulate(seed, scenario or draw(seed), tracer))
-
-
-async def _simulate(seed: int, scenario: Scenario, tracer: Tracer | None) -> Verdict:
-    checker = Checker(
-        TenantUsage(scenario.parameters), preemptions=PreemptionChecker(scenario.parameters)
-    )
-    async with Nursery("world", strict=True) as nursery:
-        world = World(seed, scenario, Budget(), LoopClock(), checker, nursery, tracer=tracer)
-        running = asyncio.ensure_future(world.run())
-        failing = asyncio.ensure_future(nursery.failed())
-        try:
-            done, _ = await asyncio.wait({running, failing}, return_when=asyncio.FIRST_COMPLETED)
-            return running.result() if running in done else _raise(failing)
-        finally:
-            running.cancel()
-            failing.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await running
-            for replica in world.replicas:
-                await replica.nursery.close()
-
-
-def _raise(failing: asyncio.Future[None]) -> Verdict:
-    failing.result()
-    raise AssertionError("a nursery fails only with an error")

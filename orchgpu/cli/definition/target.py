@@ -22,6 +22,7 @@ from orchgpu.cli.definition.capacity import capacity_notes
 from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import Prepared, execute, prepare
 from orchgpu.deploy.files import name_of
+from orchgpu.deploy.visits import VisitSettings
 from orchgpu.jobs.provider import provider
 
 #: Packed files that are named in one line; `--json` has all.
@@ -79,10 +80,11 @@ def prepared_plan(
     scheduler: str | None,
     *,
     outside: bool,
+    visits: VisitSettings | None = None,
 ) -> Prepared:
     """A plan, with the scheduler's refusals of its requests as errors among the findings."""
     budget = budget_from_environment()
-    prepared = prepare(file, target.cloud, budget, document, outside=outside)
+    prepared = prepare(file, target.cloud, budget, document, outside=outside, visits=visits)
     capacity = capacity_notes(document, scheduler)
     return replace(prepared, notes=(*prepared.notes, *capacity))
 

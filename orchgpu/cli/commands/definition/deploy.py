@@ -27,6 +27,8 @@ from orchgpu.cli.options import scheduler_option
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import warm_up
 from orchgpu.deploy.files import read_document
+from orchgpu.deploy.visits import VisitSettings
+from orchgpu.jobs.scheduler import scheduler_address
 
 
 @click.command("deploy")
@@ -50,6 +52,22 @@ from orchgpu.deploy.files import read_document
     help="After the deploy run FILE (repeatable) by the first function with jobs, and wait.",
 )
 @outside_option
+@click.option(
+    "--serverless",
+    is_flag=True,
+    help="Also deploy an orchestrator that runs as functions, and calls --scheduler's address.",
+)
+@click.option("--visits-role", metavar="ARN", help="Their role: see `orchgpu iam visits`.")
+@click.option(
+    "--key-secret",
+    metavar="REFERENCE",
+    help="Entry of a secret store with their key: secretsmanager:NAME or ssm:NAME.",
+)
+@click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM file of the CA of the scheduler's certificate, for them.",
+)
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
 def command(
     file: Path,
@@ -60,6 +78,10 @@ def command(
     allow_outside: bool,
     watched: bool,
     inputs: tuple[Path, ...],
+    serverless: bool,
+    visits_role: str | None,
+    key_secret: str | None,
+    ca: Path | None,
     yes_real_aws: bool,
 ) -> int:
     """Create or update everything that FILE declares. Repeating it changes nothing.
@@ -76,12 +98,22 @@ def command(
     Example:  orchgpu deploy fdl.yaml
               orchgpu deploy fdl.yaml --watch --run test.png
     """
+    visits = None
+    if serverless:
+        visits = VisitSettings(
+            scheduler=scheduler_address(scheduler),
+            role=visits_role or "",
+            key_secret=key_secret or "",
+            ca=None if ca is None else ca.read_bytes(),
+        )
     run_files = _runner(inputs, address, scheduler, as_json=as_json)
 
     def deploy(document: Document) -> int:
         with open_target(address, document) as target:
             target.guard(yes_real_aws)
-            prepared = prepared_plan(file, document, target, scheduler, outside=allow_outside)
+            prepared = prepared_plan(
+                file, document, target, scheduler, outside=allow_outside, visits=visits
+            )
             echo_warnings(prepared, file)
             if not allow_infeasible:
                 refuse_infeasible(prepared, with_reasons=as_json)
