@@ -2,28 +2,65 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import time
+import io
+import urllib.request
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orchgpu.local.programs import HOSTS, cloud_environment
-from tests.e2e.live import COPY, FunctionSpec, Live, live_system, until
+from tests.e2e.live import COPY, DEVICE, FunctionSpec, Live, live_system, until
 
 ACCOUNT = "000000000000"
 HOLD = """#!/bin/sh
 sleep 1
 cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
 """
+#: The handler of visits that kill themselves once, at a named point.
+CRASHING = """
+import os, signal
+from orchgpu.replica import acting
+from orchgpu.replica.actions.performer import Performer
+
+def crash_at(point):
+    if point != os.environ.get("CRASH_AT"):
+        return
+    try:
+        open(os.environ["CRASH_MARKER"], "x").close()
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Crashing(Performer):
+    async def _outcome(self, action, work):
+        name = type(action).__name__
+        crash_at(f"before {name}")
+        event = await super()._outcome(action, work)
+        crash_at(f"after {name}")
+        return event
+
+acting.Performer = Crashing
+from orchgpu.replica.visits import Visits
+handle = Visits().handle
+"""
+#: One of each kind of work that the next visit takes over; the others are for `make soak`.
+ALWAYS = ("after OpenAttempt", "before Leave", "before DeleteMessages")
+STEPS = (
+    *("ReadInput", "OpenAttempt", "StageEnvelope", "RecordStaged", "Leave"),
+    *("AdoptRecord", "ReadResult", "FinishJob", "DeleteMessages"),
+)
+POINTS = [
+    pytest.param(point, marks=[] if point in ALWAYS else pytest.mark.soak)
+    for step in STEPS
+    for point in (f"before {step}", f"after {step}")
+]
 WHOLE = {"sharing": "exclusive", "count": 2}
 FUNCTIONS = {
     "held": FunctionSpec(HOLD, gpu=WHOLE),
     "plain": FunctionSpec(COPY, gpu=None),
+    "crash": FunctionSpec(DEVICE),
     "broken": FunctionSpec("#!/bin/sh\nexit 3\n", job={"attempts": 1}),
 }
 
@@ -74,35 +111,41 @@ def test_a_failure_is_noticed_by_the_end_of_its_lease(serverless: Live) -> None:
     assert serverless.take_dead_letters("broken") == [(job, "EXIT_NONZERO")]
 
 
-def test_a_killed_visit_is_followed_by_another(serverless: Live) -> None:
-    """Each process of `complete` dies; the messages come again, and the sweep finds the rest."""
-    job = serverless.upload("held", "killed.txt")
-    ends_s = time.monotonic() + 4.0
-    killed = 0
-    while time.monotonic() < ends_s:
-        killed += _kill_visits(serverless)
-        time.sleep(0.1)
-    assert killed
+@pytest.mark.parametrize("point", POINTS)
+def test_a_visit_that_dies_is_followed_by_another(
+    serverless: Live, crashing: str, point: str, tmp_path: Path
+) -> None:
+    """Its messages come again, and the call of every minute, made here, finds the rest."""
     client = serverless.client("lambda")
-    client.invoke(FunctionName="held-orchestrate", Payload=json.dumps({}))  # as the schedule does
-    assert serverless.result("held", job).state == "SUCCEEDED"
-    serverless.quiet("held")
+    variables = {"CRASH_AT": point, "CRASH_MARKER": str(tmp_path / "crashed")}
+    for name in (f"{crashing}-orchestrate", f"{crashing}-complete"):
+        now = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+        client.update_function_configuration(
+            FunctionName=name, Environment={"Variables": {**now, **variables}}
+        )
+    job = serverless.upload(crashing, f"{point}.txt")
+    until(f"a crash {point}", (tmp_path / "crashed").exists)
+    client.invoke(FunctionName=f"{crashing}-orchestrate", InvocationType="Event", Payload="{}")
+    result = serverless.result(crashing, job)
+    assert (result.state, len(result.files)) == ("SUCCEEDED", 1)
+    serverless.quiet(crashing)
+    assert serverless.messages(crashing, "dlq") == 0
 
 
-def _kill_visits(live: Live) -> int:
-    """`kill -9` of every process of the visits' functions."""
-    killed = 0
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            variables = environ.read_bytes()
-        except OSError:
-            continue
-        named = b"AWS_LAMBDA_FUNCTION_NAME=held-" in variables
-        if named and str(live.home.path).encode() in variables:
-            with contextlib.suppress(OSError):
-                os.kill(int(environ.parent.name), signal.SIGKILL)
-                killed += 1
-    return killed
+@pytest.fixture(scope="module")
+def crashing(serverless: Live) -> str:
+    """A function whose visits have the handler above."""
+    client = serverless.client("lambda")
+    for word in ("orchestrate", "complete"):
+        location = client.get_function(FunctionName=f"crash-{word}")["Code"]["Location"]
+        with urllib.request.urlopen(location) as answer:
+            package = io.BytesIO(answer.read())
+        with zipfile.ZipFile(package) as old, zipfile.ZipFile(made := io.BytesIO(), "w") as new:
+            for name in old.namelist():
+                is_handler = name == f"lambda_functions/{word}/handler.py"
+                new.writestr(name, CRASHING if is_handler else old.read(name))
+        client.update_function_code(FunctionName=f"crash-{word}", ZipFile=made.getvalue())
+    return "crash"
 
 
 def test_removal_leaves_nothing(serverless: Live) -> None:
