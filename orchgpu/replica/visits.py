@@ -28,7 +28,7 @@ from orchgpu.adapters.clouds import open_cloud
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.ports import TRACEPARENT, CloudPorts, Message, Registry
+from orchgpu.ports import TRACEPARENT, CloudPorts, Message
 from orchgpu.replica.visit import Arrival, Visit
 from remote_gpu.middleware import render
 
@@ -43,7 +43,11 @@ CLOSING_S = 1.0
 
 
 class Visits:
-    """Handles the events of Lambda's event source mappings and of the scheduler."""
+    """Handles the events of Lambda's event source mappings and of the schedule.
+
+    Made while Lambda starts the process, so that the first call takes no longer than others. Raises
+    AppError when the cloud refuses access.
+    """
 
     def __init__(self) -> None:
         budget = budget_from_environment()
@@ -51,13 +55,13 @@ class Visits:
         self._budget = replace(budget, reconcile_back_s=back_s, reconcile_overlap_s=back_s)
         self._loop = asyncio.new_event_loop()
         self._stack = AsyncExitStack()
-        self._cloud: CloudPorts | None = None
-        self._registry: Registry | None = None
-        self._access: Access | None = None
         self._searched_s = -math.inf
         ca = Path(os.environ.get("LAMBDA_TASK_ROOT", "."), CA_FILE)
-        self._ca = ca if ca.is_file() else None
         log_as_json()
+        opening = self._open(find_access(ca=ca if ca.is_file() else None))
+        self._cloud, self._access = self._loop.run_until_complete(opening)
+        names = [name for name in os.environ.get(FUNCTIONS, "").split(",") if name]
+        self._registry = StoreRegistry(self._cloud.store, self._cloud.state_bucket, only=names)
 
     def handle(self, event: Mapping[str, Any], context: Any) -> dict[str, object]:
         """One invocation; the messages that stay in their queues are its failures.
@@ -72,14 +76,14 @@ class Visits:
         return {"batchItemFailures": [{"itemIdentifier": name} for name in stay]}
 
     async def _visit(self, arrivals: list[Arrival], within_s: float, *, sweep: bool) -> list[str]:
-        cloud, registry, access = await self._opened()
+        cloud = self._cloud
         address = os.environ.get(SCHEDULER)
         if not address:
             raise invalid(
                 f"the variable {SCHEDULER} names no scheduler: deploy --serverless sets it"
             )
         async with (
-            SchedulerAdapter.connect(address, "visit", self._budget, access) as scheduler,
+            SchedulerAdapter.connect(address, "visit", self._budget, self._access) as scheduler,
             Nursery("visit") as nursery,
         ):
             ids = IdSource(scheduler.session)
@@ -91,7 +95,7 @@ class Visits:
                 store=cloud.store,
                 functions=cloud.functions,
                 scheduler=scheduler,
-                registry=registry,
+                registry=self._registry,
                 render=render,
                 clock=SystemClock(),
                 budget=self._budget,
@@ -109,22 +113,13 @@ class Visits:
                         await visit.search()
             return stay
 
-    async def _opened(self) -> tuple[CloudPorts, Registry, Access]:
-        """Opened once, for as long as the process lives."""
-        if self._cloud is None or self._registry is None or self._access is None:
-            cloud = await self._stack.enter_async_context(open_cloud("aws"))
-            self._access = await self._access_to_scheduler(cloud)
-            names = [name for name in os.environ.get(FUNCTIONS, "").split(",") if name]
-            self._registry = StoreRegistry(cloud.store, cloud.state_bucket, only=names)
-            self._cloud = cloud
-        return self._cloud, self._registry, self._access
-
-    async def _access_to_scheduler(self, cloud: CloudPorts) -> Access:
-        access = find_access(ca=self._ca)
+    async def _open(self, access: Access) -> tuple[CloudPorts, Access]:
+        cloud = await self._stack.enter_async_context(open_cloud("aws"))
         reference = os.environ.get(KEY_SECRET)
         if not reference or cloud.notices is None:
-            return access
-        return replace(access, key=(await cloud.notices.secret(reference)).decode().strip())
+            return cloud, access
+        key = (await cloud.notices.secret(reference)).decode().strip()
+        return cloud, replace(access, key=key)
 
 
 def _arrival(record: Mapping[str, Any]) -> Arrival:
