@@ -9,7 +9,6 @@ from corekit.values import replace
 from fdl.plan.desired import RETENTION
 from fdl.plan.roles import secret_arns
 from orchgpu.permissions.model import RoleKind, Scope, Statement, allow, below
-from orchgpu.permissions.roles.visits import NAME as VISITS_ROLE
 
 _BUCKETS = (
     *("s3:CreateBucket", "DeleteBucket", "ListBucket", "ListBucketVersions"),
@@ -24,7 +23,7 @@ _QUEUES = (
     *("sqs:CreateQueue", "ListQueueTags", "TagQueue", "UntagQueue", "DeleteQueue"),
     *("GetQueueUrl", "GetQueueAttributes", "SetQueueAttributes", "ReceiveMessage"),
 )
-_FUNCTIONS = (
+FUNCTIONS = (
     *("lambda:CreateFunction", "DeleteFunction", "GetFunction", "ListTags"),
     *("GetFunctionConfiguration", "UpdateFunctionCode", "UpdateFunctionConfiguration"),
     *("TagResource", "UntagResource", "InvokeFunction"),
@@ -32,9 +31,6 @@ _FUNCTIONS = (
     *("GetFunctionEventInvokeConfig", "PutFunctionEventInvokeConfig"),
     *("DeleteFunctionEventInvokeConfig", "GetPolicy", "AddPermission", "RemovePermission"),
 )
-_MAPPINGS = tuple(f"lambda:{verb}EventSourceMapping" for verb in ("Create", "Update", "Delete"))
-_SCHEDULES = tuple(f"scheduler:{verb}Schedule" for verb in ("Get", "Create", "Update", "Delete"))
-_SCHEDULER = "scheduler.amazonaws.com"
 _NETWORK = (
     *("ec2:DescribeSubnets", "DescribeSecurityGroups", "DescribeVpcs"),
     *("DescribeNetworkInterfaces", "lambda:ListFunctions"),
@@ -53,31 +49,12 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     state = (*below((scope.state,), *_STATE), *below(scope.packages, "packages/"))
     yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=state)
     yield allow("Queues", *_QUEUES, on=(*scope.queues(), *scope.workflow_queues))
-    yield allow("Functions", *_FUNCTIONS, on=scope.lambdas)
+    yield allow("Functions", *FUNCTIONS, on=scope.lambdas)
     yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=to_lambda)
-    yield from _visits(scope)
     yield from _roles(scope)
     yield from _logs(scope)
     yield allow("Layers", "lambda:GetLayerVersion", on=layers if scope.functions else ("*",))
     yield from _uses(scope)
-
-
-def _visits(scope: Scope) -> Iterator[Statement]:
-    """For --serverless. A mapping has no name that a policy could contain: its function has."""
-    of_visits = {"ArnLike": {"lambda:FunctionArn": list(scope.visits)}}
-    passed = {"StringEquals": {"iam:PassedToService": ["lambda.amazonaws.com", _SCHEDULER]}}
-    schedules = [
-        f"arn:{scope.place.partition}:scheduler:{scope.where}:schedule/default/{name}"
-        for name in (arn.rpartition(":")[2] for arn in scope.visits)
-    ]
-    yield allow("Visits", *_FUNCTIONS, on=scope.visits)
-    # the list has no condition key, and the name of the role is that of the page
-    yield allow("FindMappings", "lambda:ListEventSourceMappings", on=("*",) if scope.visits else ())
-    mapped = ("*",) if scope.visits else ()
-    yield allow("Mappings", *_MAPPINGS, on=mapped, when=of_visits)
-    yield allow("Schedules", *_SCHEDULES, on=schedules)
-    visits = (scope.place.role_arn(VISITS_ROLE),) if scope.visits else ()
-    yield allow("PassVisitsRole", "iam:PassRole", on=visits, when=passed)
 
 
 def _roles(scope: Scope) -> Iterator[Statement]:

@@ -141,11 +141,12 @@ def test_mappings_and_schedules_are_found_as_they_were_made(cloud: AwsCloud) -> 
     sqs.create_queue(QueueName="q")
     source = kinds.EventSource(function="f", queue="q", batch=10, concurrency_max=5)
     schedule = kinds.Schedule(name="s", every_min=1, function="f", role=role)
-    changed = [
+    changed: list[kinds.Resource] = [
         kinds.EventSource(function="f", queue="q", batch=2, concurrency_max=7),
         kinds.Schedule(name="s", every_min=5, function="f", role=role),
     ]
-    for resource in (source, schedule, *changed):
+    made_and_changed: list[kinds.Resource] = [source, schedule, *changed]
+    for resource in made_and_changed:
         cloud.apply(Step(action=Action.CREATE, resource=resource), {}, lambda _text: None)
         assert cloud.observe([], [resource]).resources[kinds.key_of(resource)] == resource
     for resource in changed:
