@@ -5,8 +5,10 @@ They are deployed under the name `NAME-orchestrate`, with a ledger of their own.
 
 from __future__ import annotations
 
+from contract.secrets.reference import parse_reference
 from corekit.budget import Budget
 from corekit.errors import invalid
+from corekit.net.addresses import is_loopback, parse_addresses
 from corekit.values import Value
 from fdl.model import Function
 from fdl.plan import resources as kinds
@@ -54,9 +56,19 @@ def check(function: Function, place: DeployTarget, settings: VisitSettings) -> N
     if len(visits_name(name)) > _NAME_CHARS_MAX:
         most = _NAME_CHARS_MAX - len(visits_name(""))
         raise invalid(f"{name}: --serverless needs a name of {most} characters at most")
-    if not (settings.role or place.local):
+    if settings.key_secret:
+        try:
+            parse_reference(settings.key_secret)
+        except ValueError as error:
+            raise invalid(f"--key-secret {settings.key_secret!r}: {error}") from None
+    if place.local:
+        return
+    if not settings.role:
         text = "--serverless needs --visits-role, the ARN of a role with the policy that"
         raise invalid(f"{text} `orchgpu iam visits FILE` prints")
+    if any(is_loopback(host) for host, _ in parse_addresses(settings.scheduler)):
+        text = f"--scheduler {settings.scheduler}: Lambda reaches no address of this machine alone;"
+        raise invalid(f"{text} name the one by which other machines reach the scheduler")
 
 
 def desired_visits(

@@ -13,7 +13,7 @@ from simulator.faults.visits import VisitingWorld, visiting
 from tests.simulation.test_seeds import seeds
 
 
-@seeds(300, always=10)
+@seeds(100, always=4)
 def test_every_invariant_holds(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")
     verdict = simulate(seed, visiting(seed), kind=VisitingWorld)

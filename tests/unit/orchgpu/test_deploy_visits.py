@@ -99,6 +99,20 @@ def test_what_needs_the_service_is_refused(text: str, why: str) -> None:
         check(function_of(text), AWS, SETTINGS)
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"scheduler": "127.0.0.1:4700"}, "--scheduler 127.0.0.1:4700"),
+        ({"scheduler": "10.0.0.7:4700,localhost:4700"}, "this machine alone"),
+        ({"key_secret": "key.txt"}, "--key-secret 'key.txt'"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, str], why: str) -> None:
+    given = {"scheduler": "10.0.0.7:4700", "role": ROLE, **settings}
+    with pytest.raises(AppError, match=why):
+        check(function_of(BLAST), AWS, VisitSettings(**given))
+
+
 def test_aws_needs_a_role() -> None:
     without = VisitSettings(scheduler="10.0.0.7:4700")
     check(function_of(BLAST), LOCAL, without)

@@ -106,6 +106,8 @@ def command(
             key_secret=key_secret or "",
             ca=None if ca is None else ca.read_bytes(),
         )
+    elif visits_role or key_secret or ca:
+        raise invalid("--visits-role, --key-secret and --ca are for --serverless: add it")
     run_files = _runner(inputs, address, scheduler, as_json=as_json)
 
     def deploy(document: Document) -> int:
