@@ -209,7 +209,6 @@ _AT_MOST = (
     ("client_gone_s", "last_packing_pause_s", 3),
     ("last_packing_pause_s", "hand_back_after_s", 1),
     ("drain_s", "visibility_s", 1),
-    ("accept_s", "accept_away_s", 1),
     ("handshake_s", "worker_take_s", 1),
     ("worker_take_s", "worker_ready_s", 1),
     ("worker_fork_s", "worker_ready_s", 1),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from corekit.ids import SessionId, attempt_id
 from corekit.values import replace
-from gpu_scheduler.core.leases.leases import orphaned
+from gpu_scheduler.core.leases.leases import accept_within_s, orphaned
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.model import Record, Step
@@ -41,7 +41,7 @@ def leave(tx: QueueTransaction, record: Record, queue: str) -> Record:
     pass_on(tx, record, owner)
     record = tx.write(record, owner=owner, revision=record.revision + 1)
     if entry is not None and not entry.accepted:
-        tx.set_deadline(entry, tx.budget.accept_away_s)
+        tx.set_deadline(entry, accept_within_s(tx, entry))
         tx.wake(record.holder, owner)
     elif entry is None and record.lease is not None and record.step is not Step.RECEIVED:
         tx.wake(record.holder, owner)  # its lease has ended

@@ -140,8 +140,9 @@ def _first_deadline_s(tx: Transaction, entry: LeaseEntry) -> float | None:
 
 def accept_within_s(tx: Transaction, entry: LeaseEntry) -> float:
     """The time to accept a grant: longer for an owner that must be woken first."""
-    away = is_away(tx.owner_of(entry))
-    return tx.budget.accept_away_s if away else tx.budget.accept_s
+    budget = tx.budget
+    away_s = max(budget.accept_s, budget.accept_away_s)
+    return away_s if is_away(tx.owner_of(entry)) else budget.accept_s
 
 
 def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
