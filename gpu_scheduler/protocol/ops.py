@@ -115,7 +115,7 @@ class Hello(Op[SessionWelcome], omit_defaults=True):
 
     def __post_init__(self) -> None:
         checked(self)
-        if self.session.startswith(AWAY):
+        if self.session.rpartition("/")[2].startswith(AWAY):
             raise invalid(f"a session does not begin with {AWAY!r}: use another name")
 
 

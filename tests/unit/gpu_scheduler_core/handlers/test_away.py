@@ -81,8 +81,9 @@ def test_names() -> None:
     assert not is_away("s1")
     with pytest.raises(AppError, match="not the name of a queue"):
         away_of("s1", "../q")
-    with pytest.raises(AppError, match="use another name"):
-        ops.Hello(session="away:q", version=1)
+    for session in ("away:q", "k/away:q"):
+        with pytest.raises(AppError, match="use another name"):
+            ops.Hello(session=session, version=1)
 
 
 def test_without_a_waker_a_job_is_not_left() -> None:
