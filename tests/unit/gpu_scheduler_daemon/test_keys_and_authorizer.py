@@ -399,7 +399,6 @@ def test_a_job_without_an_owner_belongs_to_the_key_that_made_it(path: Path) -> N
     for key in (lab2, operator):
         may_all(authorizer, key, acts("j-left-lab") | takes("j-left-lab", "lab"))
     may_none(authorizer, b, takes("j-left-lab", "lab"), "belongs to key 'lab1'")
-
     assert authorizer.foreign_to(authorizer.caller(a)) == ("b", "o", "lab2", "lab1")
     assert authorizer.foreign_to(authorizer.caller(lab2)) == ("a", "b", "o")
     assert authorizer.foreign_to(authorizer.caller(operator)) == ()

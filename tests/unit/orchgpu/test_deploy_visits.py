@@ -108,7 +108,7 @@ def test_what_needs_the_service_is_refused(text: str, why: str) -> None:
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, str], why: str) -> None:
-    given = {"scheduler": "10.0.0.7:4700", "role": ROLE, **settings}
+    given: dict[str, Any] = {"scheduler": "10.0.0.7:4700", "role": ROLE, **settings}
     with pytest.raises(AppError, match=why):
         check(function_of(BLAST), AWS, VisitSettings(**given))
 
