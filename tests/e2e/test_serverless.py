@@ -45,8 +45,8 @@ acting.Performer = Crashing
 from orchgpu.replica.visits import Visits
 handle = Visits().handle
 """
-#: One of each kind of work that the next visit takes over; the others are for `make soak`.
-ALWAYS = ("after OpenAttempt", "before Leave", "before DeleteMessages")
+#: Before and after the job is the scheduler's; the others are for `make soak`.
+ALWAYS = ("after OpenAttempt", "before Leave")
 STEPS = (
     *("ReadInput", "OpenAttempt", "StageEnvelope", "RecordStaged", "Leave"),
     *("AdoptRecord", "ReadResult", "FinishJob", "DeleteMessages"),
