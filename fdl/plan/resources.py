@@ -146,6 +146,30 @@ class Role(Value):
         return self.path[1:] + self.name
 
 
+class EventSource(Value):
+    """A queue whose messages Lambda hands to a function, which answers what it has not finished."""
+
+    kind: ClassVar[str] = "event-source"
+    function: str
+    queue: str
+    batch: int  #: messages of one call
+    concurrency_max: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.function}/{self.queue}"
+
+
+class Schedule(Value):
+    """Regular calls of a function."""
+
+    kind: ClassVar[str] = "schedule"
+    name: str
+    every_min: int
+    function: str
+    role: str  #: by which the calls are made
+
+
 class InvokeConfig(Value):
     """Lambda's treatment of an asynchronous event that fails."""
 
@@ -289,6 +313,8 @@ Resource: TypeAlias = (
     | QueueResource
     | FunctionResource
     | InvokeConfig
+    | EventSource
+    | Schedule
     | Permission
     | Notification
     | Expiry
@@ -317,6 +343,8 @@ ORDER = (
     "notification",
     "record",
     "workflow",
+    "event-source",
+    "schedule",
 )
 
 

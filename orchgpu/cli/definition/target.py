@@ -21,6 +21,7 @@ from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import Prepared, execute, prepare
 from orchgpu.deploy.files import name_of
 from orchgpu.deploy.on_stack import check_names, in_network, without_network
+from orchgpu.deploy.visits import VisitSettings
 from orchgpu.infra.outputs import found_stack, record_of
 from orchgpu.jobs.provider import provider
 from orchgpu.local.home import default_home
@@ -74,6 +75,7 @@ def prepared_plan(
     scheduler: str | None,
     *,
     outside: bool,
+    visits: VisitSettings | None = None,
 ) -> Prepared:
     """A plan, with the scheduler's refusals of its requests as errors among the findings.
 
@@ -81,7 +83,7 @@ def prepared_plan(
     """
     budget, stack = budget_from_environment(), stack_of(target)
     placed = document if stack is None else in_network(document, stack)
-    prepared = prepare(file, target.cloud, budget, placed, outside=outside)
+    prepared = prepare(file, target.cloud, budget, placed, outside=outside, visits=visits)
     if stack is not None:
         check_names(document, stack, name_of(file))
     if stack is not None and (inside := without_network(document, stack)):
