@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 
 from corekit.aio.backoff import Backoff
@@ -22,12 +25,12 @@ from gpu_scheduler.core import actions as do
 
 logger = logging.getLogger(__name__)
 
-#: Sends messages, at most `BATCH_MAX`, to the queue of a name. Blocks; raises AppError. A
-#: repetition may send some twice.
+#: Sends messages, at most `BATCH_MAX`, to the queue of a name. Blocks; raises AppError, NOT_FOUND
+#: when there is no such queue. A repetition may send some twice.
 Sender = Callable[[str, Sequence[str]], None]
 
 BATCH_MAX = 10
-#: Jobs whose wake-ups wait for their receiver; more are dropped, oldest first.
+#: Jobs whose wake-ups wait for their receiver; more are dropped, oldest of a queue first.
 PENDING_MAX = 100_000
 _PLUGINS = ("orchgpu.wakers", "gpu_scheduler.daemon.wakers", "open_sender")
 
@@ -49,43 +52,75 @@ def sender_of(address: str) -> Sender:
     return sender
 
 
+@dataclass(slots=True)
+class _Queue:
+    """The wake-ups for one queue."""
+
+    backoff: Backoff
+    due_s: float  #: time of the next try
+    jobs: dict[str, float] = field(default_factory=dict)  #: with the time of each, oldest first
+
+
 class Waker:
-    """Sends the wake-ups of the core in the background."""
+    """Sends the wake-ups of the core in the background.
+
+    A queue that fails is tried again later, and the others go on. A wake-up is dropped when its
+    queue does not exist, and after `accept_away_s`: its grant has passed on by then.
+    """
 
     def __init__(self, send: Sender, budget: Budget) -> None:
         self._send = send
-        self._backoff = Backoff(budget.reconnect_base_s, budget.reconnect_s_max)
-        self._pending: dict[str, str] = {}  #: job → queue
-        self._some = asyncio.Event()
+        self._budget = budget
+        self._queues: dict[str, _Queue] = {}  #: those that wake-ups wait for
+        self._new = asyncio.Event()
 
     def wake(self, action: do.Wake) -> None:
         """Send a wake-up soon; one that is not sent yet serves for both."""
-        self._pending.setdefault(action.holder, action.queue)
-        if len(self._pending) > PENDING_MAX:
-            del self._pending[next(iter(self._pending))]
-        self._some.set()
+        now_s = time.monotonic()
+        queue = self._queues.get(action.queue)
+        if queue is None:
+            backoff = Backoff(self._budget.reconnect_base_s, self._budget.reconnect_s_max)
+            queue = self._queues[action.queue] = _Queue(backoff, now_s)
+        queue.jobs.setdefault(action.holder, now_s)
+        if sum(len(one.jobs) for one in self._queues.values()) > PENDING_MAX:
+            longest = max(self._queues.values(), key=lambda one: len(one.jobs)).jobs
+            del longest[next(iter(longest))]
+        self._new.set()
 
     async def run(self) -> None:
         """Send until cancelled."""
         while True:
-            await self._some.wait()
-            queue = next(iter(self._pending.values()))
-            alike = (job for job, its in self._pending.items() if its == queue)
-            jobs = list(islice(alike, BATCH_MAX))
-            try:
-                await asyncio.to_thread(self._send, queue, [_message(job) for job in jobs])
-            except AppError as error:
-                pause_s = self._backoff.next_s()
-                text = "wake-ups wait, %d of them; the next try is in %.1f s: %s"
-                extra = {"event": "wake_failed"}
-                logger.warning(text, len(self._pending), pause_s, error.message, extra=extra)
-                await asyncio.sleep(pause_s)
+            self._new.clear()
+            due = min(self._queues.items(), key=lambda one: one[1].due_s, default=None)
+            if due is not None and due[1].due_s <= time.monotonic():
+                await self._serve(*due)
                 continue
-            self._backoff.reset()
-            for job in jobs:
-                self._pending.pop(job, None)
-            if not self._pending:
-                self._some.clear()
+            pause_s = None if due is None else due[1].due_s - time.monotonic()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._new.wait()
+
+    async def _serve(self, name: str, queue: _Queue) -> None:
+        """One try for one queue."""
+        oldest_s = time.monotonic() - self._budget.accept_away_s
+        queue.jobs = {job: at_s for job, at_s in queue.jobs.items() if at_s >= oldest_s}
+        sent = dict(islice(queue.jobs.items(), BATCH_MAX))
+        for job in sent:
+            del queue.jobs[job]  # what changes from now on needs a wake-up of its own
+        try:
+            if sent:
+                await asyncio.to_thread(self._send, name, [_message(job) for job in sent])
+            queue.backoff.reset()
+            queue.due_s = time.monotonic()
+        except AppError as error:
+            pause_s = queue.backoff.next_s()
+            queue.due_s = time.monotonic() + pause_s
+            queue.jobs = {**sent, **queue.jobs} if error.code is not ErrorCode.NOT_FOUND else {}
+            text = "wake-ups for %s failed, %d wait; the next try is in %.1f s: %s"
+            extra = {"event": "wake_failed"}
+            logger.warning(text, name, len(queue.jobs), pause_s, error.message, extra=extra)
+        if not queue.jobs:
+            del self._queues[name]
 
 
 def _message(job: str) -> str:

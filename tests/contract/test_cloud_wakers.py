@@ -29,8 +29,8 @@ def test_wake_ups_are_messages_of_the_named_queue(cloud: Cloud) -> None:
 
 
 @pytest.mark.usefixtures("_keys")
-def test_a_queue_that_does_not_exist_is_unavailable(cloud: Cloud) -> None:
+def test_a_queue_that_does_not_exist_is_not_found(cloud: Cloud) -> None:
     send = sender_of(f"sqs:{cloud.endpoint}/{cloud.account}")
     with pytest.raises(AppError) as caught:
         send("unknown", ["{}"])
-    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert caught.value.code is ErrorCode.NOT_FOUND

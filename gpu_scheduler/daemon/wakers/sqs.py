@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
 
 from contract.aws.clients import patience, session_of
-from contract.aws.faults import code_of
+from contract.aws.faults import Fault, code_of, fault_of
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.waker import Sender
 
@@ -47,7 +47,9 @@ def open_sender(where: str) -> Sender:
             answer = client.send_message_batch(QueueUrl=url, Entries=entries)
         except ClientError as error:
             text = f"{url} answered {code_of(error)}"
-            raise AppError(ErrorCode.UNAVAILABLE, text) from None
+            absent = fault_of(error) is Fault.ABSENT
+            code = ErrorCode.NOT_FOUND if absent else ErrorCode.UNAVAILABLE
+            raise AppError(code, text) from None
         except BotoCoreError as error:
             raise AppError(ErrorCode.UNAVAILABLE, f"{url}: {error}") from None
         if failed := answer.get("Failed"):
