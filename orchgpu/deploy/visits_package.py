@@ -14,11 +14,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.functions import Code
@@ -43,14 +44,14 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 def build(*, local: bool, architecture: str, ca: bytes | None) -> tuple[Code, bytes]:
     """The package, built once; `ca`: the authority of the scheduler's certificate.
 
-    Raises UNAVAILABLE when the libraries cannot be downloaded.
+    Raises UNAVAILABLE when the libraries cannot be downloaded, and NOT_FOUND as `libraries` does.
     """
     files = {name: path.read_bytes() for name, path in _ours()}
     if ca is not None:
         files["ca.pem"] = ca
-    libraries = _libraries()
-    compiled = [] if local else [name for name in libraries if not _is_pure(name)]
-    installed = [name for name in libraries if name not in compiled]
+    needed = libraries({} if local else environment_of(architecture))
+    compiled = [] if local else [name for name in needed if not _is_pure(name)]
+    installed = [name for name in needed if name not in compiled]
     files |= {name: path.read_bytes() for name, path in _installed(installed)}
     files |= _downloaded(compiled, architecture) if compiled else {}
     size = sum(map(len, files.values()))
@@ -110,20 +111,52 @@ def _downloaded(names: Iterable[str], architecture: str) -> dict[str, bytes]:
         return {name: path.read_bytes() for name, path in found if _is_needed(name, path)}
 
 
-def _libraries() -> list[str]:
-    """The libraries that this program needs without its extras, by name."""
+def libraries(
+    environment: Mapping[str, str], requires: Callable[[str], list[str] | None] = metadata.requires
+) -> list[str]:
+    """The libraries that this program needs without its extras, by name.
+
+    `environment`: variables of markers (PEP 508) that differ from this Python's. Raises NOT_FOUND
+    for a library that is needed there and not installed here.
+    """
     todo, found = ["orchgpu"], dict[str, None]()
     while todo:
-        for text in metadata.requires(todo.pop()) or ():
+        for text in requires(todo.pop()) or ():
             requirement = Requirement(text)
             marker = requirement.marker
-            name = requirement.name.lower()
+            name = canonicalize_name(requirement.name)
             if name in _NOT_NEEDED or name in found:
                 continue
-            if marker is None or marker.evaluate({"extra": ""}):
+            if marker is None or marker.evaluate({**environment, "extra": ""}):
                 found[name] = None
                 todo.append(name)
+                _check_installed(requirement, requires)
     return sorted(found)
+
+
+def _check_installed(requirement: Requirement, requires: Callable[[str], list[str] | None]) -> None:
+    try:
+        requires(requirement.name)
+    except metadata.PackageNotFoundError:
+        wanted = f"{requirement.name}{requirement.specifier}"
+        text = f"the orchestrator's functions run on Python {_PYTHON} and need {wanted}, which is"
+        text += f" not installed here: `pip install '{wanted}'`, then deploy again"
+        raise AppError(ErrorCode.NOT_FOUND, text) from None
+
+
+def environment_of(architecture: str) -> dict[str, str]:
+    """The variables of markers in Lambda's runtime."""
+    return {
+        "python_version": _PYTHON,
+        "python_full_version": f"{_PYTHON}.0",
+        "implementation_name": "cpython",
+        "implementation_version": f"{_PYTHON}.0",
+        "platform_python_implementation": "CPython",
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": _MACHINES[architecture],
+    }
 
 
 def _is_needed(name: str, path: Path | None = None) -> bool:

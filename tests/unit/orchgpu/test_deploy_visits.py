@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.deploy.visits import VisitSettings, check, desired_visits
-from orchgpu.deploy.visits_package import build
+from orchgpu.deploy.visits_package import build, environment_of, libraries
 from orchgpu.permissions.model import Scope, document, trust
 from orchgpu.permissions.roles import role_kind
 
@@ -130,6 +131,38 @@ def test_the_package_has_what_the_handlers_import() -> None:
     assert {"s3", "sqs"} <= services
     assert "ec2" not in services
     assert build(local=True, architecture="x86_64", ca=b"authority")[0] == code
+
+
+#: Requirements as an installation without the library `older` lists them.
+REQUIRES = {
+    "orchgpu": ["web", "click", 'extra-lib; extra == "demo"'],
+    "web": [
+        'older>=4.4; python_version < "3.13"',
+        'newer; python_version >= "3.13"',
+        'oldest; python_full_version < "3.11.3"',
+        'of_windows; sys_platform == "win32"',
+        'Of_Arm; platform_machine == "aarch64"',
+    ],
+    "of-arm": [],
+    "newer": [],
+}
+
+
+def requires(name: str) -> list[str]:
+    try:
+        return REQUIRES[name.lower().replace("_", "-")]
+    except KeyError:
+        raise metadata.PackageNotFoundError(name) from None
+
+
+def test_libraries_are_those_of_lambdas_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AppError, match=r"Python 3.12 and need older>=4.4, which is not installed"):
+        libraries(environment_of("x86_64"), requires)
+    monkeypatch.setitem(REQUIRES, "older", [])
+    assert libraries(environment_of("x86_64"), requires) == ["older", "web"]
+    assert libraries(environment_of("arm64"), requires) == ["of-arm", "older", "web"]
+    local = {**environment_of("x86_64"), "python_version": "3.13"}
+    assert libraries(local, requires) == ["newer", "web"]
 
 
 @pytest.fixture
