@@ -90,7 +90,7 @@ def prepared_plan(
         notice = f"{', '.join(inside)}: in the network of the stack {stack.name}"
         plan = replace(prepared.plan, notices=(*prepared.plan.notices, notice))
         prepared = replace(prepared, plan=plan)
-    capacity = capacity_notes(document, scheduler)
+    capacity = capacity_notes(document, scheduler, elsewhere=visits is not None)
     return replace(prepared, notes=(*prepared.notes, *capacity))
 
 
