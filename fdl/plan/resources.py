@@ -306,6 +306,11 @@ class Ledger(Value):
     def object_key(self) -> str:
         return f"deployments/{self.name}.json"
 
+    @property
+    def visits(self) -> bool:
+        """True for the functions of an orchestrator without a server."""
+        return any(key.startswith(f"{EventSource.kind}/") for key in self.created)
+
 
 Resource: TypeAlias = (
     Bucket
