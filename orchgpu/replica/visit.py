@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from corekit.ids import JobId
 from corekit.values import Value
@@ -36,9 +37,10 @@ class Arrival(Value):
 
 
 class Visit(Acting):
-    """One session: `begin`, then `serve` once."""
+    """One session: `begin`, then `serve` once, and `search` with the time that is left."""
 
     cut = False  #: it ran out of time, and handed back what was not done
+    _ends_s = 0.0  #: by the loop's clock
 
     async def begin(self) -> None:
         """Read what is deployed. Raises AppError."""
@@ -55,8 +57,9 @@ class Visit(Acting):
         which takes at most `drain_s`.
         """
         stay = [arrival.message.id for arrival in arrivals]
+        self._ends_s = asyncio.get_running_loop().time() + within_s
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout_at(self._ends_s):
                 for arrival in arrivals:
                     if await self._arrived(arrival):
                         stay.remove(arrival.message.id)
@@ -72,9 +75,11 @@ class Visit(Acting):
         return stay
 
     async def search(self) -> None:
-        """Search for uploads whose events were lost."""
+        """Search for uploads whose events were lost, until the time of `serve` is over."""
         self._reconciler.load(self._functions)
-        await self._reconciler.run_due()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._ends_s):
+                await self._reconciler.run_due()
 
     # ------------------------------------------------------------------ messages
 

@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,14 @@ class Visits:
 
         Raises AppError when cloud or scheduler cannot be reached: all messages come again.
         """
-        within_s = context.get_remaining_time_in_millis() / 1000.0
-        within_s -= self._budget.drain_s + CLOSING_S
+        ends_s = time.monotonic() + context.get_remaining_time_in_millis() / 1000.0
+        ends_s -= self._budget.drain_s + CLOSING_S
         arrivals = [_arrival(record) for record in event.get("Records", ())]
-        visit = self._visit(arrivals, within_s, sweep=not arrivals)
+        visit = self._visit(arrivals, ends_s, sweep=not arrivals)
         stay = self._loop.run_until_complete(visit)
         return {"batchItemFailures": [{"itemIdentifier": name} for name in stay]}
 
-    async def _visit(self, arrivals: list[Arrival], within_s: float, *, sweep: bool) -> list[str]:
+    async def _visit(self, arrivals: list[Arrival], ends_s: float, *, sweep: bool) -> list[str]:
         cloud = self._cloud
         address = os.environ.get(SCHEDULER)
         if not address:
@@ -104,13 +104,13 @@ class Visits:
                 notices=cloud.notices,
             )
             await visit.begin()
-            stay = await visit.serve(arrivals, within_s=within_s, sweep=sweep)
+            left_s = ends_s - time.monotonic()
+            stay = await visit.serve(arrivals, within_s=left_s, sweep=sweep)
             now_s = time.monotonic()
-            if sweep and now_s - self._searched_s >= self._budget.reconcile_every_s:
+            due = now_s - self._searched_s >= self._budget.reconcile_every_s
+            if sweep and due and not visit.cut:
                 self._searched_s = now_s
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(within_s):
-                        await visit.search()
+                await visit.search()
             return stay
 
     async def _open(self, access: Access) -> tuple[CloudPorts, Access]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import IdSource, JobId
+from corekit.values import replace
 from gpu_scheduler.model import Step
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
@@ -52,6 +55,7 @@ class Bench:
         self.scheduler.waker = lambda action: self.woken.append(action.holder)
         self.scheduler.start()
         self.visits = 0
+        self.function = FUNCTION
 
     async def visit(
         self, *arrivals: Arrival, within_s: float = 49.0, sweep: bool = False
@@ -69,7 +73,7 @@ class Bench:
                 store=self.store,
                 functions=MemoryStarter(self.cloud, self.clock),
                 scheduler=requester,
-                registry=ChangingRegistry(FUNCTION),
+                registry=ChangingRegistry(self.function),
                 render=lambda *_: {},
                 clock=self.clock,
                 budget=Budget(),
@@ -78,6 +82,8 @@ class Bench:
             )
             await visit.begin()
             stay = await visit.serve(arrivals, within_s=within_s, sweep=sweep)
+            if sweep:
+                await visit.search()
         requester.disconnect()
         return stay
 
@@ -215,5 +221,24 @@ def test_a_visit_ends_in_time_when_the_store_does_not_answer() -> None:
         assert bench.clock.monotonic_s() - began_s <= 20.0 + Budget().drain_s
         counts = bench.cloud.queues.get("search-jobs").counts(bench.clock.wall_s())
         assert (counts.visible, counts.in_flight) == (1, 0)
+
+    played(story)
+
+
+class SlowLists(MemoryStore):
+    """S3 that lists a page in a minute."""
+
+    async def versions(self, *arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(60.0)
+        return await super().versions(*arguments, **options)
+
+
+def test_a_search_has_the_time_that_the_messages_left() -> None:
+    async def story(bench: Bench) -> None:
+        bench.store = SlowLists(bench.cloud, bench.bodies, bench.clock)
+        bench.function = replace(FUNCTION, deployed_at_s=1.0)
+        began_s = bench.clock.monotonic_s()
+        await bench.visit(within_s=20.0, sweep=True)
+        assert 19.0 < bench.clock.monotonic_s() - began_s < 21.0
 
     played(story)
