@@ -10,7 +10,7 @@ from corekit.budget import Budget
 from corekit.errors import invalid
 from corekit.net.addresses import is_loopback, parse_addresses
 from corekit.values import Value
-from fdl.model import Function
+from fdl.model import Function, Vpc
 from fdl.plan import resources as kinds
 from fdl.plan.desired import DesiredFunction
 from fdl.plan.functions import LOCAL_ROLE, Code
@@ -36,6 +36,7 @@ class VisitSettings(Value):
     role: str = ""  #: ARN; "" on a local cloud alone
     key_secret: str = ""  #: entry of a secret store with the scheduler's key; "" = none
     ca: bytes | None = None  #: of the scheduler's certificate
+    network: Vpc = Vpc()  #: of visits whose function has none
 
 
 def visits_name(function: str) -> str:
@@ -76,6 +77,8 @@ def desired_visits(
 ) -> DesiredFunction:
     """The resources of the visits of a function that `check` passed."""
     jobs, _, done = function.queues
+    own = function.function.vpc
+    network = own if own.subnet_ids else settings.network
     name = visits_name(function.name)
     package = kinds.Package(bucket=place.state_bucket, sha256=code.sha256)
     role = settings.role or place.role_arn(LOCAL_ROLE)
@@ -101,8 +104,8 @@ def desired_visits(
             code_at=(package.bucket, package.object_key),
             architectures=function.function.architectures[:1] or ("x86_64",),
             variables=variables,
-            subnet_ids=function.function.vpc.subnet_ids,
-            security_group_ids=function.function.vpc.security_group_ids,
+            subnet_ids=network.subnet_ids,
+            security_group_ids=network.security_group_ids,
             tags=tags,
         )
 

@@ -20,7 +20,7 @@ from orchgpu.cli.definition.capacity import capacity_notes
 from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import Prepared, execute, prepare
 from orchgpu.deploy.files import name_of
-from orchgpu.deploy.on_stack import check_names, in_network, without_network
+from orchgpu.deploy.on_stack import check_names, in_network, network_of, without_network
 from orchgpu.deploy.visits import VisitSettings
 from orchgpu.infra.outputs import found_stack, record_of
 from orchgpu.jobs.provider import provider
@@ -83,6 +83,8 @@ def prepared_plan(
     """
     budget, stack = budget_from_environment(), stack_of(target)
     placed = document if stack is None else in_network(document, stack)
+    if stack is not None and visits is not None:
+        visits = replace(visits, network=network_of(stack))
     prepared = prepare(file, target.cloud, budget, placed, outside=outside, visits=visits)
     if stack is not None:
         check_names(document, stack, name_of(file))

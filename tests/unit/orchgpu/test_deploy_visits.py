@@ -14,7 +14,8 @@ from moto import mock_aws
 
 from corekit.budget import Budget
 from corekit.errors import AppError
-from fdl.model import Function
+from corekit.values import replace
+from fdl.model import Function, Vpc
 from fdl.parse import parse
 from fdl.plan import resources as kinds
 from fdl.plan.functions import Code
@@ -75,6 +76,17 @@ def test_both_functions_are_called_for_their_queues() -> None:
         "event-source/blast-complete/blast-done",
     ]
     assert resources["schedule/blast-orchestrate"].role == ROLE
+
+
+def test_visits_of_a_function_without_a_network_are_in_the_stacks() -> None:
+    """A function without a device needs no network, and its visits the scheduler."""
+    text = BLAST.replace("      vpc: {SubnetIds: [subnet-1], SecurityGroupIds: [sg-1]}\n", "")
+    stack = Vpc(subnet_ids=("subnet-7",), security_group_ids=("sg-7",))
+    settings = replace(SETTINGS, network=stack)
+    for one, subnet in ((text, "subnet-7"), (BLAST, "subnet-1")):
+        wanted = desired_visits(function_of(one), AWS, CODE, Budget(), settings)
+        functions = [one for one in wanted.resources if isinstance(one, kinds.FunctionResource)]
+        assert {one.subnet_ids for one in functions} == {(subnet,)}
 
 
 def test_a_local_clouds_visits_have_its_time_scale() -> None:
