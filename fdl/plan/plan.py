@@ -331,7 +331,7 @@ def _check_regions(
 
 
 def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
-    """What belongs to one function is its own, or not there. Raises CONFLICT."""
+    """Resources of one function are its own, or not there. Raises CONFLICT."""
     for function in wanted:
         ledger = observed.ledgers.get(function.name)
         itself = f"{FunctionResource.kind}/{function.name}"

@@ -6,10 +6,13 @@ import io
 import urllib.request
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from orchgpu.cli.commands.operation import doctor
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.local.programs import HOSTS, cloud_environment
 from tests.e2e.live import COPY, DEVICE, FunctionSpec, Live, live_system, until
 
@@ -146,6 +149,14 @@ def crashing(serverless: Live) -> str:
                 new.writestr(name, CRASHING if is_handler else old.read(name))
         client.update_function_code(FunctionName=f"crash-{word}", ZipFile=made.getvalue())
     return "crash"
+
+
+def test_visits_are_part_of_their_function(serverless: Live) -> None:
+    """To `ls`, `dlq ls` and the console; `doctor` looks for their resources."""
+    with closing(JobCloud(serverless.endpoint)) as cloud:
+        assert "plain-orchestrate" in cloud.deployed()
+        assert cloud.direct_functions() == []
+        assert doctor._deployed(cloud, "plain-orchestrate").endswith("without a server")
 
 
 def test_removal_leaves_nothing(serverless: Live) -> None:

@@ -369,21 +369,6 @@ def _plain_functions_are_known_too(cloud: JobCloud) -> None:
     assert doctor._deployed(cloud, "simple").endswith("objects in s3://simple-data/in/ start it")
 
 
-def test_visits_are_part_of_their_function(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To `ls`, `dlq ls`, the console, `doctor` and `rm`."""
-    monkeypatch.setattr("orchgpu.jobs.scheduler.ANSWER_WITHIN_S", 0.2)
-    file = bench.write(FDL, "visited")
-    result = bench.run("deploy", file, "--serverless", "--scheduler", "127.0.0.1:9")
-    assert "warning" in result.stderr
-    assert "plan: nothing to do" in bench.run("plan", file).output
-    with contextlib.closing(JobCloud(bench.endpoint)) as cloud:
-        assert "visited-orchestrate" in cloud.deployed()
-        assert cloud.direct_functions() == []
-        assert doctor._deployed(cloud, "visited-orchestrate").endswith("without a server")
-        bench.run("rm", file, "--force")  # a visit without a scheduler keeps S3's test event
-        assert not {"visited", "visited-orchestrate"} & {*cloud.deployed()}
-
-
 def test_localstack_host_is_enough(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALSTACK_HOST", bench.endpoint.removeprefix("http://"))
     file = bench.write(PLAIN, "stack")
