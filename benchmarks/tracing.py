@@ -23,7 +23,7 @@ from benchmarks import report
 from corekit.tracing.opentelemetry import OpenTelemetryTracer
 from corekit.tracing.span import Tracer
 from simulator.faults.scenario import Scenario
-from simulator.faults.world import simulate
+from simulator.faults.seeds import simulate
 
 
 class Dropped(SpanExporter):

@@ -33,6 +33,8 @@ class Budget:
     reserved_ttl_s: float = 60.0  #: a lease that is not staged ends after this
     reserved_renew_s: float = 15.0  #: its owner renews it this often while it packs
     accept_s: float = 5.0  #: a pushed grant that is not accepted goes to the next request
+    #: The same, of an orchestrator that must be woken, and whose process may have to start.
+    accept_away_s: RealS = 30.0
     cold_start_s: float = 90.0  #: a function may need this long from event to its first line
     event_age_s: float = 60.0  #: Lambda drops an asynchronous event older than this
     session_beat_s: float = 5.0  #: the runner's application-level beat on its session
@@ -93,6 +95,9 @@ class Budget:
     result_check_s: float = 5.0  #: backup check for a result, doubling up to result_check_s_max
     result_check_s_max: float = 60.0
     failure_grace_s: float = 2.0  #: wait for Lambda's own failure record after a lost session
+    visit_stay_s: float = 3.0  #: a visit waits for what is due this soon, else it leaves
+    away_s: float = 900.0  #: the message of a job that was left comes again, if nothing else does
+    busy_again_s: float = 2.0  #: a notice about a job that another session has comes again
     retry_base_s: float = 5.0  #: back-off between attempts: base * 2^n, full jitter
     retry_s_max: float = 300.0
     input_late_s: float = 900.0  #: a younger upload's 404 may be false (S3's versioning)
@@ -206,7 +211,6 @@ _AT_MOST = (
     ("fleet_look_s", "fleet_report_s", 3),
     ("last_packing_pause_s", "hand_back_after_s", 1),
     ("drain_s", "visibility_s", 1),
-    ("accept_s", "reserved_ttl_s", 1),
     ("handshake_s", "worker_take_s", 1),
     ("worker_take_s", "worker_ready_s", 1),
     ("worker_fork_s", "worker_ready_s", 1),

@@ -16,7 +16,7 @@ from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import Checked, Meta, Value, checked, field
 from gpu_scheduler.constraints import CONSTRAINTS_MAX, constraint_problem, is_version
 from gpu_scheduler.data_names import HOST_NAMES_MAX, NAMES_MAX, reference_problem
-from gpu_scheduler.names import NAME, name_problem
+from gpu_scheduler.names import NAME, is_away, name_problem
 
 #: The largest orchestrator block in a record, so that records of 100,000 jobs stay small.
 BLOCK_BYTES_MAX = 4096
@@ -467,6 +467,11 @@ class Record(Value):
     leases: tuple[JobLease, ...] = ()
     #: Oldest first; bounded by parameters `record_attempts_max`, `record_past_s`.
     attempts: tuple[EndedAttempt, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a session may take the record: it has no owner, or one that is away."""
+        return self.owner is None or is_away(self.owner)
 
     @property
     def strikes(self) -> int:

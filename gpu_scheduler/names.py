@@ -54,3 +54,26 @@ NAME = Meta(
 
 #: Begin of the ids of devices of a pool, whose hosts have not come: `pool/<name>/<host>/<index>`.
 POOL = "pool/"
+
+#: Begins the owner, behind its key, of a job whose orchestrator waits to be woken (op `hand_back`);
+#: the name of the queue for its wake-ups follows.
+AWAY = "away:"
+_QUEUE = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+def away_of(session: str, queue: str) -> str:
+    """The owner of what this session leaves. Raises INVALID for what is not a queue's name."""
+    if not _QUEUE.fullmatch(queue):
+        raise invalid(f"away: {queue!r:.100} is not the name of a queue")
+    name, slash, _ = session.partition("/")
+    return f"{name}/{AWAY}{queue}" if slash else AWAY + queue
+
+
+def away_queue(owner: str | None) -> str:
+    """The queue for wake-ups of an owner that is away; "" for any other."""
+    last = (owner or "").rpartition("/")[2]
+    return last.removeprefix(AWAY) if last.startswith(AWAY) else ""
+
+
+def is_away(owner: str | None) -> bool:
+    return away_queue(owner) != ""

@@ -15,11 +15,13 @@ from enum import StrEnum
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
+from fdl.plan.conflicts import EXCLUSIVE, check_collisions
 from fdl.plan.desired import DesiredFunction, foreign_owners, ledger_of, owned_keys
 from fdl.plan.resources import (
     ORDER,
     Bucket,
     DeployTarget,
+    EventSource,
     FunctionResource,
     Ledger,
     Notification,
@@ -164,6 +166,7 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
     resources = {key_of(r): r for function in wanted for r in function.resources}
     owned = _owned(observed.ledgers.values())
     state = key_of(Bucket(name=place.state_bucket))
+    check_collisions(wanted)
     _check_foreign(wanted, observed)
     _check_steps(wanted, observed)
     _check_regions(wanted, observed, place)
@@ -328,19 +331,22 @@ def _check_regions(
 
 
 def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
-    """Functions, queues and roles belong to one function; buckets may be shared."""
+    """Resources of one function are its own, or not there. Raises CONFLICT."""
     for function in wanted:
         ledger = observed.ledgers.get(function.name)
+        itself = f"{FunctionResource.kind}/{function.name}"
+        visits = any(isinstance(one, EventSource) for one in function.resources)
+        if ledger is not None and itself in ledger.created and visits != ledger.visits:
+            message = f"another function {function.name!r} is deployed, which this would replace:"
+            message += f" choose another name, or run `orchgpu rm {function.name}` first"
+            raise AppError(ErrorCode.CONFLICT, message, resource=itself)
         other = FunctionResource.kind if function.workflow else WorkflowRecord.kind
         if ledger is not None and f"{other}/{function.name}" in ledger.created:
             message = f"a {other} {function.name!r} is deployed; choose another name, or remove it"
             raise AppError(ErrorCode.CONFLICT, message, resource=f"{other}/{function.name}")
         for resource in function.resources:
             key = key_of(resource)
-            exclusive = isinstance(
-                resource, FunctionResource | QueueResource | Role | WorkflowRecord
-            )
-            if not exclusive or key not in observed.resources:
+            if not isinstance(resource, EXCLUSIVE) or key not in observed.resources:
                 continue
             if ledger is not None and key in ledger.created:
                 continue

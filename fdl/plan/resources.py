@@ -146,6 +146,30 @@ class Role(Value):
         return self.path[1:] + self.name
 
 
+class EventSource(Value):
+    """A queue whose messages Lambda hands to a function, which answers what it has not finished."""
+
+    kind: ClassVar[str] = "event-source"
+    function: str
+    queue: str
+    batch: int  #: messages of one call
+    concurrency_max: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.function}/{self.queue}"
+
+
+class Schedule(Value):
+    """Regular calls of a function."""
+
+    kind: ClassVar[str] = "schedule"
+    name: str
+    every_min: int
+    function: str
+    role: str  #: by which the calls are made
+
+
 class InvokeConfig(Value):
     """Lambda's treatment of an asynchronous event that fails."""
 
@@ -282,6 +306,11 @@ class Ledger(Value):
     def object_key(self) -> str:
         return f"deployments/{self.name}.json"
 
+    @property
+    def visits(self) -> bool:
+        """True for the functions of an orchestrator without a server."""
+        return any(key.startswith(f"{EventSource.kind}/") for key in self.created)
+
 
 Resource: TypeAlias = (
     Bucket
@@ -289,6 +318,8 @@ Resource: TypeAlias = (
     | QueueResource
     | FunctionResource
     | InvokeConfig
+    | EventSource
+    | Schedule
     | Permission
     | Notification
     | Expiry
@@ -317,6 +348,8 @@ ORDER = (
     "notification",
     "record",
     "workflow",
+    "event-source",
+    "schedule",
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from corekit.errors import ErrorCode
-from corekit.ids import HostId, SessionId
+from corekit.ids import HostId, JobId, SessionId
 from corekit.values import Value, field
 from gpu_scheduler.protocol.answers import Push
 from gpu_scheduler.protocol.host import HostPush
@@ -46,10 +46,17 @@ class PushToHost(Value):
     push: HostPush
 
 
+class Wake(Value):
+    """Wake the orchestrator of a job whose owner is away. It may be lost, and come twice."""
+
+    holder: JobId
+    queue: str
+
+
 class WakeAt(Value):
     """Send `Ticked` at this monotonic time. The newest `WakeAt` replaces all earlier ones."""
 
     at_s: float
 
 
-Action = Reply | ReplyError | PushToSession | PushToHost | WakeAt
+Action = Reply | ReplyError | PushToSession | PushToHost | Wake | WakeAt

@@ -35,6 +35,7 @@ class EpochBegan(Happened):
     socket: str = ""  #: addresses that it advertises, for standbys; "" = none
     http: str = ""
     master_key: str = ""  #: fingerprint of its master key
+    wakes: bool = False  #: it has a waker: orchestrators may leave their jobs
 
 
 class Ticked(Happened):

@@ -19,9 +19,13 @@ from gpu_scheduler.model import (
     Record,
     Step,
 )
+from gpu_scheduler.names import away_queue, is_away
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
+
+#: Pushes after which an owner has something to do; `leases.end` decides about the end of a lease.
+_WAKING = (answers.GrantedPush, answers.ImpossiblePush, answers.BusyPush)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,8 +52,15 @@ class Transaction:
         self.actions.append(do.Reply(reply_to=reply_to, answer=answer))
 
     def push(self, session: str | None, push: answers.Push) -> None:
-        if session is not None:
+        """A push to an owner that is away becomes a wake-up, where there is something to do."""
+        if is_away(session):
+            if isinstance(push, _WAKING) and push.holder is not None:
+                self.wake(push.holder, session)
+        elif session is not None:
             self.actions.append(do.PushToSession(session=SessionId(session), push=push))
+
+    def wake(self, holder: JobId, owner: str | None) -> None:
+        self.actions.append(do.Wake(holder=holder, queue=away_queue(owner)))
 
     def push_to_host(self, host: HostId, push: host_ops.HostPush) -> None:
         self.actions.append(do.PushToHost(host=host, push=push))

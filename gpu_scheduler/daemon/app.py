@@ -45,6 +45,7 @@ from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
 from gpu_scheduler.daemon.standby.endpoint import Entrance
 from gpu_scheduler.daemon.standby.follower import LogFollower, check_master_key
 from gpu_scheduler.daemon.traces import SchedulerTraces, TracedJournal
+from gpu_scheduler.daemon.waker import Waker
 from gpu_scheduler.protocol.changes import Entry
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ async def running_daemon(
     async with contextlib.AsyncExitStack() as stack:
         parts = locked_parts(settings, opener, metrics, stack)
         authorizer, journal, machine = parts.authorizer, parts.journal, parts.machine
-        performer = Performer(parts.registry, clock)
+        waker = None if settings.wake is None else Waker(settings.wake, settings.budget)
+        performer = Performer(parts.registry, clock, waker)
         stack.callback(performer.close)
         handover = Handover(journal, settings.budget.handover_s)
         stack.push_async_exit(handover.at_exit)  # when the driver has ended
@@ -113,8 +115,7 @@ async def running_daemon(
         driver = performer.driven(machine, observed, nursery)
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
-        nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
-        nursery.start_loop(partial(hub.beats, settings.budget.client_beat_s), "watch")
+        _start_loops(nursery, settings, performer, journal, hub, waker)
         stack.callback(hub.end_all, "ssgmd stops")
         entrance.connection = lambda: SocketConnection(
             decoder, parts.registry, metrics, authorizer, admission
@@ -134,6 +135,20 @@ async def running_daemon(
             reread=reread,
             hub=hub,
         )
+
+
+def _start_loops(
+    nursery: Nursery,
+    settings: DaemonSettings,
+    performer: Performer,
+    journal: Journal,
+    hub: Hub,
+    waker: Waker | None,
+) -> None:
+    if waker is not None:
+        nursery.start_eternal(waker.run(), "waker")
+    nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
+    nursery.start_loop(partial(hub.beats, settings.budget.client_beat_s), "watch")
 
 
 async def begin_epoch(
@@ -236,6 +251,7 @@ def _first_events(settings: DaemonSettings, clock: Clock, fingerprint: str) -> I
         build=BUILD,
         at_s=now["at_s"],
         wall_s=now["wall_s"],
+        wakes=settings.wake is not None,
     )
     if settings.log is not None:  # standbys follow
         began = replace(

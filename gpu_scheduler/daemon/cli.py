@@ -32,6 +32,7 @@ from gpu_scheduler.daemon.journal.reader import LogTrimmed
 from gpu_scheduler.daemon.journal_commands import journal_group
 from gpu_scheduler.daemon.log.writer import LogSuperseded
 from gpu_scheduler.daemon.settings import DaemonSettings
+from gpu_scheduler.daemon.waker import sender_of
 from gpu_scheduler.protocol.keys import checked_name
 
 logger = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ def main(
                 keys=_source(found, "keys"),
                 master_key=_source(found, "master_key"),
                 certificate=_certificate(found),
+                wake=sender_of(wake) if (wake := found.text("wake")) else None,
                 parameters=found.parameters,
             )
         run_program("ssgmd", _serve(settings, found.path("capacity"), ready_file), fast=True)

@@ -62,6 +62,13 @@ class DaemonOptions:
             "a request that only they could serve waits instead of being refused as impossible."
         ),
     ] = None
+    wake: Annotated[
+        str | None,
+        Option(
+            "Queues of wake-ups for orchestrators that run only while they have something to do: "
+            "sqs:https://sqs.REGION.amazonaws.com/ACCOUNT (docs/how-to/serverless.md)."
+        ),
+    ] = None
     keys: Annotated[
         str | None,
         Option(

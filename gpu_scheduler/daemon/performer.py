@@ -17,16 +17,23 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.daemon.waker import Waker
 from gpu_scheduler.protocol.changes import Entry
 
 #: A tick for which the queue had no room is submitted again after this time.
 TICK_AGAIN_S = 0.01
 
 
+def _unwoken(_: do.Wake) -> None:
+    """Jobs were left to an earlier run, which had a waker: the scan for jobs finds them."""
+
+
 class Performer:
     """Performs the core's actions; none of them waits."""
 
-    def __init__(self, registry: ConnectionRegistry, clock: Clock) -> None:
+    def __init__(
+        self, registry: ConnectionRegistry, clock: Clock, waker: Waker | None = None
+    ) -> None:
         self._registry = registry
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -37,6 +44,7 @@ class Performer:
             do.ReplyError: registry.reply_error,
             do.PushToSession: registry.push,
             do.PushToHost: registry.push_to_host,
+            do.Wake: _unwoken if waker is None else waker.wake,
         }
 
     def driven(
@@ -58,7 +66,8 @@ class Performer:
             self._verbs[type(action)](action)
         except Exception as error:
             log_contained(type(action).__name__, error)
-            self._registry.failed(action)
+            if not isinstance(action, do.Wake):
+                self._registry.failed(action)
 
     def _wake_at(self, action: do.WakeAt) -> None:
         self.close()

@@ -12,6 +12,7 @@ from corekit.net.addresses import parse_address
 from gpu_scheduler.daemon.access.sources import SecretSource
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.log.port import LogAddress
+from gpu_scheduler.daemon.waker import Sender
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 
@@ -36,6 +37,7 @@ class DaemonSettings:
     #: None: a file in the state folder, made for a new one.
     master_key: SecretSource | None = None
     certificate: Certificate | None = None  #: of both endpoints; None: no TLS
+    wake: Sender | None = None  #: of wake-ups; None: orchestrators may not leave their jobs
     descriptors: int | None = None  #: files it may open; None: as many as the system permits
 
     @property

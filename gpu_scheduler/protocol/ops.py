@@ -27,7 +27,7 @@ from gpu_scheduler.model import (
     Name,
     Request,
 )
-from gpu_scheduler.names import NAME, NAME_CHARS_MAX
+from gpu_scheduler.names import AWAY, NAME, NAME_CHARS_MAX
 from gpu_scheduler.promises import STEPS_MAX, PromisedStep, Slo
 from gpu_scheduler.protocol.answers import (
     AdmitAnswer,
@@ -114,6 +114,11 @@ class Hello(Op[SessionWelcome], omit_defaults=True):
     version: int  #: the newest of the protocol that the client speaks
     oldest_version: int | None = None  #: the oldest; None: no other
 
+    def __post_init__(self) -> None:
+        checked(self)
+        if self.session.rpartition("/")[2].startswith(AWAY):
+            raise invalid(f"a session does not begin with {AWAY!r}: use another name")
+
 
 class Beat(Op[Done], omit_defaults=True):
     """Keep the session alive; and what its functions may have of their account."""
@@ -183,10 +188,15 @@ class Handle(Op[Done]):
 
 
 class HandBack(Op[RecordAnswer]):
-    """Withdraw the waiting request; the record loses its owner but keeps its place."""
+    """Withdraw the waiting request; the record loses its owner but keeps its place.
+
+    With `away`, the name of a queue, the request waits on and the lease stays: the scheduler sends
+    a wake-up to that queue when there is something to do for the job. INVALID without a waker.
+    """
 
     holder: Holder
     revision: int
+    away: str = ""
 
 
 class Renew(Op[Done]):

@@ -25,6 +25,9 @@ class Account(Value):
     def function_arn(self, name: str) -> str:
         return f"arn:aws:lambda:{self.region}:{self.id}:function:{name}"
 
+    def mapping_arn(self, uuid: str) -> str:
+        return f"arn:aws:lambda:{self.region}:{self.id}:event-source-mapping:{uuid}"
+
     def role_arn(self, name: str) -> str:
         return f"arn:aws:iam::{self.id}:role/{name}"
 

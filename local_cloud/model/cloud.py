@@ -16,6 +16,7 @@ from corekit.decode import encode
 from corekit.ids import IdSource
 from local_cloud.model.arns import Account, arn_name, arn_service, new_uuid
 from local_cloud.model.errors import refused
+from local_cloud.model.functions.event_sources import EventSources
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
 from local_cloud.model.policies import Access, allows
@@ -34,6 +35,7 @@ from local_cloud.model.s3.notifications import (
     test_event,
 )
 from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion, no_such_key
+from local_cloud.model.schedules import Schedules
 from local_cloud.model.secrets import Parameters, Secrets
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
@@ -62,6 +64,8 @@ class Cloud:
     late_rules: Propagation[tuple[Rule, ...]] = field(init=False)
     queues: Queues = field(init=False)
     functions: Functions = field(init=False)
+    event_sources: EventSources = field(init=False)
+    schedules: Schedules = field(init=False)
     parameters: Parameters = field(init=False)
     secrets: Secrets = field(init=False)
     _buckets: dict[str, Bucket] = field(default_factory=dict)
@@ -85,6 +89,10 @@ class Cloud:
         )
         self.functions = Functions(
             self.account, self.ids, self.recorder, draws=draws, roles=self.roles
+        )
+        self.schedules = Schedules(self.account, self.recorder)
+        self.event_sources = EventSources(
+            functions=self.functions, queues=self.queues, ids=self.ids, recorder=self.recorder
         )
 
     # --- buckets

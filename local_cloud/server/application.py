@@ -28,9 +28,11 @@ from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
+from local_cloud.server.functions.event_polling import EventPolling
 from local_cloud.server.http import Router
 from local_cloud.server.polling import Pollers
 from local_cloud.server.restore import restore
+from local_cloud.server.schedules import ScheduledCalls
 from local_cloud.server.signatures import KeyPair, Verifier
 from local_cloud.server.state_log import StateLog
 
@@ -77,6 +79,8 @@ async def running(options: Options) -> AsyncIterator[Context]:
         code = CodeStore(options.state / "code")
         context.runner = Runner(context.cloud, context.clock, sandbox, code, context.nursery)
         stack.callback(context.runner.close)
+        EventPolling(context).start()
+        ScheduledCalls(context).start()
         front.open()
         stack.callback(context.pollers.close)
         yield context

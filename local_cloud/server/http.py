@@ -19,8 +19,9 @@ from local_cloud.server.iam import IAM_AND_STS
 from local_cloud.server.logs import LOGS
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.call import bucket_of_host
+from local_cloud.server.schedules import SCHEDULER
 from local_cloud.server.secrets import PARAMETERS, SECRETS
-from local_cloud.server.services import JsonService
+from local_cloud.server.services import JsonService, RestService
 from local_cloud.server.sqs import SQS
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,12 @@ JSON_SERVICES: dict[str, JsonService] = {
     "Logs_20140328": LOGS,
     "secretsmanager": SECRETS,
 }
-_SERVICES = ("s3", "sqs", "lambda", "iam", "sts", "logs", "ssm", "secretsmanager")
-_LAMBDA_PATH = re.compile(r"/20\d\d-\d\d-\d\d/(functions|tags|account-settings)\b")
+#: The name that signatures have → the service.
+REST_SERVICES: dict[str, RestService] = {"lambda": LAMBDA, "scheduler": SCHEDULER}
+_SERVICES = ("s3", "sqs", "lambda", "iam", "sts", "logs", "ssm", "secretsmanager", "scheduler")
+_LAMBDA_PATH = re.compile(
+    r"/20\d\d-\d\d-\d\d/(functions|tags|account-settings|event-source-mappings)\b"
+)
 _OWN = "/_local_cloud/"  #: paths of no AWS service
 _ZIP = re.compile(r"code/(?P<digest>[0-9a-f]{64})\.zip")
 
@@ -71,8 +76,9 @@ class Router:
             return partial(JSON_SERVICES[service].answer, context)
         region = context.cloud.account.region
         bucket = bucket_of_host(request, region, context.allowed_hosts)
-        if not bucket and _is_for_lambda(request):
-            return partial(LAMBDA.answer, context)
+        rest = None if bucket else _rest_service(request)
+        if rest is not None:
+            return partial(rest.answer, context)
         if not bucket and path == "/" and request.method == "POST":
             return partial(IAM_AND_STS.answer, context)
         if not bucket and path.startswith(_OWN):
@@ -101,12 +107,14 @@ class Router:
         }
 
 
-def _is_for_lambda(request: web.BaseRequest) -> bool:
-    """By the credential scope; unsigned requests by their path."""
+def _rest_service(request: web.BaseRequest) -> RestService | None:
+    """By the credential scope; unsigned requests of Lambda by their path."""
     authorization = request.headers.get("Authorization", "")
-    if authorization:
-        return "/lambda/aws4_request" in authorization
-    return _LAMBDA_PATH.match(request.path) is not None
+    for name, service in REST_SERVICES.items():
+        if f"/{name}/aws4_request" in authorization:
+            return service
+    is_lambda = not authorization and _LAMBDA_PATH.match(request.path)
+    return LAMBDA if is_lambda else None
 
 
 def _page_refusal(request: web.BaseRequest, allowed: Collection[str]) -> web.Response | None:

@@ -50,6 +50,10 @@ def _restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
         cloud.secrets.restore(value)
     for _, value in state.items("function"):
         cloud.functions.restore(value)
+    for _, value in state.items("schedule"):
+        cloud.schedules.restore(value)
+    for _, value in state.items("mapping"):
+        cloud.event_sources.restore(value)
     for (name, request), value in state.items("invocation"):
         cloud.functions.get(name).invocations.restore(now_s, request, value)
 

@@ -180,7 +180,7 @@ def _received(message: Message, body: Body) -> dict[str, object]:
     }
     wanted = [*body.get("AttributeNames", ()), *body.get("MessageSystemAttributeNames", ())]
     if wanted:
-        system = _system_attributes(message)
+        system = message.system_attributes
         answer["Attributes"] = {
             name: text for name, text in system.items() if "All" in wanted or name in wanted
         }
@@ -189,18 +189,6 @@ def _received(message: Message, body: Body) -> dict[str, object]:
         answer["MessageAttributes"] = chosen
         answer["MD5OfMessageAttributes"] = _md5_of_attributes(chosen)
     return answer
-
-
-def _system_attributes(message: Message) -> dict[str, str]:
-    attributes = {
-        "SenderId": "AIDAEMBEDDEDCLOUD",
-        "SentTimestamp": str(int(message.sent_at_s * 1000)),
-        "ApproximateReceiveCount": str(message.receives),
-        "ApproximateFirstReceiveTimestamp": str(int(message.first_received_at_s * 1000)),
-    }
-    if message.source_arn:
-        attributes["DeadLetterQueueSourceArn"] = message.source_arn
-    return attributes
 
 
 def _chosen(attributes: MessageAttributes, wanted: Collection[str]) -> MessageAttributes:

@@ -253,6 +253,18 @@ class HandBack(Action):
     even_granted: bool = False  #: also a job whose grant came first: its lease is released
 
 
+class Leave(Action):
+    """Leave the job to the scheduler's wake-up, and to its message, hidden until its next timer.
+
+    → HandedBack
+    """
+
+    queue_url: str
+    receipt_handles: tuple[str, ...]
+    revision: int
+    wake_queue: str  #: its name
+
+
 class SplitMessage(Action):
     """Send each record as a message of its own, then delete the message. → nothing"""
 

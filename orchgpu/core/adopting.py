@@ -29,7 +29,7 @@ def conflict(context: Context, job: Job, event: on.RecordConflict) -> list[do.Ac
         return _forgotten(job) or context.forget(job)
     if record.outcome is not None:
         return ending.delete(job)
-    if record.owner is not None and record.owner != context.session:
+    if not record.is_open and record.owner != context.session:
         passing = do.StoreReceiptHandle(job=job.id, receipt_handle=job.newest_receipt_handle)
         return [passing, *context.forget(job)]
     job.phase = Phase.ADOPTING

@@ -261,6 +261,19 @@ def drained(context: Context, job: Job, event: on.DrainRequested) -> Iterable[do
     return [_handing_back(job, even_granted=True), *context.forget(job)]
 
 
+def left(job: Job) -> list[do.Action]:
+    """Wake-ups go to the completion queue: in that of jobs they would wait behind new jobs."""
+    return [
+        do.Leave(
+            job=job.id,
+            queue_url=job.function.queue_url,
+            receipt_handles=tuple(job.receipt_handles.values()),
+            revision=job.revision,
+            wake_queue=job.function.completion_url.rpartition("/")[2],
+        )
+    ]
+
+
 def hand_back(job: Job) -> list[do.Action]:
     """Release job and message: after an hour of waiting, or to start a new 12 h."""
     return [_handing_back(job, even_granted=False)]

@@ -250,5 +250,9 @@ class DrainRequested(Event):
     last: bool = False  #: the time is over: hand back also jobs that are being packed
 
 
+class LeaveRequested(Event):
+    """A visit is over: leave the jobs that wait, run or pause until the scheduler wakes another."""
+
+
 class SchedulerReturned(Event):
     """The connection to the scheduler is back: pushes may have been lost."""

@@ -64,6 +64,8 @@ NOT_STARTED = frozenset(
 
 #: Phases that end by themselves with the stored envelope, or with a wait.
 UNSTAGED_SOON = frozenset({Phase.OPENING, Phase.ADOPTING, Phase.ACCEPTING, Phase.STAGING})
+#: Phases that last until something happens outside, or a timer is due.
+AT_REST = frozenset({Phase.WAITING, Phase.RUNNING, Phase.BACKOFF})
 #: Phases without a stored envelope.
 UNSTAGED = NOT_STARTED | UNSTAGED_SOON
 #: Ends of attempts whose code never ran: they do not count, within `not_started_s_max`.

@@ -16,7 +16,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import admitting, adopting, attempt, ending, reading, without_device
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
-from orchgpu.core.job import UNSTAGED, Job, Phase
+from orchgpu.core.job import AT_REST, UNSTAGED, Job, Phase
 
 Actions = Iterable[do.Action]
 Transition = Callable[[Context, Job, Any], Actions]
@@ -137,6 +137,7 @@ _COMMON = (
     _row(on.Disowned, ANY, Context.forget, GONE),
     _row(on.HandedBack, ANY, Context.forget, GONE),
     _row(on.DrainRequested, UNSTAGED, attempt.drained, GONE),
+    _row(on.LeaveRequested, AT_REST, attempt.left),
     # repetitions
     _row(on.CallFailed, ANY, ending.call_failed, P.CONCLUDING, P.FAILING),
     _row(on.RepeatDue, ANY, ending.repeat_due),

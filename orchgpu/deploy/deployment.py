@@ -30,6 +30,8 @@ from orchgpu.deploy.files import (
 from orchgpu.deploy.package import PackedFile, build
 from orchgpu.deploy.ports import Cloud
 from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
+from orchgpu.deploy.visits import VisitSettings, check, desired_visits, visits_name
+from orchgpu.deploy.visits_package import build as build_visits
 
 #: Called before each step: its number from 1, the number of steps, the step.
 Progress = Callable[[int, int, Step], None]
@@ -76,11 +78,13 @@ def prepare(
     document: Document | None = None,
     *,
     outside: bool = False,
+    visits: VisitSettings | None = None,
 ) -> Prepared:
     """Plan a deploy of a file; changes nothing. Raises INVALID with every error found.
 
     `document`: the parsed file, where it was read before (standard input can be read once).
-    `outside`: packages may have files from outside of the definition's folder.
+    `outside`: packages may have files from outside of the definition's folder. `visits`: an
+    orchestrator without a server is deployed with it.
     """
     document = document or read_document(path)
     notes = lint(
@@ -102,12 +106,23 @@ def prepare(
         for function, package in zip(functions, built, strict=True)
     ]
     wanted += desired_workflows(document, functions, cloud.place, budget)
+    packages = {package.sha256: package.data for package in built}
+    if visits is not None:
+        for function in functions:
+            check(function, cloud.place, visits)
+        for function in functions:
+            architecture = next(iter(function.function.architectures), "x86_64")
+            code, data = build_visits(
+                local=cloud.place.local, architecture=architecture, ca=visits.ca
+            )
+            packages[code.sha256] = data
+            wanted.append(desired_visits(function, cloud.place, code, budget, visits))
     names = tuple(one.name for one in wanted)
     observed = cloud.observe(names, [r for function in wanted for r in function.resources])
     return Prepared(
         plan=planning.plan(wanted, observed, cloud.place),
         names=names,
-        packages={package.sha256: package.data for package in built},
+        packages=packages,
         notes=notes,
         rewritten=bool(document.rewrites),
         preheated=tuple(f.name for f in functions if f.function.preheat),
@@ -153,9 +168,11 @@ def drifts(names: Sequence[str], cloud: Cloud) -> tuple[Drift, ...]:
 
 def prepare_removal(names: Sequence[str], cloud: Cloud, *, force: bool = False) -> Prepared:
     """Plan the removal of functions; changes nothing. CONFLICT while queues hold messages."""
-    observed = cloud.observe(names, (), count=not force)
-    plan = planning.removal(names, observed, cloud.place, force=force)
-    return Prepared(plan=plan, names=tuple(names), packages={})
+    visits = [visits_name(name) for name in names]
+    observed = cloud.observe([*names, *visits], (), count=not force)
+    removed = (*names, *(name for name in visits if name in observed.ledgers))
+    plan = planning.removal(removed, observed, cloud.place, force=force)
+    return Prepared(plan=plan, names=removed, packages={})
 
 
 def names_of(target: str) -> tuple[str, ...]:

@@ -34,10 +34,16 @@ def without_network(document: Document, stack: StackRecord) -> tuple[str, ...]:
     )
 
 
+def network_of(stack: StackRecord) -> Vpc:
+    """The network in which functions reach the stack's hosts and scheduler."""
+    if not stack.subnets:
+        return Vpc()
+    return Vpc(subnet_ids=stack.subnets, security_group_ids=(stack.function_group,))
+
+
 def in_network(document: Document, stack: StackRecord) -> Document:
     """The same, with the functions that need it in the stack's subnets and group."""
-    names = without_network(document, stack)
-    network = Vpc(subnet_ids=stack.subnets, security_group_ids=(stack.function_group,))
+    names, network = without_network(document, stack), network_of(stack)
     functions = tuple(
         replace(f, function=replace(f.function, vpc=network)) if f.name in names else f
         for f in document.functions.aws

@@ -207,6 +207,8 @@ class JobCloud:
         kinds = (Record.kind, WorkflowRecord.kind)
         if ledger is None or any(f"{kind}/{name}" in ledger.created for kind in kinds):
             return None  # a workflow, or an interrupted deploy or removal; deploy it again
+        if ledger.visits:
+            return None  # it has no inputs of its own: it is part of a function with jobs
         queues = [key for key in ledger.created if key.startswith(f"{QueueResource.kind}/")]
         return DirectFunction(
             name=name,

@@ -18,6 +18,8 @@ from fdl.plan.workflows import queues_of
 LANGUAGE = "2012-10-17"
 #: The stack of `orchgpu infra` that is meant unless another one is named.
 STACK = "orchgpu"
+#: The ends of names of the functions of `deploy --serverless`.
+VISITS = ("orchestrate", "complete")
 #: The tag of all that a stack starts: its machines, their addresses and groups.
 STACK_TAG = "orchgpu:stack"
 
@@ -248,6 +250,12 @@ class Scope(Value):
         return self._arns((f.name for f in self.functions), "function")
 
     @property
+    def visits(self) -> tuple[str, ...]:
+        """Functions of `deploy --serverless`."""
+        named = (f.name for f in self.functions if f.queued)
+        return self._arns((f"{n}-{word}" for n in named for word in VISITS), "function")
+
+    @property
     def without_jobs(self) -> tuple[str, ...]:
         """Functions whose dead letters are sent back to Lambda itself."""
         if not self.functions:
@@ -290,7 +298,7 @@ class RoleKind(Value):
     """One role of a system."""
 
     summary: str  #: the program or person that has the role
-    service: str  #: the AWS service that may assume the role; "" for people
+    service: str  #: the AWS services that may assume the role, with spaces; "" for people
     needs: Callable[[Scope], Iterable[Statement]]
 
     def statements(self, scope: Scope) -> tuple[Statement, ...]:
@@ -305,9 +313,12 @@ def document(statements: Iterable[Statement]) -> dict[str, object]:
 def trust(service: str, place: DeployTarget) -> dict[str, object]:
     """The policy by which a service assumes a role; for people, "", users of the account."""
     account = f"arn:{place.partition}:iam::{place.account}:root"
+    several = service.split()
     statement = {
         "Effect": "Allow",
-        "Principal": {"Service": service} if service else {"AWS": account},
+        "Principal": {"Service": several if len(several) > 1 else service}
+        if service
+        else {"AWS": account},
         "Action": "sts:AssumeRole",
     }
     return {"Version": LANGUAGE, "Statement": [statement]}

@@ -23,7 +23,8 @@ from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.ports import CloudPorts
-from orchgpu.replica.loops import Replica, tolerated
+from orchgpu.replica.acting import tolerated
+from orchgpu.replica.loops import Replica
 from orchgpu.replica.startup import OrchestratorSettings, StartupRetry, Stopped
 from remote_gpu.middleware import render
 

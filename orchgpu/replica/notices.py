@@ -7,6 +7,7 @@ replica, until it is too old. No job, lease or run waits for it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -64,13 +65,12 @@ class Notices:
         self._counted = counted
         self._in_hand: Counter[str] = Counter()
 
-    def take(self, of: Function | Workflow, message: Message) -> bool:
-        """Deliver the notice that a message is; False for any other message."""
+    def take(self, of: Function | Workflow, message: Message) -> asyncio.Task[None] | None:
+        """Deliver the notice that a message is; None for any other message."""
         notice = notice_of(message.body)
         if notice is None:
-            return False
-        self._nursery.start(self._handled(of, notice, message), f"notice/{notice.of}")
-        return True
+            return None
+        return self._nursery.start(self._handled(of, notice, message), f"notice/{notice.of}")
 
     async def _handled(self, of: Function | Workflow, notice: Notice, message: Message) -> None:
         age_s = 0.0

@@ -14,8 +14,8 @@ from corekit.values import replace
 from local_cloud.model.weather import parse_weather
 from simulator.faults.checkers import Violation
 from simulator.faults.scenario import Scenario, draw
+from simulator.faults.seeds import simulate
 from simulator.faults.services import Verdict
-from simulator.faults.world import simulate
 
 
 @click.command()

@@ -64,6 +64,7 @@ class SimScheduler:
         self._machine: SchedulerMachine | None = None
         self.sessions: dict[SessionId, Mail] = {}
         self.hosts: dict[HostId, Mail] = {}
+        self.waker: Callable[[do.Wake], None] | None = None  #: None: no owner may be away
 
     @property
     def up(self) -> bool:
@@ -82,7 +83,7 @@ class SimScheduler:
         for line in self._journal:
             self._machine.apply(decode_entry(line))
         moment = self.now()
-        self.tell(on.EpochBegan(at_s=moment["at_s"], wall_s=moment["wall_s"]))
+        self.tell(on.EpochBegan(wakes=self.waker is not None, **moment))
         if self._capacity:
             self.tell(on.CapacityDeclared(devices=self._capacity, **moment))
 
@@ -150,6 +151,8 @@ class SimScheduler:
                 self._post(self.sessions.get(action.session), action.push)
             case do.PushToHost():
                 self._post(self.hosts.get(action.host), action.push)
+            case do.Wake() if self.waker is not None:
+                self.waker(action)
             case do.WakeAt():
                 self._wake_at(action.at_s)
 

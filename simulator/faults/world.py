@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 from contract.keys import job_id, result_key
 from contract.result import Result
 from contract.states import Reason
 from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
-from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import IdSource, JobId
@@ -38,15 +36,13 @@ from simulator.faults.function import SimLambda, render
 from simulator.faults.host import SimHost, sim_devices
 from simulator.faults.injector import PLAIN, WORK, Injector
 from simulator.faults.memory_cloud import Arrivals, Faults, MemoryQueue, MemoryStarter, MemoryStore
-from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.promises import ask_for_promises
 from simulator.faults.provider import SimProvider
 from simulator.faults.requester import SimRequester
 from simulator.faults.runs import PLAIN_STEPS, SimRuns
-from simulator.faults.scenario import Scenario, draw
+from simulator.faults.scenario import Scenario
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.services import Deployed, Verdict, settled
-from simulator.faults.tenant_usage import TenantUsage
 from simulator.workloads.fleet import declared_devices
 
 #: A function whose requests preempt.
@@ -75,6 +71,7 @@ class World:
     checker: Checker
     nursery: Nursery
     folder: Path  #: of files of this run
+    injector: ClassVar[type[Injector]] = Injector
     cloud: Cloud = field(init=False)
     bodies: MemoryBodies = field(default_factory=MemoryBodies)
     runs: SimRuns = field(init=False)
@@ -299,6 +296,11 @@ class World:
         requester.disconnect()
         await running.nursery.close()
 
+    async def close(self) -> None:
+        """End what is left of a run that failed."""
+        for replica in self.replicas:
+            await replica.nursery.close()
+
     # ------------------------------------------------------------------ running
 
     async def run(self) -> Verdict:
@@ -322,7 +324,7 @@ class World:
             self.nursery.start(self._upload(name, self._counts[name]), f"uploads of {name}")
         uploads = self.runs.upload(self.stream("runs"), self.scenario.upload_pause_s_max)
         self.nursery.start(uploads, "uploads of runs")
-        self.nursery.start(Injector(self, deployed).run(), "faults")
+        self.nursery.start(self.injector(self, deployed).run(), "faults")
         promises = self.stream("promises")
         asked = ask_for_promises(self.scheduler, self.scenario, self.uploads, promises)
         self.nursery.start(asked, "promises")
@@ -457,41 +459,3 @@ class World:
         if result.attempt - preempted < ATTEMPTS_MAX:
             attempts = f"{result.attempt} attempts, of which {preempted} were preempted"
             raise Violation(f"{job} is FAILED ({result.reason}) after {attempts}")
-
-
-def simulate(seed: int, scenario: Scenario | None = None, tracer: Tracer | None = None) -> Verdict:
-    """Run one seed to its end. Raises Violation when an invariant does not hold."""
-    return run_virtual(_simulate(seed, scenario or draw(seed), tracer))
-
-
-async def _simulate(seed: int, scenario: Scenario, tracer: Tracer | None) -> Verdict:
-    checker = Checker(
-        TenantUsage(scenario.parameters), preemptions=PreemptionChecker(scenario.parameters)
-    )
-    with TemporaryDirectory() as folder:
-        return await _simulate_in(Path(folder), seed, scenario, checker, tracer)
-
-
-async def _simulate_in(
-    folder: Path, seed: int, scenario: Scenario, checker: Checker, tracer: Tracer | None
-) -> Verdict:
-    async with Nursery("world", strict=True) as nursery:
-        clock = LoopClock()
-        world = World(seed, scenario, Budget(), clock, checker, nursery, folder, tracer=tracer)
-        running = asyncio.ensure_future(world.run())
-        failing = asyncio.ensure_future(nursery.failed())
-        try:
-            done, _ = await asyncio.wait({running, failing}, return_when=asyncio.FIRST_COMPLETED)
-            return running.result() if running in done else _raise(failing)
-        finally:
-            running.cancel()
-            failing.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await running
-            for replica in world.replicas:
-                await replica.nursery.close()
-
-
-def _raise(failing: asyncio.Future[None]) -> Verdict:
-    failing.result()
-    raise AssertionError("a nursery fails only with an error")

@@ -273,7 +273,7 @@ class Engine:
             self._pushed_to_host(action)
         elif isinstance(action, do.PushToSession):
             self._pushed(action.push)
-        else:
+        elif isinstance(action, do.ReplyError):
             raise AppError(action.code, action.message, **dict(action.details))
 
     def _pushed_to_host(self, action: do.PushToHost) -> None:

@@ -34,6 +34,7 @@ MOTO_GAPS = {
     "test_the_code_can_be_fetched": "the location is an address on real AWS",
     "test_unknown_failure_destinations_are_refused": "destinations are not checked",
     "test_settings_are_kept_changed_and_set_back": "drops LoggingConfig, and changes of /tmp",
+    "test_a_mapping_deletes_what_its_function_finished": "runs no function without docker",
     "test_an_architecture_comes_with_code": "architectures are those of the creation",
 }
 

@@ -348,3 +348,59 @@ def test_a_function_logs_to_the_group_of_its_settings(cloud: Cloud) -> None:
     _invoke(cloud, name)
     events = cloud.client("logs").filter_log_events(logGroupName="team/gpu")["events"]
     assert "hello" in "".join(event["message"] for event in events)
+
+
+# --- event source mappings
+
+#: Reports the messages whose body is not "good" as failed.
+CHOOSE = """
+def handle(event, context):
+    failed = [r["messageId"] for r in event["Records"] if r["body"] != "good"]
+    return {"batchItemFailures": [{"itemIdentifier": name} for name in failed]}
+"""
+
+
+def test_an_event_source_mapping_comes_and_goes(cloud: Cloud, refused: Refused) -> None:
+    functions, name = cloud.client("lambda"), cloud.function(ECHO)
+    _, arn = cloud.queue(VisibilityTimeout="60")
+    made = functions.create_event_source_mapping(
+        FunctionName=name,
+        EventSourceArn=arn,
+        BatchSize=1,
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+        ScalingConfig={"MaximumConcurrency": 5},
+    )
+    found = functions.get_event_source_mapping(UUID=made["UUID"])
+    assert found["FunctionArn"].endswith(f":function:{name}")
+    assert (found["EventSourceArn"], found["BatchSize"], found["State"]) == (arn, 1, "Enabled")
+    assert found["ScalingConfig"]["MaximumConcurrency"] == 5
+    functions.update_event_source_mapping(UUID=made["UUID"], BatchSize=2, Enabled=False)
+    listed = functions.list_event_source_mappings(FunctionName=name, EventSourceArn=arn)
+    (one,) = listed["EventSourceMappings"]
+    assert (one["UUID"], one["BatchSize"], one["State"]) == (made["UUID"], 2, "Disabled")
+    gone = functions.delete_event_source_mapping(UUID=made["UUID"])
+    assert gone["State"] == "Deleting"
+    get = partial(functions.get_event_source_mapping, UUID=made["UUID"])
+    assert refused(get) == "ResourceNotFoundException"
+
+
+def test_a_mapping_deletes_what_its_function_finished(cloud: Cloud) -> None:
+    functions, name, sqs = cloud.client("lambda"), cloud.function(CHOOSE), cloud.client("sqs")
+    _, dead = cloud.queue()
+    redrive = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": "2"})
+    url, arn = cloud.queue(VisibilityTimeout="60", RedrivePolicy=redrive)
+    made = functions.create_event_source_mapping(
+        FunctionName=name,
+        EventSourceArn=arn,
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+    )
+    for body in ("good", "bad"):
+        sqs.send_message(QueueUrl=url, MessageBody=body)
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    counts: dict[str, str] = {}
+    ends_s = time.monotonic() + cloud.patience_s
+    while time.monotonic() < ends_s and list(counts.values()) != ["0", "1"]:
+        time.sleep(0.2)
+        counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    functions.delete_event_source_mapping(UUID=made["UUID"])
+    assert list(counts.values()) == ["0", "1"]  # the bad one stays hidden

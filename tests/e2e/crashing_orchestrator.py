@@ -22,10 +22,10 @@ from orchgpu.core import events as on
 from orchgpu.core.runs.actions import Admit, RunAction, StartStep
 from orchgpu.core.runs.records import Admission
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.replica import loops, runs
+from orchgpu.replica import acting, runs
+from orchgpu.replica.acting import event_of_push
 from orchgpu.replica.actions.performer import Performer
 from orchgpu.replica.actions.runs import RunPerformer
-from orchgpu.replica.loops import event_of_push
 
 POINT, MARKER = sys.argv[1], Path(sys.argv[2])
 #: Point → the times that it is still passed.
@@ -93,7 +93,7 @@ def crashing_events(push: Any, now: Any) -> on.Event | None:
 
 
 if __name__ == "__main__":
-    vars(loops).update(Performer=CrashingPerformer, event_of_push=crashing_events)
+    vars(acting).update(Performer=CrashingPerformer, event_of_push=crashing_events)
     vars(runs).update(RunPerformer=CrashingRuns)
     sys.argv = ["orchgpu", "orchestrate", *sys.argv[3:]]
     from orchgpu.cli import main

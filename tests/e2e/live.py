@@ -73,11 +73,16 @@ class Live:
         data = {name: str(path) for name, path in self.data.items()}
         settings = LocalSettings(cores=cores, host_memory_mib=2048, data=data, weather=weather)
         outer = {**os.environ, "ORCHGPU_TIME_SCALE": SCALE}
-        environment = base_environment(outer, self.home, ROOT)
-        self._programs = Programs(settings, self.home, environment)
+        self._settings = settings
+        self._base = base_environment(outer, self.home, ROOT)
+        self._programs = Programs(settings, self.home, self._base)
         self._addresses: dict[str, dict[str, str]] = {}
 
     # ------------------------------------------------------------------ processes
+
+    def add_environment(self, variables: Mapping[str, str]) -> None:
+        """Variables of the programs that are started from now on."""
+        self._programs = Programs(self._settings, self.home, {**self._base, **variables})
 
     def start(self, name: str, kind: str | None = None, command: Sequence[str] = ()) -> None:
         """Start a program and wait until it is ready. `kind` is what it is, when named otherwise;

@@ -139,3 +139,11 @@ def test_without_a_scheduler_there_is_a_warning(
     with pytest.raises(AppError) as refused:
         capacity_notes(parse(TEXT), "127.0.0.1:9")
     assert refused.value.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
+
+
+def test_the_address_that_functions_reach_need_not_answer_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("orchgpu.jobs.scheduler.ANSWER_WITHIN_S", 0.2)
+    (note,) = capacity_notes(parse(TEXT), "127.0.0.1:9", elsewhere=True)
+    assert note.severity is Severity.WARNING

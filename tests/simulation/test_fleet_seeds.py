@@ -19,8 +19,8 @@ from orchgpu.fleet.program import Fleet, view_of
 from simulator.faults.checkers import Violation
 from simulator.faults.fleet_scenario import FLEET_FAULTS, FleetScenario
 from simulator.faults.scenario import Fault, Scenario, draw, with_fleet
+from simulator.faults.seeds import simulate
 from simulator.faults.services import Verdict
-from simulator.faults.world import simulate
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from gpu_scheduler.parameters import Parameters
 from local_cloud.model.weather import AWS, Weather
 from simulator.faults.function import Fate
 from simulator.faults.scenario import FAULTS, Fault, Scenario, draw
-from simulator.faults.world import ATTEMPTS_MAX, simulate
+from simulator.faults.seeds import simulate
+from simulator.faults.world import ATTEMPTS_MAX
 from tests.tracing import Recorder
 
 

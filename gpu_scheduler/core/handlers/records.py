@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import AttemptId, JobId, LeaseId, SessionId, attempt_id
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
-from gpu_scheduler.core.handlers import leases
+from gpu_scheduler.core.handlers import away, leases
 from gpu_scheduler.core.leases.history import with_ended_attempt, with_lease, without_grant
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.lengths import check_length
@@ -51,7 +51,7 @@ def attempt(tx: QueueTransaction, event: on.Asked[ops.Attempt]) -> answers.Attem
         raise conflict(record, problem)
     check_length(tx.state.parameters, op.hold, op.request.lease_s)
     if record is not None and op.n == record.attempt and _stands(tx, record):
-        if record.owner is None:
+        if record.is_open:
             record = _take(tx, record, event.session, op.handle)
         return _standing(tx, record)
     opened = _opened_record(tx, event, record)
@@ -70,7 +70,7 @@ def _attempt_problem(record: Record | None, event: on.Asked[ops.Attempt]) -> str
     repeats = op.n == record.attempt and not _over(record)
     if record.owner == event.session and repeats:
         return None
-    if record.owner is not None and record.owner != event.session:
+    if not record.is_open and record.owner != event.session:
         return f"{op.holder} belongs to session {record.owner}"
     if op.revision != record.revision:
         return f"record of {op.holder} is at revision {record.revision}, not {op.revision}"
@@ -209,7 +209,7 @@ def adopt(tx: QueueTransaction, event: on.Asked[ops.Adopt]) -> answers.AdoptAnsw
     op = event.op
     record = _existing(tx, event)
     if record.owner != event.session:
-        if record.owner is not None or record.step is Step.ENDED:
+        if not record.is_open or record.step is Step.ENDED:
             what = f"belongs to session {record.owner}" if record.owner else "has ended"
             raise conflict(record, f"{op.holder} {what}")
         if op.revision != record.revision:
@@ -229,9 +229,7 @@ def _take(tx: QueueTransaction, record: Record, session: SessionId, handle: str 
     if entry is not None and record.step is Step.RESERVED:
         accept(tx, entry)
         tx.set_deadline(entry, tx.budget.reserved_ttl_s)
-    waiting = tx.state.queue.entries.get(newest_attempt(record))
-    if waiting is not None:
-        dispatch.enqueue(tx, replace(waiting, session=session))
+    away.pass_on(tx, record, session)
     return tx.write(
         record,
         owner=session,
@@ -283,12 +281,14 @@ def handle_given(tx: QueueTransaction, event: on.Asked[ops.Handle]) -> answers.D
 def hand_back(tx: QueueTransaction, event: on.Asked[ops.HandBack]) -> answers.RecordAnswer:
     """Disown a job; one that has not started keeps its place, and its attempt does not count."""
     op = event.op
+    if op.away and not tx.state.wakes:
+        raise invalid("this scheduler wakes nothing: start ssgmd with --wake, or send no `away`")
     record = _existing(tx, event)
-    done = record.owner is None and record.revision == op.revision + 1
+    done = record.is_open and 1 <= record.revision - op.revision <= 2
     if not done and (record.owner != event.session or record.revision != op.revision):
         raise conflict(record, f"{op.holder} has another owner or another revision")
     if not done:
-        record = _give_back(tx, record)
+        record = away.leave(tx, record, op.away) if op.away else _give_back(tx, record)
     return answers.RecordAnswer(record=record)
 
 

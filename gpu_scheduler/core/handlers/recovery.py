@@ -10,12 +10,13 @@ from __future__ import annotations
 from corekit.ids import SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.handlers import departures
-from gpu_scheduler.core.leases.leases import reserved_s
+from gpu_scheduler.core.leases.leases import accept_within_s, reserved_s
 from gpu_scheduler.core.queue import advance, decide
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.state.state import LeaseEntry
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.model import HostState, LeaseLifetime, LeaseState, Step
+from gpu_scheduler.names import is_away
 from gpu_scheduler.protocol import changes as to
 
 
@@ -38,7 +39,10 @@ def begin(tx: QueueTransaction, event: on.EpochBegan) -> None:
         state.inventory.set_state(host, HostState.STALE)
         state.timers.arm(TimerKind.HOST, host.host, tx.at_s + budget.host_lost_s)
     departures.rearm(tx)
+    state.wakes = event.wakes
     for session in (*state.owned, *state.queue.by_session):
+        if is_away(session):
+            continue
         if session in state.struck:  # the scheduler ended while it took this session's records
             state.timers.arm(TimerKind.SESSION, session, tx.at_s)
         elif session not in state.sessions:
@@ -47,6 +51,8 @@ def begin(tx: QueueTransaction, event: on.EpochBegan) -> None:
     for entry in state.leases.values():
         tx.set_deadline(entry, _left_s(tx, entry))
         advance.watch(tx, entry)
+        if not entry.accepted and is_away(tx.owner_of(entry)):
+            tx.push_granted(entry)  # the wake-up may have been lost
     for waiting in state.queue.entries.values():
         tx.start_wait_timer(waiting)
     state.queue.mark_all_dirty()
@@ -59,8 +65,8 @@ def begin(tx: QueueTransaction, event: on.EpochBegan) -> None:
 
 def _left_s(tx: QueueTransaction, entry: LeaseEntry) -> float | None:
     """Seconds to the deadline of a lease; None when only its session ends it."""
-    if not entry.accepted:
-        return tx.budget.client_gone_s  # the session must reconnect first
+    if not entry.accepted:  # the session must reconnect first
+        return max(tx.budget.client_gone_s, accept_within_s(tx, entry))
     if entry.preempted_for is not None and entry.lease.state is LeaseState.ACTIVE:
         return tx.state.parameters.preempt_grace_s
     if entry.lease.hold is LeaseLifetime.DEADLINE:

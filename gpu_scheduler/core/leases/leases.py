@@ -25,11 +25,13 @@ from gpu_scheduler.model import (
     Lease,
     LeaseLifetime,
     LeaseState,
+    Record,
     Request,
     Share,
     Step,
     shares_text,
 )
+from gpu_scheduler.names import is_away
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
@@ -130,10 +132,17 @@ def _new_id(tx: Transaction) -> LeaseId:
 
 def _first_deadline_s(tx: Transaction, entry: LeaseEntry) -> float | None:
     if not entry.accepted:
-        return tx.budget.accept_s
+        return accept_within_s(tx, entry)
     if entry.lease.hold is LeaseLifetime.DEADLINE:
         return entry.lease_s
     return tx.budget.reserved_ttl_s
+
+
+def accept_within_s(tx: Transaction, entry: LeaseEntry) -> float:
+    """The time to accept a grant: longer for an owner that must be woken first."""
+    budget = tx.budget
+    away_s = max(budget.accept_s, budget.accept_away_s)
+    return away_s if is_away(tx.owner_of(entry)) else budget.accept_s
 
 
 def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
@@ -235,13 +244,22 @@ def end(
     if record is not None and record.lease == entry.lease.id:
         stamped = {**record.times, LEASE_ENDED: tx.wall_s}
         record = with_lease(replace(record, times=stamped), entry, tx)
-        tx.write(record, reason=reason.value)
+        tx.write(orphaned(record), reason=reason.value)
+        if is_away(owner) and not succeeded:  # the event of a result starts an orchestrator itself
+            tx.wake(record.holder, owner)
     over = host_ops.End(lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
     tx.push_to_hosts(entry, over)
     notify(tx, entry, owner)
     if reason is EndReason.WITHDRAWN and record is None and entry.session in tx.state.sessions:
         # an orchestrator opens the next attempt of its job
         _queue_again(tx, entry, entry.session, replace(entry.request, advance=None))
+
+
+def orphaned(record: Record) -> Record:
+    """The record of an owner that is away, once it has something to do: its wake-up may be lost."""
+    if not is_away(record.owner):
+        return record
+    return replace(record, owner=None, revision=record.revision + 1)
 
 
 def preempted_why(state: State, entry: LeaseEntry) -> str:

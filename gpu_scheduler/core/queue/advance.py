@@ -31,7 +31,14 @@ from corekit.ids import DeviceId, LeaseId, SessionId
 from gpu_scheduler.core.admission.quotas import within_quota
 from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
 from gpu_scheduler.core.leases.history import with_lease
-from gpu_scheduler.core.leases.leases import end, notify, reserved_s, take_residents, takes_of
+from gpu_scheduler.core.leases.leases import (
+    accept_within_s,
+    end,
+    notify,
+    reserved_s,
+    take_residents,
+    takes_of,
+)
 from gpu_scheduler.core.placement.eviction import resident_key, usable
 from gpu_scheduler.core.queue.decide import QueueTransaction
 from gpu_scheduler.core.queue.policy import Choice
@@ -442,7 +449,7 @@ def unbook(tx: QueueTransaction, entry: LeaseEntry, after: LeaseId) -> None:
 
 def _changed(tx: QueueTransaction, entry: LeaseEntry) -> None:
     """Its deadline, its hosts, its record and its watchers follow."""
-    tx.set_deadline(entry, reserved_s(tx, entry) if entry.accepted else tx.budget.accept_s)
+    tx.set_deadline(entry, reserved_s(tx, entry) if entry.accepted else accept_within_s(tx, entry))
     tx.push_installs(entry)
     record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:

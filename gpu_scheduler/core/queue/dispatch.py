@@ -22,6 +22,7 @@ from gpu_scheduler.core.admission.quotas import (
 )
 from gpu_scheduler.core.admission.tenants import least_amount
 from gpu_scheduler.core.leases.history import with_lease
+from gpu_scheduler.core.leases.leases import orphaned
 from gpu_scheduler.core.placement.capacity import is_infeasible
 from gpu_scheduler.core.placement.explain import explain, out_of_service, queue_place
 from gpu_scheduler.core.queue import advance, overtaking, preemption
@@ -334,7 +335,7 @@ def _withdraw(
     tx.state.remember_refused(waiting)
     record = tx.record_of(waiting.holder)
     if record is not None:
-        tx.write(record, Step.RECEIVED)
+        tx.write(orphaned(record), Step.RECEIVED)
     tx.push(
         waiting.session,
         push(holder=waiting.holder, attempt=waiting.attempt, explanation=why),

@@ -165,6 +165,7 @@ class State(Accounts):
     ahead_counts: Counter[str] = field(default_factory=Counter)  #: of leases ahead, by event
     ahead_checked: int = 0  #: `availability_version` of the last check of leases ahead
     has_room: bool = True  #: in the journal, for grants
+    wakes: bool = False  #: owners of jobs may be away
 
     def __post_init__(self) -> None:
         self.parameters = self.configured

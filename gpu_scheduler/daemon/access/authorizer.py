@@ -20,6 +20,7 @@ from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
 from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, keys_in, verified
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
 from gpu_scheduler.model import Request
+from gpu_scheduler.names import is_away
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import session_of
 
@@ -230,7 +231,8 @@ class Authorizer:
             return
         name, slash, _ = (job.session or "").partition("/")
         name = name if slash else job.key
-        conflict = job.session is not None and isinstance(value, _TAKEOVER_OPS)
+        has_owner = job.session is not None and not is_away(job.session)
+        conflict = has_owner and isinstance(value, _TAKEOVER_OPS)
         if conflict and self.has_key(name):
             return  # for the core to refuse
         denial = self._job_denial(key, value.holder, name, job.tenant)

@@ -50,6 +50,19 @@ class Message:
     handle: str = ""  #: of the newest receipt; empty = never received
     source_arn: str = ""  #: of the queue it came from, in a dead-letter queue
 
+    @property
+    def system_attributes(self) -> dict[str, str]:
+        """The attributes that SQS adds to a received message, by its names."""
+        attributes = {
+            "SenderId": "AIDAEMBEDDEDCLOUD",
+            "SentTimestamp": str(int(self.sent_at_s * 1000)),
+            "ApproximateReceiveCount": str(self.receives),
+            "ApproximateFirstReceiveTimestamp": str(int(self.first_received_at_s * 1000)),
+        }
+        if self.source_arn:
+            attributes["DeadLetterQueueSourceArn"] = self.source_arn
+        return attributes
+
 
 _MESSAGE_FIELDS = frozenset(field.name for field in fields(Message))
 #: Recorded once with the message; the other fields again with every receipt.

@@ -10,8 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
-from local_cloud.model.arns import arn_service
+from local_cloud.model.arns import arn_service, function_name
 from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.functions.event_sources import EventSource
 from local_cloud.model.functions.function import PAYLOAD_BYTES_MAX, InvokeConfig
 from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.model.json_text import read_json
@@ -258,6 +259,50 @@ def _tags(context: Context, body: Body) -> Answer:
     return {"Tags": _function(context, body).tags}
 
 
+# --- event source mappings
+
+
+def _create_mapping(context: Context, body: Body) -> Answer:
+    made = context.cloud.event_sources.create(context.now_s(), body)
+    return _mapping(context, made)
+
+
+def _update_mapping(context: Context, body: Body) -> Answer:
+    changed = context.cloud.event_sources.update(context.now_s(), body["UUID"], body)
+    return _mapping(context, changed)
+
+
+def _get_mapping(context: Context, body: Body) -> Answer:
+    return _mapping(context, context.cloud.event_sources.get(body["UUID"]))
+
+
+def _delete_mapping(context: Context, body: Body) -> Answer:
+    gone = context.cloud.event_sources.delete(body["UUID"])
+    return {**_mapping(context, gone), "State": "Deleting"}
+
+
+def _list_mappings(context: Context, body: Body) -> Answer:
+    function = function_name(body.get("FunctionName", "")) or ""
+    found = context.cloud.event_sources.all(
+        queue_arn=body.get("EventSourceArn", ""), function=function
+    )
+    return {"EventSourceMappings": [_mapping(context, each) for each in found]}
+
+
+def _mapping(context: Context, mapping: EventSource) -> dict[str, object]:
+    account = context.cloud.account
+    return {
+        **mapping.shown(),
+        "UUID": mapping.uuid,
+        "EventSourceArn": mapping.queue_arn,
+        "FunctionArn": account.function_arn(mapping.function),
+        "EventSourceMappingArn": account.mapping_arn(mapping.uuid),
+        "LastModified": mapping.modified_at_s,
+        "State": "Enabled" if mapping.enabled else "Disabled",
+        "StateTransitionReason": "USER_INITIATED",
+    }
+
+
 # --- invocation
 
 
@@ -317,17 +362,21 @@ LAMBDA = RestService(
     bytes_max=_REQUEST_BYTES_MAX,
     operations={
         "AddPermission": _add_permission,
+        "CreateEventSourceMapping": _create_mapping,
         "CreateFunction": _create,
+        "DeleteEventSourceMapping": _delete_mapping,
         "DeleteFunction": _delete,
         "DeleteFunctionConcurrency": _delete_concurrency,
         "DeleteFunctionEventInvokeConfig": _delete_invoke_config,
         "GetAccountSettings": _account_settings,
+        "GetEventSourceMapping": _get_mapping,
         "GetFunction": _get,
         "GetFunctionConcurrency": _get_concurrency,
         "GetFunctionConfiguration": _get_configuration,
         "GetFunctionEventInvokeConfig": _get_invoke_config,
         "GetPolicy": _get_policy,
         "Invoke": _invoke,
+        "ListEventSourceMappings": _list_mappings,
         "ListFunctions": _list,
         "ListTags": _tags,
         "PutFunctionConcurrency": _put_concurrency,
@@ -335,6 +384,7 @@ LAMBDA = RestService(
         "RemovePermission": _remove_permission,
         "TagResource": _tag,
         "UntagResource": _untag,
+        "UpdateEventSourceMapping": _update_mapping,
         "UpdateFunctionCode": _update_code,
         "UpdateFunctionConfiguration": _update_configuration,
         "UpdateFunctionEventInvokeConfig": partial(_set_invoke_config, updates=True),

@@ -20,13 +20,16 @@ from orchgpu.core.job import cpu_fallback
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_address
 
 
-def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnostic, ...]:
+def capacity_notes(
+    document: Document, scheduler: str | None, *, elsewhere: bool = False
+) -> tuple[Diagnostic, ...]:
     """An error for each function, or group, whose request no known device could ever hold, and a
     warning for each `advance` that is longer than the scheduler allows.
 
     A request that falls back to a CPU gets a warning. So does the first one when they were not
     checked: no scheduler is known, the configured one does not answer, or it refuses to (it
-    requires a key, for example). Raises UNAVAILABLE when `scheduler` was given and does not answer.
+    requires a key, for example). Raises UNAVAILABLE when `scheduler` was given and does not answer,
+    unless `elsewhere`: it is an address that functions reach, and this machine need not.
     """
     with_device = [function for function in deployed(document) if function.gpu is not None]
     if not with_device:
@@ -35,7 +38,7 @@ def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnosti
         address = scheduler_address(scheduler)
         explained, parameters = ask(address, lambda client: _asked(client, with_device))
     except AppError as error:
-        if error.code in NO_ANSWER and scheduler is not None:
+        if error.code in NO_ANSWER and scheduler is not None and not elsewhere:
             raise
         text = f"not checked whether a device can hold this request: {error.message}"
         return (_note(document, with_device[0], Severity.WARNING, text),)

@@ -20,6 +20,7 @@ from orchgpu.cli.definition.target import (
 from orchgpu.cli.options import Deploying
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import warm_up
+from orchgpu.deploy.visits import VisitSettings
 
 
 def runnable(document: Document) -> str:
@@ -49,17 +50,19 @@ def deploy(
     deploying: Deploying,
     *,
     as_json: bool,
+    visits: VisitSettings | None = None,
     one_line: bool = False,
     aside: bool = False,
 ) -> Address:
     """Deploy what is new of a file; the address at which its functions run.
 
-    `one_line`, `aside`: as of `execute_shown`. Raises IMPOSSIBLE when no known device could ever
-    hold a request of the file.
+    `visits`: as of `prepare`; `one_line`, `aside`: as of `execute_shown`. Raises IMPOSSIBLE when no
+    known device could ever hold a request of the file.
     """
     with open_target(address, document) as target:
         target.guard(deploying.yes_real_aws)
-        prepared = prepared_plan(file, document, target, scheduler, outside=deploying.allow_outside)
+        outside = deploying.allow_outside
+        prepared = prepared_plan(file, document, target, scheduler, outside=outside, visits=visits)
         echo_warnings(prepared, file)
         if not deploying.allow_infeasible:
             refuse_infeasible(prepared, with_reasons=as_json)

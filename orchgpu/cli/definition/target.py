@@ -20,7 +20,8 @@ from orchgpu.cli.definition.capacity import capacity_notes
 from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import Prepared, execute, prepare
 from orchgpu.deploy.files import name_of
-from orchgpu.deploy.on_stack import check_names, in_network, without_network
+from orchgpu.deploy.on_stack import check_names, in_network, network_of, without_network
+from orchgpu.deploy.visits import VisitSettings
 from orchgpu.infra.outputs import found_stack, record_of
 from orchgpu.jobs.provider import provider
 from orchgpu.local.home import default_home
@@ -74,6 +75,7 @@ def prepared_plan(
     scheduler: str | None,
     *,
     outside: bool,
+    visits: VisitSettings | None = None,
 ) -> Prepared:
     """A plan, with the scheduler's refusals of its requests as errors among the findings.
 
@@ -81,14 +83,16 @@ def prepared_plan(
     """
     budget, stack = budget_from_environment(), stack_of(target)
     placed = document if stack is None else in_network(document, stack)
-    prepared = prepare(file, target.cloud, budget, placed, outside=outside)
+    if stack is not None and visits is not None:
+        visits = replace(visits, network=network_of(stack))
+    prepared = prepare(file, target.cloud, budget, placed, outside=outside, visits=visits)
     if stack is not None:
         check_names(document, stack, name_of(file))
     if stack is not None and (inside := without_network(document, stack)):
         notice = f"{', '.join(inside)}: in the network of the stack {stack.name}"
         plan = replace(prepared.plan, notices=(*prepared.plan.notices, notice))
         prepared = replace(prepared, plan=plan)
-    capacity = capacity_notes(document, scheduler)
+    capacity = capacity_notes(document, scheduler, elsewhere=visits is not None)
     return replace(prepared, notes=(*prepared.notes, *capacity))
 
 

@@ -23,7 +23,7 @@ _QUEUES = (
     *("sqs:CreateQueue", "ListQueueTags", "TagQueue", "UntagQueue", "DeleteQueue"),
     *("GetQueueUrl", "GetQueueAttributes", "SetQueueAttributes", "ReceiveMessage"),
 )
-_FUNCTIONS = (
+FUNCTIONS = (
     *("lambda:CreateFunction", "DeleteFunction", "GetFunction", "ListTags"),
     *("GetFunctionConfiguration", "UpdateFunctionCode", "UpdateFunctionConfiguration"),
     *("TagResource", "UntagResource", "InvokeFunction"),
@@ -49,7 +49,7 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     state = (*below((scope.state,), *_STATE), *below(scope.packages, "packages/"))
     yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=state)
     yield allow("Queues", *_QUEUES, on=(*scope.queues(), *scope.workflow_queues))
-    yield allow("Functions", *_FUNCTIONS, on=scope.lambdas)
+    yield allow("Functions", *FUNCTIONS, on=scope.lambdas)
     yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=to_lambda)
     yield from _roles(scope)
     yield from _logs(scope)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import singledispatchmethod
 from typing import Any
 
@@ -14,7 +14,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import RETRY_AT, GrantedLease, Record, Step
+from gpu_scheduler.model import RETRY_AT, GrantedLease, Record
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome, RecordAnswer
 from orchgpu.core import actions as do
@@ -30,6 +30,7 @@ from orchgpu.ports import (
 )
 from orchgpu.replica.actions.admitting import promise_of_job
 from orchgpu.replica.actions.function_failures import FunctionFailures, record_of
+from orchgpu.replica.actions.handing_back import hand_back, leave
 from orchgpu.replica.actions.objects import (
     close_claim,
     committed_target,
@@ -51,6 +52,9 @@ logger = logging.getLogger(__name__)
 #: Inputs read early are kept for packing up to this size in total; others are read again.
 KEPT_BYTES_MAX = 64 * 2**20
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
+
+#: Timers that a job without an orchestrator does not need: wake-ups and notices take their place.
+NOT_AWAY = (do.Timer.BEAT, do.Timer.HAND_BACK, do.Timer.RENEW, do.Timer.CHECK)
 
 Render = Callable[[str, GrantedLease], Mapping[str, object]]
 
@@ -145,9 +149,15 @@ class Performer:
                 do.OpenAttempt() | do.AdoptRecord() | do.ReopenRecord() | do.RecordAttemptFailure()
             ):
                 return on.RecordConflict(**self._about(action), record=error.details.get("record"))
+            case do.Leave():
+                return on.HandedBack(**self._about(action))
             case do.RenewLease() | do.RecordStaged():
                 return on.LeaseGone(**self._about(action), attempt=action.attempt)
         return None
+
+    def due_in_s(self, job: str, but: Collection[str] = ()) -> float | None:
+        """As `Timers.next_in_s`."""
+        return self._timers.next_in_s(job, but)
 
     # ------------------------------------------------------------------ this process alone
 
@@ -461,21 +471,15 @@ class Performer:
 
     @_begin.register
     async def _hand_back(self, action: do.HandBack) -> on.Event | None:
-        known = action.revision > 0
-        record = await self._record(action.job) if known or action.even_granted else None
-        mine = record is not None and record.owner == self._scheduler.session
-        if known and not mine:
-            return on.HandedBack(**self._about(action))
-        if record is not None and mine:
-            back = (Step.WAITING, Step.RECEIVED, *([Step.RESERVED] if action.even_granted else []))
-            if record.step not in back:
-                return None
-            await self._scheduler.ask(
-                ops.HandBack(holder=JobId(action.job), revision=record.revision)
-            )
-        await self._queue.set_visibility(
-            action.queue_url, [h for h in action.receipt_handles if h], 0
-        )
+        is_free = await hand_back(self._queue, self._scheduler, action)
+        return on.HandedBack(**self._about(action)) if is_free else None
+
+    @_begin.register
+    async def _leave(self, action: do.Leave) -> on.Event:
+        due_s = self._timers.next_in_s(action.job, NOT_AWAY)
+        away_s = self._budget.away_s
+        hidden_s = away_s if due_s is None else min(max(0.0, due_s), away_s)
+        await leave(self._queue, self._scheduler, action, hidden_s)
         return on.HandedBack(**self._about(action))
 
     @_begin.register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from orchgpu.core import events as on
 
@@ -21,6 +21,11 @@ class Timers:
         if name in timers:
             timers[name].cancel()
         timers[name] = asyncio.get_running_loop().call_later(in_s, self._fire, job, name, due)
+
+    def next_in_s(self, job: str, but: Collection[str] = ()) -> float | None:
+        """Seconds to the next timer of a job, without those of some names; None: there is none."""
+        due = [timer.when() for name, timer in self._jobs.get(job, {}).items() if name not in but]
+        return min(due) - asyncio.get_running_loop().time() if due else None
 
     def forget(self, job: str) -> None:
         for handle in self._jobs.pop(job, {}).values():

@@ -17,6 +17,7 @@ from fdl.plan.desired import DesiredFunction, desired
 from fdl.plan.plan import Action, Observed, Plan, Step, plan, removal
 from fdl.plan.resources import (
     Bucket,
+    EventSource,
     FunctionResource,
     InvokeConfig,
     Ledger,
@@ -24,6 +25,7 @@ from fdl.plan.resources import (
     QueueResource,
     Record,
     Resource,
+    Schedule,
     key_of,
 )
 from orchgpu.core.function import Function
@@ -399,6 +401,42 @@ def test_the_queue_of_another_function_is_not_taken_over() -> None:
     )
     with pytest.raises(AppError, match="queue 'blast-jobs' exists and belongs to blast"):
         world.plan(thief.replace("queries/in", "queries/thief"))
+
+
+def visits() -> DesiredFunction:
+    """An orchestrator without a server of `blast`, as far as plans care."""
+    function = FunctionResource(
+        name="blast-orchestrate", role="r", memory_mib=1, timeout_s=1, runtime="r", handler="h"
+    )
+    source = EventSource(function=function.name, queue="blast-jobs", batch=1, concurrency_max=2)
+    schedule = Schedule(name=function.name, every_min=1, function=function.name, role="r")
+    return DesiredFunction(name=function.name, resources=(function, source, schedule))
+
+
+def test_a_foreign_schedule_is_not_taken_over() -> None:
+    theirs = next(one for one in visits().resources if isinstance(one, Schedule))
+    with pytest.raises(AppError, match="schedule 'blast-orchestrate' exists and was not made"):
+        plan([visits()], World(theirs).observed(), LOCAL)
+
+
+def test_two_functions_of_a_plan_never_make_the_same_resource() -> None:
+    text = BLAST.replace("name: blast", "name: blast-orchestrate")
+    with pytest.raises(AppError, match="both make the function 'blast-orchestrate'") as caught:
+        plan([*wanted(text), visits()], World().observed(), LOCAL)
+    assert caught.value.code is ErrorCode.CONFLICT
+
+
+def test_visits_do_not_replace_a_deployed_function_nor_it_them() -> None:
+    text = BLAST.replace("name: blast", "name: blast-orchestrate")
+    world = World()
+    world.apply(world.plan(text).steps)
+    with pytest.raises(AppError, match="another function 'blast-orchestrate' is deployed"):
+        plan([visits()], world.observed(), LOCAL)
+    world = World()
+    world.apply(plan([visits()], world.observed(), LOCAL).steps)
+    assert plan([visits()], world.observed(), LOCAL).empty
+    with pytest.raises(AppError, match="another function 'blast-orchestrate' is deployed"):
+        world.plan(text)
 
 
 def test_an_intermediate_bucket_of_another_deployment_is_not_shared() -> None:

@@ -55,6 +55,7 @@ def job_of(holder: str) -> JobOwner | None:
         "j-orphan": JobOwner(None, "lab"),
         "j-ended": JobOwner(None, None),
         "j-left": JobOwner(None, "lab", "a"),
+        "j-away": JobOwner("a/away:q", "lab", "a"),
         "j-left-lab": JobOwner(None, "lab", "lab1"),
         "j-left-gone": JobOwner(None, "lab", "revoked"),
         "j-old": JobOwner("session-1", None),
@@ -411,6 +412,14 @@ def test_a_job_without_an_owner_belongs_to_the_key_that_made_it(path: Path) -> N
     assert authorizer.foreign_to(authorizer.caller(a)) == ("b", "o", "lab2", "lab1")
     assert authorizer.foreign_to(authorizer.caller(lab2)) == ("a", "b", "o")
     assert authorizer.foreign_to(authorizer.caller(operator)) == ()
+
+
+def test_a_job_whose_owner_is_away_is_not_open_to_other_keys(path: Path) -> None:
+    """The core would let any session take it."""
+    a, b = (added(path, name, KeyRole.REQUESTER) for name in "ab")
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
+    may_all(authorizer, a, acts("j-away") | takes("j-away", "lab"))
+    may_none(authorizer, b, acts("j-away") | takes("j-away", "lab"), "j-away belongs to key 'a'")
 
 
 def touched(path: Path) -> None:

@@ -27,7 +27,7 @@ from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.prices import Prices
-from orchgpu.replica.loops import event_of_push
+from orchgpu.replica.acting import event_of_push
 from tests.unit.orchgpu.jobs import (
     EXPLANATION,
     FUNCTION,

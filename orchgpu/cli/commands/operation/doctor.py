@@ -345,12 +345,15 @@ def _deployed(cloud: JobCloud, name: str) -> str:
     workflow = cloud.workflow(name)
     if workflow is not None:
         return _workflow(cloud, workflow)
-    direct = cloud.direct(name)
-    function = cloud.function(name) if direct is None else None
     missing = cloud.services.missing(name)
     if missing:
         names = ", ".join(missing)
         raise invalid(f"gone since it was deployed: {names}; `orchgpu deploy` creates them again")
+    ledger = cloud.ledger(name)
+    if ledger is not None and ledger.visits:
+        return "all its resources exist; an orchestrator without a server"
+    direct = cloud.direct(name)
+    function = cloud.function(name) if direct is None else None
     held = _secrets(cloud, name)
     either = function or direct
     dead = 0 if either is None else cloud.letters(either)

@@ -1,0 +1,1 @@
+"""The messages of completion queues: results, reports, failures of functions, notices."""
