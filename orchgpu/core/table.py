@@ -135,7 +135,7 @@ _COMMON = (
     _row(on.Orphaned, {P.WAITING, P.RUNNING}, adopting.read_record),
     _row(on.ReceiptHandleRenewed, ANY, attempt.receipt_handle_renewed),
     _row(on.Disowned, ANY, Context.forget, GONE),
-    _row(on.HandedBack, ANY, Context.forget, GONE),
+    _row(on.HandedBack, ANY - {P.ADOPTING}, Context.forget, GONE),
     _row(on.DrainRequested, UNSTAGED, attempt.drained, GONE),
     _row(on.LeaveRequested, AT_REST, attempt.left),
     # repetitions

@@ -100,6 +100,19 @@ def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
     assert not bench.machine.jobs
 
 
+def test_a_hand_back_that_meets_an_adoption_forgets_no_job(bench: Bench) -> None:
+    """The scheduler came back meanwhile: the adoption may make this replica the owner once more."""
+    bench.read()
+    waiting = record(Step.WAITING, revision=2)
+    bench.on(on.AttemptWaiting, record=waiting, explanation=EXPLANATION)
+    bench.tell(on.LeaveRequested(**NOW))
+    bench.tell(on.SchedulerReturned(**NOW))
+    bench.on(on.RecordConflict, record=waiting)
+    assert bench.kinds() == ["AdoptRecord"]
+    bench.on(on.HandedBack)
+    assert list(bench.machine.jobs) == [JOB]
+
+
 def test_the_beat_extends_every_handle_we_hold(bench: Bench) -> None:
     bench.received()
     bench.tell(message(message_id="m1", receipt_handle="h1-again"))
