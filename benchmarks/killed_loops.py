@@ -33,7 +33,7 @@ import aioboto3
 
 from benchmarks.floor import deploy_floor
 from benchmarks.published_loop import ClassicSsgm, PublishedLoop
-from benchmarks.release_latency import SCRIPT
+from benchmarks.release_latency import SCRIPT, device_mib
 from benchmarks.report import Figure, arguments, show
 from benchmarks.system import System, local_system
 from corekit.net.addresses import parse_address
@@ -93,7 +93,7 @@ async def main() -> None:
 
 async def _ours(system: System, jobs: int, seconds: float) -> Outcome:
     async with SchedulerClient(system.scheduler) as scheduler:
-        system.deploy(NAME, SCRIPT, memory_mib=await _memory_mib(scheduler))
+        system.deploy(NAME, SCRIPT, memory_mib=await device_mib(scheduler))
 
     def results() -> list[dict[str, Any]]:
         s3, bucket = system.client("s3"), f"{NAME}-intermediate"
@@ -105,17 +105,6 @@ async def _ours(system: System, jobs: int, seconds: float) -> Outcome:
     )
     outcome.again = sum(result["attempt"] > 1 for result in results())
     return outcome
-
-
-async def _memory_mib(scheduler: SchedulerClient) -> int:
-    """Of the smaller device: a job that asks for it has a device of its own."""
-    inventory = await scheduler.inventory()
-    return min(
-        view.device.memory_mib
-        for host in inventory.hosts
-        for view in host.devices
-        if view.device.kind == "cpu"
-    )
 
 
 def _kill_ours(system: System) -> None:

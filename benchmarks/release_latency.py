@@ -43,13 +43,14 @@ async def main() -> None:
 async def _ours(system: System, count: int) -> list[tuple[float, float]]:
     """(job seconds, held seconds) of every job; each has a device to itself, one at a time."""
     async with SchedulerClient(system.scheduler) as scheduler:
-        devices = await _memory_mib(scheduler)
+        devices = await device_mib(scheduler)
         system.deploy(NAME, SCRIPT, memory_mib=devices)
         await _run_ours(system, scheduler, "warm")
         return [await _run_ours(system, scheduler, f"job-{n}") for n in range(count)]
 
 
-async def _memory_mib(scheduler: SchedulerClient) -> int:
+async def device_mib(scheduler: SchedulerClient) -> int:
+    """Memory of the smaller device: a job that asks for it has a device of its own."""
     inventory = await scheduler.inventory()
     return min(
         view.device.memory_mib

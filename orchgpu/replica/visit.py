@@ -24,7 +24,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.job import AT_REST, Job, Phase
 from orchgpu.ports import Message
 from orchgpu.replica.acting import Acting, tolerated
-from orchgpu.replica.actions.performer import NOT_AWAY
+from orchgpu.replica.actions.handing_back import NOT_AWAY
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,9 @@ from orchgpu.core import actions as do
 from orchgpu.ports import JobQueue, Scheduler
 from orchgpu.replica.actions.function_failures import record_of
 
+#: Timers that a job without an orchestrator does not need: wake-ups and notices take their place.
+NOT_AWAY = (do.Timer.BEAT, do.Timer.HAND_BACK, do.Timer.RENEW, do.Timer.CHECK)
+
 
 async def hand_back(queue: JobQueue, scheduler: Scheduler, action: do.HandBack) -> bool:
     """Make record and messages free; False when a grant came first, or the job runs."""

@@ -30,7 +30,7 @@ from orchgpu.ports import (
 )
 from orchgpu.replica.actions.admitting import promise_of_job
 from orchgpu.replica.actions.function_failures import FunctionFailures, record_of
-from orchgpu.replica.actions.handing_back import hand_back, leave
+from orchgpu.replica.actions.handing_back import NOT_AWAY, hand_back, leave
 from orchgpu.replica.actions.objects import (
     close_claim,
     committed_target,
@@ -52,9 +52,6 @@ logger = logging.getLogger(__name__)
 #: Inputs read early are kept for packing up to this size in total; others are read again.
 KEPT_BYTES_MAX = 64 * 2**20
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
-
-#: Timers that a job without an orchestrator does not need: wake-ups and notices take their place.
-NOT_AWAY = (do.Timer.BEAT, do.Timer.HAND_BACK, do.Timer.RENEW, do.Timer.CHECK)
 
 Render = Callable[[str, GrantedLease], Mapping[str, object]]
 
