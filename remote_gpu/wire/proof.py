@@ -48,6 +48,7 @@ class ConnectionRole(StrEnum):
     SESSION = "session"  #: holds the lease
     LANE = "lane"  #: carries work
     RELAY = "door"  #: carries the bytes of another middleware's client
+    RUN = "run"  #: orders the run of its function on this host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,107 @@
+"""The order to run a function on the host of its device. Pure.
+
+The orchestrator connects with the role RUN, proves the secret of the lease, and sends one frame:
+
+    client  → run       the order (`RunOrder.to_meta`)
+    gateway → running   {"new": whether this order started the run}, or a refusal
+
+A lease has one run: repeating an order starts nothing and renews the credentials. The run opens the
+session of its lease as it does in Lambda, by the envelope to which `event` points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.frames import HEADER_BYTES, FrameLimits, Meta, int_field, text_field
+
+#: Variables of a Lambda function have 4 KiB at most; those of a run have these, and its event.
+RUN = FrameLimits(meta_bytes_max=(1 << 16) - HEADER_BYTES, payload_bytes_max=0, buffers_max=0)
+#: What a host must have, among the programs that it reports (`Request.programs`).
+RUNNER, CONTAINERS = "function-runner", "containers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A function's package in S3, a zip."""
+
+    bucket: str
+    key: str
+    sha256: str  #: hex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrder:
+    """One run of one attempt."""
+
+    function: str
+    job: str
+    attempt: int
+    event: str  #: JSON text: what Lambda would pass to the handler
+    timeout_s: float  #: of the run, after which it is killed
+    memory_mib: int  #: of its processes, beside that of the device
+    package: Package
+    #: The environment of the function's process, without AWS's own.
+    variables: Mapping[str, str] = field(default_factory=dict)
+    #: AWS's own: region, endpoints, temporary credentials of the function's role.
+    aws: Mapping[str, str] = field(default_factory=dict)
+    credentials_end_s: float = 0.0  #: wall clock at which they expire; 0 = never
+    log_group: str = ""  #: receives its output; "" = only the host's log does
+    network: bool = False  #: whether the user's code may open connections beyond its device
+    image: str = ""  #: OCI image, by digest, in which the user's command runs; "" = the script
+    command: tuple[str, ...] = ()  #: in the image; empty = the image's own
+
+    def to_meta(self) -> Meta:
+        return {"run": asdict(self)}
+
+    @classmethod
+    def from_meta(cls, meta: Mapping[str, object]) -> RunOrder:
+        """Decode a frame; unknown fields of a newer client are ignored. Raises WireError."""
+        run = _mapping(meta, "run")
+        package = _mapping(run, "package")
+        command = run.get("command", ())
+        if not isinstance(command, list | tuple) or not all(isinstance(w, str) for w in command):
+            raise WireError("'command' must be a list of words")
+        return cls(
+            function=text_field(run, "function", 128),
+            job=text_field(run, "job", 128),
+            attempt=int_field(run, "attempt", 1 << 20),
+            event=text_field(run, "event", RUN.meta_bytes_max),
+            timeout_s=_seconds(run, "timeout_s"),
+            memory_mib=int_field(run, "memory_mib", 1 << 24),
+            package=Package(
+                bucket=text_field(package, "bucket", 64),
+                key=text_field(package, "key", 1024),
+                sha256=text_field(package, "sha256", 64),
+            ),
+            variables=_texts(run, "variables"),
+            aws=_texts(run, "aws"),
+            credentials_end_s=_seconds(run, "credentials_end_s"),
+            log_group=text_field(run, "log_group", 512),
+            network=run.get("network") is True,
+            image=text_field(run, "image", 1024),
+            command=tuple(command),
+        )
+
+
+def _mapping(meta: Mapping[str, object], name: str) -> Mapping[str, object]:
+    found = meta.get(name)
+    if not isinstance(found, dict):
+        raise WireError(f"{name!r} must be an object")
+    return found
+
+
+def _texts(meta: Mapping[str, object], name: str) -> dict[str, str]:
+    found = _mapping(meta, name)
+    if not all(isinstance(value, str) for value in found.values()):
+        raise WireError(f"the values of {name!r} must be texts")
+    return {key: str(value) for key, value in found.items()}
+
+
+def _seconds(meta: Mapping[str, object], name: str) -> float:
+    found = meta.get(name)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found < 1e12:
+        raise WireError(f"{name!r} must be a number of seconds")
+    return float(found)
