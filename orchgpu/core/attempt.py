@@ -43,7 +43,13 @@ def remember(job: Job, record: Record) -> None:
 
 
 def open_next(context: Context, job: Job) -> list[do.Action]:
-    """Open attempt n+1: one durable entry that is also the request."""
+    """Open attempt n+1: one durable entry that is also the request.
+
+    A replica that is about to end opens none: it could not pack it in time, and would leave a
+    strike. The job goes back, and another replica opens the attempt.
+    """
+    if context.draining:
+        return [_handing_back(job, even_granted=True), *context.forget(job)]
     job.phase, job.state = Phase.OPENING, JobState.RECEIVED
     job.end_reason, job.end_detail, job.staging_error = None, "", ""
     job.graced, job.checks, job.overdue, job.look_again = False, 0, None, False

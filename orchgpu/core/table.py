@@ -109,7 +109,12 @@ _COMMON = (
     # the end of an attempt
     _row(on.ObjectNoticed, {P.RUNNING}, attempt.object_noticed),
     _row(on.ResultRead, {P.CHECKING}, ending.result_read, P.EXPLAINING, *_END),
-    _row(on.ResultRead, {P.RECHECKING}, ending.result_read, P.OPENING, P.CONCLUDING, *_END),
+    _row(
+        on.ResultRead,
+        {P.RECHECKING},
+        ending.result_read,
+        *(P.OPENING, P.CONCLUDING, *_END, GONE),
+    ),
     _row(on.ResultRead, ANY, ending.result_read, *_END),
     _row(on.ResultRead, _DECIDED, ending.late_result_read),
     _row(do.Timer.GRACE, {P.GRACE}, attempt.read_report, P.EXPLAINING),
