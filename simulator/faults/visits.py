@@ -172,8 +172,10 @@ class VisitingWorld(World):
         try:
             await visit.begin()
             within_s = TIMEOUT_S - self.budget.drain_s - 1.0
+            before = requester.disturbances
             stay = await visit.serve(arrivals, within_s=within_s, sweep=not arrivals)
-            if visit.cut:  # what it handed back may be lost
+            is_heard = requester.is_heard and requester.disturbances == before
+            if visit.cut or not is_heard:  # what it handed back, or has adopted, may be lost
                 self.checker.jobs.ended.add(session)
             if not arrivals:
                 await visit.search()
