@@ -197,6 +197,7 @@ class Job:
     envelope: str = "zip"  #: zip, tar.gz or reference
     start: str | None = None  #: invoke or event; None = invoke, if our runner runs the code
     advance_s: float | None = None  #: longest wait for a device that is not free yet; None = auto
+    checkpoint_s: float | None = None  #: between two saves of CHECKPOINT_DIR; None = there is none
     way_s: float | None = None  #: outside of its lease and its waiting; None = as learned
     jobs: bool = True  #: False: `job: none`, objects start the function by themselves
 

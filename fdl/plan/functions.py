@@ -8,7 +8,7 @@ import re
 
 from contract.secrets.reference import VARIABLE
 from corekit.values import Value
-from fdl.model import BUILTIN, Function, Logging, Storage
+from fdl.model import BUILTIN, Function, Job, Logging, Storage
 from fdl.plan import resources as kinds
 from fdl.plan.advance import advance_s
 from fdl.plan.facts import Facts
@@ -51,6 +51,8 @@ def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, st
     variables["ORCHGPU_TIMEOUT_THRESHOLD_S"] = str(declared.container.timeout_threshold_s)
     if ahead_s := advance_s(function):
         variables["ORCHGPU_ADVANCE_S"] = str(ahead_s)
+    if function.queued and (checkpoint_s := (function.job or Job()).checkpoint_s):
+        variables["ORCHGPU_CHECKPOINT_S"] = str(checkpoint_s)
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     variables["ORCHGPU_ACCOUNT"] = account
     if owners := owners_of(function):

@@ -121,8 +121,15 @@ def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
     return [
         _allow("Envelopes", ("s3:GetObject",), staged),
         _allow("Results", ("s3:PutObject",), () if function.foreign else results),
+        _allow("Checkpoints", ("s3:DeleteObject",), _checkpoints(function, bucket)),
         _failures(place, function.queues[2]),
     ]
+
+
+def _checkpoints(function: Function, bucket: str) -> tuple[str, ...]:
+    """Removed once the job has its result."""
+    has = function.job is not None and function.job.checkpoint_s
+    return (f"{bucket}/attempts/*/checkpoint.tar",) if has else ()
 
 
 def _lists_of_files(function: Function, place: DeployTarget) -> tuple[str, ...]:

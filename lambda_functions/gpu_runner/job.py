@@ -31,6 +31,7 @@ from lambda_functions.gpu_runner.errors import (
     EnvelopeError,
     StorageError,
 )
+from lambda_functions.gpu_runner.keeping import Keeping
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.provenance import Collected
 from lambda_functions.gpu_runner.sandbox import Workspace, input_name
@@ -220,14 +221,18 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
     """Input, script, device given back, outputs, result. Raises AttemptFailed."""
     job, held = attempt.job, attempt.claim
     input_file = _fetch_input(attempt)
+    keeping = Keeping(attempt.s3, job, attempt.workspace, attempt.settings.checkpoint_s)
     try:
-        run = _run_steps(attempt, input_file, secrets)
+        with keeping:
+            run = _run_steps(attempt, input_file, secrets, keeping.variables)
     except AttemptFailed as failure:
         if failure.times:  # a step ran, and one of its files is not a valid output
             _give_back(attempt, succeeded=False)
         raise
     _give_back(attempt, succeeded=run.outcome.good)
     outcome = run.outcome
+    if outcome.ending in (Ending.PREEMPTED, Ending.DEADLINE):
+        keeping.cut_short()
     with steps.outcome_in_failure(outcome):
         if outcome.ending in (Ending.LOST, Ending.OWN):
             held.check()  # raises the reason of the loss, by which a script may have failed
@@ -238,6 +243,7 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
         held.check()
     stands = commit.commit(attempt.s3, job, _result(attempt, run, files, document, secrets))
     held.outcome = "DONE"
+    keeping.succeeded()
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
@@ -359,7 +365,10 @@ def _prefetch(s3: S3, job: Job, workspace: Workspace, collected: Collected) -> P
     return Prefetch(fetch)
 
 
-def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Run:
+def _run_steps(
+    attempt: Attempt, input_file: Path, secrets: Secrets, kept: dict[str, str]
+) -> steps.Run:
+    """`kept`: the variables of progress and checkpoint."""
     job = attempt.job
     chain = attempt.settings.steps(job.outputs)
     first = steps.Item(
@@ -381,7 +390,7 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
                 for name, key in (("RUN", "id"), ("WORKFLOW", "workflow"), ("STEP", "step"))
             }
         of_session |= attempt.collected.variables
-        layers = (of_session, of_client)
+        layers = (of_session | kept, of_client)
         signals = attempt.claim.signals
         return steps.run_all(
             chain,

@@ -28,6 +28,8 @@ class Settings:
     threshold_s: float  #: SCAR's timeout_threshold: the least time kept back
     #: Of the function's timeout in Lambda: added to its own, for the wait for its device.
     advance_s: float = 0.0
+    #: Between two checkpoints; 0 = the user's code has none.
+    checkpoint_s: float = 0.0
     outputs: tuple[JsonObject, ...]  #: plain mode; `contract.envelope.Job.outputs`
     variables: Mapping[str, object]  #: plain mode; the user's own
     log_level: str
@@ -64,6 +66,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         script=root / script if script else None,
         threshold_s=_seconds(environ, "ORCHGPU_TIMEOUT_THRESHOLD_S"),
         advance_s=_seconds(environ, "ORCHGPU_ADVANCE_S"),
+        checkpoint_s=_seconds(environ, "ORCHGPU_CHECKPOINT_S"),
         outputs=tuple(_json(environ, "ORCHGPU_OUTPUTS", list)),
         variables=_json(environ, "ORCHGPU_VARIABLES", dict),
         log_level=environ.get("ORCHGPU_LOG_LEVEL") or "INFO",

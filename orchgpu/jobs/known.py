@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from contract.progress import Progress
 from contract.result import Report, Result
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import JobId
@@ -55,6 +56,7 @@ class Known(Value):
     reports: Mapping[int, Report]  #: of the attempts that failed, by number
     #: The time at which each was stored: those that Lambda wrote contain no time.
     reported_s: Mapping[int, float] = field(default_factory=dict)
+    progress: Progress | None = None  #: of the attempt whose code runs now
     scheduler_error: AppError | None = None  #: of the scheduler, when it did not answer
 
     @property
@@ -154,8 +156,10 @@ def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None,
     newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)
     read = {n: cloud.report(function, job, n) for n in newest} if function else {}
     stored = {n: one for n, one in read.items() if one is not None}
+    runs = known is not None and known.record.step is Step.RUNNING
     return replace(
         found,
+        progress=cloud.progress(function, job, found.attempt) if function and runs else None,
         reports={n: report for n, (report, _) in stored.items()},
         reported_s={n: at_s for n, (_, at_s) in stored.items()},
     )
@@ -307,12 +311,24 @@ def _of_function(known: Known) -> Iterator[Moment]:
         elif standing.ended_at_s:  # written by an orchestrator or a cancel
             at_s, what = standing.ended_at_s, f"result written: {standing.reason}"
             yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"result@{at_s}")
+    if known.progress is not None:
+        yield from _of_progress(known.progress)
     for n, report in known.reports.items():
         if standing is None or standing.attempt != n:
             yield from _of_code(report.times, n, f" (attempt {n})", named=False)
         at_s = report.times.get("EEnd", known.reported_s.get(n, _last_s(known)))
         why = f"attempt {n} failed: {report.reason}, {report.detail}"
         yield Moment(at_s=at_s, where="function", what=why, id=f"failed:{n}")
+
+
+def _of_progress(progress: Progress) -> Iterator[Moment]:
+    n = progress.attempt
+    if progress.part is not None or progress.text:
+        part = "" if progress.part is None else f"{progress.part:.0%}"
+        what = ": ".join(text for text in (part, progress.text) if text)
+        yield Moment(at_s=progress.at_s, where="function", what=what, id=f"part:{n}:{what}")
+    if (at_s := progress.saved_at_s) is not None:
+        yield Moment(at_s=at_s, where="function", what="checkpoint saved", id=f"saved@{at_s}")
 
 
 def _last_s(known: Known) -> float:

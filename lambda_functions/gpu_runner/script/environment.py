@@ -41,7 +41,14 @@ _LAYERS = (
 )
 #: Variables that the runner sets for some runs alone: by their absence a script learns that it has
 #: none, so no value of the user's takes their place.
-SET_AT_TIMES = (METADATA, "RESULT_FILE", "RUN_DIR", "TRACEPARENT")
+SET_AT_TIMES = (
+    METADATA,
+    "RESULT_FILE",
+    "RUN_DIR",
+    "TRACEPARENT",
+    "PROGRESS_FILE",
+    "CHECKPOINT_DIR",
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
