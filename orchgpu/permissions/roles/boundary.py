@@ -50,6 +50,7 @@ def _general(scope: Scope) -> Iterator[Statement]:
     objects = ("s3:GetObject", "GetObjectVersion", "PutObject", "AbortMultipartUpload")
     by_code = {"ArnLike": {"lambda:SourceFunctionArn": scope.place.function_arn("*")}}
     yield allow("Objects", *objects, on=below(scope.inputs))
+    yield allow("Checkpoints", "s3:DeleteObject", on=below(scope.inputs, "attempts/"))
     yield allow("Absence", "s3:ListBucket", on=scope.inputs)
     yield allow("Failures", "sqs:SendMessage", on=scope.queues())
     yield allow("Logs", *LOGS, on=scope.log_groups)

@@ -46,7 +46,7 @@ def test_what_the_code_reports_is_stored_while_it_runs(bench: Bench) -> None:
         '#!/bin/sh\necho "0.4 epoch 3" > "$PROGRESS_FILE"\n'
         'until [ -e "$HOME/go" ]; do sleep 0.02; done\n'
     )
-    found = []
+    found: list[Progress] = []
 
     def look() -> None:
         while not found:

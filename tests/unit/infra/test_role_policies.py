@@ -58,7 +58,7 @@ functions:
     iam: {create: true}
     secrets: {A: ssm:/search/a, B: secretsmanager:search/b}
     gpu: {memory: 512}
-    job: {input: {path: search-in/queries}}
+    job: {input: {path: search-in/queries}, checkpoint: 10min}
 """
 ACCOUNT = ("--account", PLACE.account, "--region", PLACE.region)
 
