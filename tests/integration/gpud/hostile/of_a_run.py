@@ -1,7 +1,19 @@
+"""What the user's code of a run tries: `attempts.py`, with targets that it finds itself."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+attempts: Any = importlib.import_module("attempts")  # beside this file
 
 
-# Continues `attempts.py`, in the user's code of a run: its parent is the runner.
-def connect_to(address: list) -> str:
+def connect_to(address: tuple[str, int]) -> str:
     with socket.create_connection(tuple(address), 2):
         return "connected"
 
@@ -12,7 +24,7 @@ def udp(port: int) -> int:
 
 
 def multipath(_: object) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262):
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262):  # IPPROTO_MPTCP
         return "made"
 
 
@@ -21,13 +33,13 @@ def fast_open(port: int) -> int:
         return stream.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", port))
 
 
-def of_a_run() -> None:
+def main() -> None:
     for one in (connect_to, udp, multipath, fast_open):
-        ATTEMPTS[one.__name__] = one
+        attempts.ATTEMPTS[one.__name__] = one
     asked = json.load(sys.stdin)
     private = Path(os.environ["HOME"]).parents[1] / "private"
     shell = os.getppid()
-    runner = int(read(f"/proc/{shell}/stat").rpartition(")")[2].split()[1])
+    runner = int(attempts.read(f"/proc/{shell}/stat").rpartition(")")[2].split()[1])
     asked["on"] |= {
         "runner": runner,
         "runner_environ": f"/proc/{runner}/environ",
@@ -36,7 +48,8 @@ def of_a_run() -> None:
         "config": str(private / "config"),
         "package": os.environ["LAMBDA_TASK_ROOT"],
     }
-    sys.stdout.write(json.dumps(run(asked["what"], asked["on"])))
+    sys.stdout.write(json.dumps(attempts.run(asked["what"], asked["on"])))
 
 
-of_a_run()
+if __name__ == "__main__":
+    main()
