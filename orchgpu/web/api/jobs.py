@@ -75,7 +75,7 @@ async def job(request: web.Request) -> web.Response:
     if not wait_s:
         return answered(_job(visit, known))
     with visit.console.api.waiting.one(visit.session.party):
-        return answered(await finished(visit, id_, wait_s) or _job(visit, known))
+        return answered(await finished(request, visit, id_, wait_s) or _job(visit, known))
 
 
 @ROUTES.delete("/v1/jobs/{job}")
@@ -111,8 +111,8 @@ def seconds_of(request: web.Request) -> float:
     return wait_s
 
 
-async def finished(visit: Visit, job: str, wait_s: float) -> Job | None:
-    """The job with its outputs, once it is over; None when it is not in time.
+async def finished(request: web.Request, visit: Visit, job: str, wait_s: float) -> Job | None:
+    """The job with its outputs, once it is over; None when it is not in time, or the caller has gone.
 
     The scheduler's changes end the wait; where it is away, the next request asks again.
     """
@@ -127,7 +127,8 @@ async def finished(visit: Visit, job: str, wait_s: float) -> Job | None:
         if known is not None and known.over:
             return await _with_content(visit, known)
         left_s = until_s - console.clock.monotonic_s()
-        if left_s <= 0 or console.live.is_over:
+        is_gone = request.transport is None or request.transport.is_closing()
+        if left_s <= 0 or is_gone or console.live.is_over:
             return None
         await console.live.changed(min(left_s, LOOK_EVERY_S))
 
@@ -208,30 +209,45 @@ async def events(request: web.Request) -> web.StreamResponse:
 async def _pieces(
     visit: Visit, looks: AsyncGenerator[Seen, None], stream: Stream, resumed: Position
 ) -> AsyncGenerator[bytes, None]:
+    sent = _Sent(visit, resumed)
     async with contextlib.aclosing(looks):
-        at, state, first = Position(), "", True
+        yield sent.events(await anext(looks))  # an error here is the answer
         try:
             async for seen in looks:
-                text, lines = b"", list(seen.lines)
-                if first and resumed != Position():
-                    left = resumed.left(lines)
-                    at = Position() if left is None else resumed
-                    text = event_text("reset", {}) if left is None else b""
-                    lines = lines if left is None else left
-                job = _job(visit, seen.known)
-                if (now := f"{job.state} {job.reason} {job.waits}") != state:
-                    state, text = now, text + event_text("state", job)
-                for line in lines:
-                    at = at.after(line)
-                    text += event_text("line", LogLine.of(line), at.text)
-                first = False
-                yield text or BEAT
                 await check_key(visit.console, visit.session)
                 if stream.evicted:
                     text = "the stream ended: other requests of this key follow too many others"
                     raise AppError(ErrorCode.EXHAUSTED, text)
-            yield event_text("end", {}, at.text + _END)
+                yield sent.events(seen)
+            yield event_text("end", {}, sent.at.text + _END)
         except AppError as error:
-            if first:
-                raise  # it is the answer
             yield event_text("error", error.as_json())
+
+
+class _Sent:
+    """What one reader got so far."""
+
+    def __init__(self, visit: Visit, resumed: Position) -> None:
+        self.at = Position()
+        self._visit = visit
+        self._resumed: Position | None = None if resumed == Position() else resumed
+        self._state: tuple[str, str | None, str | None] | None = None
+
+    def events(self, seen: Seen) -> bytes:
+        """The events of one look; a comment where there are none."""
+        found: list[bytes] = []
+        lines = list(seen.lines)
+        if self._resumed is not None:
+            left, self.at, self._resumed = self._resumed.left(lines), self._resumed, None
+            if left is None:
+                found, self.at = [event_text("reset", {})], Position()
+            else:
+                lines = left
+        job = _job(self._visit, seen.known)
+        if (state := (job.state, job.reason, job.waits)) != self._state:
+            self._state = state
+            found.append(event_text("state", job))
+        for line in lines:
+            self.at = self.at.after(line)
+            found.append(event_text("line", LogLine.of(line), self.at.text))
+        return b"".join(found) or BEAT

@@ -62,9 +62,8 @@ async def _sent(
         headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{head.size}"
     response = web.StreamResponse(status=200 if part is None else 206, headers=headers)
     response.content_length = len(whole)
-    first = (
-        None if request.method == "HEAD" or not whole else await _read(visit, place, head, whole)
-    )
+    is_sent = request.method != "HEAD" and len(whole) > 0
+    first = await _read(visit, place, head, whole) if is_sent else None
     await response.prepare(request)
     try:
         if first is not None:

@@ -66,7 +66,7 @@ async def _submit(request: web.Request, visit: Visit, wait_s: float) -> web.Resp
             submitted = await _stored(request, visit, function, id_)
     api.note(submitted)
     job = queued(submitted)
-    over = await finished(visit, job.id, wait_s) if wait_s else None
+    over = await finished(request, visit, job.id, wait_s) if wait_s else None
     headers = {"Location": job.links.job}
     return answered(over or job, 202 if over is None else 200, headers)
 
