@@ -112,7 +112,7 @@ def seconds_of(request: web.Request) -> float:
 
 
 async def finished(request: web.Request, visit: Visit, job: str, wait_s: float) -> Job | None:
-    """The job with its outputs, once it is over; None when it is not in time, or the caller has gone.
+    """The job with its outputs, once it is over; None: not in time, or the caller has gone.
 
     The scheduler's changes end the wait; where it is away, the next request asks again.
     """
