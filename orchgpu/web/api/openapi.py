@@ -34,7 +34,7 @@ def openapi(version: str) -> Schema:
         "openapi": "3.1.0",
         "info": {"title": "orchgpu", "version": version, "description": _DESCRIPTION},
         "paths": {
-            "/v1/functions/{name}/jobs": {"parameters": [_FUNCTION], "post": _submit()},
+            "/v1/functions/{function}/jobs": {"parameters": [_FUNCTION], "post": _submit()},
             "/v1/jobs": {"get": _list()},
             "/v1/jobs/{job}": {"parameters": [_JOB], "get": _one(), "delete": _cancel()},
             "/v1/jobs/{job}/events": {"parameters": [_JOB], "get": _events()},
@@ -55,7 +55,7 @@ def _parameter(place: str, name: str, schema: Schema, text: str) -> Schema:
 
 
 _TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
-_FUNCTION = _parameter("path", "name", _TEXT, "name of a deployed function")
+_FUNCTION = _parameter("path", "function", _TEXT, "name of a deployed function")
 _JOB = _parameter("path", "job", {"type": "string", "pattern": "^j[0-9a-f]{25}$"}, "id of a job")
 _OUTPUT = _parameter("path", "output", {"type": "string", "minLength": 1}, "name of an output")
 _SECONDS: Schema = {"type": "number", "minimum": 0, "maximum": WAIT_S_MAX}
@@ -136,7 +136,8 @@ def _events() -> Schema:
 
 
 def _content() -> Schema:
-    binary = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+    schema = {"schema": {"type": "string", "format": "binary"}}
+    binary = {"application/octet-stream": schema, "*/*": schema}  # generators know the first
     asked = _parameter("header", "Range", {"type": "string"}, "one range of bytes")
     described = _operation("get_output", "The content of one output.", "Job")
     described["responses"] |= {
@@ -150,7 +151,12 @@ def _content() -> Schema:
 def _operation(id_: str, summary: str, answer: str) -> dict[str, Any]:
     done = {"description": "done", "content": _json(_reference(answer))}
     refusals = {status: _refusal(why) for status, why in _STATUS.items()}
-    return {"operationId": id_, "summary": summary, "responses": {"200": done, **refusals}}
+    return {
+        "operationId": id_,
+        "tags": ["jobs"],
+        "summary": summary,
+        "responses": {"200": done, **refusals},
+    }
 
 
 def _refusal(why: str) -> Schema:

@@ -45,7 +45,7 @@ _KEY_CHARS_MAX = 255
 NAME_BYTES_MAX = 200
 
 
-@ROUTES.post("/v1/functions/{name}/jobs")
+@ROUTES.post("/v1/functions/{function}/jobs")
 async def submit(request: web.Request) -> web.Response:
     """Store an input, which starts a job; with `wait`, answer with its end if that is in time."""
     visit, wait_s = await visit_of(request), seconds_of(request)
@@ -57,7 +57,7 @@ async def submit(request: web.Request) -> web.Response:
 
 
 async def _submit(request: web.Request, visit: Visit, wait_s: float) -> web.Response:
-    name = request.match_info["name"]
+    name = request.match_info["function"]
     id_, api = _id_of(request, name), visit.console.api
     lock = api.repeats.setdefault(id_, asyncio.Lock())  # kept while a request of that id lives
     async with lock:
