@@ -98,10 +98,13 @@ class CloudServices(Protocol):
         """Every object below a prefix, in the order of keys."""
         ...
 
-    def read_object(self, bucket: str, key: str, *, etag: str | None = None) -> tuple[bytes, float]:
-        """The whole object and the wall-clock time of its last write.
+    def read_object(
+        self, bucket: str, key: str, *, etag: str | None = None, part: range | None = None
+    ) -> tuple[bytes, float]:
+        """The whole object, or a part of it, and the wall-clock time of its last write.
 
-        Raises CONFLICT unless it has that etag, where one is given.
+        `part`: positions of bytes that it has. Raises CONFLICT unless it has the etag, where one
+        is given.
         """
         ...
 
@@ -117,9 +120,18 @@ class CloudServices(Protocol):
         ...
 
     def upload(
-        self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None
+        self,
+        file: Path,
+        bucket: str,
+        key: str,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        once: bool = False,
     ) -> str | None:
-        """Upload a file in one request; returns the version id. INVALID for an unreadable file."""
+        """Upload a file in one request; returns the version id. INVALID for an unreadable file.
+
+        `once`: raises CONFLICT, and stores nothing, where an object exists or is being written.
+        """
         ...
 
     def download(self, bucket: str, key: str, to: Path) -> None:

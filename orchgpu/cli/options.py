@@ -41,7 +41,7 @@ scheduler_http_option = click.option(
     f"[default: ${HTTP_VARIABLE}, else the local system's]",
 )
 
-_key_file_option = click.option(
+key_file_option = click.option(
     "--key-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -95,7 +95,7 @@ def scheduler_option(command: Callable[P, T]) -> Callable[P, T]:
 
 def access_options(command: Callable[P, None]) -> Callable[P, None]:
     """`--key-file` and `--ca` of a service, for `find_access`."""
-    return _key_file_option(_ca_option(command))
+    return key_file_option(_ca_option(command))
 
 
 def history_file(given: Path | None) -> Path:

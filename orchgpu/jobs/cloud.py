@@ -67,6 +67,8 @@ T = TypeVar("T")
 
 #: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html: 5 GiB
 PUT_BYTES_MAX = 5 * 2**30
+#: Metadata of an input: the sha256 of its content.
+_DIGEST = "orchgpu-sha256"
 #: Pauses before a read is repeated: for 15 minutes after versioning was first enabled on a bucket,
 #: S3 may answer 404 for what was just written, now and then.
 _FALSE_404_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
@@ -283,6 +285,28 @@ class JobCloud:
             head = _existing(lambda: self.services.head_object(bucket, key))
         return head if head.metadata == _origin(to, file, parameters) else None
 
+    def submit_once(self, function: Function, file: Path, *, now_s: float) -> Submitted:
+        """Upload an input unless it is there; a repeated call returns the same job.
+
+        Raises CONFLICT where another content is there, which stays; INVALID as `submit` does.
+        """
+        self.check(function, file)
+        bucket, key, origin = (
+            function.input_bucket,
+            input_key(function, file),
+            _origin(function, file),
+        )
+        try:
+            version = self.services.upload(file, bucket, key, origin, once=True)
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            version = None  # of another request, or of this one, whose answer was lost
+        head = _existing(lambda: self.services.head_object(bucket, key, version))
+        if head.metadata.get(_DIGEST) != origin[_DIGEST]:
+            raise AppError(ErrorCode.CONFLICT, f"s3://{bucket}/{key} has another content")
+        return _submitted(function, file, head, now_s)
+
     @staticmethod
     def check(function: TakesInputs, file: Path) -> None:
         """Raise INVALID for an unusable file, or one that the trigger would ignore."""
@@ -361,9 +385,11 @@ class JobCloud:
         """The properties of an object that was listed or written."""
         return _existing(lambda: self.services.head_object(bucket, key))
 
-    def fetch(self, bucket: str, key: str, *, etag: str | None = None) -> bytes:
-        """One whole object that was listed or written."""
-        return _existing(lambda: self.services.read_object(bucket, key, etag=etag)[0])
+    def fetch(
+        self, bucket: str, key: str, *, etag: str | None = None, part: range | None = None
+    ) -> bytes:
+        """An object that was listed or written, or a part of it."""
+        return _existing(lambda: self.services.read_object(bucket, key, etag=etag, part=part)[0])
 
     def download(self, bucket: str, key: str, to: Path) -> None:
         """An object that was listed or written, into a file, in pieces.
@@ -466,7 +492,7 @@ def _origin(function: TakesInputs, file: Path, parameters: str = "") -> dict[str
     except OSError as error:
         raise _unreadable(file, error) from error
     given = {SET: parameters} if parameters else {}
-    return {"orchgpu-sha256": digest, "orchgpu-revision": function.revision, **given}
+    return {_DIGEST: digest, "orchgpu-revision": function.revision, **given}
 
 
 def versions_of(head: Head) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def output_of(function: Function, job: str, file: Mapping[str, object]) -> JobOu
 
 def read_output(cloud: JobCloud, output: JobOutput, bytes_max: int) -> bytes:
     """The whole content. Raises DENIED, NOT_FOUND, CONFLICT, and IMPOSSIBLE for a larger one."""
-    head = _own(cloud, output)
+    head = own_head(cloud, output)
     if head.size > bytes_max:
         text = f"{output.url} has {head.size} bytes; {bytes_max} are read at most:"
         raise AppError(ErrorCode.IMPOSSIBLE, f"{text} `orchgpu get {output.url}` fetches it")
@@ -92,7 +92,7 @@ def download_output(cloud: JobCloud, output: JobOutput, to: Path) -> None:
 
     Raises DENIED, NOT_FOUND, CONFLICT; INVALID where the file cannot be written.
     """
-    _own(cloud, output)
+    own_head(cloud, output)
     cloud.download(output.bucket, output.key, to)
     if not is_content(to, output.sha256):
         to.unlink()
@@ -107,7 +107,7 @@ def is_content(file: Path, sha256: str) -> bool:
         return sha256 in ("", hashlib.file_digest(content, "sha256").hexdigest())
 
 
-def _own(cloud: JobCloud, output: JobOutput) -> Head:
+def own_head(cloud: JobCloud, output: JobOutput) -> Head:
     """The properties of the object, which is the job's. Raises CONFLICT for another job's."""
     output.require_declared()
     head = cloud.head(output.bucket, output.key)

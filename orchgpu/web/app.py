@@ -27,6 +27,7 @@ from gpu_scheduler.core.admission.rates import Rates
 from orchgpu.jobs.live.feed import Feed
 from orchgpu.jobs.waiting import Explanations
 from orchgpu.replica.startup import StartupRetry, Stopped
+from orchgpu.web.api.state import ApiState
 from orchgpu.web.console import Console, ConsoleMetrics, ConsoleSettings
 from orchgpu.web.doors import CloudDoor, SchedulerDoor
 from orchgpu.web.http.live import LiveChanges
@@ -92,6 +93,7 @@ async def running(
             live=live,
             streams=streams,
             logins=Rates(),
+            api=ApiState(),
             metrics=ConsoleMetrics(picture, sessions, streams),
             scheduler=scheduler,
             cloud=cloud,
@@ -131,6 +133,9 @@ async def needs_keys(scheduler: SchedulerDoor) -> bool:
 def check_listen(settings: ConsoleSettings, *, has_keys: bool) -> None:
     """Raise INVALID for an address at which sessions or the system would be unprotected."""
     host, _ = parse_address(settings.listen)
+    if settings.allowed_origins and not has_keys:
+        text = "--allow-origin: a page of another origin needs a key, and the scheduler has none; "
+        raise invalid(f"{text}make keys with `ssgmd keys add`")
     if is_loopback(host):
         return
     if not has_keys:

@@ -19,6 +19,7 @@ from gpu_scheduler.core.admission.rates import Rates
 from orchgpu.core.runs.facts import Facts
 from orchgpu.jobs.live.feed import Feed
 from orchgpu.jobs.waiting import Explanations
+from orchgpu.web.api.state import ApiState
 from orchgpu.web.doors import CloudDoor, SchedulerDoor
 from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.sessions import Sessions, Streams
@@ -37,6 +38,7 @@ class ConsoleSettings:
     tls: ssl.SSLContext | None = None
     behind_tls: bool = False  #: a proxy in front of it speaks TLS with the browsers
     allowed_hosts: tuple[str, ...] = ()  #: more host names of it, where the scheduler has no keys
+    allowed_origins: tuple[str, ...] = ()  #: whose pages may call the API with a key of their own
     history: Path | None = None  #: file of the history, which `orchgpu collect` writes
     metrics: str | None = None  #: "address:port" of /metrics, without a key; None: none
     ready_file: Path | None = None  #: written once it serves: {"pid", "http"}
@@ -97,6 +99,7 @@ class Console:
     streams: Streams
     live: LiveChanges
     logins: Rates
+    api: ApiState
     metrics: ConsoleMetrics
     scheduler: SchedulerDoor
     cloud: CloudDoor

@@ -15,8 +15,18 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.client import SchedulerClient
+from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
-from orchgpu.jobs.known import Known, Scheduled, intervals_of, latencies, look, moments, scheduled
+from orchgpu.jobs.known import (
+    Known,
+    Scheduled,
+    intervals_of,
+    latencies,
+    look,
+    look_of,
+    moments,
+    scheduled,
+)
 from orchgpu.jobs.rights import KeyRights
 from orchgpu.jobs.summary import JobSummary, summary_of
 from orchgpu.jobs.waiting import pause_sentence
@@ -101,8 +111,11 @@ _REPORT = ("reason", "detail", "exit_code", "log_tail")
 _RESULT = ("state", "attempt", "notes", "device", *_REPORT)
 
 
-async def story_of(visit: Visit, job: str) -> Known:
-    """All that the viewer may know of a job. Raises NOT_FOUND, DENIED."""
+async def story_of(visit: Visit, job: str, submitted: Function | None = None) -> Known:
+    """All that the viewer may know of a job. Raises NOT_FOUND, DENIED.
+
+    `submitted`: its function, where its input was stored here: it may not be received yet.
+    """
     if not JOB_ID.fullmatch(job):
         raise AppError(ErrorCode.NOT_FOUND, f"{job!r:.60} is not the id of a job")
 
@@ -112,7 +125,10 @@ async def story_of(visit: Visit, job: str) -> Known:
     found = await visit.console.scheduler.ask(visit.session.key, question)
     if found is not None:
         visit.viewer.require_job(summary_of(found.record))
-    known = await visit.ask_cloud(lambda cloud: look(cloud, found, job))
+    if found is None and submitted is not None:
+        known = await visit.ask_cloud(lambda cloud: look_of(cloud, submitted, None, job))
+    else:
+        known = await visit.ask_cloud(lambda cloud: look(cloud, found, job))
     if known.function is not None:  # a record names whichever function its key wrote
         visit.viewer.require_function(known.function)
     return known

@@ -44,6 +44,25 @@ def test_an_object_is_uploaded_described_read_and_downloaded(
     assert (entry.key, entry.size, int(entry.modified_s)) == ("a/b é", 7, stored_s)
 
 
+def test_a_file_is_uploaded_once_and_read_in_parts(
+    services: CloudServices, cloud: CloudUnderTest, tmp_path: Path
+) -> None:
+    bucket = cloud.bucket(versioned=True)
+    (tmp_path / "in").write_bytes(b"0123456789")
+    version = services.upload(tmp_path / "in", bucket, "once", once=True)
+    (tmp_path / "in").write_bytes(b"another")
+    with pytest.raises(AppError) as error:
+        services.upload(tmp_path / "in", bucket, "once", once=True)
+    assert code_of(error) is ErrorCode.CONFLICT
+    head = services.head_object(bucket, "once")
+    assert (head.version_id, head.size) == (version, 10)
+    body, _ = services.read_object(bucket, "once", etag=head.etag, part=range(2, 5))
+    assert body == b"234"
+    with pytest.raises(AppError) as error:
+        services.read_object(bucket, "once", etag="other", part=range(2, 5))
+    assert code_of(error) is ErrorCode.CONFLICT
+
+
 def test_an_unversioned_object_has_no_version(
     services: CloudServices, cloud: CloudUnderTest, tmp_path: Path
 ) -> None:

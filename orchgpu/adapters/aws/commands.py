@@ -16,6 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError
 
 from contract.aws.clients import expect_owner, patience
+from contract.aws.faults import Fault, fault_of
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
 from orchgpu.adapters.aws.api import answer_or_none, translated
@@ -89,8 +90,12 @@ class AwsServices:
                     modified_s=listed["LastModified"].timestamp(),
                 )
 
-    def read_object(self, bucket: str, key: str, *, etag: str | None = None) -> tuple[bytes, float]:
+    def read_object(
+        self, bucket: str, key: str, *, etag: str | None = None, part: range | None = None
+    ) -> tuple[bytes, float]:
         pinned = {} if etag is None else {"IfMatch": f'"{etag}"'}
+        if part is not None:
+            pinned["Range"] = f"bytes={part.start}-{part.stop - 1}"
         body, answer = self._client("s3").body(Bucket=bucket, Key=key, **pinned)
         return body, answer["LastModified"].timestamp()
 
@@ -110,16 +115,28 @@ class AwsServices:
         put_once(s3, bucket, key, body, replaces=replaces or "")
 
     def upload(
-        self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None
+        self,
+        file: Path,
+        bucket: str,
+        key: str,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        once: bool = False,
     ) -> str | None:
+        condition = {"IfNoneMatch": "*"} if once else {}
         try:
             body = file.open("rb")
         except OSError as error:
             raise invalid(f"cannot read {str(file)!r}: {error.strerror or error}") from error
+        where = {"Bucket": bucket, "Key": key, "Metadata": dict(metadata or {})}
         with body:
-            answer = self._client("s3").put_object(
-                Bucket=bucket, Key=key, Body=body, Metadata=dict(metadata or {})
-            )
+            try:
+                answer = self._client("s3").put_object(Body=body, **where, **condition)
+            except AppError as error:
+                cause = error.__cause__
+                if once and isinstance(cause, Exception) and fault_of(cause) is Fault.RACED:
+                    raise AppError(ErrorCode.CONFLICT, error.message) from error
+                raise
         return _version(answer)
 
     def download(self, bucket: str, key: str, to: Path) -> None:

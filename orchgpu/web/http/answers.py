@@ -15,20 +15,20 @@ BODY_BYTES_MAX = 64 * 1024
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
-def answered(value: object, status: int = 200) -> web.Response:
+def answered(
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
     return web.Response(
-        body=encode_json(value), status=status, content_type="application/json", headers=_NO_STORE
+        body=encode_json(value),
+        status=status,
+        content_type="application/json",
+        headers={**_NO_STORE, **(headers or {})},
     )
 
 
 def refused(error: AppError, status: int | None = None) -> web.Response:
-    """An error as JSON, with the status of its code."""
-    found = HTTP_STATUS[error.code] if status is None else status
-    headers = dict(_NO_STORE)
-    if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
-        found = 401
-    if isinstance(pause_s := error.details.get("retry_in_s"), (int, float)):
-        headers["Retry-After"] = str(math.ceil(pause_s))
+    """An error as JSON for the page, with the status of its code."""
+    found, headers = _status_of(error, status)
     shown: dict[str, object] = {"code": error.code.value, "message": error.message}
     shown |= {name: error.details[name] for name in ("hint", "needs") if name in error.details}
     body: dict[str, object] = {"error": shown}
@@ -36,6 +36,25 @@ def refused(error: AppError, status: int | None = None) -> web.Response:
     return web.Response(
         body=encode_json(body), status=found, content_type="application/json", headers=headers
     )
+
+
+def api_refused(error: AppError, status: int | None = None) -> web.Response:
+    """An error as JSON for programs, in the form of the scheduler's API."""
+    found, headers = _status_of(error, status)
+    if found == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    body = encode_json({"error": error.as_json()})
+    return web.Response(body=body, status=found, content_type="application/json", headers=headers)
+
+
+def _status_of(error: AppError, status: int | None) -> tuple[int, dict[str, str]]:
+    """The status of an error, that of its code unless one is given, and its headers."""
+    found, headers = HTTP_STATUS[error.code] if status is None else status, dict(_NO_STORE)
+    if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
+        found = 401
+    if isinstance(pause_s := error.details.get("retry_in_s"), (int, float)):
+        headers["Retry-After"] = str(math.ceil(pause_s))
+    return found, headers
 
 
 async def body_of(

@@ -55,6 +55,11 @@ class LiveChanges:
         closed, self._closed = self._closed, asyncio.Event()
         closed.set()
 
+    @property
+    def is_over(self) -> bool:
+        """The server stops: whoever waits answers now."""
+        return self._over
+
     def end_all(self) -> None:
         self._over = True
         self._wake()
@@ -83,16 +88,16 @@ class LiveChanges:
                 if (batch := batches.after(read)) is not None:
                     read, quiet_s = batch.number, 0.0
                     yield self._text(batch, session.viewer)
-                elif not await self._next_closed():
+                elif not await self.changed(LOOK_EVERY_S):
                     quiet_s += LOOK_EVERY_S
                     if quiet_s >= BEAT_EVERY_S:
                         quiet_s = 0.0
                         yield BEAT
 
-    async def _next_closed(self) -> bool:
-        """Wait for the next batch; False when there is none for a while."""
+    async def changed(self, within_s: float) -> bool:
+        """Wait for the next batch; False when there is none within this time."""
         try:
-            async with asyncio.timeout(LOOK_EVERY_S):
+            async with asyncio.timeout(within_s):
                 return await self._closed.wait()
         except TimeoutError:
             return False

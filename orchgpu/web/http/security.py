@@ -17,8 +17,10 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.browsers import foreign_part
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.rights import KeyRights
+from orchgpu.web.api.state import PREFIX
 from orchgpu.web.console import CONSOLE, Console
-from orchgpu.web.http.answers import refused
+from orchgpu.web.http.answers import api_refused
+from orchgpu.web.http.answers import refused as page_refused
 from orchgpu.web.http.sessions import LENGTH_S, Session
 
 T = TypeVar("T")
@@ -53,6 +55,13 @@ HEADERS = {
 }
 _TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
 READING = ("GET", "HEAD")
+#: What a page of an allowed origin may send; no cookies.
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, "
+    "Range, If-Range",
+    "Access-Control-Max-Age": "600",
+}
 
 
 def protection(*, over_tls: bool) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
@@ -62,10 +71,21 @@ def protection(*, over_tls: bool) -> Callable[[web.Request, web.StreamResponse],
         found = response.headers
         found.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         request.app[CONSOLE].metrics.requests[response.status] += 1
+        if is_of_allowed_page(request):
+            found.update(
+                {"Access-Control-Allow-Origin": request.headers["Origin"], "Vary": "Origin"}
+            )
+            found["Access-Control-Expose-Headers"] = "Location, Retry-After, Content-Range, ETag"
         for name, value in (HEADERS | (_TLS_ONLY if over_tls else {})).items():
             found.setdefault(name, value)
 
     return protect
+
+
+def is_of_allowed_page(request: web.Request) -> bool:
+    """Whether a page calls the API whose origin an option names; it needs a key of its own."""
+    named = request.app[CONSOLE].settings.allowed_origins
+    return request.path.startswith(PREFIX) and request.headers.get("Origin") in named
 
 
 def refuse_other_sites(request: web.Request, *, has_keys: bool, allowed: tuple[str, ...]) -> None:
@@ -107,6 +127,7 @@ def _denied(text: str) -> AppError:
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer every error as JSON with a code, including errors of the HTTP server."""
+    refused = api_refused if request.path.startswith(PREFIX) else page_refused
     try:
         return await handler(request)
     except AppError as error:
@@ -116,6 +137,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
             raise
         code = ErrorCode.NOT_FOUND if error.status == 404 else ErrorCode.INVALID
         text = f"{request.method} {request.path:.200}: {error.reason}"
+        text += "; GET /v1/openapi.json lists all paths" if refused is api_refused else ""
         answer = refused(AppError(code, text), error.status)
         if "Allow" in error.headers:
             answer.headers["Allow"] = error.headers["Allow"]
@@ -137,6 +159,10 @@ CSRF_HEADER = "X-CSRF-Token"
 async def sites(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse other sites, before any route."""
     console = request.app[CONSOLE]
+    if is_of_allowed_page(request):
+        if request.method != "OPTIONS":
+            return await handler(request)
+        return web.Response(status=204, headers=_PREFLIGHT)
     refuse_other_sites(request, has_keys=console.has_keys, allowed=console.settings.allowed_hosts)
     return await handler(request)
 

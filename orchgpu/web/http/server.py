@@ -15,7 +15,14 @@ from importlib.resources.abc import Traversable
 from aiohttp import web
 
 from corekit.aio.http_server import listening
+from corekit.decode import encode_json
 from corekit.values import Value
+from gpu_scheduler.daemon.build import BUILD
+from orchgpu.web.api import jobs as api_jobs
+from orchgpu.web.api import outputs as api_outputs
+from orchgpu.web.api import submitting
+from orchgpu.web.api.openapi import openapi
+from orchgpu.web.api.state import PREFIX
 from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http import security
 from orchgpu.web.routes import (
@@ -81,8 +88,9 @@ def asset_answer(request: web.Request, asset: Asset | None) -> web.Response:
     return web.Response(body=asset.content, headers={**headers, "Content-Type": asset.kind})
 
 
-#: The routes of the API, by subject.
+#: The routes of the page's own API, by subject, and those of the API for programs.
 MODULES = (session, views, queue, jobs, letters, functions, runs, activity, settings)
+API_MODULES = (submitting, api_jobs, api_outputs)
 
 
 def application(console: Console) -> web.Application:
@@ -97,7 +105,13 @@ def application(console: Console) -> web.Application:
     app.router.add_get("/", asset)
     app.router.add_get("/assets/{path:.+}", asset)
     app.router.add_get("/healthz", _healthz)
-    for module in MODULES:
+    description = encode_json(openapi(BUILD))
+
+    async def described(_: web.Request) -> web.Response:
+        return web.Response(body=description, content_type="application/json")
+
+    app.router.add_get(f"{PREFIX}openapi.json", described)
+    for module in (*MODULES, *API_MODULES):
         app.router.add_routes(module.ROUTES)
     return app
 

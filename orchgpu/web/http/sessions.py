@@ -129,9 +129,12 @@ class Sessions:
     def all(self) -> list[Session]:
         return list(self._open.values())
 
-    def open(self, viewer: KeyRights, key: str | None) -> tuple[str, Session]:
-        """A new session, and its token."""
-        now_s, token = self._clock.monotonic_s(), secrets.token_urlsafe(_TOKEN_BYTES)
+    def open(
+        self, viewer: KeyRights, key: str | None, token: str | None = None
+    ) -> tuple[str, Session]:
+        """A new session, and its token: `token`, of which no session is open, or a random one."""
+        now_s = self._clock.monotonic_s()
+        token = secrets.token_urlsafe(_TOKEN_BYTES) if token is None else token
         session = Session(
             viewer=viewer,
             key=key,

@@ -31,6 +31,8 @@ class JobQuery(Value):
         return fits and recent and (not text or job.matches(text))
 
 
+#: The form of a job that the viewer sees; None: the viewer does not see it.
+Shown = Callable[[JobSummary], JobSummary | None]
 #: Column → its value of a job. A list sorted by one has the newest `SORTED_MAX` jobs that match.
 SORTS: Mapping[str, Callable[[JobSummary], str | float]] = {
     "state": lambda job: job.state,
@@ -95,7 +97,7 @@ class Jobs:
     def functions(self) -> dict[str, int]:
         return {name: len(keys) for name, keys in sorted(self._by_function.items())}
 
-    def page(self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]) -> Page:
+    def page(self, query: JobQuery, shown: Shown) -> Page:
         """The jobs that match as the viewer sees them, newest first. Raises INVALID."""
         if query.sort is not None:
             return self._sorted(query, shown)
@@ -103,23 +105,22 @@ class Jobs:
 
         def matching(key: Key) -> JobSummary | None:
             job = shown(self._by_id[key[1]])
-            return job if query.fits(job) else None
+            return job if job is not None and query.fits(job) else None
 
         found, more = search(keys.before(parsed_cursor(query.after)), query.limit, matching)
         if more is not None and query.since_s is not None and more[0] < query.since_s:
             more = None  # all others are older
         return Page(items=tuple(found), next=None if more is None else cursor(more), total=total)
 
-    def matching(
-        self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]
-    ) -> Iterator[JobSummary]:
+    def matching(self, query: JobQuery, shown: Shown) -> Iterator[JobSummary]:
         """All jobs that match as the viewer sees them, newest first; jobs may change meanwhile."""
         for _, job in list(self._narrowest(query)[0].before(None)):
             found = self._by_id.get(job)
-            if found is not None and query.fits(one := shown(found)):
+            one = None if found is None else shown(found)
+            if one is not None and query.fits(one):
                 yield one
 
-    def _sorted(self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]) -> Page:
+    def _sorted(self, query: JobQuery, shown: Shown) -> Page:
         value = SORTS.get(query.sort or "")
         if value is None:
             raise invalid(f"sort by {', '.join(SORTS)}: not {query.sort!r:.40}")

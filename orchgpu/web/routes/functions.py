@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from contract.run import run_id
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import invalid
 from corekit.values import Value
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.keys import KeyRole
@@ -28,14 +26,11 @@ from orchgpu.jobs.provider import provider
 from orchgpu.jobs.rights import KeyRights
 from orchgpu.web.http.answers import answered, body_of
 from orchgpu.web.http.security import visit_of
+from orchgpu.web.http.uploads import Upload, body_pieces, check_size
 from orchgpu.web.shared_answers import label_key
 
 ROUTES = web.RouteTableDef()
 
-#: The largest file that the page may upload; `orchgpu put` has the store's own limit.
-UPLOAD_BYTES_MAX = 512 * 2**20
-_NAME_BYTES_MAX = 255
-_PIECE_BYTES = 256 * 1024
 #: Bucket and prefix, which has no trailing slash.
 Place: TypeAlias = tuple[str, str]
 
@@ -70,21 +65,6 @@ class Step(Value):
     device: str  #: what its jobs request
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
-
-
-class Upload:
-    """A file on its way from a browser to the input of a function."""
-
-    def __init__(self, name: str) -> None:
-        """Raises INVALID for a name that is not one of a file."""
-        is_path = name in ("", ".", "..") or "/" in name or "\\" in name
-        if is_path or not name.isprintable() or len(name.encode()) > _NAME_BYTES_MAX:
-            raise invalid(f"{name!r:.80} is not the name of a file")
-        self._folder = Path(tempfile.mkdtemp(prefix="orchgpu-upload-"))
-        self.file = self._folder / name
-
-    def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @ROUTES.get("/api/functions")
@@ -132,14 +112,13 @@ async def roll_back(request: web.Request) -> web.Response:
 async def upload(request: web.Request) -> web.Response:
     """Store a file as an input of a function, which starts a job."""
     visit, name = await visit_of(request), request.match_info["name"]
-    if (request.content_length or 0) > UPLOAD_BYTES_MAX:
-        raise _too_large()
+    check_size(request.content_length)
 
     def uploadable(cloud: JobCloud) -> Function | Workflow:
         visit.viewer.require(KeyRole.REQUESTER, "an upload")
         found = cloud.function(name)
         visit.viewer.require_function(found)
-        workflow = _workflow_of(cloud, name)
+        workflow = workflow_of(cloud, name)
         if workflow is not None and not _is_first(workflow, name):
             text = f"{name} is a step within workflow {workflow.name}: an upload starts nothing"
             raise invalid(f"{text}; upload to {workflow.steps[0].name}")
@@ -148,7 +127,7 @@ async def upload(request: web.Request) -> web.Response:
     target = await visit.ask_cloud(uploadable)
     received = Upload(request.match_info["file"])
     try:
-        await _receive(request, received.file)
+        await received.receive(body_pieces(request))
         started = await visit.ask_cloud(lambda cloud: _stored(cloud, target, received.file))
     finally:
         received.remove()
@@ -164,21 +143,6 @@ def _stored(cloud: JobCloud, target: Function | Workflow, file: Path) -> dict[st
     return {"run": run_id(target.input_bucket, key, versions_of(head)[0], target.name), "key": key}
 
 
-async def _receive(request: web.Request, to: Path) -> None:
-    size = 0
-    with to.open("wb") as file:
-        async for piece in request.content.iter_chunked(_PIECE_BYTES):
-            size += len(piece)
-            if size > UPLOAD_BYTES_MAX:
-                raise _too_large()
-            file.write(piece)
-
-
-def _too_large() -> AppError:
-    text = f"the file has more than {UPLOAD_BYTES_MAX} bytes; `orchgpu put` uploads larger ones"
-    return AppError(ErrorCode.IMPOSSIBLE, text)
-
-
 def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object]:
     """One function with its workflow and its revisions, newest first. Raises NOT_FOUND, DENIED."""
     plain = cloud.direct(name)
@@ -186,7 +150,7 @@ def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object
         viewer.require_function(cloud.function(name))
     elif not _sees_plain(viewer):
         raise viewer.denied(f"function {name} belongs to no tenant")
-    workflow = _workflow_of(cloud, name)
+    workflow = workflow_of(cloud, name)
     steps = [_step(one) for one in cloud.functions() if viewer.sees_function(one)]
     steps += [_plain_step(cloud, one) for one in plain_functions(cloud, viewer)]
     with provider().deploy_cloud(Address(), Address()) as target:
@@ -205,7 +169,7 @@ def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object
     }
 
 
-def _workflow_of(cloud: JobCloud, name: str) -> Workflow | None:
+def workflow_of(cloud: JobCloud, name: str) -> Workflow | None:
     """The workflow that a function is a step of."""
     steps = {step.name: one for one in cloud.workflows() for step in one.steps}
     return steps.get(name)

@@ -36,7 +36,7 @@ async def log_in(request: web.Request) -> web.Response:
     before = console.sessions.find(request.cookies.get(COOKIE))
     if before is not None:
         console.sessions.close(before)  # the token of a session never outlives a login
-    _limit(console, f"source {request.remote}", LOGINS_OF_SOURCE_PER_S)
+    limit_logins(console, f"source {request.remote}", LOGINS_OF_SOURCE_PER_S)
     return await _opened(console, str(given["key"]).strip())
 
 
@@ -52,14 +52,14 @@ async def log_out(request: web.Request) -> web.Response:
 async def _opened(console: Console, key: str | None) -> web.Response:
     viewer = await console.scheduler.viewer(key)
     if key is not None:  # once it is known to be right: a wrong secret takes no turn from it
-        _limit(console, f"key {viewer.name}", LOGINS_OF_KEY_PER_S)
+        limit_logins(console, f"key {viewer.name}", LOGINS_OF_KEY_PER_S)
     token, session = console.sessions.open(viewer, key)
     response = answered(_shown(console, session))
     set_cookie(console, response, token)
     return response
 
 
-def _limit(console: Console, scope: str, rate_per_s: float | None) -> None:
+def limit_logins(console: Console, scope: str, rate_per_s: float | None) -> None:
     """Raise EXHAUSTED above the rate of a key or a source."""
     empty = console.logins.take([(scope, rate_per_s)], console.clock.monotonic_s())
     if empty is not None:

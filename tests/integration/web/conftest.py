@@ -26,10 +26,10 @@ from local_cloud.server.context import Context
 from orchgpu.core.function import Function, Output
 from orchgpu.jobs import cancelling
 from orchgpu.local.programs import cloud_environment
+from orchgpu.web import job_visits
 from orchgpu.web.app import running
 from orchgpu.web.console import Console, ConsoleSettings
 from orchgpu.web.doors import SchedulerDoor
-from orchgpu.web.routes import jobs as job_routes
 from tests.host_hello import DEVICE, host_hello
 from tests.integration.cli.conftest import cloud as cloud  # a fixture
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, Peer, serving
@@ -212,8 +212,8 @@ async def site(
         for name, (role, tenant) in KEYS.items()
     }
     outside.setattr(cancelling, "FINISHED_WITHIN_S", 0.2)  # no orchestrator finishes jobs here
-    outside.setattr(job_routes, "AFTER_END_S", 0.0)
-    outside.setattr(job_routes, "ASK_EVERY_S", 0.02)
+    outside.setattr(job_visits, "AFTER_END_S", 0.0)
+    outside.setattr(job_visits, "ASK_EVERY_S", 0.02)
     budget = Budget()
     async with contextlib.AsyncExitStack() as stack:
         for name, value in cloud_environment(cloud.endpoint).items():

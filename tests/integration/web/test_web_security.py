@@ -16,8 +16,8 @@ from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, KeyRole, add_key, r
 from orchgpu.web.app import needs_keys, running
 from orchgpu.web.console import ConsoleSettings, server_context
 from orchgpu.web.doors import SchedulerDoor
+from orchgpu.web.http import uploads as work
 from orchgpu.web.http.sessions import CHECK_S
-from orchgpu.web.routes import functions as work
 from tests.certificates import certificate
 from tests.integration.ssgmd.conftest import serving
 from tests.integration.web.conftest import Browser, Site, asked, until

@@ -17,7 +17,8 @@ from orchgpu.web.app import check_listen
 from orchgpu.web.console import ConsoleSettings
 from orchgpu.web.http import sessions as module
 from orchgpu.web.http.sessions import Session, Sessions
-from orchgpu.web.routes.functions import Step, Upload, graph_around
+from orchgpu.web.http.uploads import Upload
+from orchgpu.web.routes.functions import Step, graph_around
 from orchgpu.web.stories import output_at, outputs_of
 from tests.unit.web.console_things import record
 

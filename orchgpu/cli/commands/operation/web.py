@@ -52,6 +52,13 @@ from orchgpu.web.console import ConsoleSettings, server_context
     metavar="NAME",
     help="More host names of the console, where the scheduler has no keys (repeatable).",
 )
+@click.option(
+    "--allow-origin",
+    "allowed_origins",
+    multiple=True,
+    metavar="URL",
+    help="Origin whose pages may call /v1 with a key, as in https://lab.example (repeatable).",
+)
 @store_option
 @metrics_option
 @ready_file_option
@@ -65,6 +72,7 @@ def command(
     tls_key: Path | None,
     behind_tls: bool,
     allowed_hosts: tuple[str, ...],
+    allowed_origins: tuple[str, ...],
     store: Path | None,
     metrics: str | None,
     ready_file: Path | None,
@@ -89,6 +97,7 @@ def command(
             tls=tls,
             behind_tls=behind_tls,
             allowed_hosts=allowed_hosts,
+            allowed_origins=allowed_origins,
             history=history_file(store),
             metrics=metrics,
             ready_file=ready_file,

@@ -1,0 +1,220 @@
+"""`POST /v1/functions/NAME/jobs`: one request becomes one input, and so one job.
+
+The input's name begins with an id: of the function and the idempotency key, or a random one. It is
+stored on the condition that nothing is there, so a request that is repeated, on whichever server,
+finds the input of the first one. The name that the caller gives follows the id; another name under
+the same key is another body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path, PurePosixPath
+
+from aiohttp import BodyPartReader, web
+
+from corekit.decode import decode
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.protocol.keys import KeyRole
+from orchgpu.core.function import Function
+from orchgpu.jobs.cloud import JobCloud, Submitted, input_key
+from orchgpu.jobs.places import At, parse_url
+from orchgpu.web.api.callers import visit_of
+from orchgpu.web.api.jobs import finished, seconds_of
+from orchgpu.web.api.model import InputReference, queued
+from orchgpu.web.http.answers import answered, body_of
+from orchgpu.web.http.security import Visit
+from orchgpu.web.http.uploads import (
+    PIECE_BYTES,
+    Upload,
+    body_pieces,
+    check_name,
+    check_size,
+)
+from orchgpu.web.routes.functions import workflow_of
+
+ROUTES = web.RouteTableDef()
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_KEY_CHARS_MAX = 255
+#: The id stands before it in the name of a file, which has 255 bytes at most.
+NAME_BYTES_MAX = 200
+
+
+@ROUTES.post("/v1/functions/{function}/jobs")
+async def submit(request: web.Request) -> web.Response:
+    """Store an input, which starts a job; with `wait`, answer with its end if that is in time."""
+    visit, wait_s = await visit_of(request), seconds_of(request)
+    check_size(request.content_length)
+    if not wait_s:
+        return await _submit(request, visit, 0.0)
+    with visit.console.api.waiting.one(visit.session.party):
+        return await _submit(request, visit, wait_s)
+
+
+async def _submit(request: web.Request, visit: Visit, wait_s: float) -> web.Response:
+    name = request.match_info["function"]
+    id_, api = _id_of(request, name), visit.console.api
+    lock = api.repeats.setdefault(id_, asyncio.Lock())  # kept while a request of that id lives
+    async with lock:
+        function = await visit.ask_cloud(lambda cloud: _function(cloud, visit, name))
+        with api.inputs.one(visit.session.party):
+            submitted = await _stored(request, visit, function, id_)
+    api.note(submitted)
+    job = queued(submitted)
+    over = await finished(request, visit, job.id, wait_s) if wait_s else None
+    headers = {"Location": job.links.job}
+    return answered(over or job, 202 if over is None else 200, headers)
+
+
+def _function(cloud: JobCloud, visit: Visit, name: str) -> Function:
+    """The function, to which the caller may upload. Raises DENIED, NOT_FOUND, INVALID."""
+    visit.viewer.require(KeyRole.REQUESTER, "a job")
+    function = cloud.function(name)
+    visit.viewer.require_function(function)
+    workflow = workflow_of(cloud, name)
+    if workflow is not None:
+        text = f"{name} is a step of workflow {workflow.name}, whose inputs start runs: "
+        raise invalid(f"{text}`orchgpu run {workflow.name} FILE` starts one")
+    return function
+
+
+def _id_of(request: web.Request, function: str) -> str:
+    """The beginning of the input's name: the same for requests with the same key."""
+    key = request.headers.get(IDEMPOTENCY_KEY)
+    if key is None:
+        return secrets.token_hex(16)
+    if not 0 < len(key) <= _KEY_CHARS_MAX or not key.isascii() or not key.isprintable():
+        text = f"{IDEMPOTENCY_KEY} must have 1 to {_KEY_CHARS_MAX} printable ASCII characters"
+        raise invalid(text)
+    return hashlib.sha256(f"{function}\0{key}".encode()).hexdigest()[:32]
+
+
+async def _stored(request: web.Request, visit: Visit, function: Function, id_: str) -> Submitted:
+    """The input of a request, stored once."""
+    received = await _received(request, visit, function, id_)
+    try:
+        return await visit.ask_cloud(lambda cloud: _store(cloud, function, received.file, id_))
+    finally:
+        received.remove()
+
+
+def _store(cloud: JobCloud, function: Function, file: Path, id_: str) -> Submitted:
+    key = input_key(function, file)
+    beginning = key.removesuffix(file.name) + f"{id_}-"
+    earlier = next(iter(cloud.objects(function.input_bucket, beginning)), None)
+    if earlier is not None and earlier.key != key:
+        raise _another(earlier.key)
+    cloud.check(function, file)
+    try:
+        return cloud.submit_once(function, file, now_s=time.time())
+    except AppError as error:
+        if error.code is ErrorCode.CONFLICT:
+            raise _another(key) from error
+        where = f"s3://{function.input_bucket}/{key}"
+        text = f"{error.message}; the input may be stored as {where}: send the request again with "
+        text += f"the same {IDEMPOTENCY_KEY}"
+        code = error.code if error.retryable else ErrorCode.UNAVAILABLE
+        raise AppError(code, text, may_be_stored=where) from error
+
+
+def _another(key: str) -> AppError:
+    text = f"the {IDEMPOTENCY_KEY} was used for another body or name, which is stored as {key}: "
+    return AppError(ErrorCode.CONFLICT, f"{text}give a new key, or repeat that request", key=key)
+
+
+# ---------------------------------------------------------------------- bodies
+
+
+async def _received(request: web.Request, visit: Visit, function: Function, id_: str) -> Upload:
+    """The input in a file: the body, the one file of a form, or the object that JSON names."""
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise invalid("Content-Encoding is not accepted; send the content as the function reads it")
+    named = request.query.get("name")
+    match request.content_type:
+        case "multipart/form-data":
+            return await _of_form(request, function, id_, named)
+        case "application/json":
+            at = await _reference(request)
+            upload = _upload(function, id_, named or PurePosixPath(at.prefix).name)
+            return await _filled(upload, _copied(visit, at, upload.file))
+    upload = _upload(function, id_, named)
+    return await _filled(upload, upload.receive(body_pieces(request)))
+
+
+def _upload(function: Function, id_: str, name: str | None) -> Upload:
+    """An empty upload; without a name it has one that the function takes."""
+    name = name or f"input{function.input_suffixes[0] if function.input_suffixes else ''}"
+    check_name(name, NAME_BYTES_MAX)
+    return Upload(f"{id_}-{name}")
+
+
+async def _filled(upload: Upload, filling: Awaitable[None]) -> Upload:
+    """The upload with its content; after an error nothing is left of it."""
+    try:
+        await filling
+    except BaseException:
+        upload.remove()
+        raise
+    return upload
+
+
+async def _of_form(request: web.Request, function: Function, id_: str, named: str | None) -> Upload:
+    found: Upload | None = None
+    try:
+        async for part in await request.multipart():
+            if found is not None or not isinstance(part, BodyPartReader) or not part.filename:
+                raise invalid("a form must have one part, with a file: curl -F file=@NAME")
+            found = _upload(function, id_, named or part.filename)
+            await found.receive(_pieces(part))
+    except BaseException as error:
+        if found is not None:
+            found.remove()
+        if isinstance(error, ValueError):  # of aiohttp, for what is no form
+            raise invalid(f"the form cannot be read: {error}") from None
+        raise
+    if found is None:
+        raise invalid("the form has no file: curl -F file=@NAME")
+    return found
+
+
+async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
+    while piece := await part.read_chunk(PIECE_BYTES):
+        yield piece
+
+
+async def _reference(request: web.Request) -> At:
+    """The object that a JSON body names. Raises INVALID."""
+    given = decode(InputReference, await body_of(request, {"input": str}), "body")
+    at = parse_url(given.input)
+    if not {"", ".", ".."}.isdisjoint(at.prefix.split("/")):  # of a folder, or read as another key
+        raise invalid(f"input {given.input!r:.200} names no object; write s3://bucket/key")
+    return at
+
+
+async def _copied(visit: Visit, at: At, to: Path) -> None:
+    """The object in a file, if the caller may read it. Raises DENIED, NOT_FOUND, IMPOSSIBLE."""
+
+    def copy(cloud: JobCloud) -> None:
+        seen = (one for one in cloud.functions() if visit.viewer.sees_function(one))
+        if not visit.viewer.sees_all and not any(_has(one, at) for one in seen):
+            text = f"{at.url} is not below an input or output of a function that the key may read"
+            raise visit.viewer.denied(text)
+        check_size(cloud.head(at.bucket, at.prefix).size)
+        cloud.download(at.bucket, at.prefix, to)
+
+    await visit.ask_cloud(copy)
+
+
+def _has(function: Function, at: At) -> bool:
+    """Whether an object lies where the function reads its inputs or writes its outputs."""
+    places = [(function.input_bucket, function.input_prefix)]
+    places += [(one.bucket, one.prefix) for one in function.outputs]
+    return any(
+        at.bucket == bucket and at.prefix.startswith(f"{prefix}/" if prefix else "")
+        for bucket, prefix in places
+    )
