@@ -43,7 +43,8 @@ _REFUSALS = (msgspec.MsgspecError, AppError, RecursionError, UnicodeError)
 
 def decode(cls: type[T], value: object, path: str = "") -> T:
     """Build a `cls` from plain JSON-like data. Raises AppError(INVALID) naming the path."""
-    _reader(cls)
+    kind: Any = cls
+    _reader(kind)
     if _is_json(value, 2 * DEPTH_MAX):
         with contextlib.suppress(*_REFUSALS):
             return msgspec.convert(value, cls)

@@ -7,7 +7,8 @@ with orchgpu.Executor() as executor:
         print(square.trace())
 
 A value becomes the uploaded input of one job, and the job's one output file the answer
-(`contract.values` has the forms). Code never travels: a function runs where it was deployed.
+(`contract.values` has the forms); `submit_file` sends a file and fetches those that come back. Code
+never travels: a function runs where it was deployed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from orchgpu.jobs.following import Followed, Follower
 from orchgpu.jobs.live.feed import Feed
 from orchgpu.jobs.outputs import read_output
 from orchgpu.jobs.scheduler import answering_scheduler
+from orchgpu.mapping import result_of
 
 logger = logging.getLogger("orchgpu.executor")
 
@@ -65,9 +68,9 @@ class JobFailed(Exception):
 class JobFuture(Future[Any]):
     """The answer of one job. It is cancelled until the job has ended, while it runs, too."""
 
-    def __init__(self, cancelled: Callable[[JobFuture], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._on_cancel = cancelled
+        self.on_cancel: Callable[[], None] = lambda: None
         self.job_id: str | None = None  #: None until the value is uploaded
 
     def cancel(self) -> bool:
@@ -78,7 +81,7 @@ class JobFuture(Future[Any]):
         first = not self.cancelled()
         cancelled = super().cancel()
         if cancelled and first:
-            self._on_cancel(self)
+            self.on_cancel()
         return cancelled
 
 
@@ -86,18 +89,19 @@ class JobFuture(Future[Any]):
 class _Call:
     """One submitted value."""
 
-    future: JobFuture
     function: str
     file: str  #: name of the uploaded file
-    content: bytes  #: b"" once it is uploaded
+    content: bytes | Path  #: of the file; or itself, which is answered by files
+    folder: Path | None = None  #: for the fetched files
+    future: JobFuture = field(default_factory=JobFuture)
 
 
 class Executor(concurrent.futures.Executor):
     """Runs deployed functions on values: JSON, bytes, arrays of NumPy; never pickled objects.
 
     One thread follows all jobs while there are any; the `with` block ends when they have ended.
-    A value that was sent before to the same revision of the function has the answer of that job,
-    also a failure; `again` makes a new one. Jobs continue when the program ends early.
+    What was sent before to the same revision of the function has the answer of that job, unless it
+    failed; `again` makes a new one always. Jobs continue when the program ends early.
     """
 
     def __init__(
@@ -142,13 +146,35 @@ class Executor(concurrent.futures.Executor):
         name = f"{function}-{hashlib.sha256(content).hexdigest()[:_HASH_CHARS]}"
         if self._again:
             name += f"-{uuid.uuid4().hex[:12]}"
-        future = JobFuture(self._cancelled)
-        call = _Call(future=future, function=function, file=name + suffix, content=content)
+        return self._start(_Call(function=function, file=name + suffix, content=content))
+
+    def submit_file(
+        self,
+        fn: str | Callable[..., Any],
+        file: str | PathLike[str],
+        *,
+        output: str | PathLike[str] | None = None,
+        name: str | None = None,
+    ) -> JobFuture:
+        """Start a job on one file; the future's answer is an `orchgpu.mapping.JobResult`.
+
+        `output`: folder to fetch outputs into; `name`: of the uploaded object, by default the
+        file's: different files must not have one name at a time. Errors are those of `submit`.
+        """
+        function, path = deployed_name(fn), Path(file)
+        folder = None if output is None else Path(output)
+        return self._start(
+            _Call(function=function, file=name or path.name, content=path, folder=folder)
+        )
+
+    def _start(self, call: _Call) -> JobFuture:
+        future = call.future
         with self._lock:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if self._broken is not None:
                 raise BrokenExecutor(f"jobs cannot be followed: {self._broken}") from self._broken
+            future.on_cancel = self._cancelled
             self._new.append(call)
             self._unsettled.add(future)
             if not self._serving:
@@ -252,7 +278,7 @@ class Executor(concurrent.futures.Executor):
             self._unsettled.discard(future)
             self._wake()
 
-    def _cancelled(self, _future: JobFuture) -> None:
+    def _cancelled(self) -> None:
         with self._lock:
             self._wake()
 
@@ -280,24 +306,43 @@ class _Calls:
 
         Raises JobFailed, AppError, ImportError for an array without NumPy.
         """
-        submitted = await self._submitted(call)
-        if submitted is None:
-            return None
+        again = self._again
+        while True:
+            sent = await self._sent(call, again)
+            if sent is None:
+                return None
+            submitted, is_new = sent
+            job = await self._followed(submitted, call.future)
+            if job is None:
+                return None
+            if job.succeeded or is_new:
+                break
+            again = True  # an earlier job that failed
+        async with self._transfers:
+            return await asyncio.to_thread(self._answer_of, call, job)
+
+    async def _followed(self, submitted: Submitted, future: JobFuture) -> Followed | None:
+        """The job when it is over; None for a future that was cancelled, whose job has ended."""
         job = self._follower.add(submitted)
-        call.future.job_id = job.job_id
+        future.job_id = job.job_id
         ended = asyncio.get_running_loop().create_future()
-        self._ended[id(job)] = (job, call.future, ended)
+        self._ended[id(job)] = (job, future, ended)
         try:
             await ended
         finally:
             del self._ended[id(job)]
             self._follower.jobs.remove(job)
-        if call.future.cancelled():
-            if not job.over and not self._is_shared(job):
-                await asyncio.to_thread(self._cancel, job)
-            return None
-        async with self._transfers:
-            return await asyncio.to_thread(answer_of, self._cloud, job)
+        if not future.cancelled():
+            return job
+        if not job.over and not self._is_shared(job):
+            await asyncio.to_thread(self._cancel, job)
+        return None
+
+    def _answer_of(self, call: _Call, job: Followed) -> Any:
+        if isinstance(call.content, Path):
+            _require_success(job)
+            return result_of(self._cloud, job, call.content, call.folder)
+        return answer_of(self._cloud, job)
 
     def end_looks(self) -> None:
         """Let the calls continue whose jobs are over, lost, or wanted no more."""
@@ -309,22 +354,25 @@ class _Calls:
             elif job.error is not None and not job.error.retryable:
                 ended.set_exception(job.error)
 
-    async def _submitted(self, call: _Call) -> Submitted | None:
+    async def _sent(self, call: _Call, again: bool) -> tuple[Submitted, bool] | None:
         lock = self._uploads.setdefault(call.file, asyncio.Lock())
         async with lock, self._transfers:
             if call.future.cancelled():
                 return None
-            submitted = await asyncio.to_thread(self._upload, call)
-        call.content = b""
-        return submitted
+            return await asyncio.to_thread(self._upload, call, again)
 
-    def _upload(self, call: _Call) -> Submitted:
+    def _upload(self, call: _Call, again: bool) -> tuple[Submitted, bool]:
+        """The job of the call, and whether it is a new one."""
         function = self._cloud.function(call.function)
         with tempfile.TemporaryDirectory(prefix="orchgpu-value-") as folder:
             file = Path(folder, call.file)
-            file.write_bytes(call.content)
-            before = None if self._again else self._cloud.submitted_before(function, file)
-            return before or self._cloud.submit(function, file, now_s=time.time())
+            if isinstance(call.content, Path):
+                file.symlink_to(call.content.absolute())
+            else:
+                file.write_bytes(call.content)
+            before = None if again else self._cloud.submitted_before(function, file)
+            made = before or self._cloud.submit(function, file, now_s=time.time())
+        return made, before is None
 
     def _is_shared(self, job: Followed) -> bool:
         """Whether another future waits for the same job."""
@@ -345,10 +393,7 @@ def answer_of(cloud: JobCloud, job: Followed) -> Any:
     Raises JobFailed, NOT_FOUND without an output, INVALID for several different ones or for a file
     that is not of its form, IMPOSSIBLE above `VALUE_BYTES_MAX`, CONFLICT for an overwritten one.
     """
-    if not job.succeeded:
-        result = job.result
-        detail, log_tail = (result.detail, result.log_tail) if result is not None else ("", "")
-        raise JobFailed(job.job_id, str(job.state), job.reason, detail, log_tail)
+    _require_success(job)
     outputs = job.outputs
     if not outputs:
         text = f"{job.job_id} succeeded and stored no output, so it has no answer: does an output"
@@ -361,6 +406,13 @@ def answer_of(cloud: JobCloud, job: Followed) -> Any:
         return decode_value(outputs[0].key, content)
     except ValueError as error:
         raise invalid(f"{outputs[0].url}: {error}") from None
+
+
+def _require_success(job: Followed) -> None:
+    if not job.succeeded:
+        result = job.result
+        detail, log_tail = (result.detail, result.log_tail) if result is not None else ("", "")
+        raise JobFailed(job.job_id, str(job.state), job.reason, detail, log_tail)
 
 
 def call(

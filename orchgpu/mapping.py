@@ -115,7 +115,7 @@ def map(  # noqa: A001 - what it is named for
 
             with _in_thread(followed) as jobs:
                 for job in jobs:
-                    yield _result_of(cloud, job, paths[job.submitted.key], folder)
+                    yield result_of(cloud, job, paths[job.submitted.key], folder)
         finally:
             if shown is not None:
                 shown.bar.clear()
@@ -145,8 +145,11 @@ class _Shown:
         self.bar.draw(*self._tally.changed(job))
 
 
-def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) -> JobResult:
-    """The result of a job that is over, with its outputs in the folder."""
+def result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) -> JobResult:
+    """The result of a job that is over, with its outputs in the folder.
+
+    Raises CONFLICT for an output that another job has overwritten.
+    """
     to = None if folder is None else OutputFolder(path=folder)
     if to is not None:
         _check_own(fetch_outputs(cloud, [job], to, at_once=4), f"job {job.job_id}")

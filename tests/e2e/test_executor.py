@@ -160,6 +160,30 @@ def test_arrays_and_bytes_and_other_consumers_of_executors() -> None:
     assert back == b"cba"
 
 
+def test_files_go_up_and_come_down(live: Live) -> None:
+    (live.path / "a.txt").write_bytes(b"fed")
+    with orchgpu.Executor() as executor:
+        future = executor.submit_file("turned", live.path / "a.txt", output=live.path / "back")
+        (file,) = future.result(90).outputs
+        assert (file.name, file.read_bytes()) == ("a.bin", b"def")
+        renamed = executor.submit_file("turned", live.path / "a.txt", name="b.txt").result(90)
+        assert (renamed.input.name, renamed.objects) == ("a.txt", ("s3://values-out/b.bin",))
+        with pytest.raises(AppError, match="there is no file"):
+            executor.submit_file("turned", live.path / "missing").result(90)
+
+
+def test_a_value_whose_job_failed_runs_again(live: Live) -> None:
+    jobs = set()
+    for _ in range(2):
+        with orchgpu.Executor() as executor:
+            future = executor.submit("total", "fail")
+            with pytest.raises(orchgpu.JobFailed):
+                future.result(90)
+            jobs.add(future.job_id)
+    assert len(jobs) == 2
+    live.quiet("total")
+
+
 def test_one_call() -> None:
     assert orchgpu.call("turned", [1, None, {"a": 2.5}], timeout_s=90) == [{"a": 2.5}, None, 1]
     with pytest.raises(orchgpu.JobFailed, match=r"TypeError: set: .* JSON, bytes or a NumPy array"):
