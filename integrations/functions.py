@@ -1,15 +1,12 @@
-"""The functions that the tests of the integrations use: `orchgpu deploy integrations/functions.py`."""
+"""Functions for the tests of the integrations: `orchgpu deploy integrations/functions.py`."""
 
 from __future__ import annotations
 
+import orchgpu
 from lambda_functions.work import Work
 
-import orchgpu
 
-
-@orchgpu.function(
-    input="shout-in", output="shout-out", job={"attempts": 1}, memory=256, timeout=60
-)
+@orchgpu.function(input="shout-in", output="shout-out", job={"attempts": 1}, memory=256, timeout=60)
 def shout(work: Work) -> None:
     """Upper case of a text, as a file `<name>.loud`."""
     text = work.input.read_bytes()
@@ -30,3 +27,11 @@ def shout(work: Work) -> None:
 def total(value: list[float]) -> float:
     """The sum of a list."""
     return sum(value)
+
+
+@orchgpu.function(
+    input="bump-in", output="bump-out", job={"attempts": 1}, memory=256, timeout=60, values=True
+)
+def bump(x: float) -> float:
+    """A curve with a narrow peak at 0."""
+    return x + 0.01 / (0.01 + x * x)

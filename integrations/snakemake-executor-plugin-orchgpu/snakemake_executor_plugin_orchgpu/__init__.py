@@ -21,6 +21,7 @@ from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 from snakemake_interface_executor_plugins.settings import CommonSettings
 
 import orchgpu
+from corekit.errors import AppError
 from snakemake_executor_plugin_orchgpu.files import function_of, object_name, only_input, placed
 
 #: A check reads no more than the memory of this process.
@@ -55,7 +56,7 @@ class Executor(RemoteExecutor):
                 raise ValueError("a rule with orchgpu_function is in no group")
             else:
                 info.aux["command"] = self.format_job_exec(job)
-        except (ValueError, orchgpu.AppError) as error:
+        except (ValueError, AppError) as error:
             self.report_job_submission(info)
             info.aux["error"] = str(error)
             return
@@ -66,26 +67,28 @@ class Executor(RemoteExecutor):
             self._functions = orchgpu.Executor()
         file = only_input([str(one) for one in job.input])
         folder = Path(self.tmpdir, f"job-{job.jobid}")
-        return self._functions.submit_file(
-            function, file, output=folder, name=object_name(file)
-        )
+        return self._functions.submit_file(function, file, output=folder, name=object_name(file))
 
     async def check_active_jobs(
         self, active_jobs: list[SubmittedJobInfo]
     ) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Report the jobs that ended, start those that fit, yield all that have not ended."""
-        active = list(active_jobs)
-        left = self._cores - sum(one.job.threads for one in active if "process" in one.aux)
-        for info in active:
-            if "process" in info.aux and info.aux["process"].poll() is not None:
-                left += info.job.threads
-        for info in active:
+        self._start_fitting(active_jobs)
+        for info in active_jobs:
+            if not self._ended(info):
+                yield info
+
+    def _start_fitting(self, infos: list[SubmittedJobInfo]) -> None:
+        """Start jobs of this machine while cores are left; one that needs more than all, alone."""
+        running = [
+            one for one in infos if "process" in one.aux and one.aux["process"].poll() is None
+        ]
+        left = self._cores - sum(one.job.threads for one in running)
+        for info in infos:
             if "command" in info.aux and (info.job.threads <= left or left == self._cores):
                 left -= info.job.threads
                 command = info.aux.pop("command")
-                info.aux["process"] = subprocess.Popen(command, shell=True)  # noqa: S602 - Snakemake's own
-            if not self._ended(info):
-                yield info
+                info.aux["process"] = subprocess.Popen(command, shell=True)  # noqa: S602 - its own
 
     def _ended(self, info: SubmittedJobInfo) -> bool:
         """Whether the job ended, which is reported then."""
@@ -118,7 +121,7 @@ class Executor(RemoteExecutor):
         except orchgpu.JobFailed as error:
             _write_log(job, error.log_tail)
             return str(error)
-        except (orchgpu.AppError, ValueError, OSError) as error:
+        except (AppError, ValueError, OSError) as error:
             return str(error)
         return None
 

@@ -42,7 +42,7 @@ def placed(targets: Sequence[str], files: Sequence[Path]) -> list[tuple[Path, Pa
     """
     if len(targets) == len(files) == 1:
         return [(Path(targets[0]), files[0])]
-    found = []
+    found: list[tuple[Path, Path]] = []
     for target in map(Path, targets):
         fitting = [file for file in files if file.suffix == target.suffix]
         if len(fitting) != 1 or any(file == fitting[0] for _, file in found):

@@ -61,18 +61,18 @@ def test_twenty_files_through_a_function(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "reason"),
     [
         ('input: "a.txt"', "the text asks for it"),
         ('input: "a.txt", "b.txt"', "a job has one input file, the rule has 2"),
     ],
 )
-def test_a_failure_is_the_failure_of_its_rule(tmp_path: Path, rule: str, told: str) -> None:
+def test_a_failure_is_the_failure_of_its_rule(tmp_path: Path, rule: str, reason: str) -> None:
     (tmp_path / "a.txt").write_text("fail")
     (tmp_path / "b.txt").write_text("b")
     text = f'rule shout:\n    {rule}\n    output: "a.loud"\n'
     text += '    resources: orchgpu_function="shout"\n    shell: "exit 1"\n'
     done = snakemake(tmp_path, text)
     assert done.returncode == 1
-    assert told in done.stderr
+    assert reason in done.stderr
     assert not (tmp_path / "a.loud").exists()
