@@ -39,11 +39,16 @@ common_settings = CommonSettings(
 class Executor(RemoteExecutor):
     """Jobs of functions followed by one `orchgpu.Executor`; the others are child processes."""
 
+    #: Connects with the first rule that has a function; set here, for the base class checks jobs
+    #: before it calls `__post_init__`.
+    _functions: orchgpu.Executor | None = None
+
     def __post_init__(self) -> None:
         self.next_seconds_between_status_checks = CHECK_EVERY_S
-        self._functions: orchgpu.Executor | None = None  # connects with the first such rule
-        cores = self.workflow.resource_settings.local_cores
-        self._cores: int = cores or os.cpu_count() or 1
+
+    @property
+    def _own_cores(self) -> int:
+        return self.workflow.resource_settings.local_cores or os.cpu_count() or 1
 
     def run_job(self, job: JobExecutorInterface) -> None:
         """Start a job of a function, or queue one of this machine."""
@@ -80,13 +85,11 @@ class Executor(RemoteExecutor):
 
     def _start_fitting(self, infos: list[SubmittedJobInfo]) -> None:
         """Start jobs of this machine while cores are left; one that needs more than all, alone."""
-        running = [
-            one for one in infos if "process" in one.aux and one.aux["process"].poll() is None
-        ]
-        left = self._cores - sum(one.job.threads for one in running)
+        used = sum(one.job.threads for one in infos if _runs(one))
         for info in infos:
-            if "command" in info.aux and (info.job.threads <= left or left == self._cores):
-                left -= info.job.threads
+            threads = info.job.threads
+            if "command" in info.aux and (not used or used + threads <= self._own_cores):
+                used += threads
                 command = info.aux.pop("command")
                 info.aux["process"] = subprocess.Popen(command, shell=True)  # noqa: S602 - its own
 
@@ -138,6 +141,10 @@ class Executor(RemoteExecutor):
         super().shutdown()
         if self._functions is not None:
             self._functions.shutdown()
+
+
+def _runs(info: SubmittedJobInfo) -> bool:
+    return "process" in info.aux and info.aux["process"].poll() is None
 
 
 def _write_log(job: JobExecutorInterface, text: str) -> None:

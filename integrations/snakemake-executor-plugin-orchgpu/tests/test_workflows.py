@@ -26,10 +26,6 @@ WORKFLOW = """
 rule all:
     input: "all.txt"
 
-rule write:
-    output: "in/{n}/text.txt"
-    shell: "echo text {wildcards.n} > {output}"
-
 rule shout:
     input: "in/{n}/text.txt"
     output: "out/{n}.loud"
@@ -51,6 +47,9 @@ def snakemake(folder: Path, text: str, *options: str) -> subprocess.CompletedPro
 
 
 def test_twenty_files_through_a_function(tmp_path: Path) -> None:
+    for n in range(20):  # of the same name, in folders of their own
+        (tmp_path / f"in/{n}").mkdir(parents=True)
+        (tmp_path / f"in/{n}/text.txt").write_text(f"text {n}\n")
     done = snakemake(tmp_path, WORKFLOW)
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "all.txt").read_text().splitlines()
