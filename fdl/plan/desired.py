@@ -27,6 +27,7 @@ from fdl.plan.functions import (
 )
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
 from fdl.plan.roles import role_of
+from fdl.plan.schedules import schedules_of
 from fdl.plan.tags import CREATOR, tags_of
 from gpu_scheduler.model import Request
 
@@ -84,6 +85,7 @@ def desired(
     parts += notifications_of(function, place)
     if function.queued:
         parts.append(_record(function, place, budget, digest(parts), code))
+    parts += schedules_of(function, place, known)
     return DesiredFunction(
         name=function.name, resources=tuple(parts), notices=_notices(function, place)
     )

@@ -1,4 +1,5 @@
-"""Execution roles by boto3: one inline policy each, nothing attached but a boundary."""
+"""Roles of functions and schedules by boto3: one inline policy each, nothing attached but a
+boundary."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Role
 from fdl.plan.roles import function_of_role
+from fdl.plan.schedules import SERVICE
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 from orchgpu.ports import Tolerating
@@ -18,29 +20,31 @@ from orchgpu.ports import Tolerating
 Notice = Callable[[str], None]
 
 _POLICY = "orchgpu"
-#: Only Lambda may take the role.
-TRUST = json.dumps(
-    {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Principal": {"Service": "lambda.amazonaws.com"},
-                "Action": "sts:AssumeRole",
-            }
-        ],
+
+
+def trust(service: str = "", account: str = "") -> str:
+    """Only the service may take the role, for the account where one is given. "" = Lambda."""
+    own = {"Condition": {"StringEquals": {"aws:SourceAccount": account}}} if account else {}
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": service or "lambda.amazonaws.com"},
+        "Action": "sts:AssumeRole",
+        **own,
     }
-)
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
 #: Lambda removes the interfaces of a deleted function within about 20 minutes.
 _INTERFACES_S_MAX = 2400.0
 _INTERFACES_POLL_S = 15.0
 
 
 class IamRoles:
-    """Roles of functions with `iam: {create: true}`."""
+    """Roles of functions with `iam: {create: true}`, and of schedules."""
 
-    def __init__(self, iam: Callable[[], Client]) -> None:
+    def __init__(self, iam: Callable[[], Client], account: str = "") -> None:
         self._client = iam  #: made when it is needed: local clouds have none
+        self._account = account  #: for which other services than Lambda may take their roles
 
     def observe(self, name: str) -> Role | None:
         iam = self._client()
@@ -55,6 +59,7 @@ class IamRoles:
             path=str(role.get("Path", "/")),
             boundary=str(role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", "")),
             tags=own_tags(_tags(role)),
+            service=SERVICE if SERVICE in json.dumps(role["AssumeRolePolicyDocument"]) else "",
         )
 
     def put(self, role: Role) -> None:
@@ -63,7 +68,7 @@ class IamRoles:
             iam.create_role(
                 RoleName=role.name,
                 Path=role.path,
-                AssumeRolePolicyDocument=TRUST,
+                AssumeRolePolicyDocument=trust(role.service, self._account if role.service else ""),
                 Tags=_listed(role),
                 Description="made by orchgpu deploy; removed with its function",
                 PermissionsBoundary=role.boundary,
