@@ -114,8 +114,9 @@ def test_an_unknown_zone_is_refused(zone: str) -> None:
 
 def _items(first: int, last: int) -> st.SearchStrategy[str]:
     value = st.integers(first, last)
-    span = st.tuples(value, value).map(lambda two: f"{min(two)}-{max(two)}")
-    step = st.tuples(st.just("*"), st.integers(1, last)).map(lambda two: f"{two[0]}/{two[1]}")
+    two = st.lists(value, min_size=2, max_size=2, unique=True)
+    span = two.map(lambda ends: f"{min(ends)}-{max(ends)}")
+    step = st.tuples(st.just("*"), st.integers(1, last)).map(lambda both: f"{both[0]}/{both[1]}")
     some = st.lists(st.one_of(value.map(str), span), min_size=1, max_size=3).map(",".join)
     return st.one_of(st.just("*"), some, step)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from corekit.errors import AppError
+from corekit.values import replace
 from fdl.diagnostics import FileFacts
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.facts import Facts
+from fdl.plan.groups import deployed
 from fdl.plan.resources import Role, Schedule
+from fdl.plan.schedules import schedules_of
 from tests.unit.fdl.definitions import AWS, LOCAL, errors, only, resources
 
 FILE = """\
@@ -126,11 +127,12 @@ def test_what_cannot_work_is_an_error(text: str, message: str) -> None:
 def test_a_file_that_is_not_there_is_an_error() -> None:
     text = FILE.replace('"0 3 * * 1"', "{cron: 0 3 * * 1, input_file: plan.json}")
     files = {"s": FileFacts(), "plan.json": FileFacts(exists=False)}
-    (note,) = [one for one in lint(parse(text, "f"), files=files) if "input_file" in one.path]
+    (note,) = [one for one in lint(parse(text, "f"), files=files) if "schedule" in one.path]
     assert "'plan.json' does not exist" in note.message
 
 
 def test_an_object_has_eventbridges_size() -> None:
-    text = FILE.replace('"0 3 * * 1"', "{cron: 0 3 * * 1, input: x}")
-    schedule = only(Schedule, resources(text))
-    assert len(json.dumps(schedule.put)) < 256
+    function = deployed(parse(FILE, "f"))[0]
+    large = replace(function.schedule[0], input="x" * 300_000)
+    with pytest.raises(AppError, match="256 KiB"):
+        schedules_of(replace(function, schedule=(large,)), AWS, Facts())

@@ -59,7 +59,7 @@ class IamRoles:
             path=str(role.get("Path", "/")),
             boundary=str(role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", "")),
             tags=own_tags(_tags(role)),
-            service=SERVICE if SERVICE in json.dumps(role["AssumeRolePolicyDocument"]) else "",
+            service=SERVICE if SERVICE in json.dumps(role.get("AssumeRolePolicyDocument")) else "",
         )
 
     def put(self, role: Role) -> None:
