@@ -16,6 +16,7 @@ from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
 from fdl.notified import Notified
+from fdl.scheduled import Scheduled
 from fdl.text.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import Request
 from gpu_scheduler.promises import Slo, StepTimes
@@ -296,6 +297,7 @@ class Function:
     #: Variable of the script → the place of its value, which is read when a run starts.
     secrets: Mapping[str, SecretReference] = field(default_factory=dict)
     notify: tuple[Notified, ...] = ()  #: notified of the end of each job
+    schedule: tuple[Scheduled, ...] = ()  #: times at which an object is put into the input
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
     steps: tuple[Function, ...] = ()  #: of a group (`fdl.plan.groups`), in order
     workflow: str = ""  #: that has it, or its group, as a step; "" = none

@@ -25,6 +25,7 @@ from fdl.keys.scar import (
     S3_EVENT,
     STORAGE_PROVIDERS,
 )
+from fdl.keys.schedule import SCHEDULE
 from fdl.keys.secrets import Secrets
 from fdl.keys.workflows import Workflows
 from fdl.model import Document, Function, Functions
@@ -81,6 +82,11 @@ ELEMENT = Block(
         "notify": Key(
             reader=NOTIFY,
             about="Notified of the end of each job, at least once.",
+            default="none",
+        ),
+        "schedule": Key(
+            reader=SCHEDULE,
+            about="Times at which an object is put into the first input, as an upload.",
             default="none",
         ),
         "group": Key(

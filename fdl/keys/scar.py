@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from corekit.values import replace
-from fdl.keys.aws import AWS_KEYS
+from fdl.keys.aws import AWS_KEYS, ROLE
 from fdl.keys.storage import STORAGES, BucketName
 from fdl.model import (
     HOST_MEMORY_MIB_MAX,
@@ -268,11 +268,7 @@ IAM = Block(
     into=Iam,
     keys={
         "role": Key(
-            reader=Text(
-                pattern=r"arn:aws[a-z-]*:iam::\d{12}:role/\S+",
-                what="the ARN of a role (arn:aws:iam::<12 digits>:role/<name>)",
-                short="an ARN",
-            ),
+            reader=ROLE,
             blank=True,
             about="The function's execution role; required on AWS.",
         ),

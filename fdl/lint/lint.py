@@ -24,6 +24,7 @@ from fdl.diagnostics import (
 )
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.notify import notify_findings
+from fdl.lint.schedule import object_findings, schedule_findings
 from fdl.lint.settings import (
     advance_findings,
     completion_findings,
@@ -80,6 +81,7 @@ def lint(
             findings += place_findings(function)
         findings += run_findings(document, deployed(document))
         findings += notify_findings(document, deployed(document))
+        findings += schedule_findings(document, deployed(document))
     findings += owner_findings(document.functions.aws)
     for function in document.functions.aws:
         findings += _one_place(function)
@@ -99,7 +101,7 @@ def lint(
         else:
             findings += _unresolved(function)
         if files is not None:
-            findings += _files(function, files)
+            findings += [*_files(function, files), *object_findings(function, files)]
     notes = [
         Diagnostic(
             severity=severity,

@@ -29,6 +29,7 @@ from fdl.plan.functions import (
 )
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
 from fdl.plan.roles import role_of
+from fdl.plan.schedules import schedules_of
 from fdl.plan.tags import CREATOR, tags_of
 from gpu_scheduler.model import Request
 
@@ -87,6 +88,7 @@ def desired(
     if function.queued:
         on_host = host_of(function, place, code, known)
         parts.append(_record(function, place, budget, digest(parts), code, on_host))
+    parts += schedules_of(function, place, known)
     return DesiredFunction(
         name=function.name, resources=tuple(parts), notices=_notices(function, place)
     )

@@ -61,6 +61,10 @@ class DeployTarget(Value):
     def policy_arn(self, name: str) -> str:
         return f"arn:{self.partition}:iam::{self.account}:policy/{name}"
 
+    def schedule_arn(self, name: str) -> str:
+        where = f"{self.region}:{self.account}"
+        return f"arn:{self.partition}:scheduler:{where}:schedule/default/{name}"
+
 
 class Bucket(Value):
     """A bucket; one that exists already is used as it is."""
@@ -136,7 +140,7 @@ class FunctionResource:
 
 
 class Role(Value):
-    """A function's execution role, with one inline policy."""
+    """The role of a function or of its schedules, for one service, with one inline policy."""
 
     kind: ClassVar[str] = "role"
     name: str
@@ -147,6 +151,7 @@ class Role(Value):
     #: the account; "" = nobody's.
     assumed_by: str = ""
     tags: Mapping[str, str] = {}
+    service: str = ""  #: that may assume it; "" = Lambda
 
     @property
     def full_name(self) -> str:
@@ -169,13 +174,19 @@ class EventSource(Value):
 
 
 class Schedule(Value):
-    """Regular calls of a function."""
+    """Regular calls of a function, or times at which an object is put into a bucket.
+
+    Whether it is paused is not here: a deploy leaves it as it is.
+    """
 
     kind: ClassVar[str] = "schedule"
     name: str
-    every_min: int
-    function: str
     role: str  #: by which the calls are made
+    every_min: int = 0  #: 0: at the times of `cron`
+    function: str = ""  #: "": an object is put
+    cron: str = ""  #: `cron(…)`
+    timezone: str = "UTC"
+    put: Json = {}  #: parameters of S3's PutObject
 
 
 class InvokeConfig(Value):

@@ -34,6 +34,7 @@ from orchgpu.adapters.aws.deploy.storage import (
     StateObjects,
 )
 from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of
+from orchgpu.deploy.ports import ScheduleState
 from orchgpu.deploy.revisions import Revision
 
 #: An interactive command: a dead endpoint is reported within seconds.
@@ -101,6 +102,20 @@ class AwsCloud:
         else:
             self._put(step, packages)
 
+    def schedules(self) -> tuple[ScheduleState, ...]:
+        ledgers = self._parts.state.ledgers().values()
+        owned = [(one.name, *key.split("/", 1)) for one in ledgers for key in one.created]
+        names = {name: function for function, kind, name in owned if kind == kinds.Schedule.kind}
+        found = ((names[name], self._parts.schedules.state(name)) for name in sorted(names))
+        return tuple(
+            ScheduleState(function=function, schedule=schedule, paused=paused)
+            for function, (schedule, paused) in found
+            if schedule is not None and schedule.put
+        )
+
+    def pause_schedule(self, name: str, *, paused: bool) -> None:
+        self._parts.schedules.pause(name, paused=paused)
+
     def warm(self, name: str) -> None:
         self._parts.functions.warm(name)
 
@@ -130,7 +145,7 @@ class AwsCloud:
             notifications=Notifications(s3, locks.held),
             revisions=Revisions(s3, place),
             retentions=LogRetentions(lambda: self.client("logs")),
-            roles=IamRoles(lambda: self.client("iam")),
+            roles=IamRoles(lambda: self.client("iam"), place.account),
             interfaces=Interfaces(lambda: self.client("ec2"), lambda_),
             reader=FactsReader(self.client, place, buckets),
             state=state,

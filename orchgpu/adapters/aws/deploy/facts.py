@@ -15,6 +15,7 @@ from fdl.plan.facts import Facts
 from fdl.plan.functions import is_image, owners_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import boundary_of
+from fdl.plan.schedules import needs_role
 from orchgpu.adapters.aws.api import Client, answer_or_none
 from orchgpu.adapters.aws.deploy.storage import Buckets
 
@@ -45,13 +46,14 @@ class FactsReader:
         if self._place.local:
             return Facts()
         made = [one for one in functions if one.iam.create]
+        limited = [one for one in functions if one.iam.create or needs_role(one)]
         images = [one.function.container.image or "" for one in functions if is_image(one)]
         named = Facts(boundary=os.environ.get(BOUNDARY_VARIABLE, ""))
-        for arn in dict.fromkeys(boundary_of(one, self._place, named) for one in made):
+        for arn in dict.fromkeys(boundary_of(one, self._place, named) for one in limited):
             self._check_boundary(arn)
         return Facts(
             boundary=named.boundary,
-            bucket_keys=self._bucket_keys(made),
+            bucket_keys=self._bucket_keys(limited),
             secret_keys=self._secret_keys(made),
             images=self._digests(images),
         )

@@ -118,7 +118,7 @@ class LambdaFunctions:
     def _make_local_role(self, arn: str) -> None:
         name = arn.rsplit("/", 1)[-1]
         with Tolerating(ErrorCode.CONFLICT):
-            trust = trust_policy(f"arn:aws:iam::{arn.split(':')[4]}:root")
+            trust = trust_policy(assumed_by=f"arn:aws:iam::{arn.split(':')[4]}:root")
             self._iam().create_role(RoleName=name, AssumeRolePolicyDocument=trust)
 
     def _code(self, function: FunctionResource, data: bytes | None) -> Shape:
