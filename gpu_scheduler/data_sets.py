@@ -8,6 +8,7 @@ of both, as they do for warm keys.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated
@@ -35,11 +36,33 @@ def _digest_problem(text: str) -> str | None:
     return None if is_hex else "must be 64 hex digits"
 
 
-def _source_problem(text: str) -> str | None:
-    return name_problem(text, at_most=SOURCE_CHARACTERS_MAX)
-
-
 SOURCE_CHARACTERS_MAX = 1024
+S3_PATTERN = re.compile(
+    r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([^?#]*)(?:\?versionId=([\w.-]+))?", re.ASCII
+)
+HTTPS_PATTERN = re.compile(r"(https://[^\s#]+)#sha256=([0-9a-f]{64})", re.ASCII)
+HF_PATTERN = re.compile(r"hf://(datasets/)?([\w.-]+/[\w.-]+)@([0-9a-f]{40})", re.ASCII)
+_FORMS = {
+    "s3": (S3_PATTERN, "s3://bucket/prefix, or s3://bucket/key?versionId=ID"),
+    "https": (HTTPS_PATTERN, "https://host/path#sha256= and 64 hex digits"),
+    "hf": (HF_PATTERN, "hf://owner/name@ and the 40 hex digits of a commit"),
+}
+
+
+def source_problem(text: str) -> str | None:
+    """The problem of a source, as the predicate of a sentence about it; None for a valid one."""
+    if (problem := name_problem(text, at_most=SOURCE_CHARACTERS_MAX)) is not None:
+        return problem
+    scheme = text.partition("://")[0]
+    if scheme not in _FORMS:
+        return "is no source of data: s3://…, https://…#sha256=…, hf://…@COMMIT"
+    pattern, form = _FORMS[scheme]
+    match = pattern.fullmatch(text)
+    if match is None or (scheme == "s3" and match[3] is not None and not match[2]):
+        return f"has not the form {form}"
+    return None
+
+
 SetBytes = Annotated[int, Meta(ge=0, le=SET_BYTES_MAX)]
 
 
@@ -49,8 +72,8 @@ class DataSet(Checked):
     #: By which the function knows it.
     name: Annotated[str, Meta(extra={"problem": _name_problem})]
     #: `s3://bucket/prefix`, `https://…` or `hf://repository@commit`.
-    source: Annotated[str, Meta(extra={"problem": _source_problem})]
-    #: SHA-256 of its manifest (`fdl/data_manifest.py`), in hex.
+    source: Annotated[str, Meta(extra={"problem": source_problem})]
+    #: SHA-256 of its manifest (`data_manifest.py`), in hex.
     digest: Annotated[str, Meta(extra={"problem": _digest_problem})]
     bytes: SetBytes = 0  #: 0 = not known
 

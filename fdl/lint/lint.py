@@ -28,6 +28,7 @@ from fdl.lint.settings import (
     advance_findings,
     completion_findings,
     data_findings,
+    declared_data_findings,
     owner_findings,
     settings_findings,
 )
@@ -92,6 +93,7 @@ def lint(
         findings += _outside(function)
         findings += settings_findings(function, place)
         findings += data_findings(function)
+        findings += declared_data_findings(function, document.functions.aws)
         if place is not None:
             findings += _at_place(function, place)
         else:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from corekit.errors import AppError, ErrorCode
-from remote_gpu.host.data.manifest import File, Manifest, changed_text, digest_of, manifest_of
+from gpu_scheduler.data_manifest import File, Manifest, changed_text, digest_of, manifest_of
 from remote_gpu.host.data.sources import Source, source_of
 from remote_gpu.worker.control import die_with_parent
 

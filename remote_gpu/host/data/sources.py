@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import aiohttp
 from botocore.config import Config
@@ -22,7 +20,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from contract.aws.clients import patience, quoted, session_of
 from contract.aws.faults import Fault, fault_of
 from corekit.errors import AppError, ErrorCode, invalid
-from remote_gpu.host.data.manifest import File
+from gpu_scheduler.data_manifest import File, https_file, s3_files, s3_version
+from gpu_scheduler.data_sets import HF_PATTERN, HTTPS_PATTERN, S3_PATTERN, source_problem
 
 T = TypeVar("T")
 #: Takes the bytes of a part, in order.
@@ -30,11 +29,6 @@ Sink = Callable[[bytes], None]
 CHUNK_BYTES = 1 << 20
 #: Seconds without a byte, after which a read has failed and is tried again.
 SILENCE_S = 30.0
-S3_PATTERN = re.compile(
-    r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([^?#]*)(?:\?versionId=([\w.-]+))?"
-)
-HTTPS_PATTERN = re.compile(r"(https?://[^\s#]+)#sha256=([0-9a-f]{64})")
-HF_PATTERN = re.compile(r"hf://(datasets/)?([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
 _TRIES, _CONNECT_S = 5, 10.0
 
 
@@ -63,34 +57,10 @@ def source_of(text: str) -> Source:
         return HttpsSource(*found.groups())
     if (found := HF_PATTERN.fullmatch(text)) is not None:
         return HubSource(*found.groups())
-    raise invalid(f"{text!r:.200} is no source: s3://…, https://…#sha256=… or hf://…@COMMIT")
+    raise invalid(f"{text!r:.200} {source_problem(text)}")
 
 
 # ---------------------------------------------------------------------- S3
-
-
-def s3_files(
-    s3: Any, bucket: str, prefix: str, version: str | None = None
-) -> Iterator[tuple[str, File]]:
-    """The object of a key, else the objects below it as a folder, each with its key.
-
-    Raises botocore's errors.
-    """
-    if version is not None:
-        head = s3.head_object(Bucket=bucket, Key=prefix, VersionId=version)
-        size_bytes = head["ContentLength"]
-        yield prefix, File(path=_last(prefix), pin=f"version:{version}", bytes=size_bytes)
-        return
-    folder = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    for one in (one for page in pages for one in page.get("Contents", ())):
-        key, etag = one["Key"], f"etag:{one['ETag'].strip(chr(34))}"
-        if key == prefix and prefix != folder:
-            yield key, File(path=_last(key), pin=etag, bytes=one["Size"])
-            return
-        inside = key.removeprefix(folder)
-        if key.startswith(folder) and inside and not inside.endswith("/"):
-            yield key, File(path=inside, pin=etag, bytes=one["Size"])
 
 
 class S3Source:
@@ -122,7 +92,13 @@ class S3Source:
             self._client.close()
 
     def _files(self) -> list[File]:
-        found = dict(s3_files(self._s3(), *self._place))
+        s3, (bucket, prefix, version) = self._s3(), self._place
+        if version is not None:
+            head = s3.head_object(Bucket=bucket, Key=prefix, VersionId=version)
+            found = s3_version(prefix, version, head["ContentLength"])
+        else:
+            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+            found = dict(s3_files(pages, prefix))
         self._keys = {file.path: key for key, file in found.items()}
         return [*found.values()]
 
@@ -153,10 +129,6 @@ def s3_error(place: str, error: Exception) -> AppError:
         case Fault.REFUSED:
             return invalid(f"{place}: {error}")
     return AppError(ErrorCode.UNAVAILABLE, f"{place}: {error}")
-
-
-def _last(key: str) -> str:
-    return key.rstrip("/").rpartition("/")[2] or key
 
 
 # ---------------------------------------------------------------------- HTTPS
@@ -234,13 +206,6 @@ class HttpsSource:
 
     async def close(self) -> None:
         await self._web.close()
-
-
-def https_file(source: str, size_bytes: int | None = None) -> File:
-    """The only file of such a source: its digest is in the text, so nothing is read."""
-    url, _, sha256 = source.partition("#sha256=")
-    name = unquote(urlsplit(url).path).rstrip("/").rpartition("/")[2] or "file"
-    return File(path=name, pin=f"sha256:{sha256}", bytes=size_bytes)
 
 
 # ---------------------------------------------------------------------- Hugging Face

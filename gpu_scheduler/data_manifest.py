@@ -12,9 +12,10 @@ pins all of its files: there the digest is that of the source's text.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Checked, Meta, Value
@@ -90,3 +91,38 @@ def changed_text(source: str, declared: str, manifest: Manifest) -> str:
         f" ({len(manifest.files)} files{size}), not sha256:{declared[:12]}; deploy the function"
         " again to declare what is there now"
     )
+
+
+# ---------------------------------------------------------------------- files by their source
+
+
+def s3_files(pages: Iterable[Mapping[str, Any]], prefix: str) -> Iterator[tuple[str, File]]:
+    """The object of a key, else the objects below it as a folder, each with its key.
+
+    `pages`: the answers of ListObjectsV2 for this prefix.
+    """
+    folder = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+    for one in (one for page in pages for one in page.get("Contents", ())):
+        key, etag = one["Key"], f"etag:{one['ETag'].strip(chr(34))}"
+        if key == prefix and prefix != folder:
+            yield key, File(path=_last(key), pin=etag, bytes=one["Size"])
+            return
+        inside = key.removeprefix(folder)
+        if key.startswith(folder) and inside and not inside.endswith("/"):
+            yield key, File(path=inside, pin=etag, bytes=one["Size"])
+
+
+def s3_version(key: str, version: str, size_bytes: int | None = None) -> dict[str, File]:
+    """The file of one version of an object, by its key."""
+    return {key: File(path=_last(key), pin=f"version:{version}", bytes=size_bytes)}
+
+
+def https_file(source: str, size_bytes: int | None = None) -> File:
+    """The only file of such a source: its digest is in the text, so nothing is read."""
+    url, _, sha256 = source.partition("#sha256=")
+    name = _last(unquote(urlsplit(url).path)) or "file"
+    return File(path=name, pin=f"sha256:{sha256}", bytes=size_bytes)
+
+
+def _last(key: str) -> str:
+    return key.rstrip("/").rpartition("/")[2]
