@@ -71,6 +71,16 @@ def parts_of(manifest: Manifest, part_bytes: int) -> Iterator[Part]:
             yield Part(file, start, min(file.bytes, start + part_bytes))
 
 
+def bytes_on_disk(folder: Path) -> int:
+    """The bytes of the parts that a broken-off fetch left in its folder."""
+    found = 0
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder / PARTS_NAME).read_bytes().split(b"\n")[1:-1]:
+            start, _, stop = json.loads(line)[1].partition("-")
+            found += int(stop) - int(start) if stop else 0
+    return found
+
+
 class Fetch:
     """One fetch into a folder."""
 

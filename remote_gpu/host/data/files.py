@@ -20,8 +20,9 @@ from pathlib import Path
 from corekit.aio.files import replace_file, sync_folder
 from corekit.decode import decode_json, encode_json
 from corekit.errors import AppError
+from corekit.values import replace
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.host.data.fetch import FILES_NAME
+from remote_gpu.host.data.fetch import FILES_NAME, bytes_on_disk
 from remote_gpu.host.data.library import KeptSet
 from remote_gpu.isolation.removal import remove_tree
 
@@ -76,7 +77,11 @@ class DataFiles:
 
     def view_path(self, tenant: str, key: str) -> Path:
         """The path of `view`."""
-        return self._views / tenant_folder(tenant) / _id(key)
+        return self.tenant_path(tenant) / _id(key)
+
+    def tenant_path(self, tenant: str) -> Path:
+        """The folder of a tenant's sets: the field `data` of its sandboxes."""
+        return self._views / tenant_folder(tenant)
 
     def remove(self, key: str) -> None:
         """Remove a set and its views; processes that have its files open keep them."""
@@ -94,8 +99,10 @@ class DataFiles:
                 one = _read(named.pop(folder.name, None))
                 if one is None or one.whole != (parent is self._sets):
                     remove_tree(folder)
-                else:
+                elif one.whole:
                     yield one
+                else:
+                    yield replace(one, here_bytes=bytes_on_disk(folder))
             for stray in named.values():
                 stray.unlink(missing_ok=True)
 

@@ -92,7 +92,7 @@ class DataSets:
     def of_worker(self, install: Install) -> Mapping[str, tuple[str, str]]:
         """The same for its worker: paths below its tenant's folder, and digests."""
         digests = {one.name: one.digest for one in install.data_sets}
-        tenant = self._files.view_path(install.tenant, "").parent
+        tenant = self._files.tenant_path(install.tenant)
         found = self.folders(install).items()
         return {name: (str(path.relative_to(tenant)), digests[name]) for name, path in found}
 

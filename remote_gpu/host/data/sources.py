@@ -81,7 +81,7 @@ class S3Source:
             part = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"}
             key = self._keys[file.path]
             answer = self._s3().get_object(Bucket=self._place[0], Key=key, **pinned, **part)
-            with answer["Body"] as body:
+            with contextlib.closing(answer["Body"]) as body:
                 for chunk in body.iter_chunks(CHUNK_BYTES):
                     sink(chunk)
 
