@@ -282,6 +282,19 @@ class Iam:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredData:
+    """One entry of `data:`."""
+
+    source: str  #: as written
+    bytes: int = 0  #: `size`; 0 = not declared
+
+    @property
+    def of_host(self) -> bool:
+        """True for a folder of the host (`gpud --data`)."""
+        return self.source.startswith("host:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
     """One element of `functions.aws`."""
 
@@ -296,6 +309,7 @@ class Function:
     s3: Mapping[str, object] = field(default_factory=dict)
     #: Variable of the script → the place of its value, which is read when a run starts.
     secrets: Mapping[str, SecretReference] = field(default_factory=dict)
+    data: Mapping[str, DeclaredData] = field(default_factory=dict)  #: near its device, by name
     notify: tuple[Notified, ...] = ()  #: notified of the end of each job
     schedule: tuple[Scheduled, ...] = ()  #: times at which an object is put into the input
     group: str | None = None  #: steps of one group share a sandbox, a device and a job

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corekit.values import replace
+from fdl.keys.data import DATA
 from fdl.keys.host import EXECUTION, HOST, LAMBDA_LIMITS, check_place
 from fdl.keys.jobs import GPU, JOB
 from fdl.keys.notify import NOTIFY
@@ -78,6 +79,11 @@ ELEMENT = Block(
             reader=Secrets(),
             about="Variables of the script whose values are read when a run starts, by the"
             " function's role. `file:`, a path on the function's machine, is refused on AWS.",
+        ),
+        "data": Key(
+            reader=DATA,
+            about="Data sets and models that the host of the device fetches before the job runs and"
+            " keeps for later ones, or has (`host:NAME`).",
         ),
         "notify": Key(
             reader=NOTIFY,

@@ -29,6 +29,7 @@ from fdl.lint.settings import (
     advance_findings,
     completion_findings,
     data_findings,
+    declared_data_findings,
     owner_findings,
     place_findings,
     settings_findings,
@@ -96,6 +97,7 @@ def lint(
         findings += _outside(function)
         findings += settings_findings(function, place)
         findings += data_findings(function)
+        findings += declared_data_findings(function, document.functions.aws)
         if place is not None:
             findings += _at_place(function, place)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
@@ -65,6 +65,25 @@ def data_findings(function: Function) -> Iterator[Finding]:
                 yield _W, path, f"{name} is named twice"
             elif reference != name and contents.setdefault(name, reference) != reference:
                 yield _E, path, f"{name} is named with another content before: no host has both"
+
+
+def declared_data_findings(function: Function, others: Iterable[Function]) -> Iterator[Finding]:
+    """Data without a device, of which hosts have the name too, or that steps declare otherwise.
+
+    `others`: all functions; those of one group share a host.
+    """
+    references = () if function.gpu is None else function.gpu.request.data
+    named = {name_of(reference) for reference in references}
+    for name, one in function.data.items():
+        path = f"{function.path}.data.{name}"
+        if function.gpu is None and function.group is None:
+            yield _E, path, "data is fetched by the host of a device: add `gpu: {}`"
+        if name in named:
+            yield _E, path, "is in gpu.data too; keep one"
+        for other in others:
+            same = function.group is not None and other.group == function.group
+            if same and other.data.get(name, one) != one:
+                yield _E, path, f"step {other.name} of the group has other data by this name"
 
 
 def _runtime(function: Function, place: DeployTarget | None) -> Iterator[Finding]:

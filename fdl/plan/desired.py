@@ -12,6 +12,7 @@ from fdl.model import BUILTIN, RETENTION_S, Function, Intermediate, Job, Storage
 from fdl.notified import Notified
 from fdl.plan import resources as kinds
 from fdl.plan.advance import advance_s
+from fdl.plan.data import data_notices, with_data
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
     DIRECT_BYTES_MAX,
@@ -86,12 +87,10 @@ def desired(
         parts += _permissions(function, place)
     parts += notifications_of(function, place)
     if function.queued:
-        on_host = host_of(function, place, code, known)
-        parts.append(_record(function, place, budget, digest(parts), code, on_host))
+        parts.append(_record(function, place, budget, digest(parts), code, known))
     parts += schedules_of(function, place, known)
-    return DesiredFunction(
-        name=function.name, resources=tuple(parts), notices=_notices(function, place)
-    )
+    notices = (*_notices(function, place), *data_notices(function, known))
+    return DesiredFunction(name=function.name, resources=tuple(parts), notices=notices)
 
 
 def buckets_of(function: Function) -> tuple[str, ...]:
@@ -366,9 +365,10 @@ def notification_rules(
     ]
 
 
-def _request(function: Function, budget: Budget, contents: str) -> Request:
+def _request(function: Function, budget: Budget, contents: str, facts: Facts) -> Request:
     """The request of each job; the lease length defaults to the longest that a run can take."""
     asked = asked_of(function)
+    asked = with_data(asked, function, facts) if function.data else asked
     if asked.workload is None and not function.foreign:
         asked = replace(asked, workload=workload_of(function, contents))
     if asked.lease_s is not None or function.gpu is None:
@@ -383,7 +383,7 @@ def _record(
     budget: Budget,
     revision: str,
     code: Code,
-    on_host: Mapping[str, object],
+    facts: Facts,
 ) -> kinds.Record:
     source = function.user_input[0]
     jobs, dead, done = function.queues
@@ -413,12 +413,12 @@ def _record(
         "owners": {
             name: owners_of(function).get(name) or place.account for name in buckets_of(function)
         },
-        "request": encode(_request(function, budget, code.contents)),
+        "request": encode(_request(function, budget, code.contents, facts)),
         "package_sha256": code.sha256 if has_package(function, place) else "",
         "memory_mib": function.function.memory_mib,
         **({} if gpu is None or gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
         **_promised(function),
-        **on_host,
+        **host_of(function, place, code, facts),
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
         **notify_of(function.notify),

@@ -188,6 +188,7 @@ def _merged(members: tuple[Function, ...], sandbox: Workflow | None) -> Function
         function=lambda_,
         gpu=_gpu(members, own),
         secrets={},
+        data={name: one for step in members for name, one in step.data.items()},
         steps=members,
         notify=tuple(targets),
     )

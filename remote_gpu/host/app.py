@@ -25,6 +25,8 @@ from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.containers.serving import open_containers
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.daemon import HostDaemon
+from remote_gpu.host.data.files import DataFiles
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe
@@ -46,6 +48,7 @@ from remote_gpu.host.reports.sessions import SchedulerLink
 from remote_gpu.host.runs.runs import RunSettings
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.isolation.apply import VIEWS_NAME
 from remote_gpu.isolation.machine import find_policy
 from remote_gpu.isolation.places import HostFiles
 from remote_gpu.isolation.policy import IsolationPolicy
@@ -62,6 +65,7 @@ logger = logging.getLogger(__name__)
 LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
 KEPT_NAME = "kept"  #: in the state folder: tenants' contents by hash, and their compiled kernels
 SOCKET_NAME = "gateway.sock"  #: in the state folder: the gateway for programs of this machine
+DATA_NAME = "data"  #: in the state folder: declared data sets
 SERVERS_NAME = "servers"  #: in the state folder: one folder for each server that runs
 PACKAGES_NAME = "packages"  #: in the state folder: tenants' packages of functions, unpacked
 
@@ -163,11 +167,13 @@ async def running_host(
             sandboxes=sandboxes,
             runs=await _with_containers(settings, _runs(settings, policy, listeners)),
         )
+        leases = Leases(table, log)
         parts = Parts(
-            Leases(table, log),
+            leases,
             outside,
             settings.budget,
             nursery,
+            data=await _data_sets(settings, leases, nursery, scheduler),
             warm_workers=settings.options.warm_workers,
             on_excess=settings.options.on_memory_excess,
         )
@@ -201,6 +207,8 @@ def _link(
         ephemeral=settings.options.ephemeral,
         waiting=daemon.parts.gateway.waiting,
         loads_ahead=settings.options.warm_workers,
+        data=daemon.parts.data,
+        data_space_mib=settings.options.data_space_mib,
         digests=_offered(outside),
     )
 
@@ -291,6 +299,25 @@ async def _pool(
         emulated=tuple(settings.emulated.by_id),
     )
     return WorkerPool(workers, settings.budget, nursery, sandboxes)
+
+
+async def _data_sets(
+    settings: HostSettings, leases: Leases, nursery: Nursery, scheduler: SchedulerLink
+) -> DataSets:
+    """Raises INVALID when the state folder cannot be used."""
+    state, space_mib = settings.state.resolve(), settings.options.data_space_mib
+    try:
+        files = await asyncio.to_thread(DataFiles, state / DATA_NAME, state / VIEWS_NAME)
+        return DataSets(
+            leases,
+            files,
+            space_mib << 20,
+            nursery,
+            scheduler.report_soon,
+            sources=settings.options.data_source,
+        )
+    except OSError as error:
+        raise invalid(f"cannot use {state / DATA_NAME}: {error.strerror or error}") from None
 
 
 def _digests(settings: HostSettings) -> dict[str, dict[str, str]]:

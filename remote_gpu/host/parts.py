@@ -9,6 +9,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.tracing.span import Tracer
 from gpu_scheduler.model import Door, EndReason
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.excess import MemoryExcess
 from remote_gpu.host.devices.excess_table import OnExcess
@@ -58,12 +59,14 @@ class Parts:
         budget: Budget,
         nursery: Nursery,
         *,
+        data: DataSets,
         warm_workers: bool = True,
         on_excess: OnExcess = OnExcess.END,
     ) -> None:
         """`warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory."""
         self.leases = leases
         self.outside = outside
+        self.data = data
         self.budget = budget
         relays, scheduler, cards = outside.relays, outside.scheduler, outside.cards
         traces = HostTraces(outside.tracer, outside.endpoints.host)
@@ -73,7 +76,7 @@ class Parts:
             leases, endings, changed, budget, nursery, enabled=warm_workers
         )
         workers = self.workers = LeaseWorkers(
-            leases, outside.pool, warm, outside.turns, cards, traces, budget, nursery
+            leases, outside.pool, data, warm, outside.turns, cards, traces, budget, nursery
         )
         sessions = self.sessions = SessionReports(scheduler, workers, warm, traces)
         ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)

@@ -21,7 +21,7 @@ from stat import S_ISDIR, S_ISGID, S_ISLNK, S_ISREG
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.isolation.apply import MACHINE_NAME, SCRATCH_NAME, Sandbox
+from remote_gpu.isolation.apply import MACHINE_NAME, SCRATCH_NAME, VIEWS_NAME, Sandbox
 from remote_gpu.isolation.bind_mounts import closed_above
 from remote_gpu.isolation.cgroup import Group, prepare, remove_all
 from remote_gpu.isolation.policy import IsolationPolicy
@@ -114,8 +114,9 @@ class Sandboxes:
         """
         self._kept = kept
         self._scratch = kept.parent / SCRATCH_NAME
+        self._views = kept.parent / VIEWS_NAME
         remove_tree(self._scratch)
-        for folder in (kept, self._scratch):
+        for folder in (kept, self._scratch, self._views):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)  # passable, not readable: it lists tenants
         self._users: UserBlock | None = None
@@ -240,8 +241,9 @@ class Sandboxes:
         if self._users is None:
             own.mkdir(mode=0o700, exist_ok=True)
             own.chmod(0o700)
-            return Sandbox(folder=str(folder), kinds=kinds)
+            return Sandbox(folder=str(folder), kinds=kinds, data=self._view(own.name, -1))
         group = self._group_of(own, self._users)
+        view = self._view(own.name, group)
         slots = self._slots.setdefault(own.name, set())
         slot = next(number for number in range(len(slots) + 1) if number not in slots)
         user = self._users.lend()
@@ -262,7 +264,17 @@ class Sandboxes:
             self._users.give_back(user)
             raise
         path = str(own / "compiled" / str(slot))
-        return Sandbox(user=user, group=group, folder=str(folder), compiled=path, kinds=kinds)
+        return Sandbox(
+            user=user, group=group, folder=str(folder), compiled=path, kinds=kinds, data=view
+        )
+
+    def _view(self, tenant: str, group: int) -> str:
+        """The folder of a tenant's declared data sets, which its group may read."""
+        folder = self._views / tenant
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.chown(folder, -1, group)
+        folder.chmod(0o750)
+        return str(folder)
 
     def _group_of(self, folder: Path, users: UserBlock) -> int:
         with contextlib.suppress(FileNotFoundError):

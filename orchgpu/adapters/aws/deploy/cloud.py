@@ -11,13 +11,14 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from fdl.model import Function
 from fdl.plan import resources as kinds
+from fdl.plan.desired import buckets_of
 from fdl.plan.facts import Facts
 from fdl.plan.functions import owners_of
 from fdl.plan.plan import Action, Observed, Step, frees_interfaces
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, key_of
 from orchgpu.adapters.aws.api import Shape
 from orchgpu.adapters.aws.deploy.calls import EventSources, Schedules
-from orchgpu.adapters.aws.deploy.facts import FactsReader
+from orchgpu.adapters.aws.deploy.facts import FactsReader, data_buckets
 from orchgpu.adapters.aws.deploy.functions import (
     InvokeConfigs,
     LambdaFunctions,
@@ -82,6 +83,10 @@ class AwsCloud:
         self._foreign.update(
             {name: owner for one in functions for name, owner in owners_of(one).items()}
         )
+        own = {name for one in functions for name in buckets_of(one)}
+        for bucket in data_buckets(functions):
+            if bucket not in own:
+                self._foreign.setdefault(bucket, "")  # of any account: its content is pinned
         return self._parts.reader.facts(functions)
 
     def observe(

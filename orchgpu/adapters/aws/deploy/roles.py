@@ -71,9 +71,7 @@ class IamRoles:
         if role.boundary != old.boundary:
             iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=role.boundary)
         if role.assumed_by != old.assumed_by:
-            iam.update_assume_role_policy(
-                RoleName=name, PolicyDocument=self._trust(role)
-            )
+            iam.update_assume_role_policy(RoleName=name, PolicyDocument=self._trust(role))
         gone = [key for key in old.tags if key not in role.tags]
         if old.tags != role.tags:
             if gone:

@@ -19,6 +19,8 @@ from gpu_scheduler.model import DeviceKind, EndReason
 from gpu_scheduler.monitor.ports import DeviceProcess
 from gpu_scheduler.protocol.host import Install, SessionChange, SessionState
 from remote_gpu.host.daemon import HostDaemon
+from remote_gpu.host.data.files import DataFiles
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
@@ -166,7 +168,9 @@ def host_daemon(
             sandboxes=sandboxes,
             runs=run_settings(folder),
         )
-        parts = Parts(leases, outside, budget, nursery)
+        files = DataFiles(folder / "data", folder / "data-views")
+        data = DataSets(leases, files, 0, nursery, reports.report_soon)
+        parts = Parts(leases, outside, budget, nursery, data=data)
         yield HostDaemon(parts), reports
     finally:
         listeners.close()
