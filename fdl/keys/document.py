@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corekit.values import replace
+from fdl.keys.host import EXECUTION, HOST, check_place
 from fdl.keys.jobs import GPU, JOB
 from fdl.keys.notify import NOTIFY
 from fdl.keys.oscar import OSCAR_SERVICE
@@ -39,8 +40,9 @@ class Element:
     block: Block[Function]
 
     def read(self, node: Node, path: str, reading: Reading) -> Function:
-        value = self.block.read(node, path, reading)
-        return replace(value, path=path)
+        value = replace(self.block.read(node, path, reading), path=path)
+        check_place(value, node, reading)
+        return value
 
     def describe(self) -> str:
         return self.block.describe()
@@ -65,6 +67,11 @@ ELEMENT = Block(
             about="The jobs that input becomes; `none`: each object starts the function by itself,"
             " as in SCAR, and a start that fails three times leaves a dead letter, nothing else.",
             default="a job for each object of the input",
+        ),
+        "execution": EXECUTION,
+        "host": Key(
+            reader=HOST,
+            about="The run on a host. It takes no layers, and has Lambda's other limits neither.",
         ),
         "secrets": Key(
             reader=Secrets(),
@@ -99,7 +106,7 @@ ELEMENT = Block(
             about="AWS Batch.",
             becomes="`enable_gpu` → `gpu: {count: 1}`; with `execution_mode: batch`, `memory` →"
             " `lambda.memory`",
-            dropped="functions run in Lambda; for a device write `gpu: {count: 1}`",
+            dropped="hosts are used instead; for a device write `gpu: {count: 1}`",
         ),
     },
 )

@@ -29,6 +29,7 @@ from fdl.lint.settings import (
     completion_findings,
     data_findings,
     owner_findings,
+    place_findings,
     settings_findings,
 )
 from fdl.lint.variables import (
@@ -76,6 +77,7 @@ def lint(
         findings += deployment_findings(deployed(document))
         for function in deployed(document):
             findings += advance_findings(function)
+            findings += place_findings(function)
         findings += run_findings(document, deployed(document))
         findings += notify_findings(document, deployed(document))
     findings += owner_findings(document.functions.aws)
@@ -320,7 +322,7 @@ def _code(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
         if place is not None and place.local:
             message = "no container is started here, so an image's own command is not run"
             yield _E, f"{path}.container.image", message
-    elif function.runs is None and function.queued:
+    elif function.runs is None and function.queued and function.host.image is None:
         message = "no script: a job has nothing to run; add init_script or handler"
         yield _E, f"{path}.init_script", message
     elif function.runs is None and (place is None or not _runs_its_image(function, place)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
-from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Function, Path, Storage
+from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Function, Host, Path, Storage
 from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
 from fdl.plan.resources import DeployTarget
 from gpu_scheduler.data_names import name_of
@@ -40,6 +40,18 @@ def settings_findings(function: Function, place: DeployTarget | None) -> Iterato
             if getattr(function.function, attribute) != default:
                 message = "no effect: off AWS it is accepted and not applied"
                 yield Severity.NOTE, f"{function.path}.lambda.{key}", message
+
+
+def place_findings(function: Function) -> Iterator[Finding]:
+    """Findings about the place where a deployed function runs."""
+    path = f"{function.path}.execution"
+    if function.on_host and function.gpu is None:
+        message = "needs a device, whose lease names the host: write `gpu:`, or leave it out"
+        yield _E, path, message
+    elif function.on_host and not function.queued:
+        yield _E, path, "needs jobs: on a host no object starts a function by itself"
+    elif not function.on_host and function.host != Host():
+        yield _W, f"{function.path}.host", "no effect without `execution: host` or `auto`"
 
 
 def data_findings(function: Function) -> Iterator[Finding]:

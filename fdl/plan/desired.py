@@ -18,6 +18,7 @@ from fdl.plan.functions import (
     Code,
     function_of,
     has_package,
+    host_of,
     is_image,
     makes_role,
     owners_of,
@@ -65,7 +66,6 @@ def desired(
 ) -> DesiredFunction:
     """The resources that `function` needs at `place`."""
     known = facts or Facts()
-    lambda_function = function_of(function, place, code, known)
     parts: list[Resource] = list(_packages(function, place, code))
     parts += [_bucket(name, function, place) for name in buckets_of(function)]
     if makes_role(function, place):
@@ -79,11 +79,13 @@ def desired(
         parts += _queues(function, place, budget, known)
     else:
         parts += _dead_letters(function, place, budget, known)
-    parts += [lambda_function, _invoke_config(function, place)]
-    parts += _permissions(function, place)
+    if function.in_lambda:
+        parts += [function_of(function, place, code, known), _invoke_config(function, place)]
+        parts += _permissions(function, place)
     parts += notifications_of(function, place)
     if function.queued:
-        parts.append(_record(function, place, budget, digest(parts), code))
+        on_host = host_of(function, place, code, known)
+        parts.append(_record(function, place, budget, digest(parts), code, on_host))
     return DesiredFunction(
         name=function.name, resources=tuple(parts), notices=_notices(function, place)
     )
@@ -144,7 +146,7 @@ def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Reso
         )
         return (state, named, package)
     by_bucket = place.local or is_image(function) or code.size > DIRECT_BYTES_MAX
-    return (state, package) if by_bucket else (state,)
+    return (state, package) if by_bucket or function.on_host else (state,)
 
 
 def _expiries(function: Function) -> list[Resource]:
@@ -331,7 +333,8 @@ def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Noti
     form = ".tar.gz" if function.job and function.job.envelope == "tar.gz" else ".zip"
     uploads = () if function.workflow else function.user_input
     rules = notification_rules(f"orchgpu-{name}-jobs", uploads, place.queue_arn(jobs))
-    rules += [ours("staging", f"staging/{name}/", form), ours("results", "results/")]
+    rules += [ours("staging", f"staging/{name}/", form)] if function.in_lambda else []
+    rules.append(ours("results", "results/"))
     if function.gpu is None and not function.foreign:
         # claims and reports of attempts without a device, which no session reports
         rules.append(ours("attempts", "attempts/"))
@@ -365,6 +368,9 @@ def _request(function: Function, budget: Budget, contents: str) -> Request:
     asked = Request(count=0) if function.gpu is None else function.gpu.request
     if asked.workload is None and not function.foreign:
         asked = replace(asked, workload=workload_of(function, contents))
+    if not function.in_lambda:  # of `auto` an attempt on a host alone needs them
+        needed = (name for name in function.host.programs if name not in asked.programs)
+        asked = replace(asked, programs=(*asked.programs, *needed))
     if asked.lease_s is not None or function.gpu is None:
         return asked
     longest_s = budget.reserved_ttl_s + budget.connect_by_s + CAP_SLACK_S
@@ -372,7 +378,12 @@ def _request(function: Function, budget: Budget, contents: str) -> Request:
 
 
 def _record(
-    function: Function, place: DeployTarget, budget: Budget, revision: str, code: Code
+    function: Function,
+    place: DeployTarget,
+    budget: Budget,
+    revision: str,
+    code: Code,
+    on_host: Mapping[str, object],
 ) -> kinds.Record:
     source = function.user_input[0]
     jobs, dead, done = function.queues
@@ -407,6 +418,7 @@ def _record(
         "memory_mib": function.function.memory_mib,
         **({} if gpu is None or gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
         **_promised(function),
+        **on_host,
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
         **notify_of(function.notify),

@@ -7,10 +7,11 @@ import json
 import re
 
 from contract.secrets.reference import VARIABLE
+from corekit.decode import encode
 from corekit.values import Value
-from fdl.model import BUILTIN, Function, Logging, Storage
+from fdl.model import BUILTIN, LAMBDA_MEMORY_MIB_MAX, Function, Logging, Storage
 from fdl.plan import resources as kinds
-from fdl.plan.advance import advance_s
+from fdl.plan.advance import advance_s, lambda_timeout_s
 from fdl.plan.facts import Facts
 from fdl.plan.groups import STEPS_FILE, listed
 from fdl.plan.resources import DeployTarget, digest
@@ -122,8 +123,8 @@ def function_of(
     return kinds.FunctionResource(
         name=function.name,
         role=role_arn(function, place, facts),
-        memory_mib=declared.memory_mib,
-        timeout_s=declared.timeout_s + advance_s(function),
+        memory_mib=min(declared.memory_mib, LAMBDA_MEMORY_MIB_MAX),
+        timeout_s=lambda_timeout_s(function) + advance_s(function),
         runtime="" if image else declared.runtime,
         handler=(declared.handler if function.foreign else None) or HANDLER if package else "",
         package="" if image else package,
@@ -146,6 +147,29 @@ def function_of(
         log_group=declared.logging.group or "",
         tracing=declared.tracing,
     )
+
+
+def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -> dict[str, object]:
+    """Part of a record: the run on a host, as `orchgpu.core.function.HostRun` has it; empty for
+    code that runs in Lambda alone."""
+    if not function.on_host:
+        return {}
+    stored = stored_package(function, place, code)
+    variables = variables_of(function, place.account)
+    variables.pop("ORCHGPU_ADVANCE_S", None)  # there it begins with its device
+    run = {
+        "package_bucket": stored.bucket,
+        "package_key": stored.object_key,
+        "process": variables,
+        "role": role_arn(function, place, facts),
+        "log_group": function.log_group,
+        "storage_mib": function.function.ephemeral_storage_mib,
+        "programs": list(function.host.programs),
+        "network": function.host.network,
+        "image": function.host.image or "",
+        "command": list(function.host.command),
+    }
+    return {"execution": function.execution, "host": run}
 
 
 def _level(logging: Logging, level: str | None) -> str:
@@ -207,12 +231,14 @@ def workload_of(function: Function, contents: str) -> str:
         "script": dict(declared.container.variables),
         "middleware": function.gpu.middleware if function.gpu is not None else BUILTIN,
         "warm_key": function.gpu.request.warm_key if function.gpu is not None else None,
+        **({"host": encode(function.host)} if function.host.image is not None else {}),
     }
     return f"{_label(function)}-{digest(configuration)[:_WORKLOAD_DIGITS]}"
 
 
 def _label(function: Function) -> str:
     """The script, handler, group or image, without folders and suffix."""
-    named = function.name if function.steps else function.runs or function.image or function.name
+    image = function.host.image or function.image
+    named = function.name if function.steps else function.runs or image or function.name
     last = named.rpartition("/")[2].partition(":")[0].partition("@")[0].partition(".")[0]
     return re.sub(r"[^\w-]+", "-", last, flags=re.ASCII)[:_LABEL_CHARACTERS_MAX] or "function"

@@ -53,6 +53,11 @@ class DeployTarget(Value):
     def role_arn(self, name: str) -> str:
         return f"arn:{self.partition}:iam::{self.account}:role/{name}"
 
+    @property
+    def root_arn(self) -> str:
+        """The account as a principal."""
+        return f"arn:{self.partition}:iam::{self.account}:root"
+
     def policy_arn(self, name: str) -> str:
         return f"arn:{self.partition}:iam::{self.account}:policy/{name}"
 
@@ -131,13 +136,16 @@ class FunctionResource:
 
 
 class Role(Value):
-    """A function's execution role, for Lambda alone, with one inline policy."""
+    """A function's execution role, with one inline policy."""
 
     kind: ClassVar[str] = "role"
     name: str
     policy: Json
     path: str = "/"
     boundary: str = ""  #: ARN of the policy that limits it; "" (observed) = none
+    #: Whose principals may assume it, beside Lambda, where their own policies allow it: an ARN of
+    #: the account; "" = nobody's.
+    assumed_by: str = ""
     tags: Mapping[str, str] = {}
 
     @property

@@ -148,6 +148,8 @@ _COMMON = (
 _WITH_DEVICE = (
     _row(do.Timer.RENEW, {P.STAGING, P.RECORDING}, attempt.renewal_due),
     _row(on.StagedRecorded, {P.RECORDING}, attempt.recorded, P.RUNNING),
+    _row(on.RunOrdered, {P.RECORDING, P.RUNNING}, attempt.run_ordered),
+    _row(do.Timer.ORDER, {P.RECORDING, P.RUNNING}, attempt.order_run),
     _row(do.Timer.CHECK, {P.RUNNING}, attempt.check_due),
     _row(on.ResultNoticed, {P.RUNNING}, attempt.read_result),
     _row(on.ReportRead, {P.EXPLAINING}, ending.report_read, P.GRACE, P.FAILING, P.CONCLUDING),

@@ -235,6 +235,15 @@ class Scope(Value):
         paths = [path + name for path, name in names] + [name for _, name in names if seen]
         return tuple(self.place.role_arn(path) for path in dict.fromkeys(paths))
 
+    def assumed_roles(self) -> tuple[str, ...]:
+        """Roles of functions that may run on a host; without functions those that deploy makes."""
+        if not self.functions:
+            return self.made_roles()
+        on_host = [f for f in self.functions if f.on_host]
+        made = (role_of(f, self.place).full_name for f in on_host if f.iam.create)
+        named = (f.iam.role for f in on_host if f.iam.role is not None)
+        return tuple(dict.fromkeys((*map(self.place.role_arn, made), *named)))
+
     def boundaries(self) -> tuple[str, ...]:
         """The policies by which deploy limits those roles."""
         if not self.functions:

@@ -27,12 +27,14 @@ from orchgpu.core.job import UNSTAGED_SOON, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.runs.actions import EndRun
 from orchgpu.ports import (
+    FunctionCredentials,
     FunctionStarter,
     JobQueue,
     Message,
     NoticeSender,
     ObjectStore,
     Registry,
+    RunStarter,
     Scheduler,
 )
 from orchgpu.replica.actions.performer import Performer, Render
@@ -79,6 +81,8 @@ class Acting:
         queue: JobQueue,
         store: ObjectStore,
         functions: FunctionStarter,
+        runs: RunStarter | None = None,
+        credentials: FunctionCredentials | None = None,
         scheduler: Scheduler,
         registry: Registry,
         render: Render,
@@ -123,6 +127,8 @@ class Acting:
             queue=queue,
             store=store,
             functions=functions,
+            runs=runs,
+            credentials=credentials,
             scheduler=scheduler,
             timers=Timers(self._driver.submit),
             render=render,

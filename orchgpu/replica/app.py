@@ -19,6 +19,7 @@ from corekit.budget import Budget
 from corekit.ids import IdSource
 from corekit.tracing.setup import tracer_from
 from orchgpu.adapters.clouds import open_cloud
+from orchgpu.adapters.hosts import GatewayRuns
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
@@ -68,6 +69,8 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
                 queue=cloud.queue,
                 store=cloud.store,
                 functions=cloud.functions,
+                runs=stack.enter_context(GatewayRuns()),
+                credentials=cloud.credentials,
                 scheduler=scheduler,
                 registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
                 render=render,

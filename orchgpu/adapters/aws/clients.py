@@ -15,7 +15,14 @@ from contract.aws.clients import Client, patience
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import translated
 from orchgpu.adapters.aws.calls import Calls, WatchedSession
-from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of, resolve
+from orchgpu.adapters.aws.credentials import StsCredentials
+from orchgpu.adapters.aws.endpoints import (
+    Clients,
+    ClientSettings,
+    place_of,
+    resolve,
+    variables_of,
+)
 from orchgpu.adapters.aws.lean import make_lean
 from orchgpu.adapters.aws.notices import open_notices
 from orchgpu.adapters.aws.queue import SqsQueue
@@ -57,6 +64,10 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
             store=store,
             functions=LambdaStarter(await client("lambda")),
             notices=await stack.enter_async_context(open_notices(client_in)),
+            credentials=StsCredentials(
+                await client("sts"),
+                variables_of(resolve("s3", endpoint_url=endpoint_url), place.region),
+            ),
             state_bucket=place.state_bucket,
             account=f"{place.account}/{place.region}",
         )

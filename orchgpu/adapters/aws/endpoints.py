@@ -121,6 +121,17 @@ def resolve(
     )
 
 
+def variables_of(
+    settings: ClientSettings, region: str, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Region and endpoints for a program elsewhere that uses the same cloud; without keys."""
+    environ = os.environ if environ is None else environ
+    named = {key: url for key, url in environ.items() if key.startswith("AWS_ENDPOINT_URL")}
+    if not settings.source.startswith("AWS_ENDPOINT_URL"):
+        named = {} if settings.endpoint_url is None else {"AWS_ENDPOINT_URL": settings.endpoint_url}
+    return {"AWS_REGION": region, "AWS_DEFAULT_REGION": region, **named}
+
+
 def _known_profile(environ: Mapping[str, str]) -> str | None:
     named = environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
     if not named:

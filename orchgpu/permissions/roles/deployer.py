@@ -67,7 +67,10 @@ def _roles(scope: Scope) -> Iterator[Statement]:
     """
     made, limits = scope.made_roles(), scope.boundaries()
     bounded = {"StringEquals": {"iam:PermissionsBoundary": list(limits)}}
-    change = ("iam:TagRole", "UntagRole", "DeleteRolePolicy", "DeleteRole")
+    change = (
+        *("iam:TagRole", "UntagRole", "DeleteRolePolicy", "DeleteRole"),
+        "UpdateAssumeRolePolicy",
+    )
     yield allow("FindRoles", "iam:GetRole", "GetRolePolicy", on=scope.made_roles(seen=True))
     yield allow("Boundary", "iam:GetPolicy", on=limits)
     yield allow("Roles", *change, on=made)

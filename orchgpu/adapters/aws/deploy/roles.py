@@ -18,19 +18,6 @@ from orchgpu.ports import Tolerating
 Notice = Callable[[str], None]
 
 _POLICY = "orchgpu"
-#: Only Lambda may take the role.
-TRUST = json.dumps(
-    {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Principal": {"Service": "lambda.amazonaws.com"},
-                "Action": "sts:AssumeRole",
-            }
-        ],
-    }
-)
 #: Lambda removes the interfaces of a deleted function within about 20 minutes.
 _INTERFACES_S_MAX = 2400.0
 _INTERFACES_POLL_S = 15.0
@@ -54,6 +41,7 @@ class IamRoles:
             policy={} if policy is None else _document(policy["PolicyDocument"]),
             path=str(role.get("Path", "/")),
             boundary=str(role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", "")),
+            assumed_by=_assumed_by(_document(role.get("AssumeRolePolicyDocument", {}))),
             tags=own_tags(_tags(role)),
         )
 
@@ -63,7 +51,7 @@ class IamRoles:
             iam.create_role(
                 RoleName=role.name,
                 Path=role.path,
-                AssumeRolePolicyDocument=TRUST,
+                AssumeRolePolicyDocument=trust_policy(role.assumed_by),
                 Tags=_listed(role),
                 Description="made by orchgpu deploy; removed with its function",
                 PermissionsBoundary=role.boundary,
@@ -78,6 +66,10 @@ class IamRoles:
         iam, name = self._client(), role.name
         if role.boundary != old.boundary:
             iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=role.boundary)
+        if role.assumed_by != old.assumed_by:
+            iam.update_assume_role_policy(
+                RoleName=name, PolicyDocument=trust_policy(role.assumed_by)
+            )
         gone = [key for key in old.tags if key not in role.tags]
         if old.tags != role.tags:
             if gone:
@@ -88,6 +80,23 @@ class IamRoles:
         iam = self._client()
         answer_or_none(iam.delete_role_policy, RoleName=name, PolicyName=_POLICY)
         answer_or_none(iam.delete_role, RoleName=name)
+
+
+def trust_policy(assumed_by: str = "") -> str:
+    """The policy by which Lambda takes a role, and this principal too, for runs on hosts."""
+    principals = [{"Service": "lambda.amazonaws.com"}]
+    principals += [{"AWS": assumed_by}] if assumed_by else []
+    statements = [
+        {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}
+        for principal in principals
+    ]
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})
+
+
+def _assumed_by(document: Shape) -> str:
+    principals = (one.get("Principal", {}) for one in document.get("Statement", ()))
+    named = (one.get("AWS") for one in principals if isinstance(one, dict))
+    return next((str(one) for one in named if one), "")
 
 
 class Interfaces:
