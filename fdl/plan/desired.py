@@ -87,7 +87,9 @@ def desired(
         on_host = host_of(function, place, code, known)
         parts.append(_record(function, place, budget, digest(parts), code, on_host))
     return DesiredFunction(
-        name=function.name, resources=tuple(parts), notices=_notices(function, place)
+        name=function.name,
+        resources=tuple(part for part in parts if part.kind not in place.lacks),
+        notices=_notices(function, place),
     )
 
 
@@ -114,7 +116,7 @@ def _bucket(name: str, function: Function, place: DeployTarget) -> kinds.Bucket:
     sources = [*_event_buckets(function), *(s.path.bucket for s in function.user_input)]
     return kinds.Bucket(
         name=name,
-        versioned=name in users_buckets(function),
+        versioned=name in users_buckets(function) and "versioning" not in place.lacks,
         owner=owners_of(function).get(name, ""),
         region=place.region if name in sources else "",
         tags=tags_of(function),

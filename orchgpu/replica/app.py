@@ -83,9 +83,13 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
             )
             if cloud.account:  # clouds of other packages may name none
                 nursery.start_loop(partial(report_account, cloud, scheduler), "account")
-            addresses = await stack.enter_async_context(
-                metrics_endpoint(settings.metrics, shell.metrics.lines)
+            addresses = dict(
+                await stack.enter_async_context(
+                    metrics_endpoint(settings.metrics, shell.metrics.lines)
+                )
             )
+            if cloud.events is not None:
+                addresses.update(await stack.enter_async_context(cloud.events()))
             await retry.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return

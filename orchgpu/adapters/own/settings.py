@@ -34,6 +34,8 @@ def queues_address(environ: Mapping[str, str] = os.environ) -> str:
     )
 
 
+#: The way out of every refusal of what only Lambda has.
+USE_HOSTS = "write `execution: host` beside `lambda:`, and deploy again"
 #: Other rules decide.
 ANYWHERE = Address()
 

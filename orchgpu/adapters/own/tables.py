@@ -9,6 +9,7 @@ from corekit.decode import decode_json_known, encode_json
 from fdl.plan.resources import Notification, QueueResource
 from orchgpu.adapters.own import statements
 from orchgpu.adapters.own.database import Database
+from orchgpu.adapters.own.events import name_of
 from orchgpu.adapters.own.statements import message_of
 from orchgpu.cloud_services import MessageCounts
 from orchgpu.ports import Message
@@ -122,8 +123,3 @@ class Rules:
 def rule_of(definition: object) -> Notification:
     """A rule as the table has it."""
     return decode_json_known(Notification, str(definition).encode(), "a bucket's rule")[0]
-
-
-def name_of(arn: str) -> str:
-    """The queue that a plan names by an ARN; "" = none."""
-    return arn.rpartition(":")[2]
