@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corekit.aio.process import DESCRIPTORS_MAX, private_folder
@@ -15,6 +15,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId, HostId
+from corekit.net.addresses import parse_addresses
 from corekit.tracing.setup import SECRETS, tracer_from
 from corekit.tracing.span import Tracer
 from gpu_scheduler.client.access import Access
@@ -29,6 +30,7 @@ from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import CPU_INDEX, CpuSettings, HostCpuProbe, HostProbe
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
+from remote_gpu.host.environment import MPS_DIRECTORY
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
@@ -40,6 +42,7 @@ from remote_gpu.host.options import HostOptions
 from remote_gpu.host.parts import Outside, Parts
 from remote_gpu.host.reports.metrics import host_lines
 from remote_gpu.host.reports.sessions import SchedulerLink
+from remote_gpu.host.runs.runs import RunSettings
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.isolation.machine import find_policy
@@ -48,7 +51,8 @@ from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
-from remote_gpu.wire.uses import DATA, PROGRAMS
+from remote_gpu.wire.runs import RUNNER
+from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker.programs.programs import ListedProgram
 from remote_gpu.worker.settings import WorkerSettings
 
@@ -58,6 +62,7 @@ LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
 KEPT_NAME = "kept"  #: in the state folder: tenants' contents by hash, and their compiled kernels
 SOCKET_NAME = "gateway.sock"  #: in the state folder: the gateway for programs of this machine
 SERVERS_NAME = "servers"  #: in the state folder: one folder for each server that runs
+PACKAGES_NAME = "packages"  #: in the state folder: tenants' packages of functions, unpacked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +159,8 @@ async def running_host(
             endpoints=_endpoints(settings, listeners),
             scheduler=scheduler,
             tracer=_tracer(stack),
+            sandboxes=sandboxes,
+            runs=_runs(settings, policy, listeners),
         )
         parts = Parts(
             Leases(table, log),
@@ -163,6 +170,7 @@ async def running_host(
             warm_workers=settings.options.warm_workers,
             on_excess=settings.options.on_memory_excess,
         )
+        stack.push_async_callback(parts.runs.close)
         daemon = HostDaemon(parts, registered)
         link = _link(settings, daemon, outside, probe)
         scheduler.link = link
@@ -192,7 +200,39 @@ def _link(
         ephemeral=settings.options.ephemeral,
         waiting=daemon.parts.gateway.waiting,
         loads_ahead=settings.options.warm_workers,
-        digests=outside.pool.offered_digests,
+        digests=_offered(outside),
+    )
+
+
+def _offered(outside: Outside) -> Uses:
+    """The data sets and programs of this host, with the runner of functions where it may run."""
+    offered = outside.pool.offered_digests
+    if outside.runs.refused:
+        return offered
+    return {**offered, PROGRAMS: {**offered.get(PROGRAMS, {}), RUNNER: ""}}
+
+
+def _runs(settings: HostSettings, policy: IsolationPolicy, listeners: Listeners) -> RunSettings:
+    """Raises INVALID when the folder of packages cannot be used."""
+    refused = policy.runs_refused if settings.options.run else "its operator disabled it (--no-run)"
+    if refused:
+        about = {"event": "runs", "why": refused}
+        logger.info("no function runs on this host", extra=about)
+    packages = settings.state.resolve() / PACKAGES_NAME
+    try:
+        packages.mkdir(exist_ok=True)
+        packages.chmod(0o711)  # passable, not readable: it lists tenants
+    except OSError as error:
+        raise invalid(f"cannot use {packages}: {error.strerror or error}") from None
+    pipes = os.environ.get(MPS_DIRECTORY)
+    return RunSettings(
+        host=settings.host,
+        policy=policy,
+        files=replace(_files(settings), programs=(), pipes=(Path(pipes),) if pipes else ()),
+        packages=packages,
+        gateway_port=int(listeners.address.rpartition(":")[2]),
+        closed_ports=tuple(port for _, port in parse_addresses(settings.options.scheduler)),
+        refused=refused,
     )
 
 

@@ -92,6 +92,13 @@ class OwnOptions:
         tuple[str, ...],
         Option("A command that the operation `exec` may run (repeatable).", metavar="NAME=COMMAND"),
     ] = ()
+    run: Annotated[
+        bool,
+        Option(
+            "Run functions with `execution: host` on this host, where its isolation allows it: see"
+            " docs/how-to/host-execution.md."
+        ),
+    ] = True
     on_memory_excess: Annotated[
         OnExcess,
         Option(

@@ -126,6 +126,7 @@ class Sandboxes:
                 raise AppError(ErrorCode.UNAVAILABLE, f"no users for leases: {error}") from None
         self._groups = self._cgroup_folder(policy)
         #: Processes of a user are killed at its end: no namespace ends them.
+        self._namespaces = policy.pid_namespace
         self._kills_users = (policy.execute or policy.link) and not policy.pid_namespace
         self.holds_all = (
             policy.pid_namespace or policy.seccomp
@@ -154,14 +155,27 @@ class Sandboxes:
         return group
 
     async def make(
-        self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
+        self,
+        tenant: str,
+        memory_bytes: int,
+        kinds: tuple[str, ...],
+        group: Group | None,
+        packages: Path | None = None,
     ) -> HostSandbox:
-        """Make the sandbox of a lease, with the `group` of its worker. Raises OSError."""
+        """Make the sandbox of a lease, with the `group` of its worker or run. Raises OSError.
+
+        `packages`: of a run, whose processes start others: the tenant gets a folder below it.
+        """
         async with self._making:
-            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds, group)
+            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds, group, packages)
 
     def _make(
-        self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
+        self,
+        tenant: str,
+        memory_bytes: int,
+        kinds: tuple[str, ...],
+        group: Group | None,
+        packages: Path | None,
     ) -> HostSandbox:
         token = secrets.token_hex(8)
         folder = self._scratch / token
@@ -171,9 +185,16 @@ class Sandboxes:
         except BaseException:
             folder.rmdir()
             raise
+        if packages is not None:
+            try:
+                _make_tenants(packages, tenant_folder(tenant), sandbox.group)
+            except BaseException:
+                self.release(sandbox)
+                raise
         if group is not None:
             group.limit(group_bytes(memory_bytes, kinds))
-        return HostSandbox(self, sandbox, group, kills_user=self._kills_users)
+        kills_user = self._kills_users or (packages is not None and not self._namespaces)
+        return HostSandbox(self, sandbox, group, kills_user=kills_user)
 
     def make_for_server(self, program: Path) -> HostSandbox:
         """Make the sandbox of an unmodified server: a user, if `program` is reachable for one, and
@@ -275,6 +296,22 @@ class Sandboxes:
             return None
         prepare(folder)
         return folder
+
+
+def _make_tenants(packages: Path, name: str, group: int) -> None:
+    """Make a tenant's folder of packages, for that group only; -1 = gpud's user alone.
+
+    A folder of another group is emptied: its number may be another tenant's now.
+    """
+    own = packages / name
+    with contextlib.suppress(FileNotFoundError):
+        if group >= 0 and own.stat().st_gid != group:
+            remove_tree(own)
+    if group < 0:
+        own.mkdir(mode=0o700, exist_ok=True)
+        return
+    with _opened(packages) as above, _entered(name, above, 0, group):
+        pass
 
 
 def group_bytes(memory_bytes: int, kinds: tuple[str, ...]) -> int:

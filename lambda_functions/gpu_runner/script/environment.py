@@ -33,6 +33,8 @@ _PASSED = (
     "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
     "TZ",
 )
+#: Of the devices of a lease, on their host.
+_PASSED_PREFIX = "CUDA_"
 _PATH = "/usr/local/bin:/usr/bin:/bin:/opt/bin"
 #: Lambda's folders for the packages of a Python function's layers.
 _LAYERS = (
@@ -47,7 +49,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def base_variables(workspace: Workspace) -> dict[str, str]:
     """The platform's variables, with every writable folder inside the workspace."""
-    found = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED or name.startswith(_PASSED_PREFIX)
+    }
     path = os.environ.get("PATH") or _PATH
     runtime = str(Path(sys.executable).parent)  # makes `python3` the function's own interpreter
     if runtime not in path.split(":"):

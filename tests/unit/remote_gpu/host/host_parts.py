@@ -29,9 +29,11 @@ from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.parts import Outside, Parts
 from remote_gpu.host.reports.sessions import SchedulerLink
+from remote_gpu.host.runs.runs import RunSettings
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
+from remote_gpu.isolation.places import HostFiles
 from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
@@ -120,6 +122,17 @@ class Card:
         return self.processes_now
 
 
+def run_settings(folder: Path) -> RunSettings:
+    """Of a host that runs functions without isolation."""
+    return RunSettings(
+        host=HostId("h"),
+        policy=IsolationPolicy(),
+        files=HostFiles(),
+        packages=folder / "packages",
+        gateway_port=1,
+    )
+
+
 @contextlib.contextmanager
 def host_daemon(
     folder: Path,
@@ -150,6 +163,8 @@ def host_daemon(
             ),
             scheduler=scheduler,
             tracer=NoTracer(),
+            sandboxes=sandboxes,
+            runs=run_settings(folder),
         )
         parts = Parts(leases, outside, budget, nursery)
         yield HostDaemon(parts), reports
