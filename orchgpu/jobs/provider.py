@@ -9,12 +9,11 @@ from corekit.errors import AppError, invalid
 from orchgpu.adapters import clouds
 from orchgpu.cloud_services import Provider
 from orchgpu.local.home import default_home
+from orchgpu.local.programs import OWN
 from orchgpu.ports import CloudPorts
 
 PROVIDER_VARIABLE = "ORCHGPU_PROVIDER"
 DEFAULT_PROVIDER = "aws"
-#: Own hosts, which a local system can be too.
-OWN = "own"
 
 
 def provider_name() -> str:

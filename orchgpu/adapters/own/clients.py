@@ -12,12 +12,7 @@ from typing import NoReturn
 from contract.aws.clients import Client
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.adapters.aws.clients import CONNECTIONS_MAX, open_client
-from orchgpu.adapters.aws.endpoints import (
-    LOCAL_REGION,
-    ClientSettings,
-    boto3_session,
-    variables_of,
-)
+from orchgpu.adapters.aws.endpoints import LOCAL_REGION, ClientSettings, boto3_session
 from orchgpu.adapters.aws.notices import open_notices
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.adapters.own.database import conninfo
@@ -81,7 +76,8 @@ class StoreKeys:
     async def issue(self, role: str, name: str) -> Credentials:  # noqa: ARG002 - of the port
         keys = await asyncio.to_thread(_keys_of, self._settings)
         region = self._settings.region or LOCAL_REGION
-        return Credentials(variables={**variables_of(self._settings, region), **keys}, ends_s=0.0)
+        place = {"AWS_ENDPOINT_URL_S3": self._settings.shown, "AWS_REGION": region}
+        return Credentials(variables={**place, "AWS_DEFAULT_REGION": region, **keys}, ends_s=0.0)
 
 
 def _keys_of(settings: ClientSettings) -> dict[str, str]:

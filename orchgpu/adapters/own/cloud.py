@@ -14,7 +14,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import replace
 from fdl.model import Function
 from fdl.plan.facts import Facts
-from fdl.plan.resources import DeployTarget
+from fdl.plan.resources import DeployTarget, LogRetention
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud, Parts
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
 from orchgpu.adapters.aws.deploy.storage import Buckets, Expiries, StateObjects
@@ -30,6 +30,7 @@ _OF_AWS = (
     *("retentions", "roles", "interfaces", "reader", "functions", "configs"),
     *("permissions", "sources", "schedules"),
 )
+_LOGS = "logs of functions stay with the hosts that run them; a result has the last lines"
 
 
 class OwnCloud(AwsCloud):
@@ -60,7 +61,8 @@ class OwnCloud(AwsCloud):
                 " rest on conditional writes (docs/how-to/without-aws.md lists stores that have"
                 " them)"
             )
-        self.place = replace(self.place, lacks=verdict.lacks, notes=verdict.notes)
+        lacks = {**verdict.lacks, LogRetention.kind: _LOGS}
+        self.place = replace(self.place, lacks=lacks, notes=verdict.notes)
         return Facts()
 
     def close(self) -> None:
