@@ -6,7 +6,8 @@ repeated (every call here is safe to repeat), others not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from corekit.errors import AppError, ErrorCode
@@ -234,6 +235,9 @@ class CloudPorts(Value):
     notices: NoticeSender | None = None  #: None: only queues are notified of ends
     credentials: FunctionCredentials | None = None  #: None: no function runs on a host
     state_bucket: str  #: holds the registry of deployed functions
+    #: Receives the cloud's events while it is entered, and yields fields of the ready file; None:
+    #: they come by queues alone.
+    events: Callable[[], AbstractAsyncContextManager[Mapping[str, str]]] | None = None
     account: str = ""  #: the account and region whose limits all functions share
 
 

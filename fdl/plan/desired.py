@@ -89,8 +89,11 @@ def desired(
     if function.queued:
         parts.append(_record(function, place, budget, digest(parts), code, known))
     parts += schedules_of(function, place, known)
-    notices = (*_notices(function, place), *data_notices(function, known))
-    return DesiredFunction(name=function.name, resources=tuple(parts), notices=notices)
+    return DesiredFunction(
+        name=function.name,
+        resources=tuple(part for part in parts if part.kind not in place.lacks),
+        notices=(*_notices(function, place), *data_notices(function, known)),
+    )
 
 
 def buckets_of(function: Function) -> tuple[str, ...]:
@@ -116,7 +119,7 @@ def _bucket(name: str, function: Function, place: DeployTarget) -> kinds.Bucket:
     sources = [*_event_buckets(function), *(s.path.bucket for s in function.user_input)]
     return kinds.Bucket(
         name=name,
-        versioned=name in users_buckets(function),
+        versioned=name in users_buckets(function) and "versioning" not in place.lacks,
         owner=owners_of(function).get(name, ""),
         region=place.region if name in sources else "",
         tags=tags_of(function),

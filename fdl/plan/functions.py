@@ -165,7 +165,7 @@ def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -
         "package_key": stored.object_key,
         "process": variables,
         "role": role_arn(function, place, facts),
-        "log_group": function.log_group,
+        "log_group": "" if kinds.LogRetention.kind in place.lacks else function.log_group,
         "storage_mib": function.function.ephemeral_storage_mib,
         "programs": list(function.host.programs),
         "network": function.host.network,

@@ -204,6 +204,8 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
         kept=kept,
         notices=(
             *(notice for function in wanted for notice in function.notices),
+            *place.lacks.values(),
+            *place.notes,
             *([] if place.local else _late_rules(wanted, made)),
         ),
     )

@@ -27,7 +27,10 @@ class DeployTarget(Value):
     account: str
     region: str
     partition: str = "aws"
-    local: bool = False  #: True: not AWS itself (embedded cloud, moto, LocalStack)
+    local: bool = False  #: True: not AWS itself (embedded cloud, moto, LocalStack, an own store)
+    #: Kinds of resources, and `versioning` of buckets, that it does not have → the consequence.
+    lacks: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()  #: other differences to AWS, each a sentence for plans
 
     @property
     def state_bucket(self) -> str:

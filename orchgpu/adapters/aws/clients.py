@@ -49,7 +49,7 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
             service: str, connections_max: int = CONNECTIONS_MAX, region: str | None = None
         ) -> Client:
             settings = resolve(service, endpoint_url=endpoint_url, region=region)
-            return await stack.enter_async_context(_client(settings, connections_max))
+            return await stack.enter_async_context(open_client(settings, connections_max))
 
         async def client_in(service: str, region: str | None) -> Client:
             return await client(service, region=region)
@@ -101,7 +101,8 @@ def _place(endpoint_url: str | None) -> DeployTarget:
         return place_of(clients)
 
 
-def _client(settings: ClientSettings, connections_max: int) -> Client:
+def open_client(settings: ClientSettings, connections_max: int) -> Client:
+    """An asynchronous context manager of one service's client."""
     inner = AioSession(settings.session_variables)
     make_lean(inner)
     session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)

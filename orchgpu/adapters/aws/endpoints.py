@@ -72,6 +72,11 @@ class ClientSettings(Value):
         """For botocore's session: off AWS only `profile` counts, never the environment's."""
         return WITHOUT_PROFILE if self.local and self.profile is None else None
 
+    @property
+    def shown(self) -> str:
+        """The endpoint, for people; where botocore reads it itself, from its variable."""
+        return self.endpoint_url or os.environ.get(self.source) or self.source
+
     def client_arguments(self, make: Callable[..., object] = Config, /, **config: Any) -> Shape:
         """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
         settings = make(s3={"addressing_style": self.s3_addressing}, **config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from contract.aws.clients import expect_owner, patience
 from corekit.errors import AppError, ErrorCode
@@ -42,19 +42,37 @@ from orchgpu.deploy.revisions import Revision
 _PATIENCE = patience(tries=3, connect_s=5, read_s=60)
 
 
-class _Parts(Value):
+class QueueParts(Protocol):
+    """Queues as deploy makes them: SQS, or those of another cloud."""
+
+    def url(self, name: str) -> str | None: ...
+    def observe(self, name: str) -> tuple[kinds.QueueResource, str] | None: ...
+    def messages(self, name: str) -> int: ...
+    def put(self, queue: kinds.QueueResource) -> None: ...
+    def delete(self, name: str) -> None: ...
+
+
+class RuleParts(Protocol):
+    """Rules by which new objects of a bucket reach queues and functions."""
+
+    def observe(self, bucket: str) -> tuple[kinds.Notification, ...]: ...
+    def put(self, rule: kinds.Notification) -> None: ...
+    def delete(self, rule: kinds.Notification, *along: kinds.Notification) -> None: ...
+
+
+class Parts(Value):
     """One adapter per service."""
 
     buckets: Buckets
     expiries: Expiries
-    notifications: Notifications
+    notifications: RuleParts
     revisions: Revisions
     retentions: LogRetentions
     roles: IamRoles
     interfaces: Interfaces
     reader: FactsReader
     state: StateObjects
-    queues: SqsQueues
+    queues: QueueParts
     functions: LambdaFunctions
     configs: InvokeConfigs
     permissions: Permissions
@@ -140,11 +158,11 @@ class AwsCloud:
         self.client.close()
 
     @cached_property
-    def _parts(self) -> _Parts:
+    def _parts(self) -> Parts:
         place = self.place  # from now on every call names the owner of its bucket
         s3, lambda_ = self.client("s3"), self.client("lambda")
         locks, state, buckets = Locks(s3, place), StateObjects(s3, place), Buckets(s3, place)
-        return _Parts(
+        return Parts(
             buckets=buckets,
             expiries=Expiries(s3, locks.held),
             notifications=Notifications(s3, locks.held),
@@ -251,7 +269,7 @@ class _Reading:
     """One observation: everything asked for, each thing read once."""
 
     def __init__(
-        self, parts: _Parts, place: DeployTarget, foreign: dict[str, str], *, count: bool
+        self, parts: Parts, place: DeployTarget, foreign: dict[str, str], *, count: bool
     ) -> None:
         """`foreign`: filled with the accounts of buckets that are not of this account."""
         self._parts = parts
