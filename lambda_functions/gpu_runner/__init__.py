@@ -1,6 +1,7 @@
 """The body of a deployed function: claims the device, runs the user's script, reports the end.
 
     handler    the entry point: dispatches each record of an event to one of the two modes
+    on_host    the entry point on the host of a device
     job        job mode: claim, input, script, device given back, outputs, result
     claims     the claim of an attempt: the session of its lease, or an object
     plain      plain mode (`job: none`): one object through the script, without a job

@@ -201,6 +201,31 @@ def test_logs_are_kept(cloud: Cloud) -> None:
     assert (lines[0].split()[0], lines[1]) == ("START", "said this")
 
 
+def test_other_programs_write_to_logs(
+    cloud: Cloud, refused: Callable[[Callable[[], Any]], str]
+) -> None:
+    logs, group = cloud.client("logs"), f"/aws/lambda/{cloud.unique('w')}"
+    where = {"logGroupName": group, "logStreamName": "host/gpu-a/lease-1"}
+    assert refused(lambda: logs.create_log_stream(**where)) == "ResourceNotFoundException"
+    logs.create_log_group(logGroupName=group)
+    logs.create_log_stream(**where)
+    again = refused(lambda: logs.create_log_stream(**where))
+    assert again == "ResourceAlreadyExistsException"
+    now_ms = int(time.time() * 1000)
+    events = [{"timestamp": now_ms + at, "message": f"line {at}"} for at in range(3)]
+    answer = logs.put_log_events(**where, logEvents=events)
+    assert "rejectedLogEventsInfo" not in answer
+    found = logs.filter_log_events(logGroupName=group)["events"]
+    assert [(one["logStreamName"], one["message"]) for one in found] == [
+        (where["logStreamName"], event["message"]) for event in events
+    ]
+    backwards = refused(lambda: logs.put_log_events(**where, logEvents=events[::-1]))
+    assert backwards == "InvalidParameterException"
+    old = [{"timestamp": now_ms - 15 * 86_400_000, "message": "old"}]
+    assert logs.put_log_events(**where, logEvents=old)["rejectedLogEventsInfo"]
+    assert len(logs.filter_log_events(logGroupName=group)["events"]) == 3
+
+
 def test_an_event_goes_to_the_failure_destination(cloud: Cloud) -> None:
     functions, name = cloud.client("lambda"), cloud.function(FAIL)
     url, arn = cloud.queue()

@@ -126,7 +126,10 @@ class Bench:
         return self.result(job) is not None or self.report(job) is not None
 
     def log(self) -> list[str]:
-        found = self.logs.filter_log_events(logGroupName=LOG_GROUP)["events"]
+        try:
+            found = self.logs.filter_log_events(logGroupName=LOG_GROUP)["events"]
+        except self.logs.exceptions.ResourceNotFoundException:  # nothing was sent yet
+            return []
         return [event["message"] for event in found]
 
     def _read(self, key: str) -> bytes | None:

@@ -27,7 +27,7 @@ from remote_gpu.wire.proof import lane_key
 
 from .conftest import Gpud, lives, running_gpud, until
 from .run_bench import Bench, bench_in, send_order
-from .test_gpud_isolation import running
+from .test_gpud_isolation import ground, ordinary_users_have_namespaces, running
 
 HOSTILE = Path(__file__).with_name("hostile")
 COPY = '#!/bin/sh\ncp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/out.txt"; echo said\n'
@@ -318,6 +318,13 @@ def test_the_users_code_with_the_network_reaches_no_more_of_the_host(
 ) -> None:
     network = {"connect cloud", "listen ", "udp scheduler"}
     assert taken(attacked(gpud, bench, CONFINED, network=True)) == {"connect gateway", *network}
+
+
+def test_the_users_code_reaches_no_more_where_gpud_is_an_ordinary_user(bench: Bench) -> None:
+    if not ordinary_users_have_namespaces():
+        pytest.skip("NOT TESTED: ordinary users may have no user namespaces on this machine")
+    with ground(ordinary=True) as found:
+        assert taken(attacked(found.gpud, bench, CONFINED)) == {"connect gateway"}
 
 
 def test_a_host_without_isolation_runs_functions_and_holds_nothing_back(

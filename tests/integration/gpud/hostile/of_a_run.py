@@ -14,7 +14,7 @@ attempts: Any = importlib.import_module("attempts")  # beside this file
 
 
 def connect_to(address: tuple[str, int]) -> str:
-    with socket.create_connection(tuple(address), 2):
+    with socket.create_connection((address[0], address[1]), 2):
         return "connected"
 
 
