@@ -57,7 +57,14 @@ def test_a_file_becomes_a_result_without_a_lambda_function(live: Live) -> None:
     assert isinstance(function, dict)
     assert function["place"] == "host"
     live.quiet("host")
-    shown = live.orchgpu("job", job)
+
+
+def test_its_place_and_its_log_are_shown(live: Live) -> None:
+    live.start("orchestrator")
+    job = live.upload("host", "shown.txt", b"data")
+    live.result("host", job)
+    live.quiet("host")
+    shown = " ".join(live.orchgpu("job", job).split())
     assert "it ran in host gpu-" in shown
     assert "it is declared so" in shown
     assert f"{job}, attempt" in live.orchgpu("logs", job)

@@ -11,6 +11,7 @@ import pytest
 
 from contract.states import JobState
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import AttemptId
 from gpu_scheduler.model import GrantedLease, Lease, LeaseState
 from gpu_scheduler.protocol.host import Install
 from orchgpu.adapters.hosts import GatewayRuns
@@ -37,7 +38,7 @@ def gpud(tmp_path: Path) -> Iterator[Gpud]:
 def granted(gpud: Gpud, install: Install, gateway: str = "", secret: str = "") -> GrantedLease:
     lease = Lease(
         id=install.lease,
-        attempt=install.attempt,
+        attempt=AttemptId("a:1"),
         holder=None,
         fence=install.fence,
         state=LeaseState.RESERVED,
