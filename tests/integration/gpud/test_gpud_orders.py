@@ -60,6 +60,12 @@ def ordered(lease: GrantedLease, *orders: RunOrder) -> list[bool]:
     return asyncio.run(each())
 
 
+def refusal(lease: GrantedLease, order: RunOrder) -> ErrorCode:
+    with pytest.raises(AppError, match="^host gpu-a: ") as caught:
+        ordered(lease, order)
+    return caught.value.code
+
+
 def test_a_lease_has_one_run_and_a_repetition_renews_it(gpud: Gpud, bench: Bench) -> None:
     install = gpud.install()
     job, event = bench.stage(gpud, install)
@@ -80,12 +86,6 @@ def test_refusals_have_the_codes_of_the_port(gpud: Gpud, bench: Bench) -> None:
         (granted(gpud, install, secret=secrets.token_hex(32)), ErrorCode.DENIED),
         (granted(gpud, install, gateway="127.0.0.1:1"), ErrorCode.UNAVAILABLE),
     ):
-        with pytest.raises(AppError) as caught:
-            ordered(lease, order)
-        assert caught.value.code is code, caught.value
-        assert "host gpu-a: " in caught.value.message
+        assert refusal(lease, order) is code
     gpud.scheduler.end(install)
-    until(lambda: "closed" in dict(gpud.scheduler.states(install.lease)))
-    with pytest.raises(AppError) as caught:
-        ordered(granted(gpud, install), order)
-    assert caught.value.code is ErrorCode.CONFLICT, caught.value
+    until(lambda: refusal(granted(gpud, install), order) is ErrorCode.CONFLICT)

@@ -89,15 +89,15 @@ def test_the_names_and_the_bound_are_those_of_their_other_ends() -> None:
         (
             file("auto", more=f"    host: {{image: '{IMAGE}'}}\n"),
             (
-                "f:9:16: error: functions.aws[0].execution: auto may run in Lambda, which has no such"
-                " image: write `execution: host`"
+                "f:9:16: error: functions.aws[0].execution: auto may run in Lambda, which has no"
+                " such image: write `execution: host`"
             ),
         ),
         (
             file("host", more="    host: {image: 'ghcr.io/lab/fold:1'}\n"),
             (
-                "f:10:19: error: functions.aws[0].host.image: 'ghcr.io/lab/fold:1' is not an image by"
-                " its digest, as registry/name@sha256: with 64 hex digits"
+                "f:10:19: error: functions.aws[0].host.image: 'ghcr.io/lab/fold:1' is not an image"
+                " by its digest, as registry/name@sha256: with 64 hex digits"
             ),
         ),
     ],
