@@ -1,4 +1,4 @@
-"""`RunStarter` and `FunctionCredentials` over the simulated hosts: orders that start runners."""
+"""Runs on simulated hosts: the ports `RunStarter` and `FunctionCredentials` in memory."""
 
 from __future__ import annotations
 
@@ -58,21 +58,29 @@ class RunTable:
         await self._run(event)
 
 
-class MemoryRuns:
-    """The ports of one orchestrator, with the faults of its network."""
+class MemoryCredentials:
+    """`FunctionCredentials` of roles that are not looked at."""
 
-    def __init__(self, table: RunTable, clock: Clock, faults: Faults) -> None:
-        self._table = table
+    def __init__(self, clock: Clock, faults: Faults | None = None) -> None:
         self._clock = clock
-        self._faults = faults
+        self._faults = faults or Faults()
+        self._issued = 0
 
     async def issue(self, role: str, name: str) -> Credentials:
-        del role, name
-
         async def made() -> Credentials:
-            return Credentials(variables={}, ends_s=self._clock.wall_s() + CREDENTIALS_S)
+            self._issued += 1
+            key = {"AWS_ACCESS_KEY_ID": f"{role} {name} {self._issued}"}
+            return Credentials(variables=key, ends_s=self._clock.wall_s() + CREDENTIALS_S)
 
         return await self._faults.around(made)
+
+
+class MemoryRuns:
+    """`RunStarter` of one orchestrator, with the faults of its network."""
+
+    def __init__(self, table: RunTable, faults: Faults) -> None:
+        self._table = table
+        self._faults = faults
 
     async def start(self, granted: GrantedLease, order: RunOrder) -> bool:
         async def placed() -> bool:

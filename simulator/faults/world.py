@@ -40,7 +40,7 @@ from simulator.faults.promises import ask_for_promises
 from simulator.faults.provider import SimProvider
 from simulator.faults.requester import SimRequester
 from simulator.faults.runs import PLAIN_STEPS, SimRuns
-from simulator.faults.runs_on_hosts import MemoryRuns, OnHosts, RunTable
+from simulator.faults.runs_on_hosts import MemoryCredentials, MemoryRuns, OnHosts, RunTable
 from simulator.faults.scenario import Scenario
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.services import Deployed, Verdict, settled
@@ -240,8 +240,9 @@ class World:
 
     def on_hosts(self, session: str) -> OnHosts:
         """The ports of one orchestrator for runs on hosts."""
-        runs = MemoryRuns(self.ordered, self.clock, self.faults(session + "/hosts"))
-        return {"runs": runs, "credentials": runs}
+        faults = self.faults(session + "/hosts")
+        credentials = MemoryCredentials(self.clock, faults)
+        return {"runs": MemoryRuns(self.ordered, faults), "credentials": credentials}
 
     def faults(self, purpose: str) -> Faults:
         scenario = self.scenario

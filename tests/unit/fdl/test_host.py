@@ -1,0 +1,188 @@
+"""`execution:` and `host:`: what is read, refused and made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from contract.timing import CAP_SLACK_S
+from corekit.budget import Budget
+from corekit.decode import decode
+from corekit.errors import AppError
+from fdl.model import HOST_CONTAINERS, HOST_RUNNER, HOST_TIMEOUT_S_MAX
+from fdl.parse import parse
+from fdl.plan.resources import (
+    FunctionResource,
+    InvokeConfig,
+    Notification,
+    Package,
+    Permission,
+    Record,
+    Role,
+)
+from orchgpu.core.function import Function
+from remote_gpu.wire.runs import CONTAINERS, RUNNER
+from tests.unit.fdl.definitions import AWS, LOCAL, errors, only, resources
+
+FILE = """\
+functions:
+  aws:
+  - lambda:
+      name: fold
+      init_script: fold.sh
+      output: [{path: folds}]
+%s    gpu: {memory: 1GiB}
+    job: {input: {path: chains}}
+    execution: %s
+"""
+IMAGE = "ghcr.io/lab/fold@sha256:" + "ab" * 32
+
+
+def file(execution: str, own: str = "", more: str = "") -> str:
+    return FILE % (own, execution) + more
+
+
+def record_of(text: str, **place: Any) -> Function:
+    body: Mapping[str, Any] = only(Record, resources(text, **place)).body
+    urls = dict.fromkeys(("queue_url", "dead_letter_url", "completion_url"), "url")
+    return decode(Function, {**body, **urls})
+
+
+def message(text: str) -> str:
+    with pytest.raises(AppError) as caught:
+        parse(text, "f")
+    return caught.value.message.splitlines()[0]
+
+
+def test_the_names_and_the_bound_are_those_of_their_other_ends() -> None:
+    assert (HOST_RUNNER, HOST_CONTAINERS) == (RUNNER, CONTAINERS)
+    budget = Budget()
+    longest_s = HOST_TIMEOUT_S_MAX + budget.connect_by_s + CAP_SLACK_S
+    assert longest_s <= budget.job_receipt_s_max
+    assert longest_s + budget.hand_back_after_s <= 12 * 3600, "SQS's limit of one receipt"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            file("lambda", "      timeout: 3600\n"),
+            (
+                "f:7:16: error: functions.aws[0].lambda.timeout: 3600: Lambda has 900 s at most;"
+                " write `execution: host`"
+            ),
+        ),
+        (
+            file("host", "      timeout: 39001\n"),
+            "f:7:16: error: functions.aws[0].lambda.timeout: 39001 must lie in 1…39000 s",
+        ),
+        (
+            file("host", "      layers: ['arn:aws:lambda:r:1:layer:l:1']\n"),
+            (
+                "f:7:15: error: functions.aws[0].lambda.layers: a host has no layers: write"
+                " `host: {image: …}`, or add the files by `extra_payload`"
+            ),
+        ),
+        (
+            file("auto", more=f"    host: {{image: '{IMAGE}'}}\n"),
+            (
+                "f:9:16: error: functions.aws[0].execution: auto may run in Lambda, which has no"
+                " such image: write `execution: host`"
+            ),
+        ),
+        (
+            file("host", more="    host: {image: 'ghcr.io/lab/fold:1'}\n"),
+            (
+                "f:10:19: error: functions.aws[0].host.image: 'ghcr.io/lab/fold:1' is not an image"
+                " by its digest, as registry/name@sha256: with 64 hex digits"
+            ),
+        ),
+    ],
+)
+def test_what_a_place_cannot_run_is_refused_where_it_stands(text: str, expected: str) -> None:
+    assert message(text) == expected
+
+
+def test_a_host_is_that_of_a_device() -> None:
+    text = "needs a device, whose lease names the host: write `gpu:`, or leave it out"
+    without = file("host").replace("    gpu: {memory: 1GiB}\n", "")
+    assert errors(without) == [f"functions.aws[0].execution: {text}"]
+    assert errors(file("host")) == errors(file("auto")) == []
+
+
+@pytest.mark.parametrize("place", [AWS, LOCAL])
+def test_a_host_needs_no_lambda_function(place: Any) -> None:
+    found = resources(file("host", "      timeout: 3600\n      memory: 20480\n"), place)
+    kinds = {type(one) for one in found}
+    assert not kinds & {FunctionResource, InvokeConfig, Permission}
+    rules = [one.id for one in found if isinstance(one, Notification)]
+    assert rules == ["orchgpu-fold-jobs", "orchgpu-fold-results"]
+    record = record_of(file("host", "      timeout: 3600\n      memory: 20480\n"), place=place)
+    package = only(Package, found)
+    assert record.host is not None
+    assert (record.host.package_bucket, record.host.package_key) == (
+        package.bucket,
+        package.object_key,
+    )
+    assert (record.execution, record.timeout_s, record.memory_mib) == ("host", 3600.0, 20480)
+    assert record.request.programs == ("function-runner",)
+    assert record.host.log_group == "/aws/lambda/fold"
+    assert record.host.process["ORCHGPU_SCRIPT"] == "script/fold.sh"
+
+
+def test_an_image_needs_a_host_that_runs_images() -> None:
+    text = file(
+        "host", more=f"    host: {{image: '{IMAGE}', command: [fold, -v], network: true}}\n"
+    )
+    record = record_of(text.replace("      init_script: fold.sh\n", ""))
+    assert record.request.programs == ("function-runner", "containers")
+    assert record.host is not None
+    assert (record.host.image, record.host.command) == (IMAGE, ("fold", "-v"))
+    assert record.host.network
+    assert errors(text.replace("      init_script: fold.sh\n", "")) == []
+
+
+def test_auto_has_both_with_lambdas_limits() -> None:
+    text = file("auto", "      timeout: 3600\n      memory: 20480\n")
+    found = resources(text)
+    function = only(FunctionResource, found)
+    assert (function.timeout_s, function.memory_mib) == (900, 10240)
+    assert "orchgpu-fold-staging" in [one.id for one in found if isinstance(one, Notification)]
+    record = record_of(text)
+    assert (record.timeout_s, record.memory_mib) == (3600.0, 20480)
+    assert record.request.programs == ()
+    assert record.host is not None
+    assert record.host.programs == ("function-runner",)
+    assert "ORCHGPU_ADVANCE_S" not in record.host.process
+
+
+def test_the_account_may_assume_the_role_of_a_function_on_hosts() -> None:
+    iam = "    iam: {create: true}\n"
+    role = only(Role, resources(file("host", more=iam)))
+    assert role.assumed_by == "arn:aws:iam::123456789012:root"
+    packages = "arn:aws:s3:::orchgpu-state-123456789012-eu-west-1-an/packages/*"
+    assert packages in json.dumps(role.policy)
+    plain = only(Role, resources(file("lambda", more=iam)))
+    assert plain.assumed_by == ""
+    assert packages not in json.dumps(plain.policy)
+
+
+@pytest.mark.parametrize(
+    ("mode", "execution", "timeout_s"), [("batch", "host", 39_000), ("lambda-batch", "auto", 300)]
+)
+def test_scars_modes_of_execution(mode: str, execution: str, timeout_s: int) -> None:
+    text = file("auto", f"      execution_mode: {mode}\n").replace("    execution: auto\n", "")
+    (function,) = parse(text, "f").functions.aws
+    assert (function.execution, function.function.timeout_s) == (execution, timeout_s)
+    (without,) = parse(text.replace("{memory: 1GiB}", "none"), "f").functions.aws
+    assert without.execution == "lambda"
+    assert without.function.timeout_s == (900 if mode == "batch" else 300)
+
+
+def test_a_file_without_a_place_has_the_record_that_it_had() -> None:
+    body = only(Record, resources(file("lambda"))).body
+    assert "execution" not in body
+    assert "host" not in body
