@@ -1,6 +1,6 @@
 """Bytes that hosts fetch of declared data sets, against an oracle: 10 hosts, 50 sets, Zipf.
 
-    fetched_gb         placement by data (`placement.fetching`), eviction by the hosts' `Library`
+    fetched_gb         placement by data (`data_placement`), eviction by the hosts' `Library`
     fetched_blind_gb   the same jobs and hosts, where placement does not see the data
     oracle_gb          its baseline: the same placement, where hosts evict what is needed latest
     first_fetches_gb   each set fetched once, by one host: what nobody can avoid
@@ -134,7 +134,7 @@ def jobs_of(count: int, seed: int) -> list[Job]:
 
 
 def oracle_bytes(used: Sequence[DataSet]) -> int:
-    """What a host fetches for these uses if it evicts what it needs latest."""
+    """The bytes that a host fetches for these uses if it evicts what it needs latest."""
     following: list[int] = [0] * len(used)
     last: dict[str, int] = {}
     for at in range(len(used) - 1, -1, -1):
