@@ -29,7 +29,7 @@ def _path_problem(text: str) -> str | None:
     parts = PurePosixPath(text).parts
     is_inside = bool(parts) and not text.startswith("/") and ".." not in parts
     is_plain = text == "/".join(parts) and text.isprintable() and len(text) <= PATH_CHARACTERS_MAX
-    return None if is_inside and is_plain else f"{text!r:.100} is no path inside of a folder"
+    return None if is_inside and is_plain else f"{text!r:.100} is not a path inside of a folder"
 
 
 class File(Checked):
@@ -83,7 +83,7 @@ def digest_of(source: str, manifest: Manifest | None = None) -> str:
 
 
 def changed_text(source: str, declared: str, manifest: Manifest) -> str:
-    """Why a source that has other content than was declared is refused."""
+    """The reason why a source that has other content than was declared is refused."""
     found = digest_of(source, manifest)
     size = "" if manifest.bytes is None else f", {manifest.bytes} bytes"
     return (

@@ -55,7 +55,7 @@ def source_problem(text: str) -> str | None:
         return problem
     scheme = text.partition("://")[0]
     if scheme not in _FORMS:
-        return "is no source of data: s3://…, https://…#sha256=…, hf://…@COMMIT"
+        return "is not a source of data: s3://…, https://…#sha256=…, hf://…@COMMIT"
     pattern, form = _FORMS[scheme]
     match = pattern.fullmatch(text)
     if match is None or (scheme == "s3" and match[3] is not None and not match[2]):
@@ -89,7 +89,7 @@ def _key(source: str, digest: str) -> str:
 
 
 class HeldSet(Checked):
-    """What a host has of one data set."""
+    """The part of one data set that a host has."""
 
     key: Annotated[str, NAME]  #: `DataSet.key`
     bytes: SetBytes  #: fewer than the set has: the host fetches it, or has begun to

@@ -49,6 +49,7 @@ def function(
     variables: Mapping[str, object] | None = None,
     secrets: Mapping[str, str] | None = None,
     values: bool = False,
+    data: Mapping[str, object] | None = None,
     **settings: object,
 ) -> Callable[[F], F]:
     """Declare the decorated function, which takes one `lambda_functions.work.Work`.
@@ -59,9 +60,10 @@ def function(
     `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name,
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
     with hyphens; `variables`: of its environment; `secrets`: variables with references to their
-    values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `settings`: further
-    keys of `lambda:`, such as `memory` and `timeout`. Every key and its values are those of a
-    definition file, and are checked by the deploy. Raises TypeError for `values` without `output`.
+    values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `data`: data sets
+    with their sources, near the device (`{"weights": "s3://models/llm"}`); `settings`: further keys
+    of `lambda:`, such as `memory` and `timeout`. Every key and its values are those of a definition
+    file, and are checked by the deploy. Raises TypeError for `values` without `output`.
     """
     if values and not output:
         raise TypeError("values=True needs an output: it is where the returned value is stored")
@@ -78,6 +80,7 @@ def function(
         "gpu": dict(gpu) if isinstance(gpu, Mapping) else gpu,
         "job": jobs,
         "secrets": dict(secrets) if secrets else None,
+        "data": dict(data) if data else None,
     }
 
     def declare(decorated: F) -> F:

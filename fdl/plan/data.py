@@ -41,7 +41,7 @@ def data_sets_of(function: Function, facts: Facts) -> Iterator[DataSet]:
 
 
 def _known(source: str) -> DataFacts | None:
-    """What the text of a source says by itself."""
+    """The facts that the text of a source states by itself."""
     if source.startswith("s3://"):
         return None
     if source.startswith("hf://"):
@@ -51,7 +51,7 @@ def _known(source: str) -> DataFacts | None:
 
 
 def data_notices(function: Function, facts: Facts) -> Iterator[str]:
-    """What a plan shows of each set."""
+    """A sentence of the plan about each set."""
     for one in data_sets_of(function, facts):
         size = f", {one.bytes:,} bytes" if one.bytes else ", of unknown size (`size:`)"
         shown = f"sha256:{one.digest[:12]}{size}"

@@ -8,7 +8,7 @@ from corekit.values import Value
 
 
 class DataFacts(Value):
-    """What a source of data has now."""
+    """The present content of a source of data."""
 
     digest: str  #: of its manifest
     bytes: int = 0  #: 0 = not known

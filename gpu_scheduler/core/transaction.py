@@ -206,5 +206,5 @@ class Transaction:
 
 
 def _loaded(request: Request) -> str | None:
-    """What workers of a lease have loaded, by one name; None = it is not named."""
+    """The name of all that workers of a lease have loaded; None = it is not named."""
     return None if request.workload is None else loaded_name(request.workload, request.data_sets)

@@ -53,7 +53,7 @@ class HeldDataSets:
         return fetch_s(sets, self.of(host), self._bytes_per_s.get(host))
 
     def text(self, sets: tuple[DataSet, ...], host: HostId) -> str:
-        """What a host has of these sets, for people; "" without sets."""
+        """The part of these sets that a host has, for people; "" without sets."""
         return held_text(sets, self.of(host)) if sets else ""
 
     def _drop(self, key: str, host: HostId) -> None:

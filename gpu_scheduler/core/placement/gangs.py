@@ -13,7 +13,7 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core.inventory.index import feasibility_key
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.candidates import Search
-from gpu_scheduler.core.placement.fetching import FetchScore, fetch_score, with_data
+from gpu_scheduler.core.placement.data_placement import FetchScore, fetch_score, with_data
 from gpu_scheduler.model import Placement
 
 #: The number of devices compared for each device of a gang.

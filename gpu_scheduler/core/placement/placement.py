@@ -39,8 +39,8 @@ from gpu_scheduler.core.placement.candidates import (
     packed_fit,
     shared_fit,
 )
+from gpu_scheduler.core.placement.data_placement import soonest
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
-from gpu_scheduler.core.placement.fetching import soonest
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
 

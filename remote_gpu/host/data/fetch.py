@@ -8,8 +8,8 @@ It reads its task as one line of JSON and reports lines of JSON:
     {"fetched": {"bytes"}} or {"failed": {"code", "message"}}, at the end
 
 In `folder` are `files/`, and `parts.jsonl` with the parts that are on the disk: a fetch that was
-killed goes on behind them, as long as the source's manifest is the same. Every file whose pin is a
-hash is read again at the end, and refused if it has another one.
+killed continues behind them, as long as the source's manifest is the same. Every file whose pin is
+a hash is read again at the end, and refused if it has another one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REPORT_S = 0.2
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What gpud asks for."""
+    """The request of gpud."""
 
     source: str
     digest: str

@@ -92,7 +92,7 @@ class DataFiles:
             (parent / f"{_id(key)}.json").unlink(missing_ok=True)
 
     def found(self) -> Iterator[KeptSet]:
-        """What an earlier run left; anything without figures is removed."""
+        """The sets that an earlier run left; anything without figures is removed."""
         for parent in (self._sets, self._partial):
             named = {path.stem: path for path in parent.glob("*.json")}
             for folder in (path for path in parent.iterdir() if path.is_dir()):

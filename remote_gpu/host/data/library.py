@@ -66,7 +66,7 @@ class Rates:
 
 
 class Library:
-    """What one host keeps within its space."""
+    """The sets that one host keeps within its space."""
 
     def __init__(self, space_bytes: int) -> None:
         self.space_bytes = space_bytes
@@ -93,7 +93,7 @@ class Library:
         self.sets[key] = replace(one, value=value, used_s=now_s)
 
     def room(self, key: str, size_bytes: int, in_use: Collection[str]) -> Room:
-        """What a set of this size evicts; nothing where all of it together is not enough."""
+        """The sets that one of this size evicts; none where all of it together is not enough."""
         others = [one for name, one in self.sets.items() if name != key]
         missing_bytes = sum(one.bytes for one in others) + size_bytes - self.space_bytes
         free = sorted(

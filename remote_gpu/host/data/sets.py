@@ -2,7 +2,7 @@
 
 A lease that lacks a set is not placed before it is here (`leases.table`), ahead or booked; its
 install begins the fetch, so that it overlaps the start of the function. Leases share a fetch. A
-fetch is a child process, and goes on when its lease ends: the next attempt finds what is here.
+fetch is a child process, and continues when its lease ends: the next attempt finds what is here.
 """
 
 from __future__ import annotations

@@ -29,6 +29,6 @@ class DataHere:
         return [one for one in install.data_sets if not self.has(install.tenant, one.key)]
 
     def why_unused(self, install: Install) -> str:
-        """Why no session of a lease has opened in time."""
+        """The reason why no session of a lease has opened in time."""
         lacked = ", ".join(one.name for one in self.lacked(install))
         return f"its data is not here yet: {lacked}" if lacked else "no session opened in time"

@@ -24,6 +24,9 @@ def host_lines(link: HostLink, parts: Parts) -> Iterator[str]:
         "gpud_warm_workers": sum(len(found) for found in table.warm.residents().values()),
         "gpud_sessions": gateway.sessions,
         "gpud_refused_secrets_total": gateway.refused_secrets,
+        "gpud_data_bytes": sum(parts.data.held().values()),
+        "gpud_data_fetched_bytes_total": parts.data.fetched_bytes,
+        "gpud_data_evicted_total": parts.data.evicted,
     }
     by_name = {
         "gpud_lease_phases": {phase.value: phases[phase] for phase in LeasePhase},

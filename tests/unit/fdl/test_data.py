@@ -62,7 +62,7 @@ def test_each_form_is_read() -> None:
 
 BAD = {
     "{w: s3://models}": "f:8:15: error: functions.aws[0].data.w: 's3://models' has not the form s3://bucket/prefix, or s3://bucket/key?versionId=ID",
-    "{w: ftp://x}": "f:8:15: error: functions.aws[0].data.w: 'ftp://x' is no source of data: s3://…, https://…#sha256=…, hf://…@COMMIT",
+    "{w: ftp://x}": "f:8:15: error: functions.aws[0].data.w: 'ftp://x' is not a source of data: s3://…, https://…#sha256=…, hf://…@COMMIT",
     "{w: https://h/x}": "f:8:15: error: functions.aws[0].data.w: 'https://h/x' has not the form https://host/path#sha256= and 64 hex digits",
     "{w: hf://a/b@main}": "f:8:15: error: functions.aws[0].data.w: 'hf://a/b@main' has not the form hf://owner/name@ and the 40 hex digits of a commit",
     "{w: host:p}": "f:8:15: error: functions.aws[0].data.w: a folder of the host keeps its name: write `p`, not `w`",
