@@ -6,6 +6,8 @@ Layout of a function's intermediate bucket (below an optional prefix of the user
                                                    starts Lambda
     attempts/<job_id>/<n>/report.json              why attempt n failed (written by the runner)
     attempts/<job_id>/<n>/claim.json               the one start of attempt n, without a device
+    attempts/<job_id>/<n>/progress.json            how far its code is
+    attempts/<job_id>/checkpoint.tar               the folder that the next attempt continues from
     attempts/<job_id>/<n>/before.json              a foreign function's object before the run
     results/<job_id>.json                          the one terminal record of a job
 """
@@ -52,6 +54,14 @@ def claim_key(job: str, n: int) -> str:
 
 def before_key(job: str, n: int) -> str:
     return f"attempts/{job}/{n}/before.json"
+
+
+def progress_key(job: str, n: int) -> str:
+    return f"attempts/{job}/{n}/progress.json"
+
+
+def checkpoint_key(job: str) -> str:
+    return f"attempts/{job}/checkpoint.tar"
 
 
 def result_key(job: str) -> str:

@@ -17,6 +17,7 @@ import enum
 import functools
 import json
 import math
+import threading
 import types
 import typing
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -42,6 +43,8 @@ _REFUSALS = (msgspec.MsgspecError, AppError, RecursionError, UnicodeError)
 
 def decode(cls: type[T], value: object, path: str = "") -> T:
     """Build a `cls` from plain JSON-like data. Raises AppError(INVALID) naming the path."""
+    kind: Any = cls
+    _reader(kind)
     if _is_json(value, 2 * DEPTH_MAX):
         with contextlib.suppress(*_REFUSALS):
             return msgspec.convert(value, cls)
@@ -96,9 +99,15 @@ def read_json(cls: type[T], data: Buffer) -> T | None:
     return read
 
 
+#: msgspec 0.22 ends the process when two threads use a class for the first time: one of them sees
+#: the other's unfinished description of it.
+_FIRST_USE = threading.RLock()
+
+
 @functools.cache
 def _reader(cls: Any) -> Callable[[Buffer], Any]:
-    return msgspec.json.Decoder(cls).decode
+    with _FIRST_USE:
+        return msgspec.json.Decoder(cls).decode
 
 
 def encode(value: object) -> Any:

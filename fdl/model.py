@@ -16,6 +16,7 @@ from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
 from fdl.notified import Notified
+from fdl.scheduled import Scheduled
 from fdl.text.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import Request
 from gpu_scheduler.promises import Slo, StepTimes
@@ -27,6 +28,11 @@ DEFAULT_RUNTIME = "python3.12"
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
 #: Lambda's limits of one function.
 LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240, 900
+#: Limits of a run on the host of its device. A job keeps its message for SQS's 12 h: an hour of
+#: waiting, the run, its start and its end (`Budget.job_receipt_s_max` is checked against it).
+HOST_MEMORY_MIB_MAX, HOST_TIMEOUT_S_MAX = 2**20, 39_000
+#: The programs by which a host states that it runs functions, and that it runs images.
+HOST_RUNNER, HOST_CONTAINERS = "function-runner", "containers"
 #: Lambda's limits of /tmp; the least is the default.
 STORAGE_MIB_MIN, STORAGE_MIB_MAX = 512, 10240
 #: Of a file's own tags: AWS takes 50 of a resource, and a value of 256 characters.
@@ -197,8 +203,27 @@ class Job:
     envelope: str = "zip"  #: zip, tar.gz or reference
     start: str | None = None  #: invoke or event; None = invoke, if our runner runs the code
     advance_s: float | None = None  #: longest wait for a device that is not free yet; None = auto
+    checkpoint_s: float | None = None  #: between two saves of CHECKPOINT_DIR; None = there is none
     way_s: float | None = None  #: outside of its lease and its waiting; None = as learned
     jobs: bool = True  #: False: `job: none`, objects start the function by themselves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The `host:` block: the run of a function on the first host of its lease."""
+
+    network: bool = False  #: whether the user's code may open connections beyond its device
+    image: str | None = None  #: OCI image, by digest, in which `command` runs instead of a script
+    command: tuple[str, ...] = ()  #: empty = the image's own
+
+    def __post_init__(self) -> None:
+        if self.command and self.image is None:
+            raise invalid("command runs in an image: write image too")
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that a host must have."""
+        return (HOST_RUNNER,) if self.image is None else (HOST_RUNNER, HOST_CONTAINERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,10 +282,25 @@ class Iam:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredData:
+    """One entry of `data:`."""
+
+    source: str  #: as written
+    bytes: int = 0  #: `size`; 0 = not declared
+
+    @property
+    def of_host(self) -> bool:
+        """True for a folder of the host (`gpud --data`)."""
+        return self.source.startswith("host:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
     """One element of `functions.aws`."""
 
     function: Lambda
+    execution: str = "lambda"  #: lambda, host, or auto: each attempt where it fits
+    host: Host = field(default_factory=Host)
     iam: Iam = field(default_factory=Iam)
     gpu: Gpu | None = None
     job: Job | None = None
@@ -269,13 +309,25 @@ class Function:
     s3: Mapping[str, object] = field(default_factory=dict)
     #: Variable of the script → the place of its value, which is read when a run starts.
     secrets: Mapping[str, SecretReference] = field(default_factory=dict)
+    data: Mapping[str, DeclaredData] = field(default_factory=dict)  #: near its device, by name
     notify: tuple[Notified, ...] = ()  #: notified of the end of each job
+    schedule: tuple[Scheduled, ...] = ()  #: times at which an object is put into the input
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
     steps: tuple[Function, ...] = ()  #: of a group (`fdl.plan.groups`), in order
     workflow: str = ""  #: that has it, or its group, as a step; "" = none
     runs_place: Path | None = None  #: of a deployed step: the bucket of its workflow's runs
     run_notify: tuple[Notified, ...] = ()  #: of a deployed step: notified of the ends of its runs
     path: str = ""  #: `functions.aws[0]`
+
+    @property
+    def in_lambda(self) -> bool:
+        """Whether it has a Lambda function."""
+        return self.execution != "host"
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the host of a device may run it."""
+        return self.execution != "lambda"
 
     @property
     def foreign(self) -> bool:
@@ -331,7 +383,7 @@ class Function:
             return self.job.jobs
         inputs = len(self.function.input)
         one_or_step = inputs == 1 or bool(inputs and self.workflow)
-        able = one_or_step and bool(self.runs or self.steps)
+        able = one_or_step and bool(self.runs or self.steps or self.host.image)
         return self.gpu is not None or able
 
     @property

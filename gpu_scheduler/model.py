@@ -16,6 +16,7 @@ from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import Checked, Meta, Value, checked, field
 from gpu_scheduler.constraints import CONSTRAINTS_MAX, constraint_problem, is_version
 from gpu_scheduler.data_names import HOST_NAMES_MAX, NAMES_MAX, reference_problem
+from gpu_scheduler.data_sets import DATA_SETS_MAX, DataSet
 from gpu_scheduler.names import NAME, is_away, name_problem
 
 #: The largest orchestrator block in a record, so that records of 100,000 jobs stay small.
@@ -188,6 +189,8 @@ class Request(Checked):
     requires: Annotated[tuple[VersionConstraint, ...], Meta(max_length=CONSTRAINTS_MAX)] = ()
     data: DataReferences = ()  #: data sets that its hosts must have (`gpud --data`)
     programs: DataReferences = ()  #: programs that its hosts must have (`gpud --program`)
+    #: Declared data sets, which its hosts have or fetch (`gpud --data-space`).
+    data_sets: Annotated[tuple[DataSet, ...], Meta(max_length=DATA_SETS_MAX)] = ()
     max_wait_s: WaitS | None = None  #: longest wait; after it, the answer is busy
     #: Give up this long after the job began to wait: unlike `max_wait_s`, it counts across
     #: hand-backs and further attempts. Relative, because no clock is shared.

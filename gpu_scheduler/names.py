@@ -28,10 +28,10 @@ def is_emulated(model: str) -> bool:
     return model.startswith(EMULATED_PREFIX)
 
 
-def name_problem(name: str, at_least: int = 1) -> str | None:
+def name_problem(name: str, at_least: int = 1, at_most: int = NAME_CHARS_MAX) -> str | None:
     """The problem of a name, as the predicate of a sentence about it; None for a valid name."""
-    if not at_least <= len(name) <= NAME_CHARS_MAX:
-        return f"must have {at_least} to {NAME_CHARS_MAX} characters, not {len(name)}"
+    if not at_least <= len(name) <= at_most:
+        return f"must have {at_least} to {at_most} characters, not {len(name)}"
     if not (name.isascii() and name.isprintable()) and not _VISIBLE.fullmatch(name):
         return f"{ascii(name)[:80]} has invisible characters"
     return None

@@ -16,6 +16,7 @@ def request_text(request: Request) -> str:
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
     if request.memory_pct:
         parts.append(f"{format_percent(request.memory_pct)} memory")
+    parts.extend(f"data set {one.name}" for one in request.data_sets)
     exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
     max_mib = request.memory_max_mib
     size = "" if max_mib is None else f" of at most {max_mib} MiB"

@@ -28,6 +28,7 @@ class NoFit(StrEnum):
     VERSION = "VERSION"  #: of a library, the driver or the runtime: not an accepted one
     DATA = "DATA"  #: its host does not have a requested data set
     PROGRAM = "PROGRAM"  #: its host does not have a requested program
+    DATA_SPACE = "DATA_SPACE"  #: its host has no space for the declared data sets
     EXCLUSIVE_TAKEN = "EXCLUSIVE_TAKEN"  #: allocated exclusively
     SHARED_TAKEN = "SHARED_TAKEN"  #: requested exclusively, but shares are allocated
     HOST_STALE = "HOST_STALE"
@@ -82,6 +83,7 @@ class DeviceVerdict(Value):
     free_pct: int | float
     detail: str = ""  #: of its health
     resident: bool = False  #: it has a resident of the workload of the request
+    data: str = ""  #: what its host has of the declared data: `has 3.1 of 3.4 GB of weights`
 
 
 class ExpectedRun(Value):

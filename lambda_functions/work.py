@@ -13,12 +13,27 @@ An exception fails the attempt; its traceback ends the log.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contract.parameters import METADATA, PREFIX
 from contract.record import JsonObject
+
+
+def progress(part: float, text: str = "") -> None:
+    """Report how far the code is: `part` of all, 0…1, and a text for the job's page.
+
+    Cheap: it writes a small file, which is looked at every ten seconds. Outside of a job it does
+    nothing. Raises ValueError for another part.
+    """
+    if not 0.0 <= part <= 1.0:
+        raise ValueError(f"the part of the work must be 0…1, not {part}")
+    if (file := os.environ.get("PROGRESS_FILE")) is not None:
+        written = Path(f"{file}.{os.getpid()}")
+        written.write_text(f"{part:.4f} {text.splitlines()[0] if text else ''}\n", "utf-8")
+        written.replace(file)
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,9 @@ class Work:
     device_count: int  #: of the lease; 0 without one
     #: RESULT_FILE: a JSON object of at most 64 KiB that the code may write; None without jobs.
     result_file: Path | None
+    #: CHECKPOINT_DIR: a folder that the next attempt of this job continues from, if this one is cut
+    #: short (`job: {checkpoint}`); write a file under another name first, then rename it.
+    checkpoint_folder: Path | None
     run_folder: Path | None  #: RUN_DIR: a folder that all steps of one sandbox see; else None
     variables: Mapping[str, str] = field(repr=False)  #: the whole environment of this process
 
@@ -82,6 +100,9 @@ class Work:
             event=event,
             device_count=int(environ.get("ORCHGPU_DEVICE_COUNT") or 0),
             result_file=Path(environ["RESULT_FILE"]) if "RESULT_FILE" in environ else None,
+            checkpoint_folder=(
+                Path(environ["CHECKPOINT_DIR"]) if "CHECKPOINT_DIR" in environ else None
+            ),
             run_folder=Path(environ["RUN_DIR"]) if "RUN_DIR" in environ else None,
             variables=dict(environ),
         )

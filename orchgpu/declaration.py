@@ -33,6 +33,8 @@ Places = Place | Sequence[Place]
 
 #: The attribute of a decorated function: its entry of the definition, without the handler.
 _ATTRIBUTE = "__orchgpu_function__"
+#: The attribute of a decorated function that takes and returns values, read by the runner.
+_VALUES = "__orchgpu_values__"
 #: The attribute of a module: its workflows by name, as a definition has them.
 _WORKFLOWS = "__orchgpu_workflows__"
 
@@ -46,17 +48,23 @@ def function(
     name: str | None = None,
     variables: Mapping[str, object] | None = None,
     secrets: Mapping[str, str] | None = None,
+    values: bool = False,
     **settings: object,
 ) -> Callable[[F], F]:
     """Declare the decorated function, which takes one `lambda_functions.work.Work`.
+
+    With `values` it takes the value of its input and returns that of its one output instead, as
+    `orchgpu.Executor` sends and receives them: JSON, bytes or a NumPy array, by the file's suffix.
 
     `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name,
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
     with hyphens; `variables`: of its environment; `secrets`: variables with references to their
     values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `settings`: further
     keys of `lambda:`, such as `memory` and `timeout`. Every key and its values are those of a
-    definition file, and are checked by the deploy.
+    definition file, and are checked by the deploy. Raises TypeError for `values` without `output`.
     """
+    if values and not output:
+        raise TypeError("values=True needs an output: it is where the returned value is stored")
     block: dict[str, object] = {"output": _list(output)} if output else {}
     without_device = gpu is None or gpu == "none"
     jobs: object = job
@@ -81,6 +89,7 @@ def function(
         named = {"name": name or own.replace("_", "-").strip("-"), **block, **settings}
         entry = {"lambda": named, **{key: one for key, one in blocks.items() if one is not None}}
         setattr(decorated, _ATTRIBUTE, entry)
+        setattr(decorated, _VALUES, values)
         return decorated
 
     return declare
@@ -119,6 +128,17 @@ def name_of(decorated: object) -> str | None:
     """The name under which a decorated function is deployed; None for any other object."""
     entry = getattr(decorated, _ATTRIBUTE, None)
     return None if entry is None else str(entry["lambda"]["name"])
+
+
+def deployed_name(function: str | Callable[..., object]) -> str:
+    """The name of a deployed function that is given by it or as the function itself.
+
+    Raises TypeError for a function without the decorator: its code is nowhere but here.
+    """
+    name = function if isinstance(function, str) else name_of(function)
+    if name is None:
+        raise TypeError(f"{function!r} is not the name of a function, nor has it @orchgpu.function")
+    return name
 
 
 def definition_of(file: Path) -> dict[str, object]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from contract.parameters import set_text
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.declaration import name_of
+from orchgpu.declaration import deployed_name
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed, Tally, follow
 from orchgpu.jobs.run_following import ended_runs
@@ -76,9 +76,7 @@ def map(  # noqa: A001 - what it is named for
     Raises AppError: NOT_FOUND, INVALID before anything is uploaded, UNAVAILABLE, TIMEOUT, and
     CONFLICT for an output that another job has overwritten.
     """
-    name = function if isinstance(function, str) else name_of(function)
-    if name is None:
-        raise TypeError(f"{function!r} is not the name of a function, nor has it @orchgpu.function")
+    name = deployed_name(function)
     folder = None if output is None else Path(output)
     given = [fspath(file) for file in files]
     text = _set_text(parameters or {})
@@ -117,7 +115,7 @@ def map(  # noqa: A001 - what it is named for
 
             with _in_thread(followed) as jobs:
                 for job in jobs:
-                    yield _result_of(cloud, job, paths[job.submitted.key], folder)
+                    yield result_of(cloud, job, paths[job.submitted.key], folder)
         finally:
             if shown is not None:
                 shown.bar.clear()
@@ -147,8 +145,11 @@ class _Shown:
         self.bar.draw(*self._tally.changed(job))
 
 
-def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) -> JobResult:
-    """The result of a job that is over, with its outputs in the folder."""
+def result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) -> JobResult:
+    """The result of a job that is over, with its outputs in the folder.
+
+    Raises CONFLICT for an output that another job has overwritten.
+    """
     to = None if folder is None else OutputFolder(path=folder)
     if to is not None:
         _check_own(fetch_outputs(cloud, [job], to, at_once=4), f"job {job.job_id}")

@@ -6,17 +6,19 @@ repeated (every call here is safe to repeat), others not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, field
 from gpu_scheduler.client.pushes import PushWord
-from gpu_scheduler.model import Request
+from gpu_scheduler.model import GrantedLease, Request
 from gpu_scheduler.protocol.ops import Op
 from orchgpu.core.function import Function
 from orchgpu.core.reconcile import Cursor, VersionPage
 from orchgpu.core.runs.workflow import Workflow
+from remote_gpu.wire.runs import RunOrder
 
 T = TypeVar("T")
 
@@ -173,6 +175,37 @@ class FunctionStarter(Protocol):
         ...
 
 
+class Credentials(Value):
+    """Temporary credentials, with what their user's clients of the cloud must know besides."""
+
+    variables: Mapping[str, str]  #: of the environment, as the SDKs of the cloud read them
+    ends_s: float  #: wall clock; 0 = never
+
+
+class FunctionCredentials(Protocol):
+    """STS: what a function in Lambda gets from Lambda."""
+
+    async def issue(self, role: str, name: str) -> Credentials:
+        """Credentials of a role, by its ARN; `name` is in the cloud's records of their use.
+
+        Each call issues others. Raises DENIED when the role does not trust the orchestrator.
+        """
+        ...
+
+
+class RunStarter(Protocol):
+    """The hosts of devices, which run functions with `execution: host`."""
+
+    async def start(self, granted: GrantedLease, order: RunOrder) -> bool:
+        """Order a run on the first host of the lease; whether this order started it.
+
+        A lease has one run, and a repetition renews its credentials. Raises UNAVAILABLE and
+        TIMEOUT, DENIED for a wrong secret, CONFLICT for a lease that has ended there, and INVALID
+        for an order that the host cannot follow.
+        """
+        ...
+
+
 class NoticeSender(Protocol):
     """Topics and webhooks that are notified of ends, and the keys that sign webhooks."""
 
@@ -200,7 +233,11 @@ class CloudPorts(Value):
     store: ObjectStore
     functions: FunctionStarter
     notices: NoticeSender | None = None  #: None: only queues are notified of ends
+    credentials: FunctionCredentials | None = None  #: None: no function runs on a host
     state_bucket: str  #: holds the registry of deployed functions
+    #: Receives the cloud's events while it is entered, and yields fields of the ready file; None:
+    #: they come by queues alone.
+    events: Callable[[], AbstractAsyncContextManager[Mapping[str, str]]] | None = None
     account: str = ""  #: the account and region whose limits all functions share
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import email
 import importlib.metadata
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,28 @@ class Installation:
     def command(self, name: str) -> str:
         """The path of one of the wheel's commands."""
         return str(self.folder / "bin" / name)
+
+
+def packages() -> list[str]:
+    """The folders that the distribution is made of."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    return [pattern.removesuffix("*") for pattern in settings["packages"]["find"]["include"]]
+
+
+def built_wheel(source: Path, made: Path) -> Path:
+    """The wheel, built from a copy in `source`: nothing is written beside the sources."""
+    for file in ("pyproject.toml", "README.md", "LICENSE", "DATA-LICENSES.md"):
+        shutil.copy(ROOT / file, source)
+    for name in packages():
+        shutil.copytree(
+            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
+        )
+    build = "from setuptools import build_meta; import sys; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", build, str(made)], cwd=source, check=True, capture_output=True
+    )
+    (built,) = made.glob("*.whl")
+    return built
 
 
 def install(

@@ -90,11 +90,12 @@ class Scale:
 
     @property
     def job_ms(self) -> float:
-        """Of ssgmd for one job, at most: the daemon of a small system, and the core of this size.
+        """Of a busy ssgmd for one job, at most: the daemon of a small system at its highest rate,
+        where calls share wakes and syncs, and the core of this size.
 
         The core of the small system is in it twice.
         """
-        return self.figures("scale.rate", "scheduler_ms_per_job") + self.core_ms
+        return self.figures("scale.rate", "scheduler_ms_per_job_most") + self.core_ms
 
     @property
     def core_ms(self) -> float:
@@ -138,7 +139,9 @@ def costs(scale: Scale) -> Iterator[Row]:
     minutes = figures("scale.hour", "simulated_minutes")
     core = f"its core, {minutes:g} minutes simulated with {DEVICES:,} devices"
     daemon_ms = scale.job_ms - scale.core_ms
-    for part, own_ms in (("wire, journal, a small core", daemon_ms), (core, scale.core_ms)):
+    most = figures("scale.rate", "jobs_per_s_most")
+    busy = f"busy (at {most:.0f} jobs/s): wire, journal, a small core"
+    for part, own_ms in ((busy, daemon_ms), (core, scale.core_ms)):
         yield (f"`ssgmd`: {part}", f"{own_ms:.2f} ms a job", jobs, _cores(rate * own_ms / 1000))
     yield (
         f"`ssgmd`: {scale.hosts:,} hosts report",

@@ -56,6 +56,11 @@ class _Tags:
         return {**_TAG_MAP.schema(), "maxProperties": TAGS_MAX}
 
 
+ROLE = Text(
+    pattern=r"arn:aws[a-z-]*:iam::\d{12}:role/\S+",
+    what="the ARN of a role (arn:aws:iam::<12 digits>:role/<name>)",
+    short="an ARN",
+)
 KMS_KEY = Text(
     pattern=r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+",
     what="the ARN of a KMS key (arn:aws:kms:REGION:<12 digits>:key/ID)",

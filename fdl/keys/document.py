@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corekit.values import replace
+from fdl.keys.data import DATA
+from fdl.keys.host import EXECUTION, HOST, LAMBDA_LIMITS, check_place
 from fdl.keys.jobs import GPU, JOB
 from fdl.keys.notify import NOTIFY
 from fdl.keys.oscar import OSCAR_SERVICE
@@ -24,6 +26,7 @@ from fdl.keys.scar import (
     S3_EVENT,
     STORAGE_PROVIDERS,
 )
+from fdl.keys.schedule import SCHEDULE
 from fdl.keys.secrets import Secrets
 from fdl.keys.workflows import Workflows
 from fdl.model import Document, Function, Functions
@@ -39,14 +42,15 @@ class Element:
     block: Block[Function]
 
     def read(self, node: Node, path: str, reading: Reading) -> Function:
-        value = self.block.read(node, path, reading)
-        return replace(value, path=path)
+        value = replace(self.block.read(node, path, reading), path=path)
+        check_place(value, node, reading)
+        return value
 
     def describe(self) -> str:
         return self.block.describe()
 
     def schema(self) -> Schema:
-        return self.block.schema()
+        return {**self.block.schema(), **LAMBDA_LIMITS}
 
 
 ELEMENT = Block(
@@ -66,14 +70,29 @@ ELEMENT = Block(
             " as in SCAR, and a start that fails three times leaves a dead letter, nothing else.",
             default="a job for each object of the input",
         ),
+        "execution": EXECUTION,
+        "host": Key(
+            reader=HOST,
+            about="The run on a host. It takes no layers, and has Lambda's other limits neither.",
+        ),
         "secrets": Key(
             reader=Secrets(),
             about="Variables of the script whose values are read when a run starts, by the"
             " function's role. `file:`, a path on the function's machine, is refused on AWS.",
         ),
+        "data": Key(
+            reader=DATA,
+            about="Data sets and models that the host of the device fetches before the job runs and"
+            " keeps for later ones, or has (`host:NAME`).",
+        ),
         "notify": Key(
             reader=NOTIFY,
             about="Notified of the end of each job, at least once.",
+            default="none",
+        ),
+        "schedule": Key(
+            reader=SCHEDULE,
+            about="Times at which an object is put into the first input, as an upload.",
             default="none",
         ),
         "group": Key(
@@ -99,7 +118,7 @@ ELEMENT = Block(
             about="AWS Batch.",
             becomes="`enable_gpu` → `gpu: {count: 1}`; with `execution_mode: batch`, `memory` →"
             " `lambda.memory`",
-            dropped="functions run in Lambda; for a device write `gpu: {count: 1}`",
+            dropped="hosts are used instead; for a device write `gpu: {count: 1}`",
         ),
     },
 )

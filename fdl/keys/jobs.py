@@ -412,6 +412,13 @@ JOB = Block(
             default="`auto`; `off` without a device, with several, with `completion: object`,"
             " `lambda.reserved_concurrency` or an image",
         ),
+        "checkpoint": Key(
+            reader=Duration(low_s=10, high_s=86400),
+            to="checkpoint_s",
+            about="How often the folder CHECKPOINT_DIR of your code is saved, also when the device"
+            " is taken away or the time is over; the next attempt of the job finds it there.",
+            default="no such folder",
+        ),
         "way": Key(
             reader=Duration(high_s=LENGTH_S_MAX),
             to="way_s",

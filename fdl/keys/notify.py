@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from contract.secrets.reference import SecretReference, parse_reference
 from corekit.addresses import refused_address
 from corekit.errors import AppError, invalid
-from fdl.notified import Notified
-from fdl.schema.scalars import Text
+from fdl.notified import CLOUDEVENTS, PLAIN, Notified
+from fdl.schema.scalars import Choice, Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Node, Scalar
 
@@ -42,7 +42,12 @@ class _Secret:
 
 
 def _notified(
-    *, queue: str = "", topic: str = "", webhook: str = "", secret: SecretReference | None = None
+    *,
+    queue: str = "",
+    topic: str = "",
+    webhook: str = "",
+    secret: SecretReference | None = None,
+    format: str = PLAIN,  # noqa: A002 - the key
 ) -> Notified:
     """Raises INVALID unless it is one place, which may be asked."""
     if len([one for one in (queue, topic, webhook) if one]) != 1:
@@ -55,7 +60,7 @@ def _notified(
         )
     if webhook:
         _check(webhook)
-    return Notified(queue=queue, topic=topic, webhook=webhook, secret=secret)
+    return Notified(queue=queue, topic=topic, webhook=webhook, secret=secret, format=format)
 
 
 def _check(url: str) -> None:
@@ -108,6 +113,11 @@ NOTIFY = ListOf(
                 about="The key that signs the webhook's requests (standardwebhooks.com), which"
                 " the orchestrator reads.",
                 default="not signed",
+            ),
+            "format": Key(
+                reader=Choice((PLAIN, CLOUDEVENTS)),
+                about="The form of the message: orchgpu's own, or JSON of CloudEvents 1.0 with the"
+                " type `orchgpu.job.succeeded`, `orchgpu.run.failed` and so on.",
             ),
         },
     ),

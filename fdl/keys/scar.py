@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from corekit.values import replace
-from fdl.keys.aws import AWS_KEYS
+from fdl.keys.aws import AWS_KEYS, ROLE
 from fdl.keys.storage import STORAGES, BucketName
 from fdl.model import (
-    LAMBDA_MEMORY_MIB_MAX,
+    HOST_MEMORY_MIB_MAX,
+    HOST_TIMEOUT_S_MAX,
     LAMBDA_MEMORY_MIB_MIN,
     LAMBDA_TIMEOUT_S_MAX,
     Container,
@@ -161,14 +162,14 @@ LAMBDA = Block(
             about="Name of the function; our queues and buckets are named after it.",
         ),
         "memory": Key(
-            reader=Integer(low=LAMBDA_MEMORY_MIB_MIN, high=LAMBDA_MEMORY_MIB_MAX, unit="MB"),
+            reader=Integer(low=LAMBDA_MEMORY_MIB_MIN, high=HOST_MEMORY_MIB_MAX, unit="MB"),
             to="memory_mib",
-            about="Memory of the function, not of a device.",
+            about="Memory of the function, not of a device. Lambda has 10240 MB at most.",
         ),
         "timeout": Key(
-            reader=Integer(low=1, high=LAMBDA_TIMEOUT_S_MAX, unit="s"),
+            reader=Integer(low=1, high=HOST_TIMEOUT_S_MAX, unit="s"),
             to="timeout_s",
-            about="The longest run of the function.",
+            about="The longest run of the function. Lambda has 900 s at most.",
         ),
         "runtime": Key(
             reader=Text(pattern=r"python\d\.\d{1,2}|image", what="python3.x or image"),
@@ -192,8 +193,9 @@ LAMBDA = Block(
         "boto_profile": _PROFILE,
         "execution_mode": Key(
             reader=Choice(("lambda", "lambda-batch", "batch")),
-            about="Functions run in Lambda.",
-            becomes="`batch` and `lambda-batch`: `lambda`; `batch` also sets `timeout: 900`",
+            about="The place of SCAR's runs.",
+            becomes="`execution` for a zip function with a device: `lambda-batch` `auto`, `batch`"
+            " `host`. Of others `lambda`, where `batch` also sets `timeout: 900`",
         ),
         "log_level": Key(
             reader=Choice(("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")),
@@ -266,11 +268,7 @@ IAM = Block(
     into=Iam,
     keys={
         "role": Key(
-            reader=Text(
-                pattern=r"arn:aws[a-z-]*:iam::\d{12}:role/\S+",
-                what="the ARN of a role (arn:aws:iam::<12 digits>:role/<name>)",
-                short="an ARN",
-            ),
+            reader=ROLE,
             blank=True,
             about="The function's execution role; required on AWS.",
         ),

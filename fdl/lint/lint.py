@@ -24,11 +24,14 @@ from fdl.diagnostics import (
 )
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.notify import notify_findings
+from fdl.lint.schedule import object_findings, schedule_findings
 from fdl.lint.settings import (
     advance_findings,
     completion_findings,
     data_findings,
+    declared_data_findings,
     owner_findings,
+    place_findings,
     settings_findings,
 )
 from fdl.lint.variables import (
@@ -76,8 +79,10 @@ def lint(
         findings += deployment_findings(deployed(document))
         for function in deployed(document):
             findings += advance_findings(function)
+            findings += place_findings(function)
         findings += run_findings(document, deployed(document))
         findings += notify_findings(document, deployed(document))
+        findings += schedule_findings(document, deployed(document))
     findings += owner_findings(document.functions.aws)
     for function in document.functions.aws:
         findings += _one_place(function)
@@ -92,12 +97,13 @@ def lint(
         findings += _outside(function)
         findings += settings_findings(function, place)
         findings += data_findings(function)
+        findings += declared_data_findings(function, document.functions.aws)
         if place is not None:
             findings += _at_place(function, place)
         else:
             findings += _unresolved(function)
         if files is not None:
-            findings += _files(function, files)
+            findings += [*_files(function, files), *object_findings(function, files)]
     notes = [
         Diagnostic(
             severity=severity,
@@ -320,7 +326,7 @@ def _code(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
         if place is not None and place.local:
             message = "no container is started here, so an image's own command is not run"
             yield _E, f"{path}.container.image", message
-    elif function.runs is None and function.queued:
+    elif function.runs is None and function.queued and function.host.image is None:
         message = "no script: a job has nothing to run; add init_script or handler"
         yield _E, f"{path}.init_script", message
     elif function.runs is None and (place is None or not _runs_its_image(function, place)):

@@ -27,7 +27,7 @@ def notify_findings(document: Document, functions: tuple[Function, ...]) -> Iter
 
 def _targets(path: str, listed: tuple[Notified, ...], ours: set[str]) -> Iterator[Finding]:
     for at, one in enumerate(listed):
-        if one in listed[:at]:
+        if _place(one) in map(_place, listed[:at]):
             yield _E, f"{path}[{at}]", "is listed twice; keep one"
         if one.queue in ours:
             message = f"{one.queue} is a queue of this file, which the orchestrator reads itself"
@@ -35,3 +35,7 @@ def _targets(path: str, listed: tuple[Notified, ...], ours: set[str]) -> Iterato
         if one.webhook.startswith("http://"):
             message = "http is not encrypted on its way; write https"
             yield _W, f"{path}[{at}].webhook", message
+
+
+def _place(one: Notified) -> tuple[str, str, str]:
+    return one.queue, one.topic, one.webhook

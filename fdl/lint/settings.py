@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
-from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Function, Path, Storage
+from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Function, Host, Path, Storage
 from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
 from fdl.plan.resources import DeployTarget
 from gpu_scheduler.data_names import name_of
@@ -42,6 +42,18 @@ def settings_findings(function: Function, place: DeployTarget | None) -> Iterato
                 yield Severity.NOTE, f"{function.path}.lambda.{key}", message
 
 
+def place_findings(function: Function) -> Iterator[Finding]:
+    """Findings about the place where a deployed function runs."""
+    path = f"{function.path}.execution"
+    if function.on_host and function.gpu is None:
+        message = "needs a device, whose lease names the host: write `gpu:`, or leave it out"
+        yield _E, path, message
+    elif function.on_host and not function.queued:
+        yield _E, path, "needs jobs: on a host no object starts a function by itself"
+    elif not function.on_host and function.host != Host():
+        yield _W, f"{function.path}.host", "no effect without `execution: host` or `auto`"
+
+
 def data_findings(function: Function) -> Iterator[Finding]:
     """Data sets and programs that are named twice; with two contents no host has both."""
     request = function.gpu.request if function.gpu is not None else Request()
@@ -53,6 +65,25 @@ def data_findings(function: Function) -> Iterator[Finding]:
                 yield _W, path, f"{name} is named twice"
             elif reference != name and contents.setdefault(name, reference) != reference:
                 yield _E, path, f"{name} is named with another content before: no host has both"
+
+
+def declared_data_findings(function: Function, others: Iterable[Function]) -> Iterator[Finding]:
+    """Data without a device, of which hosts have the name too, or that steps declare otherwise.
+
+    `others`: all functions; those of one group share a host.
+    """
+    references = () if function.gpu is None else function.gpu.request.data
+    named = {name_of(reference) for reference in references}
+    for name, one in function.data.items():
+        path = f"{function.path}.data.{name}"
+        if function.gpu is None and function.group is None:
+            yield _E, path, "data is fetched by the host of a device: add `gpu: {}`"
+        if name in named:
+            yield _E, path, "is in gpu.data too; keep one"
+        for other in others:
+            same = function.group is not None and other.group == function.group
+            if same and other.data.get(name, one) != one:
+                yield _E, path, f"step {other.name} of the group has other data by this name"
 
 
 def _runtime(function: Function, place: DeployTarget | None) -> Iterator[Finding]:

@@ -22,6 +22,8 @@ from fdl.migrate.scar_shapes import (
 )
 from fdl.model import (
     DEFAULT_RUNTIME,
+    HOST_MEMORY_MIB_MAX,
+    HOST_TIMEOUT_S_MAX,
     LAMBDA_MEMORY_MIB_MAX,
     LAMBDA_MEMORY_MIB_MIN,
     LAMBDA_TIMEOUT_S_MAX,
@@ -31,6 +33,8 @@ from fdl.model import (
 from fdl.schema.schema import Faulty, Reading
 from fdl.text.nodes import Entry, Mapping, Node, Sequence
 
+#: SCAR's mode of execution → the place of a function with a device.
+_PLACES = {"lambda-batch": "auto", "batch": "host"}
 #: SCAR's default of `batch.memory`.
 _BATCH_MEMORY_MB = 1024
 #: Names of S3; storage of every other provider is read as S3, with a warning.
@@ -217,26 +221,26 @@ def _place(work: Migration, place: Node, path: str) -> Node:
 
 
 def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
-    """SCAR's AWS Batch, for more time, memory or a GPU, becomes Lambda with a device."""
+    """SCAR's AWS Batch, for more time, memory or a GPU, becomes the host of a device."""
     block = element.child("lambda")
     mode = block.entry("execution_mode") if isinstance(block, Mapping) else None
     word = scalar_text(mode.value) if mode is not None else None
-    if mode is not None and isinstance(block, Mapping) and word in ("batch", "lambda-batch"):
-        block, became = block.without("execution_mode"), "lambda"
-        if word == "batch" and block.entry("timeout") is None:
-            # Batch's jobs have no limit of their own; Lambda's longest run is the nearest
-            block = block.with_entry("timeout", text(LAMBDA_TIMEOUT_S_MAX, mode.at))
-            became = f"lambda with timeout: {LAMBDA_TIMEOUT_S_MAX}"
-        work.warn(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
-        element = element.with_entry("lambda", block)
     entry = element.entry("batch")
+    declared: Batch = {}
+    if entry is not None:
+        declared = work.reading.value(BATCH, entry.value, f"{path}.batch") or {}
+    place = "lambda"
+    if mode is not None and isinstance(block, Mapping) and word in _PLACES:
+        place = _PLACES[word] if _can_be_on_host(element, block, declared) else place
+        element = _place_of(work, element, block.without("execution_mode"), mode, place, path)
+        block = element.child("lambda")
     if entry is None:
         return element
-    declared = work.reading.value(BATCH, entry.value, f"{path}.batch") or {}
+    most_mb = LAMBDA_MEMORY_MIB_MAX if place == "lambda" else HOST_MEMORY_MIB_MAX
     element = element.without("batch")
     parts, memory_mb = [], None
     if word == "batch" and "memory" in declared and isinstance(block, Mapping):
-        memory_mb = min(max(declared["memory"], LAMBDA_MEMORY_MIB_MIN), LAMBDA_MEMORY_MIB_MAX)
+        memory_mb = min(max(declared["memory"], LAMBDA_MEMORY_MIB_MIN), most_mb)
         parts.append(f"lambda.memory: {memory_mb}")
         element = element.with_entry(
             "lambda", block.with_entry("memory", text(memory_mb, entry.at))
@@ -247,18 +251,42 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
         element = element.with_entry("gpu", count)
     shown = " and ".join(parts)
     message = f"AWS Batch is not used; read as {shown}" if parts else "left out: no AWS Batch here"
-    work.warn(f"{path}.batch", entry.at, message + _lost(declared, memory_mb))
+    work.warn(f"{path}.batch", entry.at, message + _lost(declared, memory_mb, most_mb))
     return element
 
 
-def _lost(declared: Batch, memory_mb: int | None) -> str:
+def _can_be_on_host(element: Mapping, block: Mapping, batch: Batch) -> bool:
+    """Whether a function has a device, whose host may run its zip."""
+    device = scalar_text(element.child("gpu")) != "none" and element.entry("gpu") is not None
+    zipped = scalar_text(block.child("runtime")) != "image" and block.entry("layers") is None
+    return zipped and (device or (element.entry("gpu") is None and bool(batch.get("enable_gpu"))))
+
+
+def _place_of(
+    work: Migration, element: Mapping, block: Mapping, mode: Entry, place: str, path: str
+) -> Mapping:
+    """The element with a place instead of SCAR's execution mode."""
+    word, became = scalar_text(mode.value), place
+    if place != "lambda":
+        became = f"execution: {place}"
+        element = element.with_entry("execution", text(place, mode.at))
+    if word == "batch" and block.entry("timeout") is None:
+        # Batch's jobs have no limit of their own; the longest run is the nearest
+        timeout_s = LAMBDA_TIMEOUT_S_MAX if place == "lambda" else HOST_TIMEOUT_S_MAX
+        block = block.with_entry("timeout", text(timeout_s, mode.at))
+        became += f" with timeout: {timeout_s}"
+    work.warn(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
+    return element.with_entry("lambda", block)
+
+
+def _lost(declared: Batch, memory_mb: int | None, most_mb: int) -> str:
     """The settings of a `batch` block that nothing here follows, as the end of a sentence.
 
     `memory_mb` is the function's memory where the block's became it.
     """
     found = []
     memory = declared.get("memory", _BATCH_MEMORY_MB)
-    if memory > LAMBDA_MEMORY_MIB_MAX:
+    if memory > most_mb:
         found.append(f"memory: {memory} (Lambda has {LAMBDA_MEMORY_MIB_MAX} at most)")
     elif memory_mb is None and memory != _BATCH_MEMORY_MB:
         reason = "only `execution_mode: batch` uses it; write `lambda.memory`"

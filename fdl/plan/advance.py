@@ -19,8 +19,13 @@ def advance_s(function: Function) -> int:
     asked_s = asked_advance_s(function)
     if why_not_ahead(function) or (asked_s is None and _is_doubtful(function)):
         return 0
-    room_s = LAMBDA_TIMEOUT_S_MAX - function.function.timeout_s
+    room_s = LAMBDA_TIMEOUT_S_MAX - lambda_timeout_s(function)
     return max(0, min(math.ceil(AUTO_S if asked_s is None else asked_s), room_s))
+
+
+def lambda_timeout_s(function: Function) -> int:
+    """The declared timeout as far as Lambda has it: `auto` may try there for less."""
+    return min(function.function.timeout_s, LAMBDA_TIMEOUT_S_MAX)
 
 
 def asked_advance_s(function: Function) -> float | None:
@@ -32,6 +37,8 @@ def why_not_ahead(function: Function) -> str:
     """The reason why a function never starts ahead of its device; "" = it may."""
     if function.gpu is None or not function.queued:
         return "its jobs need no device"
+    if not function.in_lambda:
+        return "a run on the host of its device begins with it"
     if function.foreign:
         return "code that our runner does not run cannot wait for its device"
     if function.gpu.request.count > 1:

@@ -12,12 +12,15 @@ from fdl.model import BUILTIN, RETENTION_S, Function, Intermediate, Job, Storage
 from fdl.notified import Notified
 from fdl.plan import resources as kinds
 from fdl.plan.advance import advance_s
+from fdl.plan.data import data_notices, with_data
 from fdl.plan.facts import Facts
 from fdl.plan.functions import (
     DIRECT_BYTES_MAX,
     Code,
+    asked_of,
     function_of,
     has_package,
+    host_of,
     is_image,
     makes_role,
     owners_of,
@@ -27,6 +30,7 @@ from fdl.plan.functions import (
 )
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
 from fdl.plan.roles import role_of
+from fdl.plan.schedules import schedules_of
 from fdl.plan.tags import CREATOR, tags_of
 from gpu_scheduler.model import Request
 
@@ -65,7 +69,6 @@ def desired(
 ) -> DesiredFunction:
     """The resources that `function` needs at `place`."""
     known = facts or Facts()
-    lambda_function = function_of(function, place, code, known)
     parts: list[Resource] = list(_packages(function, place, code))
     parts += [_bucket(name, function, place) for name in buckets_of(function)]
     if makes_role(function, place):
@@ -79,13 +82,17 @@ def desired(
         parts += _queues(function, place, budget, known)
     else:
         parts += _dead_letters(function, place, budget, known)
-    parts += [lambda_function, _invoke_config(function, place)]
-    parts += _permissions(function, place)
+    if function.in_lambda:
+        parts += [function_of(function, place, code, known), _invoke_config(function, place)]
+        parts += _permissions(function, place)
     parts += notifications_of(function, place)
     if function.queued:
-        parts.append(_record(function, place, budget, digest(parts), code))
+        parts.append(_record(function, place, budget, digest(parts), code, known))
+    parts += schedules_of(function, place, known)
     return DesiredFunction(
-        name=function.name, resources=tuple(parts), notices=_notices(function, place)
+        name=function.name,
+        resources=tuple(part for part in parts if part.kind not in place.lacks),
+        notices=(*_notices(function, place), *data_notices(function, known)),
     )
 
 
@@ -112,7 +119,7 @@ def _bucket(name: str, function: Function, place: DeployTarget) -> kinds.Bucket:
     sources = [*_event_buckets(function), *(s.path.bucket for s in function.user_input)]
     return kinds.Bucket(
         name=name,
-        versioned=name in users_buckets(function),
+        versioned=name in users_buckets(function) and "versioning" not in place.lacks,
         owner=owners_of(function).get(name, ""),
         region=place.region if name in sources else "",
         tags=tags_of(function),
@@ -144,7 +151,7 @@ def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Reso
         )
         return (state, named, package)
     by_bucket = place.local or is_image(function) or code.size > DIRECT_BYTES_MAX
-    return (state, package) if by_bucket else (state,)
+    return (state, package) if by_bucket or function.on_host else (state,)
 
 
 def _expiries(function: Function) -> list[Resource]:
@@ -331,7 +338,8 @@ def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Noti
     form = ".tar.gz" if function.job and function.job.envelope == "tar.gz" else ".zip"
     uploads = () if function.workflow else function.user_input
     rules = notification_rules(f"orchgpu-{name}-jobs", uploads, place.queue_arn(jobs))
-    rules += [ours("staging", f"staging/{name}/", form), ours("results", "results/")]
+    rules += [ours("staging", f"staging/{name}/", form)] if function.in_lambda else []
+    rules.append(ours("results", "results/"))
     if function.gpu is None and not function.foreign:
         # claims and reports of attempts without a device, which no session reports
         rules.append(ours("attempts", "attempts/"))
@@ -360,9 +368,10 @@ def notification_rules(
     ]
 
 
-def _request(function: Function, budget: Budget, contents: str) -> Request:
+def _request(function: Function, budget: Budget, contents: str, facts: Facts) -> Request:
     """The request of each job; the lease length defaults to the longest that a run can take."""
-    asked = Request(count=0) if function.gpu is None else function.gpu.request
+    asked = asked_of(function)
+    asked = with_data(asked, function, facts) if function.data else asked
     if asked.workload is None and not function.foreign:
         asked = replace(asked, workload=workload_of(function, contents))
     if asked.lease_s is not None or function.gpu is None:
@@ -372,7 +381,12 @@ def _request(function: Function, budget: Budget, contents: str) -> Request:
 
 
 def _record(
-    function: Function, place: DeployTarget, budget: Budget, revision: str, code: Code
+    function: Function,
+    place: DeployTarget,
+    budget: Budget,
+    revision: str,
+    code: Code,
+    facts: Facts,
 ) -> kinds.Record:
     source = function.user_input[0]
     jobs, dead, done = function.queues
@@ -402,11 +416,12 @@ def _record(
         "owners": {
             name: owners_of(function).get(name) or place.account for name in buckets_of(function)
         },
-        "request": encode(_request(function, budget, code.contents)),
+        "request": encode(_request(function, budget, code.contents, facts)),
         "package_sha256": code.sha256 if has_package(function, place) else "",
         "memory_mib": function.function.memory_mib,
         **({} if gpu is None or gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
         **_promised(function),
+        **host_of(function, place, code, facts),
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
         **notify_of(function.notify),

@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from corekit.values import Value
 
 
+class DataFacts(Value):
+    """What a source of data has now."""
+
+    digest: str  #: of its manifest
+    bytes: int = 0  #: 0 = not known
+
+
 class Facts(Value):
     """Read before a plan; the defaults are those of a cloud without any."""
 
@@ -19,3 +26,4 @@ class Facts(Value):
     secret_keys: Mapping[str, str] = {}
     #: Image → the same with the digest that its tag names now.
     images: Mapping[str, str] = {}
+    data: Mapping[str, DataFacts] = {}  #: by source, those of S3

@@ -7,15 +7,17 @@ import json
 import re
 
 from contract.secrets.reference import VARIABLE
-from corekit.values import Value
-from fdl.model import BUILTIN, Function, Logging, Storage
+from corekit.decode import encode
+from corekit.values import Value, replace
+from fdl.model import BUILTIN, LAMBDA_MEMORY_MIB_MAX, Function, Job, Logging, Storage
 from fdl.plan import resources as kinds
-from fdl.plan.advance import advance_s
+from fdl.plan.advance import advance_s, lambda_timeout_s
 from fdl.plan.facts import Facts
 from fdl.plan.groups import STEPS_FILE, listed
 from fdl.plan.resources import DeployTarget, digest
 from fdl.plan.roles import role_of
 from fdl.plan.tags import DEPLOYED_TAG, PACKAGE_TAG, tags_of
+from gpu_scheduler.model import Request
 
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
 #: Role of functions on a cloud that is not AWS and whose file names none.
@@ -51,6 +53,8 @@ def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, st
     variables["ORCHGPU_TIMEOUT_THRESHOLD_S"] = str(declared.container.timeout_threshold_s)
     if ahead_s := advance_s(function):
         variables["ORCHGPU_ADVANCE_S"] = str(ahead_s)
+    if function.queued and (checkpoint_s := (function.job or Job()).checkpoint_s):
+        variables["ORCHGPU_CHECKPOINT_S"] = str(checkpoint_s)
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     variables["ORCHGPU_ACCOUNT"] = account
     if owners := owners_of(function):
@@ -122,8 +126,8 @@ def function_of(
     return kinds.FunctionResource(
         name=function.name,
         role=role_arn(function, place, facts),
-        memory_mib=declared.memory_mib,
-        timeout_s=declared.timeout_s + advance_s(function),
+        memory_mib=min(declared.memory_mib, LAMBDA_MEMORY_MIB_MAX),
+        timeout_s=lambda_timeout_s(function) + advance_s(function),
         runtime="" if image else declared.runtime,
         handler=(declared.handler if function.foreign else None) or HANDLER if package else "",
         package="" if image else package,
@@ -146,6 +150,29 @@ def function_of(
         log_group=declared.logging.group or "",
         tracing=declared.tracing,
     )
+
+
+def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -> dict[str, object]:
+    """Part of a record: the run on a host, as `orchgpu.core.function.HostRun` has it; empty for
+    code that runs in Lambda alone."""
+    if not function.on_host:
+        return {}
+    stored = stored_package(function, place, code)
+    variables = variables_of(function, place.account)
+    variables.pop("ORCHGPU_ADVANCE_S", None)  # there it begins with its device
+    run = {
+        "package_bucket": stored.bucket,
+        "package_key": stored.object_key,
+        "process": variables,
+        "role": role_arn(function, place, facts),
+        "log_group": "" if kinds.LogRetention.kind in place.lacks else function.log_group,
+        "storage_mib": function.function.ephemeral_storage_mib,
+        "programs": list(function.host.programs),
+        "network": function.host.network,
+        "image": function.host.image or "",
+        "command": list(function.host.command),
+    }
+    return {"execution": function.execution, "host": run}
 
 
 def _level(logging: Logging, level: str | None) -> str:
@@ -190,6 +217,20 @@ def role_arn(function: Function, place: DeployTarget, facts: Facts) -> str:
     return function.iam.role or place.role_arn(LOCAL_ROLE)
 
 
+def asked_of(function: Function) -> Request:
+    """The request of the file, with the programs of a host that must run the code.
+
+    Of `auto` an attempt on a host alone needs them.
+    """
+    if function.gpu is None:
+        return Request(count=0)
+    asked = function.gpu.request
+    if function.in_lambda:
+        return asked
+    needed = (name for name in function.host.programs if name not in asked.programs)
+    return replace(asked, programs=(*asked.programs, *needed))
+
+
 def workload_of(function: Function, contents: str) -> str:
     """The derived name: a label for people, and a hash of all that decides what is loaded.
 
@@ -207,12 +248,14 @@ def workload_of(function: Function, contents: str) -> str:
         "script": dict(declared.container.variables),
         "middleware": function.gpu.middleware if function.gpu is not None else BUILTIN,
         "warm_key": function.gpu.request.warm_key if function.gpu is not None else None,
+        **({"host": encode(function.host)} if function.host.image is not None else {}),
     }
     return f"{_label(function)}-{digest(configuration)[:_WORKLOAD_DIGITS]}"
 
 
 def _label(function: Function) -> str:
     """The script, handler, group or image, without folders and suffix."""
-    named = function.name if function.steps else function.runs or function.image or function.name
+    image = function.host.image or function.image
+    named = function.name if function.steps else function.runs or image or function.name
     last = named.rpartition("/")[2].partition(":")[0].partition("@")[0].partition(".")[0]
     return re.sub(r"[^\w-]+", "-", last, flags=re.ASCII)[:_LABEL_CHARACTERS_MAX] or "function"

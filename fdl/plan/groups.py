@@ -188,6 +188,7 @@ def _merged(members: tuple[Function, ...], sandbox: Workflow | None) -> Function
         function=lambda_,
         gpu=_gpu(members, own),
         secrets={},
+        data={name: one for step in members for name, one in step.data.items()},
         steps=members,
         notify=tuple(targets),
     )
@@ -284,6 +285,9 @@ def _same(first: Function, other: Function) -> Iterator[Finding]:
             yield _E, f"{other.path}.lambda.{written}", _DIFFERS.format(written, first.name)
     if first.image != other.image:
         yield _E, f"{other.path}.lambda.container", _DIFFERS.format("image", first.name)
+    for key in ("execution", "host"):
+        if getattr(first, key) != getattr(other, key):
+            yield _E, f"{other.path}.{key}", _DIFFERS.format(key, first.name)
     if first.iam != other.iam:
         yield _E, f"{other.path}.iam", _DIFFERS.format("iam", first.name)
 
@@ -322,10 +326,11 @@ def _sums(members: list[Function], own: Gpu | None) -> Iterator[Finding]:
     path = f"{members[0].path}.group"
     lambdas: list[Lambda] = [f.function for f in members]
     memory, timeout = sum(f.memory_mib for f in lambdas), sum(f.timeout_s for f in lambdas)
-    if memory > LAMBDA_MEMORY_MIB_MAX:
+    on_host = members[0].on_host
+    if memory > LAMBDA_MEMORY_MIB_MAX and not on_host:
         message = f"its steps need {memory} MB together; Lambda has {LAMBDA_MEMORY_MIB_MAX}"
         yield _E, path, message
-    if timeout > LAMBDA_TIMEOUT_S_MAX:
+    if timeout > LAMBDA_TIMEOUT_S_MAX and not on_host:
         message = f"its steps may take {timeout} s together; Lambda has {LAMBDA_TIMEOUT_S_MAX}"
         yield _E, path, message
     try:

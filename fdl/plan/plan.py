@@ -40,7 +40,7 @@ from fdl.plan.tags import FUNCTION_TAG
 #: The one field that the cloud does not show, so that it is not compared.
 _UNOBSERVED = "code_at"
 #: Fields whose values are not shown: they may be long, or private.
-_OPAQUE = ("variables", "policy", "body", "created", "package", "tags")
+_OPAQUE = ("variables", "policy", "body", "created", "package", "tags", "put")
 
 
 class Action(StrEnum):
@@ -204,6 +204,8 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
         kept=kept,
         notices=(
             *(notice for function in wanted for notice in function.notices),
+            *place.lacks.values(),
+            *place.notes,
             *([] if place.local else _late_rules(wanted, made)),
         ),
     )

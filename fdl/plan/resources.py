@@ -27,7 +27,10 @@ class DeployTarget(Value):
     account: str
     region: str
     partition: str = "aws"
-    local: bool = False  #: True: not AWS itself (embedded cloud, moto, LocalStack)
+    local: bool = False  #: True: not AWS itself (embedded cloud, moto, LocalStack, an own store)
+    #: Kinds of resources, and `versioning` of buckets, that it does not have → the consequence.
+    lacks: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()  #: other differences to AWS, each a sentence for plans
 
     @property
     def state_bucket(self) -> str:
@@ -53,8 +56,17 @@ class DeployTarget(Value):
     def role_arn(self, name: str) -> str:
         return f"arn:{self.partition}:iam::{self.account}:role/{name}"
 
+    @property
+    def root_arn(self) -> str:
+        """The account as a principal."""
+        return f"arn:{self.partition}:iam::{self.account}:root"
+
     def policy_arn(self, name: str) -> str:
         return f"arn:{self.partition}:iam::{self.account}:policy/{name}"
+
+    def schedule_arn(self, name: str) -> str:
+        where = f"{self.region}:{self.account}"
+        return f"arn:{self.partition}:scheduler:{where}:schedule/default/{name}"
 
 
 class Bucket(Value):
@@ -131,14 +143,18 @@ class FunctionResource:
 
 
 class Role(Value):
-    """A function's execution role, for Lambda alone, with one inline policy."""
+    """The role of a function or of its schedules, for one service, with one inline policy."""
 
     kind: ClassVar[str] = "role"
     name: str
     policy: Json
     path: str = "/"
     boundary: str = ""  #: ARN of the policy that limits it; "" (observed) = none
+    #: Whose principals may assume it, beside Lambda, where their own policies allow it: an ARN of
+    #: the account; "" = nobody's.
+    assumed_by: str = ""
     tags: Mapping[str, str] = {}
+    service: str = ""  #: that may assume it; "" = Lambda
 
     @property
     def full_name(self) -> str:
@@ -161,13 +177,19 @@ class EventSource(Value):
 
 
 class Schedule(Value):
-    """Regular calls of a function."""
+    """Regular calls of a function, or times at which an object is put into a bucket.
+
+    Whether it is paused is not here: a deploy leaves it as it is.
+    """
 
     kind: ClassVar[str] = "schedule"
     name: str
-    every_min: int
-    function: str
     role: str  #: by which the calls are made
+    every_min: int = 0  #: 0: at the times of `cron`
+    function: str = ""  #: "": an object is put
+    cron: str = ""  #: `cron(…)`
+    timezone: str = "UTC"
+    put: Json = {}  #: parameters of S3's PutObject
 
 
 class InvokeConfig(Value):

@@ -53,6 +53,7 @@ def role_of(function: Function, place: DeployTarget, facts: Facts | None = None)
         policy=policy,
         path=function.iam.path,
         boundary=boundary_of(function, place, known),
+        assumed_by=place.root_arn if function.on_host else "",
         tags=tags_of(function),
     )
 
@@ -102,6 +103,9 @@ def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[S
         statements.append(_failures(place, function.queues[1]))
     lists = [*reads, *([function.intermediate] if function.queued else [])]
     statements.append(_allow("Absence", ("s3:ListBucket",), _buckets(place, lists)))
+    if function.on_host:
+        packages = place.bucket_arn(declared.deployment.bucket or place.state_bucket)
+        statements.append(_allow("Package", ("s3:GetObject",), (f"{packages}/packages/*",)))
     if declared.vpc.subnet_ids:
         statements.append(_allow("Network", INTERFACES, ("*",)))
         statements.append(_not_by_code(function, place))
@@ -121,8 +125,15 @@ def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
     return [
         _allow("Envelopes", ("s3:GetObject",), staged),
         _allow("Results", ("s3:PutObject",), () if function.foreign else results),
+        _allow("Checkpoints", ("s3:DeleteObject",), _checkpoints(function, bucket)),
         _failures(place, function.queues[2]),
     ]
+
+
+def _checkpoints(function: Function, bucket: str) -> tuple[str, ...]:
+    """Removed once the job has its result."""
+    has = function.job is not None and function.job.checkpoint_s
+    return (f"{bucket}/attempts/*/checkpoint.tar",) if has else ()
 
 
 def _lists_of_files(function: Function, place: DeployTarget) -> tuple[str, ...]:

@@ -12,11 +12,13 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.replay.apply import apply_part
 from gpu_scheduler.core.state.state import LeaseEntry, State
 from gpu_scheduler.core.state.timers import TimerKind
+from gpu_scheduler.data_sets import loaded_name
 from gpu_scheduler.model import (
     GrantedLease,
     LeaseLifetime,
     LeaseState,
     Record,
+    Request,
     Step,
 )
 from gpu_scheduler.names import away_queue, is_away
@@ -137,13 +139,14 @@ class Transaction:
             door=lease.door,
             sources=lease.sources,
             middleware=entry.request.middleware,
-            workload=entry.request.workload,
+            workload=_loaded(entry.request),
             batch=entry.request.batch,
             residents=used,
             evict=evicted,
             cap_s=cap_s,
             connect_by_s=left_s if waits and not entry.ahead else None,
             ahead=entry.ahead,
+            data_sets=entry.request.data_sets,
         )
 
     def push_installs(self, entry: LeaseEntry) -> None:
@@ -200,3 +203,8 @@ class Transaction:
         else:
             entry.deadline_s = self.at_s + in_s
             self.state.timers.arm(TimerKind.LEASE, entry.lease.id, entry.deadline_s)
+
+
+def _loaded(request: Request) -> str | None:
+    """What workers of a lease have loaded, by one name; None = it is not named."""
+    return None if request.workload is None else loaded_name(request.workload, request.data_sets)

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from corekit.decode import encode_json
 from corekit.ids import DeviceId
 from corekit.values import replace
+from gpu_scheduler.data_sets import HELD_MAX, HeldData, HeldSet
 from gpu_scheduler.model import Device, DeviceResidents, Resident
 from gpu_scheduler.protocol.codec import PAGE_BYTES_MAX
 
@@ -81,4 +82,34 @@ class ReportedResidents:
     def forget(self) -> None:
         """Note that the next report names all, and replaces what the scheduler knows."""
         self._sent.clear()
+        self._known.clear()
+
+
+class ReportedData:
+    """The declared data sets that were reported, and those of them that are acknowledged."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, None] = {}  # perhaps known to the scheduler
+        self._known: dict[str, int] = {}
+
+    def news(self, present: Mapping[str, int], bytes_per_s: float | None) -> HeldData | None:
+        """The change since the last acknowledged report, to be sent now; None = none."""
+        new = {key: size for key, size in present.items() if self._known.get(key) != size}
+        added = tuple(HeldSet(key=key, bytes=size) for key, size in new.items())[:HELD_MAX]
+        removed = tuple(key for key in self._sent if key not in present)[:HELD_MAX]
+        self._sent.update((one.key, None) for one in added)
+        if not added and not removed:
+            return None
+        return HeldData(added=added, removed=removed, bytes_per_s=bytes_per_s)
+
+    def reported(self, change: HeldData | None) -> None:
+        """Note that the scheduler has accepted a change."""
+        if change is not None:
+            self._known.update((one.key, one.bytes) for one in change.added)
+            for key in change.removed:
+                self._known.pop(key, None)
+                self._sent.pop(key, None)
+
+    def doubt(self) -> None:
+        """Note that the scheduler may know less: everything present is reported again."""
         self._known.clear()

@@ -26,7 +26,7 @@ from gpu_scheduler.core.inventory.devices import device_class_of, permanent_mism
 from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Sharing
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.metrics import ReportCounts, monitor_lines
-from gpu_scheduler.monitor.ports import HostControl, Probe
+from gpu_scheduler.monitor.ports import DataSource, HostControl, Probe
 from gpu_scheduler.monitor.watch import DeviceWatch, LastSeen
 from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 from gpu_scheduler.protocol.host import (
@@ -86,6 +86,8 @@ class HostLink:
         ephemeral: bool = False,
         waiting: Callable[[], Iterable[LeaseId]] | None = None,
         loads_ahead: bool = False,
+        data: DataSource | None = None,
+        data_space_mib: int = 0,
         digests: Mapping[str, Mapping[str, str]] | None = None,
         incarnation: str | None = None,
         access: Access | None = None,
@@ -96,12 +98,13 @@ class HostLink:
         self.epoch_seen = 0
         self.run_seen = ""  #: the run of that epoch
         self._control = control
-        self._watch = DeviceWatch(LastSeen(probe, budget.host_lost_s), control)
+        self._watch = DeviceWatch(LastSeen(probe, budget.host_lost_s), control, data)
         self._gateway = gateway
         self._middlewares = middlewares
         self._ephemeral = ephemeral
         self._waiting = waiting
         self._loads_ahead = loads_ahead  #: workers of leases ahead load before they have shares
+        self._data_space_mib = data_space_mib  #: for declared data sets
         self._digests = digests or {}  #: of "data" and "programs", by name
         self._budget = budget
         self._last_fence = 0
@@ -258,7 +261,8 @@ class HostLink:
         self._watch.forget_reported()
         residents = self._watch.all_residents()
         # a lost hello is sent again
-        self._watch.reported(Report(devices=devices, residents=residents))
+        held = self._watch.all_data()
+        self._watch.reported(Report(devices=devices, residents=residents, held=held))
         first, *self._hello_pages = pages_of([*installed], INSTALLED_BYTES_MAX)
         return HostHello(
             host=self.host,
@@ -279,6 +283,8 @@ class HostLink:
             advance=self._waiting is not None,
             waiting=() if self._waiting is None else tuple(self._waiting()),
             loads_ahead=self._loads_ahead,
+            data_space_mib=self._data_space_mib,
+            held=held,
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:

@@ -82,6 +82,19 @@ class HostControl(LeaseSource, Protocol):
         ...
 
 
+class DataSource(Protocol):
+    """The declared data sets of one host, to be published."""
+
+    def held(self) -> Mapping[str, int]:
+        """The bytes of each set that are here, by its key."""
+        ...
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The learned rate of fetches; None = none yet."""
+        ...
+
+
 class DeviceProcess(Value):
     """A process on a device, as its driver reports it."""
 

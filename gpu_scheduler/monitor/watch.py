@@ -12,10 +12,17 @@ from collections.abc import Mapping
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
+from gpu_scheduler.data_sets import HeldData
 from gpu_scheduler.model import Device, DeviceResidents, Health, Resident, Symptom, Usage
-from gpu_scheduler.monitor.device_report import ReportedResidents, without_excess_keys
+from gpu_scheduler.monitor.device_report import ReportedData, ReportedResidents, without_excess_keys
 from gpu_scheduler.monitor.health import DeviceFault, HeldMemory, with_faults
-from gpu_scheduler.monitor.ports import DeviceProcess, LeaseSource, ListsProcesses, Probe
+from gpu_scheduler.monitor.ports import (
+    DataSource,
+    DeviceProcess,
+    LeaseSource,
+    ListsProcesses,
+    Probe,
+)
 from gpu_scheduler.protocol.host import Report
 
 logger = logging.getLogger(__name__)
@@ -83,8 +90,10 @@ class LastSeen:
 class DeviceWatch:
     """Polls the probe, and finds the changes that are to be reported."""
 
-    def __init__(self, probe: Probe, leases: LeaseSource) -> None:
+    def __init__(self, probe: Probe, leases: LeaseSource, data: DataSource | None = None) -> None:
         self._probe = probe
+        self._data = data
+        self._reported_data = ReportedData()
         self._leases = leases
         self._held = HeldMemory()
         self._seen: tuple[Device, ...] = ()  #: shortened to fit into a message
@@ -125,11 +134,22 @@ class DeviceWatch:
                 if one.device in known and self._reported_usage.get(one.device) != one
             ),
             residents=self.changed_residents(),
+            held=self._changed_data(),
         )
 
     def changed_residents(self) -> tuple[DeviceResidents, ...]:
         """The warm workers that changed since the last report."""
         return self._residents.news(self._present_residents())
+
+    def all_data(self) -> HeldData:
+        """The declared data sets that are here, for a hello."""
+        self._reported_data = ReportedData()
+        return self._changed_data() or HeldData()
+
+    def _changed_data(self) -> HeldData | None:
+        if self._data is None:
+            return None
+        return self._reported_data.news(self._data.held(), self._data.bytes_per_s)
 
     def all_residents(self) -> tuple[DeviceResidents, ...]:
         """The warm workers of every device, for a hello."""
@@ -148,9 +168,11 @@ class DeviceWatch:
             self._reported_devices = report.devices
         self._reported_usage.update((one.device, one) for one in report.usage)
         self._residents.reported(report.residents)
+        self._reported_data.reported(report.held)
 
     def forget_reported(self) -> None:
         """Note that the scheduler may know nothing any more: the next report is complete."""
         self._reported_devices = None
         self._reported_usage.clear()
         self._residents.doubt()
+        self._reported_data.doubt()

@@ -66,6 +66,7 @@ class HostRegistered(Value):
     programs: Mapping[str, str] = field(default_factory=dict)  #: name → SHA-256
     advance: bool = False  #: sessions of leases granted ahead may wait there
     loads_ahead: bool = False  #: workers of such leases load there before they have their shares
+    data_space_mib: int = 0  #: for declared data sets; 0: it fetches none
 
 
 class HostDrained(Value):

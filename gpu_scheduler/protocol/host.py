@@ -15,6 +15,7 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.net.addresses import parse_address
 from corekit.values import Checked, Meta, Value, field
+from gpu_scheduler.data_sets import DataSet, HeldData
 from gpu_scheduler.model import (
     LENGTH_S_MAX,
     Batch,
@@ -25,6 +26,7 @@ from gpu_scheduler.model import (
     EndReason,
     LeaseLifetime,
     LeaseState,
+    MemoryMib,
     Share,
     Usage,
     Word,
@@ -105,6 +107,8 @@ class Install(Value):
     #: True: granted before its shares are free. A session of it waits; the next install of the
     #: lease, without it, gives it the shares.
     ahead: bool = False
+    #: Of its request; the host fetches those that it lacks, before it opens the endpoints.
+    data_sets: tuple[DataSet, ...] = ()
 
 
 class InstallPush(Value):
@@ -193,6 +197,9 @@ class HostHello(Checked, omit_defaults=True):
     #: reported yet.
     waiting: Annotated[tuple[LeaseId, ...], Meta(max_length=INSTALLED_MAX)] = ()
     loads_ahead: bool = False  #: workers of such leases load there before they have their shares
+    #: For declared data sets, `gpud --data-space`; 0: it fetches none.
+    data_space_mib: MemoryMib = 0
+    held: HeldData = field(default_factory=HeldData)  #: all data sets that it has
 
 
 class HostWelcome(Value, omit_defaults=True):
@@ -242,6 +249,7 @@ class Report(Checked):
     #: For the devices whose figures changed, each once.
     usage: Annotated[tuple[Usage, ...], Meta(max_length=DEVICES_MAX)] = ()
     residents: Annotated[tuple[DeviceResidents, ...], Meta(max_length=DEVICES_MAX)] = ()
+    held: HeldData | None = None  #: the change of its data sets; None = none
 
 
 class SessionChange(Checked):

@@ -6,6 +6,7 @@
     plain      plain mode (`job: none`): one object through the script, without a job
     settings   the function's `ORCHGPU_*` variables
     limits     the division of Lambda's time among script, outputs and result
+    keeping    progress and checkpoint, stored while the code runs
     document   the JSON document that the user's code writes for its result
     envelope   the archive of an attempt, read without trust
     sandbox    private folders, hidden credentials

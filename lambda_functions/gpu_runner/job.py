@@ -31,10 +31,11 @@ from lambda_functions.gpu_runner.errors import (
     EnvelopeError,
     StorageError,
 )
+from lambda_functions.gpu_runner.keeping import Keeping
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.provenance import Collected
 from lambda_functions.gpu_runner.sandbox import Workspace, input_name
-from lambda_functions.gpu_runner.script import environment, steps
+from lambda_functions.gpu_runner.script import container, environment, steps
 from lambda_functions.gpu_runner.script.process import Ending
 from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
 from lambda_functions.gpu_runner.settings import Settings
@@ -220,14 +221,18 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
     """Input, script, device given back, outputs, result. Raises AttemptFailed."""
     job, held = attempt.job, attempt.claim
     input_file = _fetch_input(attempt)
+    keeping = Keeping(attempt.s3, job, attempt.workspace, attempt.settings.checkpoint_s)
     try:
-        run = _run_steps(attempt, input_file, secrets)
+        with keeping:
+            run = _run_steps(attempt, input_file, secrets, keeping.variables)
     except AttemptFailed as failure:
         if failure.times:  # a step ran, and one of its files is not a valid output
             _give_back(attempt, succeeded=False)
         raise
     _give_back(attempt, succeeded=run.outcome.good)
     outcome = run.outcome
+    if outcome.ending in (Ending.PREEMPTED, Ending.DEADLINE):
+        keeping.cut_short()
     with steps.outcome_in_failure(outcome):
         if outcome.ending in (Ending.LOST, Ending.OWN):
             held.check()  # raises the reason of the loss, by which a script may have failed
@@ -238,6 +243,7 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
         held.check()
     stands = commit.commit(attempt.s3, job, _result(attempt, run, files, document, secrets))
     held.outcome = "DONE"
+    keeping.succeeded()
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
@@ -359,9 +365,14 @@ def _prefetch(s3: S3, job: Job, workspace: Workspace, collected: Collected) -> P
     return Prefetch(fetch)
 
 
-def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Run:
-    job = attempt.job
+def _run_steps(
+    attempt: Attempt, input_file: Path, secrets: Secrets, kept: dict[str, str]
+) -> steps.Run:
+    """`kept`: the variables of progress and checkpoint."""
+    job, in_container = attempt.job, attempt.settings.container >= 0
     chain = attempt.settings.steps(job.outputs)
+    if in_container:
+        _prepare_container(attempt)
     first = steps.Item(
         step=chain[0],
         file=input_file,
@@ -370,7 +381,8 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
         workspace=attempt.workspace,
     )
     with _client_variables(attempt) as of_client:
-        of_session = attempt.claim.environment()
+        # a container does not reach the session: it has the device itself
+        of_session = {} if in_container else attempt.claim.environment()
         of_session |= _given_with_input(job)
         of_session[RESULT_FILE] = str(place_in(attempt.workspace.root))
         if job.traceparent:
@@ -381,7 +393,7 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
                 for name, key in (("RUN", "id"), ("WORKFLOW", "workflow"), ("STEP", "step"))
             }
         of_session |= attempt.collected.variables
-        layers = (of_session, of_client)
+        layers = (of_session | kept, of_client)
         signals = attempt.claim.signals
         return steps.run_all(
             chain,
@@ -390,6 +402,21 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
                 item, attempt.limits, attempt.given, secrets, *layers, signals=signals
             ),
         )
+
+
+def _prepare_container(attempt: Attempt) -> None:
+    """Have the host make the image ready. Raises AttemptFailed."""
+
+    def archive(bucket: str, key: str) -> Path:
+        target = attempt.workspace.root / ".orchgpu-image"
+        try:
+            download(attempt.s3, target, bucket=bucket, key=key)
+        except StorageError as error:
+            text = f"the image of the function: {error}"
+            raise AttemptFailed(Reason.SCRIPT_ERROR, text) from None
+        return target
+
+    container.prepare(attempt.settings.container, attempt.limits.script_left_s, archive)
 
 
 def _given_with_input(job: Job) -> dict[str, str]:

@@ -15,6 +15,7 @@ from lambda_functions.gpu_runner.script.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.script.steps import Step, read_steps
 from lambda_functions.gpu_runner.secrets.values import References
 from lambda_functions.gpu_runner.storage.outputs import Destination
+from remote_gpu.wire.containers import FD_VARIABLE
 
 T = TypeVar("T")
 
@@ -28,6 +29,8 @@ class Settings:
     threshold_s: float  #: SCAR's timeout_threshold: the least time kept back
     #: Of the function's timeout in Lambda: added to its own, for the wait for its device.
     advance_s: float = 0.0
+    #: Between two checkpoints; 0 = the user's code has none.
+    checkpoint_s: float = 0.0
     outputs: tuple[JsonObject, ...]  #: plain mode; `contract.envelope.Job.outputs`
     variables: Mapping[str, object]  #: plain mode; the user's own
     log_level: str
@@ -35,6 +38,9 @@ class Settings:
     folder: Path = IMPORT_ROOT
     group: tuple[Step, ...] = ()  #: the steps of a group, the first one first
     secrets: References = field(default_factory=dict)  #: step → variable → reference
+    container: int = (
+        -1
+    )  #: descriptor of the host's socket, where the function is an image's command
     account: str = ""  #: owner of the buckets; "" = deployed by an older version
     owners: Mapping[str, str] = field(default_factory=dict)  #: bucket → another account
 
@@ -47,6 +53,7 @@ class Settings:
             script=self.script,
             handler=self.handler,
             folder=self.folder,
+            container=self.container >= 0,
             outputs=tuple(Destination.of(value) for value in outputs),
         )
         return (step,)
@@ -64,6 +71,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         script=root / script if script else None,
         threshold_s=_seconds(environ, "ORCHGPU_TIMEOUT_THRESHOLD_S"),
         advance_s=_seconds(environ, "ORCHGPU_ADVANCE_S"),
+        checkpoint_s=_seconds(environ, "ORCHGPU_CHECKPOINT_S"),
         outputs=tuple(_json(environ, "ORCHGPU_OUTPUTS", list)),
         variables=_json(environ, "ORCHGPU_VARIABLES", dict),
         log_level=environ.get("ORCHGPU_LOG_LEVEL") or "INFO",
@@ -71,6 +79,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         folder=root / "script",
         group=_group(root, environ.get("ORCHGPU_STEPS")),
         secrets=_secrets(environ),
+        container=_descriptor(environ.get(FD_VARIABLE, "")),
         account=environ.get("ORCHGPU_ACCOUNT") or "",
         owners=_json(environ, "ORCHGPU_BUCKET_OWNERS", dict),
     )
@@ -95,6 +104,10 @@ def _secrets(environ: Mapping[str, str]) -> References:
     ):
         raise RunnerError(f"{VARIABLE} is not an object of references; deploy the function again")
     return found
+
+
+def _descriptor(text: str) -> int:
+    return int(text) if text.isdecimal() else -1
 
 
 def _seconds(environ: Mapping[str, str], name: str) -> float:

@@ -112,6 +112,31 @@ class Roles:
         self._recorder.put(f"role/{part(role.name)}", encode(role))
         return role
 
+    def change_trust(self, role: Role, trust: str) -> None:
+        """Replace the trust policy. Raises MalformedPolicyDocument."""
+        _check_document(trust)
+        self.save(replace(role, trust=trust))
+
+    def check_assumed(self, arn: str) -> None:
+        """Raises AccessDenied: the role does not trust the account, as which all callers count."""
+        role = self._roles.get(arn.rsplit("/", 1)[-1])
+        if role is None:
+            return
+        account = self._account.id
+        trusted = ("*", account, f"arn:aws:iam::{account}:root")
+        for statement in statements(role.trust):
+            principal = statement.get("Principal")
+            named = principal.get("AWS", []) if isinstance(principal, dict) else principal
+            allows_it = statement.get("Effect") == "Allow"
+            if allows_it and any(one in trusted for one in many(named)):
+                return
+        raise CloudError(
+            "AccessDenied",
+            403,
+            f"User: arn:aws:iam::{account}:root is not authorized to perform: sts:AssumeRole on"
+            f" resource: {arn}",
+        )
+
     def restore(self, value: Recorded) -> None:
         """Restore a recorded role, known everywhere."""
         role = decode(Role, value, "role")

@@ -1,20 +1,33 @@
-"""Schedules of EventBridge: regular calls of functions, at a rate, in the default group."""
+"""Schedules of EventBridge in the default group: calls of functions, and objects put into buckets,
+at a rate or at the times of a cron expression."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count, takewhile
 from typing import Any
 
+from corekit.cron import aws_times
 from corekit.decode import decode, encode
-from corekit.values import Value
+from corekit.errors import AppError
+from corekit.values import Value, replace
 from local_cloud.model.arns import Account, arn_service
-from local_cloud.model.errors import CloudError, not_implemented
+from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 
+#: The universal target that is here.
+PUT_OBJECT = "arn:aws:scheduler:::aws-sdk:s3:putObject"
+#: A run that begins later is one that was missed.
+LATE_S_MAX = 60.0
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _UNIT_S = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
+#: Parameters of PutObject that are here.
+_REQUIRED = {"Bucket", "Key"}
+_PARAMETERS = _REQUIRED | {"Body", "ExpectedBucketOwner", "IfNoneMatch"}
 
 
 class Schedule(Value):
@@ -24,12 +37,7 @@ class Schedule(Value):
     given: Mapping[str, Any]  #: by AWS's names
     made_at_s: float
     modified_at_s: float
-
-    @property
-    def every_s(self) -> float:
-        match = _RATE.fullmatch(self.given["ScheduleExpression"])
-        assert match is not None, "checked when it was made"
-        return int(match[1]) * _UNIT_S[match[2]]
+    seen_at_s: float = 0.0  #: runs up to this time have begun, or were missed; 0 = since the change
 
     @property
     def enabled(self) -> bool:
@@ -43,6 +51,34 @@ class Schedule(Value):
     def payload(self) -> str:
         return str(self.given["Target"].get("Input", "{}"))
 
+    @property
+    def seen_s(self) -> float:
+        return self.seen_at_s or self.modified_at_s
+
+    def times(self) -> Iterator[float]:
+        """The times of its runs that have not begun, as a wall clock has them.
+
+        Raises INVALID for an expression that is not here.
+        """
+        expression = str(self.given["ScheduleExpression"])
+        if match := _RATE.fullmatch(expression):
+            every_s = int(match[1]) * _UNIT_S[match[2]]
+            return (self.seen_s + every_s * number for number in count(1))
+        zone = str(self.given.get("ScheduleExpressionTimezone", "UTC"))
+        return aws_times(expression, zone, self.seen_s)
+
+    def missed(self, now_s: float) -> int:
+        """The number of runs that are too late to begin."""
+        return sum(1 for _ in takewhile(lambda at_s: at_s < now_s - LATE_S_MAX, self.times()))
+
+    def parameters(self, at_s: float) -> Mapping[str, Any]:
+        """Those of the call of a run, with the schedule's attributes filled in."""
+        at = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        filled: Mapping[str, Any] = json.loads(
+            self.payload.replace("<aws.scheduler.scheduled-time>", at)
+        )
+        return filled
+
 
 @dataclass(slots=True)
 class Schedules:
@@ -54,7 +90,7 @@ class Schedules:
     _schedules: dict[str, Schedule] = field(default_factory=dict)
 
     def create(self, now_s: float, name: str, given: Mapping[str, Any]) -> Schedule:
-        """Raises ConflictException, ValidationException; NotImplemented for cron and one time."""
+        """Raises ConflictException, ValidationException; NotImplemented for what is not here."""
         if name in self._schedules:
             raise CloudError("ConflictException", 409, f"Schedule {name} already exists.")
         return self._put(name, given, now_s, now_s)
@@ -64,17 +100,21 @@ class Schedules:
         return self._put(name, given, self.get(name).made_at_s, now_s)
 
     def _put(self, name: str, given: Mapping[str, Any], made_at_s: float, now_s: float) -> Schedule:
-        if _RATE.fullmatch(given["ScheduleExpression"]) is None:
-            raise not_implemented(
-                f"the schedule {given['ScheduleExpression']!r}, other than a rate,"
-            )
-        if arn_service(given["Target"]["Arn"]) != "lambda":
-            raise not_implemented("a schedule of anything but a function")
         schedule = Schedule(name=name, given=given, made_at_s=made_at_s, modified_at_s=now_s)
-        self._schedules[name] = schedule
-        self.recorder.put(f"schedule/{part(name)}", encode(schedule))
+        _check(schedule)
+        self._store(schedule)
         self.on_change(name)
         return schedule
+
+    def seen(self, name: str, at_s: float) -> Schedule:
+        """Remember that the runs up to `at_s` have begun, or were missed."""
+        schedule = replace(self._schedules[name], seen_at_s=at_s)
+        self._store(schedule)
+        return schedule
+
+    def _store(self, schedule: Schedule) -> None:
+        self._schedules[schedule.name] = schedule
+        self.recorder.put(f"schedule/{part(schedule.name)}", encode(schedule))
 
     def get(self, name: str) -> Schedule:
         """Raises ResourceNotFoundException."""
@@ -99,3 +139,28 @@ class Schedules:
 
     def arn(self, name: str) -> str:
         return f"arn:aws:scheduler:{self.account.region}:{self.account.id}:schedule/default/{name}"
+
+
+def _check(schedule: Schedule) -> None:
+    given, arn = schedule.given, schedule.target
+    if given.get("FlexibleTimeWindow", {}).get("Mode", "OFF") != "OFF":
+        raise not_implemented("a schedule with a flexible time window")
+    try:
+        next(schedule.times(), None)
+    except AppError:
+        zone = given.get("ScheduleExpressionTimezone", "UTC")
+        what = f"the schedule {given['ScheduleExpression']!r} in the time zone {zone!r}"
+        raise not_implemented(what) from None
+    if arn == PUT_OBJECT:
+        try:
+            named = set(schedule.parameters(0.0))
+        except (ValueError, TypeError):
+            named = set()
+        unknown, absent = named - _PARAMETERS, _REQUIRED - named
+        if absent:
+            text = f"Target.Input is no JSON object with {', '.join(sorted(absent))}"
+            raise refused("ValidationException", text)
+        if unknown:
+            raise not_implemented(f"PutObject of a schedule with {', '.join(sorted(unknown))}")
+    elif arn_service(arn) != "lambda":
+        raise not_implemented("a schedule of anything but a function and s3:putObject")

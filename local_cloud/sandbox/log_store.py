@@ -51,13 +51,21 @@ class LogStore:
         """Names, sorted."""
         return sorted(self._groups)
 
+    def create_stream(self, group: str, stream: str) -> bool:
+        """Make a stream of a group that exists; False when it has one of that name."""
+        streams = self._groups[group]
+        if stream in streams:
+            return False
+        while len(streams) >= STREAMS_MAX:
+            del streams[next(iter(streams))]
+        streams[stream] = deque(maxlen=EVENTS_MAX)
+        return True
+
     def append(self, group: str, stream: str, at_s: float, message: str) -> None:
         """One line; makes the group and the stream."""
         streams = self._groups.setdefault(group, {})
         if stream not in streams:
-            while len(streams) >= STREAMS_MAX:
-                del streams[next(iter(streams))]
-            streams[stream] = deque(maxlen=EVENTS_MAX)
+            self.create_stream(group, stream)
         self._count += 1
         event = LogEvent(at_ms=int(at_s * 1000), message=message, number=self._count)
         streams[stream].append(event)

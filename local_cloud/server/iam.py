@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from corekit.values import replace
 from local_cloud.model.roles import Role
+from local_cloud.model.s3.notifications import iso_time
 from local_cloud.server.context import Context
 from local_cloud.server.services import Answer, Body, FormService
 
@@ -15,6 +16,28 @@ def _caller_identity(context: Context, _: Body) -> Answer:
     account = context.cloud.account.id
     arn = f"arn:aws:iam::{account}:root"
     return {"Arn": arn, "UserId": "AIDAEMBEDDEDCLOUD", "Account": account}
+
+
+def _assume_role(context: Context, body: Body) -> Answer:
+    """Credentials that are accepted until they end; their role's policies are not asked."""
+    arn, session, now_s = body["RoleArn"], body["RoleSessionName"], context.now_s()
+    context.cloud.roles.check_assumed(arn)
+    ends_s = now_s + body.get("DurationSeconds", 3600)
+    made = context.verifier.issue(arn, ends_s)
+    name = arn.rpartition("/")[2]
+    account = context.cloud.account.id
+    return {
+        "Credentials": {
+            "AccessKeyId": made.pair.access_key,
+            "SecretAccessKey": made.pair.secret_key,
+            "SessionToken": made.token,
+            "Expiration": iso_time(ends_s),
+        },
+        "AssumedRoleUser": {
+            "AssumedRoleId": f"AROAEMBEDDEDCLOUD:{session}",
+            "Arn": f"arn:aws:sts::{account}:assumed-role/{name}/{session}",
+        },
+    }
 
 
 # --- roles
@@ -76,6 +99,11 @@ def _untag_role(context: Context, body: Body) -> None:
     context.cloud.roles.save(replace(role, tags=left))
 
 
+def _update_trust(context: Context, body: Body) -> None:
+    role = context.cloud.roles.get(body["RoleName"])
+    context.cloud.roles.change_trust(role, body["PolicyDocument"])
+
+
 def _put_boundary(context: Context, body: Body) -> None:
     role = context.cloud.roles.get(body["RoleName"])
     context.cloud.roles.save(replace(role, boundary=body["PermissionsBoundary"]))
@@ -114,6 +142,7 @@ IAM_AND_STS = FormService(
     invalid="ValidationError",
     missing="MissingParameter",
     operations={
+        "AssumeRole": _assume_role,
         "CreateRole": _create_role,
         "DeleteRole": _delete_role,
         "DeleteRolePolicy": _delete_role_policy,
@@ -126,5 +155,6 @@ IAM_AND_STS = FormService(
         "PutRolePolicy": _put_role_policy,
         "TagRole": _tag_role,
         "UntagRole": _untag_role,
+        "UpdateAssumeRolePolicy": _update_trust,
     },
 )

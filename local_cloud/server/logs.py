@@ -1,4 +1,5 @@
-"""CloudWatch Logs: the calls that read the output of functions."""
+"""CloudWatch Logs: the calls that read the output of functions, and those of other programs that
+write it."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from local_cloud.server.context import Context
 from local_cloud.server.services import Answer, Body, JsonService
 
 _PAGE_MAX = 10_000
+_EVENT_BYTES, _BATCH_BYTES_MAX = 26, 1_048_576
+#: Of PutLogEvents: a batch's span, and what is too old or too new to be stored.
+_SPAN_MS_MAX, _OLD_MS_MAX, _NEW_MS_MAX = 86_400_000, 14 * 86_400_000, 2 * 3_600_000
 PATTERN_CHARS_MAX = 1024  #: as CloudWatch
 #: A term of a filter pattern: a word, or one text in quotes.
 _TERM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))')
@@ -37,7 +41,7 @@ def terms_of(pattern: str) -> tuple[str, ...]:
 
 
 def _invalid_pattern(reason: str) -> CloudError:
-    return refused("InvalidParameterException", f"Invalid filter pattern: {reason}")
+    return _invalid(f"Invalid filter pattern: {reason}")
 
 
 def _create_group(context: Context, body: Body) -> None:
@@ -55,6 +59,41 @@ def _put_retention(context: Context, body: Body) -> None:
     context.logs.set_retention(body["logGroupName"], body["retentionInDays"])
 
 
+def _create_stream(context: Context, body: Body) -> None:
+    _streams(context, body)
+    if not context.logs.create_stream(body["logGroupName"], body["logStreamName"]):
+        raise refused("ResourceAlreadyExistsException", "The specified log stream already exists")
+
+
+def _put_events(context: Context, body: Body) -> Answer:
+    """The limits of one call (API reference, PutLogEvents); its sequence token is ignored."""
+    _stream(context, body)
+    events = body["logEvents"]
+    times = [event["timestamp"] for event in events]
+    size = sum(len(event["message"].encode()) + _EVENT_BYTES for event in events)
+    if not 1 <= len(events) <= _PAGE_MAX or size > _BATCH_BYTES_MAX:
+        raise _invalid("Upload too large, or empty: 1 to 10,000 events and 1,048,576 bytes")
+    if times != sorted(times):
+        order = "Log events in a single PutLogEvents request must be in chronological order."
+        raise _invalid(order)
+    if times[-1] - times[0] > _SPAN_MS_MAX:
+        raise _invalid("The batch of log events in a single PutLogEvents request spans 24 hours")
+    now_ms = context.now_s() * 1000
+    kept = [time for time in times if now_ms - _OLD_MS_MAX <= time <= now_ms + _NEW_MS_MAX]
+    old = sum(time < now_ms - _OLD_MS_MAX for time in times)
+    for event in events[old : old + len(kept)]:
+        at_s = event["timestamp"] / 1000
+        context.logs.append(body["logGroupName"], body["logStreamName"], at_s, event["message"])
+    rejected = {
+        **({"tooOldLogEventEndIndex": old} if old else {}),
+        **({"tooNewLogEventStartIndex": old + len(kept)} if old + len(kept) < len(times) else {}),
+    }
+    return {
+        "nextSequenceToken": "1",
+        **({"rejectedLogEventsInfo": rejected} if rejected else {}),
+    }
+
+
 def _describe_groups(context: Context, body: Body) -> Answer:
     groups = []
     for name in context.logs.groups():
@@ -66,9 +105,7 @@ def _describe_groups(context: Context, body: Body) -> Answer:
 
 
 def _get_events(context: Context, body: Body) -> Answer:
-    events = _streams(context, body).get(body["logStreamName"])
-    if events is None:
-        raise refused("ResourceNotFoundException", "The specified log stream does not exist.")
+    events = _stream(context, body)
     # A token is the number of the last event seen; the one given back does not change at the end.
     after = _after(body)
     page = list(_between(events, body, lambda event: event.number > after))[: _limit(body)]
@@ -115,7 +152,7 @@ def _after(body: Body) -> int:
     """The number of the last event that a page before ended with."""
     number = body.get("nextToken", "f/0").rpartition("/")[2]
     if not number.isdecimal():
-        raise refused("InvalidParameterException", "The specified nextToken is invalid.")
+        raise _invalid("The specified nextToken is invalid.")
     return int(number)
 
 
@@ -130,6 +167,17 @@ def _streams(context: Context, body: Body) -> Mapping[str, Sequence[LogEvent]]:
     return streams
 
 
+def _stream(context: Context, body: Body) -> Sequence[LogEvent]:
+    events = _streams(context, body).get(body["logStreamName"])
+    if events is None:
+        raise refused("ResourceNotFoundException", "The specified log stream does not exist.")
+    return events
+
+
+def _invalid(message: str) -> CloudError:
+    return refused("InvalidParameterException", message)
+
+
 def _no_group() -> CloudError:
     return refused("ResourceNotFoundException", "The specified log group does not exist.")
 
@@ -140,10 +188,12 @@ LOGS = JsonService(
     missing="InvalidParameterException",
     operations={
         "CreateLogGroup": _create_group,
+        "CreateLogStream": _create_stream,
         "DeleteLogGroup": _delete_group,
         "DescribeLogGroups": _describe_groups,
         "FilterLogEvents": _filter_events,
         "GetLogEvents": _get_events,
+        "PutLogEvents": _put_events,
         "PutRetentionPolicy": _put_retention,
     },
 )

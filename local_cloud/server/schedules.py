@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
 from functools import partial
 
-from local_cloud.model.errors import CloudError
-from local_cloud.model.schedules import Schedule
+from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.s3.object_version import Condition
+from local_cloud.model.schedules import LATE_S_MAX, PUT_OBJECT, Schedule
+from local_cloud.model.weather import LostAnswerError
 from local_cloud.server.context import Context
 from local_cloud.server.services import Answer, Body, RestService
+
+logger = logging.getLogger(__name__)
 
 #: Fields of a call beside the settings of the schedule.
 _NOT_SETTINGS = ("Name", "GroupName", "ClientToken")
@@ -34,6 +40,8 @@ def _get(context: Context, body: Body) -> Answer:
     schedules = context.cloud.schedules
     schedule = schedules.get(body["Name"])
     return {
+        "ActionAfterCompletion": "NONE",
+        "ScheduleExpressionTimezone": "UTC",
         "State": "ENABLED",
         **schedule.given,
         "Arn": schedules.arn(schedule.name),
@@ -63,7 +71,10 @@ SCHEDULER = RestService(
 
 
 class ScheduledCalls:
-    """Calls the function of each schedule; the first time one period after it was changed."""
+    """Begins the runs of each schedule; the first one of a rate is one period after a change.
+
+    Runs of a time at which the cloud was not there are stated in its log and not made up for.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -81,8 +92,8 @@ class ScheduledCalls:
             task.cancel()
         schedule = self._schedule(name)
         if schedule is not None and schedule.enabled:
-            call = partial(self._call, schedule)
-            self._tasks[name] = self._context.nursery.start_loop(call, f"schedule/{name}")
+            runs = partial(self._runs, name)
+            self._tasks[name] = self._context.nursery.start_loop(runs, f"schedule/{name}")
 
     def _schedule(self, name: str) -> Schedule | None:
         try:
@@ -90,8 +101,58 @@ class ScheduledCalls:
         except CloudError:
             return None
 
-    async def _call(self, schedule: Schedule) -> None:
+    async def _runs(self, name: str) -> None:
+        schedules = self._context.cloud.schedules
         while True:
-            await asyncio.sleep(schedule.every_s)
-            now_s = self._context.now_s()
-            self._context.cloud.invoke_later(now_s, schedule.target, schedule.payload)
+            schedule, now_s = schedules.get(name), self._context.now_s()
+            if missed := schedule.missed(now_s):
+                logger.warning(
+                    "the schedule %s missed %d runs: this cloud was not running",
+                    name,
+                    missed,
+                    extra={"event": "schedule_missed", "schedule": name, "runs": missed},
+                )
+                schedule = schedules.seen(name, now_s - LATE_S_MAX)
+            at_s = next(schedule.times(), None)
+            if at_s is None:
+                return
+            if at_s > now_s:  # in steps: the machine's clock may be set
+                await asyncio.sleep(min(at_s - now_s, LATE_S_MAX / 2))
+            else:
+                schedules.seen(name, at_s)
+                self._run(schedule, at_s)
+
+    def _run(self, schedule: Schedule, at_s: float) -> None:
+        cloud, now_s = self._context.cloud, self._context.now_s()
+        if schedule.target != PUT_OBJECT:
+            cloud.invoke_later(now_s, schedule.target, schedule.payload)
+            return
+        try:
+            self._put(schedule.parameters(at_s), now_s)
+        except CloudError as error:
+            logger.warning(
+                "a run of the schedule %s failed: %s",
+                schedule.name,
+                error,
+                extra={"event": "schedule_failed", "schedule": schedule.name},
+            )
+
+    def _put(self, parameters: Body, now_s: float) -> None:
+        cloud, data = self._context.cloud, str(parameters.get("Body", "")).encode()
+        if parameters.get("ExpectedBucketOwner", cloud.account.id) != cloud.account.id:
+            raise refused("AccessDenied", "The bucket belongs to another account.")
+        with self._context.bodies.new() as writer:
+            writer.write(data)
+            content = writer.finish(hashlib.md5(data, usedforsecurity=False).hexdigest())
+        try:
+            cloud.put_object(
+                now_s,
+                parameters["Bucket"],
+                parameters["Key"],
+                content,
+                condition=Condition(if_none_match="IfNoneMatch" in parameters),
+            )
+        except CloudError as error:
+            if not isinstance(error, LostAnswerError):  # after which the object is there
+                self._context.bodies.release(content.segments)
+            raise

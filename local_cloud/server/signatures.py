@@ -7,6 +7,7 @@ them, over what really arrived: botocore's own signer signs it again.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -37,6 +38,7 @@ _EXPIRES_S_MAX = 604_800  #: a week
 _SHOWN = "%Y-%m-%dT%H:%M:%SZ"
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 _HASH_HEADER = "x-amz-content-sha256"
+_TOKEN = "X-Amz-Security-Token"  # noqa: S105 - a name
 _EMPTY_HASH = hashlib.sha256(b"").hexdigest()
 _AMZ_DATE = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 _CLAIM = re.compile(  # a key may hold slashes
@@ -131,12 +133,51 @@ class ChunkSigner:
         return self._previous
 
 
+class Temporary(Value):
+    """Temporary credentials. Their token alone has all about them: a restart forgets none."""
+
+    pair: KeyPair
+    token: str
+
+
 class Verifier:
     """Checks requests against access keys and their secrets; None = signatures are not verified."""
 
     def __init__(self, keys: Mapping[str, str] | None, now_s: Callable[[], float]) -> None:
         self._keys = keys
         self._now_s = now_s
+
+    def issue(self, role: str, ends_s: float) -> Temporary:
+        """Credentials of a role, by its ARN, until a time of the wall clock."""
+        claims = json.dumps({"role": role, "ends_s": ends_s, "nonce": secrets.token_hex(8)})
+        text = base64.urlsafe_b64encode(claims.encode()).decode()
+        return self._temporary(f"{text}.{self._mac('token', text)}")
+
+    def _temporary(self, token: str) -> Temporary:
+        access_key = "ASIA" + self._mac("access key", token)[:16].upper()
+        secret_key = self._mac("secret key", token)
+        return Temporary(pair=KeyPair(access_key=access_key, secret_key=secret_key), token=token)
+
+    def _mac(self, label: str, text: str) -> str:
+        key = "".join((self._keys or {}).values()).encode()
+        return hmac.new(key, f"{label} {text}".encode(), hashlib.sha256).hexdigest()
+
+    def _secret(self, request: web.BaseRequest, claim: Claim, services: tuple[str, ...]) -> str:
+        """The secret of the key that a request names. Raises CloudError."""
+        known = (self._keys or {}).get(claim.access_key)
+        if known is not None:
+            return known
+        token = request.headers.get(_TOKEN) or request.query.get(_TOKEN) or ""
+        text, _, mac = token.partition(".")
+        made = self._temporary(token)
+        if not text or not hmac.compare_digest(mac.encode(), self._mac("token", text).encode()):
+            raise _unknown_key(claim, services)
+        if made.pair.access_key != claim.access_key:
+            raise _unknown_key(claim, services)
+        if self._now_s() >= json.loads(base64.urlsafe_b64decode(text))["ends_s"]:
+            code = "ExpiredToken" if "s3" in services else "ExpiredTokenException"
+            raise _denied(code, "The security token included in the request is expired")
+        return made.pair.secret_key
 
     def check(
         self,
@@ -159,9 +200,7 @@ class Verifier:
         if claim is None:
             claim = _header_claim(request, services)
             _check_time(claim, now)
-        secret = self._keys.get(claim.access_key)
-        if secret is None:
-            raise _unknown_key(claim, services)
+        secret = self._secret(request, claim, services)
         _check_scope(request, claim, services)
         payload_hash = _payload_hash(request, claim, body)
         signer, again = _signer(request, claim, secret, payload_hash)

@@ -218,8 +218,10 @@ def find_model(context: Context, name: str) -> Model:
     kind, _, rest = name.partition(":")
     if kind != "data":
         raise invalid(f"model {name!r} is neither data:NAME nor sha256:HEX")
-    context.data_path(rest.partition("/")[0])  # a warm model counts as used too
-    key = name if context.kind == "cpu" else f"{name} on {device}"
+    data, slash, inside = rest.partition("/")
+    context.data_path(data)  # a warm model counts as used too
+    key = f"{context.data_key(data)}{slash}{inside}"
+    key = key if context.kind == "cpu" else f"{key} on {device}"
     return context.warm.get(key, lambda: Model(_path(context, rest), processor))
 
 

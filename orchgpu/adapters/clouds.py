@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import importlib
 from contextlib import AbstractAsyncContextManager
+from types import ModuleType
 from typing import cast
 
-from corekit.errors import invalid
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.plugins import find_plugins
 from corekit.suggest import one_of_known
 from orchgpu.cloud_services import Provider
@@ -24,13 +25,22 @@ GROUP = "orchgpu.clouds"
 def open_cloud(name: str) -> AbstractAsyncContextManager[CloudPorts]:
     """The clients of that cloud, for as long as the context lasts. Raises INVALID for a name that
     is not a cloud; entering it raises AppError when the cloud refuses access."""
-    clients = importlib.import_module(f"{_package(name)}.clients")
+    clients = _module(name, "clients")
     return cast("AbstractAsyncContextManager[CloudPorts]", clients.open_cloud())
 
 
 def provider(name: str) -> Provider:
     """That cloud as the commands use it. Raises INVALID for a name that is not a cloud."""
-    return cast("Provider", importlib.import_module(f"{_package(name)}.commands"))
+    return cast("Provider", _module(name, "commands"))
+
+
+def _module(name: str, module: str) -> ModuleType:
+    package = _package(name)
+    try:
+        return importlib.import_module(f"{package}.{module}")
+    except ImportError as error:
+        text = f"the cloud {name!r} needs a library that is not installed ({error.name})"
+        raise AppError(ErrorCode.NOT_FOUND, f"{text}; see docs/how-to/without-aws.md") from error
 
 
 def _package(name: str) -> str:

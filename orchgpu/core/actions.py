@@ -9,6 +9,7 @@ from contract.result import Result
 from contract.states import Reason
 from corekit.values import Value
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
+from orchgpu.core.execution import Place
 from orchgpu.core.function import Function, Target
 from orchgpu.core.promised import Promised
 from orchgpu.core.routing import InputEvent
@@ -110,6 +111,15 @@ class StageEnvelope(Action):
     target: Target | None = None  #: its etag is noted before the envelope is stored
     traceparent: str = ""  #: of the function's span; "" = no trace
     cost: Mapping[str, float] | None = None  #: of a job that counts it: see `contract.envelope`
+    place: Place = Place.LAMBDA  #: a host starts its run by an order (`OrderRun`)
+
+
+class OrderRun(Action):
+    """Order the run of a staged attempt on the first host of its lease; idempotent. → RunOrdered"""
+
+    attempt: int
+    function: Function
+    granted: GrantedLease
 
 
 class RemoveEnvelope(Action):
@@ -122,6 +132,7 @@ class RemoveEnvelope(Action):
     function: Function
     #: 0: without a device. None: another replica had the lease, and every envelope is deleted.
     fence: int | None
+    place: Place = Place.LAMBDA
 
 
 class RecordStaged(Action):
@@ -289,6 +300,7 @@ class Timer(StrEnum):
     BEAT = "beat"  #: extends the visibility of the messages in hand
     HAND_BACK = "hand_back"  #: the job has waited so long that its message must start a new 12 h
     RENEW = "renew"  #: of a lease that is not staged yet
+    ORDER = "order"  #: of a run on a host, whose credentials end
     CHECK = "check"  #: a backup check for the result
     DEADLINE = "deadline"  #: an attempt without a device must have been heard of by now
     GRACE = "grace"  #: Lambda's own failure record may still come

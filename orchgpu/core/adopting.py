@@ -126,7 +126,8 @@ def _resumed(context: Context, job: Job, event: on.Adopted) -> list[do.Action]:
         case Step.RESERVED if event.granted is not None:
             return attempt.stage(context, job, wall_s)
         case Step.STAGED | Step.RUNNING | Step.COMMITTED if event.granted is not None:
-            return attempt.watch(context, job, running=record.step is not Step.STAGED)
+            watching = attempt.watch(context, job, running=record.step is not Step.STAGED)
+            return [*watching, *attempt.order_run(job)]
         case Step.RECEIVED:
             return attempt.resume_between_attempts(context, job, record, wall_s)
     detail = "the lease ended while no orchestrator watched it"

@@ -12,6 +12,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core import max_cost
 from orchgpu.core.context import Context
+from orchgpu.core.execution import Place
 from orchgpu.core.function import Target
 from orchgpu.core.job import UNCOUNTED, UNSTAGED_SOON, Job, Phase
 from orchgpu.core.not_on_host import lacked_in
@@ -35,6 +36,7 @@ def remember(job: Job, record: Record) -> None:
     if isinstance(not_started, int) and isinstance(since_s, int | float):
         job.not_started, job.not_started_at_s = not_started, float(since_s)
     job.fell_back = record.block.get("fell_back") is True
+    _remember_place(job, record)
     job.lacked = lacked_in(record.block)
     max_cost.remember(job, record)
     etag = record.block.get("replace_etag")
@@ -42,8 +44,22 @@ def remember(job: Job, record: Record) -> None:
     job.trace = job_trace_of(record.block) or job.trace  # that of its first owner continues
 
 
+def _remember_place(job: Job, record: Record) -> None:
+    at_host = record.block.get("place") == Place.HOST
+    job.place = Place.HOST if at_host else Place.LAMBDA
+    job.place_why = str(record.block.get("place_why", ""))
+    job.ran_out = record.block.get("ran_out") is True
+
+
 def open_next(context: Context, job: Job) -> list[do.Action]:
-    """Open attempt n+1: one durable entry that is also the request."""
+    """Open attempt n+1: one durable entry that is also the request.
+
+    A replica that is about to end opens none: it could not pack it in time, and would leave a
+    strike. The job goes back, and another replica opens the attempt.
+    """
+    if context.draining:
+        return [_handing_back(job, even_granted=True), *context.forget(job)]
+    context.choose_place(job)
     job.phase, job.state = Phase.OPENING, JobState.RECEIVED
     job.end_reason, job.end_detail, job.staging_error = None, "", ""
     job.graced, job.checks, job.overdue, job.look_again = False, 0, None, False
@@ -139,6 +155,7 @@ def envelope(job: Job) -> do.StageEnvelope:
         target=job.target,
         traceparent=function_traceparent(job.trace, job.attempt),
         cost=max_cost.of_attempt(job),
+        place=job.place,
     )
 
 
@@ -151,8 +168,30 @@ def staged(context: Context, job: Job) -> list[do.Action]:
             attempt=job.attempt,
             lease=job.lease if job.with_device else None,
             connect_by_s=context.budget.connect_by_s,
-        )
+        ),
+        *order_run(job),
     ]
+
+
+def order_run(job: Job) -> list[do.Action]:
+    """Order the run of an attempt whose place is a host; a repetition renews its credentials.
+
+    Nothing else starts it, so an order that fails is repeated until the lease ends.
+    """
+    if job.place is not Place.HOST or job.granted is None:
+        return []
+    ordering = do.OrderRun(
+        job=job.id, attempt=job.attempt, function=job.function, granted=job.granted
+    )
+    return [ordering]
+
+
+def run_ordered(job: Job, event: on.RunOrdered) -> list[do.Action]:
+    """The host has the order; credentials are renewed before they end."""
+    job.order_error = ""
+    if event.again_in_s is None:
+        return []
+    return [do.ArmTimer(job=job.id, timer=do.Timer.ORDER, in_s=event.again_in_s)]
 
 
 def recorded(context: Context, job: Job) -> list[do.Action]:
@@ -235,6 +274,7 @@ def resume_between_attempts(
     if record.reason in _NOT_COUNTED:
         job.first_attempt += 1  # that attempt does not count; the record has the older count
     job.withdrawn = record.reason == Reason.WITHDRAWN
+    job.note_end(record.reason or "")
     if record.reason in UNCOUNTED:
         job.count_not_started(wall_s)
     pause_s = min(record.times.get(RETRY_AT, wall_s) - wall_s, context.budget.retry_s_max)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from corekit.budget import Budget
 from corekit.ids import RandomStream
 from orchgpu.core import actions as do
+from orchgpu.core.execution import HostFacts
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase
 
@@ -97,11 +98,17 @@ class Context:
     jitter: RandomStream
     jobs: dict[str, Job] = field(default_factory=dict)  #: in hand, by id
     functions: Mapping[str, Function] = field(default_factory=dict)  #: deployed now
+    #: What the scheduler knows of those with `execution: auto`, by name.
+    hosts: Mapping[str, HostFacts] = field(default_factory=dict)
     draining: bool = False
     turns: Isolation = field(init=False)
 
     def __post_init__(self) -> None:
         self.turns = Isolation(self.jobs)
+
+    def choose_place(self, job: Job) -> None:
+        """Of a job's next attempt."""
+        job.choose_place(self.hosts.get(job.function.name, HostFacts()))
 
     def forget(self, job: Job) -> list[do.Action]:
         """Leave a job to its other owner, or to none."""

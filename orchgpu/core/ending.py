@@ -13,6 +13,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import attempt, max_cost, without_device
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
+from orchgpu.core.execution import Place
 from orchgpu.core.job import UNCOUNTED, Failure, Job, Phase
 from orchgpu.core.not_on_host import Lacked, newly_lacked
 from orchgpu.core.notify import Notice, notice_bodies
@@ -97,7 +98,8 @@ def _is_replaced_failure(job: Job, event: on.ResultRead) -> bool:
 def report_read(context: Context, job: Job, event: on.ReportRead) -> list[do.Action]:
     if event.report is None and not job.with_device and job.overdue is None:
         return without_device.watch_again(context, job)
-    if event.report is None and not job.graced and job.end_reason in _WORTH_WAITING:
+    worth_waiting = job.place is Place.LAMBDA and job.end_reason in _WORTH_WAITING
+    if event.report is None and not job.graced and worth_waiting:
         job.graced, job.phase = True, Phase.GRACE
         grace_s = context.budget.failure_grace_s
         return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=grace_s)]
@@ -174,7 +176,8 @@ def _failure(job: Job, report: Report | None) -> Failure:
         detail = f"{job.target} was not written while the lease lasted"
         return Failure(reason=Reason.NO_OBJECT, detail=detail)
     reason = _REASON_OF_END.get(job.end_reason, Reason.SESSION_LOST)
-    return Failure(reason=reason, detail=job.end_detail)
+    refused = f"; its host: {job.order_error}" if job.order_error else ""
+    return Failure(reason=reason, detail=job.end_detail + refused)
 
 
 def _known(reason: str) -> Reason:
@@ -201,6 +204,7 @@ def attempt_failed(context: Context, job: Job, failure: Failure, wall_s: float) 
 
 
 def _failing(job: Job, failure: Failure, *, pause_s: float) -> list[do.Action]:
+    job.note_end(failure.reason)
     job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, failure.reason
     return [
         do.RecordAttemptFailure(
@@ -228,7 +232,11 @@ def _envelope_removed(job: Job) -> list[do.Action]:
     n = job.attempt if fence is not None or job.result is None else job.result.attempt
     if not n or (fence is None and job.result is None):
         return []
-    return [do.RemoveEnvelope(job=job.id, attempt=n, function=job.function, fence=fence)]
+    return [
+        do.RemoveEnvelope(
+            job=job.id, attempt=n, function=job.function, fence=fence, place=job.place
+        )
+    ]
 
 
 # ---------------------------------------------------------------------- a call fails
@@ -240,6 +248,8 @@ def call_failed(context: Context, job: Job, event: on.CallFailed) -> list[do.Act
     name = type(event.action).__name__
     job.failures[name] = tries = job.failures.get(name, 0) + 1
     job.looking = job.looking and not isinstance(event.action, do.ReadResult)
+    if isinstance(event.action, do.OrderRun):
+        job.order_error = event.message
     if not event.retryable and isinstance(event.action, do.StageEnvelope):
         return _staging_failed(context, job, event)
     if not event.retryable and tries >= NON_RETRYABLE_TRIES_MAX:
@@ -254,7 +264,11 @@ def call_failed(context: Context, job: Job, event: on.CallFailed) -> list[do.Act
 
 
 def repeat_due(context: Context, job: Job, event: on.RepeatDue) -> list[do.Action]:
-    return context.turns.repeat(job, event.action)
+    action = event.action
+    if isinstance(action, do.OrderRun):
+        held = job.phase in (Phase.RECORDING, Phase.RUNNING) and action.attempt == job.attempt
+        return [action] if held else []
+    return context.turns.repeat(job, action)
 
 
 def _staging_failed(context: Context, job: Job, event: on.CallFailed) -> list[do.Action]:
@@ -301,7 +315,10 @@ def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> list
         detail=failure.detail,
         ended_at_s=wall_s,
         device=_device(job),
-        provenance=dict(failure.provenance or provenance_of(job.function, job.input, job.granted)),
+        provenance=dict(
+            failure.provenance
+            or provenance_of(job.function, job.input, job.granted, place=job.place)
+        ),
         **max_cost.in_result(job),
     )
     bucket = job.function.intermediate_bucket

@@ -138,6 +138,12 @@ class StagedRecorded(AttemptEvent):
     """The scheduler knows that the envelope is stored; `connect_by` runs."""
 
 
+class RunOrdered(AttemptEvent):
+    """The host of the attempt has the order of its run."""
+
+    again_in_s: float | None  #: until its credentials must be renewed; None = they do not end
+
+
 class AttemptStarted(AttemptEvent):
     """The function of an attempt without a device has claimed it."""
 

@@ -23,6 +23,21 @@ class Output(Value):
     suffixes: tuple[str, ...] = ()
 
 
+class HostRun(Value):
+    """The run of a function on the first host of its lease (`remote_gpu.wire.runs`)."""
+
+    package_bucket: str
+    package_key: str
+    process: Mapping[str, str] = field(default_factory=dict)  #: the runner's environment
+    role: str = ""  #: ARN of the role whose temporary credentials it gets
+    log_group: str = ""
+    storage_mib: int = 512  #: of Lambda's /tmp, where `auto` may run it
+    programs: tuple[str, ...] = ()  #: that its host must have
+    network: bool = False
+    image: str = ""  #: OCI image by digest; "" = the script of the package
+    command: tuple[str, ...] = ()
+
+
 class Function(Value):
     """The settings by which the orchestrator serves one function."""
 
@@ -73,6 +88,8 @@ class Function(Value):
     #: Accounts that must own the buckets; a record of an older version names none.
     owners: Mapping[str, str] = field(default_factory=dict)
     notify: tuple[Notified, ...] = ()  #: notified of the end of each job
+    execution: str = "lambda"  #: lambda, host, or auto: each attempt where it fits
+    host: HostRun | None = None  #: of `host` and `auto`
 
     @property
     def hold(self) -> LeaseLifetime:
@@ -127,10 +144,13 @@ class Function(Value):
         """True: a small input travels inside the envelope."""
         return self.envelope != "reference"
 
-    @property
-    def envelope_form(self) -> str:
-        """The format of envelopes, and the suffix of their keys: `zip` or `tar.gz`."""
-        return "tar.gz" if self.envelope == "tar.gz" else "zip"
+    def envelope_form(self, place: str = "lambda") -> str:
+        """The format of envelopes, and the suffix of their keys: `zip` or `tar.gz`.
+
+        Of an attempt of `auto` on a host the other one, of which S3 notifies no Lambda function.
+        """
+        forms = ("tar.gz", "zip") if self.envelope == "tar.gz" else ("zip", "tar.gz")
+        return forms[self.execution == "auto" and place == "host"]
 
 
 # ---------------------------------------------------------------------- `completion: object`

@@ -15,6 +15,7 @@ from corekit.tracing.job import BLOCK_KEY, JobTrace
 from corekit.values import Value, replace
 from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import LENGTH_S_MAX, DeviceKind, EndReason, GrantedLease, Request, Sharing
+from orchgpu.core.execution import OUT_OF_TIME, Choice, HostFacts, Place, place_of
 from orchgpu.core.function import Function, Target, target_key
 from orchgpu.core.not_on_host import Lacked, with_lacked
 from orchgpu.core.promised import Promised, promised
@@ -113,6 +114,10 @@ class Job:
     not_started_at_s: float = 0.0  #: wall clock of the end of the first of them
     withdrawn: bool = False  #: the last attempt's lease: the next one takes a free device only
     fell_back: bool = False  #: there was no device: from now on any cpu will do
+    place: Place = Place.LAMBDA  #: of the newest attempt
+    place_why: str = ""  #: the reason for it, in one sentence
+    ran_out: bool = False  #: an attempt of it ran out of Lambda's time
+    order_error: str = ""  #: why its host did not take the newest order
     #: Data sets and programs that hosts of earlier attempts did not have.
     lacked: Lacked = field(default_factory=dict)
     paid_usd: float = 0.0  #: of attempts that have ended; see `max_cost.py`
@@ -166,13 +171,17 @@ class Job:
 
     @property
     def request(self) -> Request:
-        asked = with_lacked(self.function.request, self.lacked)
-        return cpu_fallback(asked) if self.fell_back else asked
+        host, asked = self.function.host, with_lacked(self.function.request, self.lacked)
+        asked = cpu_fallback(asked) if self.fell_back else asked
+        if host is None or self.place is not Place.HOST:
+            return asked
+        return with_lacked(asked, {"programs": host.programs})
 
     @property
     def attempt_request(self) -> Request:
         """That of the next attempt: also for a device that is not free yet, if it may wait."""
-        advance = None if self.fell_back or self.withdrawn else self.function.advance
+        ahead = not self.fell_back and not self.withdrawn and self.place is Place.LAMBDA
+        advance = self.function.advance if ahead else None
         return self.request if advance is None else replace(self.request, advance=advance)
 
     @property
@@ -193,6 +202,15 @@ class Job:
     def promise(self) -> str:
         """The name of its own promise; "" = it needs none, or its run has one for all steps."""
         return "" if self.function.slo is None or self.input.step is not None else self.id
+
+    def choose_place(self, facts: HostFacts) -> None:
+        """Of the next attempt."""
+        choice: Choice = place_of(self.function, facts, size=self.input.size, ran_out=self.ran_out)
+        self.place, self.place_why, self.order_error = choice.place, choice.why, ""
+
+    def note_end(self, reason: str) -> None:
+        """The newest attempt failed for this reason."""
+        self.ran_out |= self.place is Place.LAMBDA and reason in OUT_OF_TIME
 
     def begun_at_s(self, wall_s: float) -> float:
         """Wall clock: its latency counts from the storing of its input, or from its redrive."""
@@ -267,8 +285,15 @@ class Job:
             "fell_back": self.fell_back,
             "lacked": {kind: list(names) for kind, names in self.lacked.items() if names},
             "replace_etag": self.replace_etag,
+            **self._place(),
             "input": self._input(),
         }
+
+    def _place(self) -> dict[str, object]:
+        if self.function.host is None:
+            return {}
+        place = {"place": self.place.value, "place_why": self.place_why}
+        return {**place, **({"ran_out": True} if self.ran_out else {})}
 
     def _input(self) -> dict[str, object]:
         source: dict[str, object] = encode(self.input)

@@ -23,6 +23,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import adopting, reading
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
+from orchgpu.core.execution import HostFacts
 from orchgpu.core.function import Function
 from orchgpu.core.job import NOT_STARTED, Job, Phase
 from orchgpu.core.table import row_of
@@ -41,6 +42,10 @@ class OrchestratorMachine:
     def set_functions(self, functions: Mapping[str, Function]) -> None:
         """Replace the deployed functions. An attempt keeps the one it was opened with."""
         self._context.functions = dict(functions)
+
+    def set_hosts(self, facts: Mapping[str, HostFacts]) -> None:
+        """Replace what is known of the hosts for functions with `execution: auto`, by name."""
+        self._context.hosts = dict(facts)
 
     def waiting_count(self, function: str) -> int:
         """The number of jobs of a function that wait for a device; it limits receiving."""

@@ -16,6 +16,7 @@ from contract.record import JsonObject
 from contract.states import Reason
 from gpu_scheduler.model import Record, Step
 from orchgpu.core import actions as do
+from orchgpu.core.execution import Place
 from orchgpu.core.job import Failure, Job
 from orchgpu.core.prices import Prices
 
@@ -27,7 +28,12 @@ _HELD = (Step.RESERVED, Step.STAGED, Step.RUNNING, Step.COMMITTED)
 def usd_per_s(job: Job) -> float:
     """Dollars for each second of an attempt; at least what is paid where devices are shared."""
     devices = 0 if job.ahead else job.request.count
-    return Prices().job_usd_per_s(job.function.memory_mib, devices)
+    return Prices().job_usd_per_s(_memory_mib(job), devices)
+
+
+def _memory_mib(job: Job) -> int:
+    """Of the function in Lambda; a host's own memory is in the price of its devices."""
+    return 0 if job.place is Place.HOST else job.function.memory_mib
 
 
 def begin(job: Job, wall_s: float) -> list[do.Action]:
@@ -155,7 +161,7 @@ def of_attempt(job: Job) -> Mapping[str, float] | None:
     """The figures with which the attempt's runner states the cost (`contract.envelope`)."""
     if job.paid_since_s is None:
         return None
-    rate = Prices().job_usd_per_s(job.function.memory_mib, job.request.count)
+    rate = Prices().job_usd_per_s(_memory_mib(job), job.request.count)
     figures = {"paid_usd": job.paid_usd, "usd_per_s": rate, "since_s": job.paid_since_s}
     waiting = {"waiting_usd_per_s": usd_per_s(job)} if job.ahead else {}
     cap = {} if job.max_cost_usd is None else {"cap_usd": job.max_cost_usd}

@@ -30,11 +30,17 @@ class Target(Value):
     topic: str = ""  #: ARN
     webhook: str = ""  #: URL
     secret: str = ""  #: reference to the key that signs a webhook; "" = not signed
+    format: str = ""  #: `cloudevents`; "" = the document of `document_of`
 
     @property
     def name(self) -> str:
         """Distinguishes the targets of a function or workflow, also in the log."""
         return self.webhook or self.topic or f"queue {self.queue}"
+
+    @property
+    def takes_events(self) -> bool:
+        """True for a target that gets CloudEvents."""
+        return self.format == "cloudevents"
 
 
 class Notice(Value):
@@ -123,6 +129,27 @@ def document_of(notice: Notice, name: str, result: Mapping[str, object]) -> dict
     return whole if len(text_of(whole)) <= DOCUMENT_BYTES_MAX else _shortened(whole)
 
 
+def cloud_event(document: Mapping[str, object]) -> dict[str, object]:
+    """The same document as an event of CloudEvents 1.0, in the structured form of JSON.
+
+    Its type ends with the state, as `orchgpu.job.succeeded`; a document without one is `ended`.
+    """
+    data = document["data"]
+    assert isinstance(data, dict), "made above"
+    kind = "job" if "job" in data else "run"
+    of = "function" if kind == "job" else "workflow"
+    return {
+        "specversion": "1.0",
+        "id": document["id"],
+        "source": f"urn:orchgpu:{of}:{data[of]}",
+        "type": f"orchgpu.{kind}.{str(data['state']).lower() or 'ended'}",
+        "subject": data[kind],
+        "time": document["timestamp"],
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+
+
 def _step_of(notice: Notice) -> dict[str, object]:
     source = {"bucket": notice.bucket, "key": notice.key, "version": notice.version or None}
     found: dict[str, object] = {"input": source}
@@ -165,13 +192,15 @@ def text_of(document: Mapping[str, object]) -> str:
 # ---------------------------------------------------------------------- webhooks
 
 
-def webhook_headers(body: str, id_: str, at_s: float, key: bytes | None) -> dict[str, str]:
+def webhook_headers(
+    body: str, id_: str, at_s: float, key: bytes | None, *, event: bool = False
+) -> dict[str, str]:
     """The headers of a request, as in the Standard Webhooks specification 1.0.
 
-    `at_s`: wall clock of the try. `key` None: not signed.
+    `at_s`: wall clock of the try. `key` None: not signed. `event`: the body is a CloudEvent.
     """
     headers = {
-        "content-type": "application/json",
+        "content-type": f"application/{'cloudevents+' if event else ''}json",
         "webhook-id": id_,
         "webhook-timestamp": str(int(at_s)),
     }

@@ -22,6 +22,7 @@ def provenance_of(
     granted: GrantedLease | None,
     etag: str = "",
     metadata: Mapping[str, str] = MappingProxyType({}),
+    place: str = "",
 ) -> JsonObject:
     """The function, its parameters, the input and the devices.
 
@@ -35,6 +36,7 @@ def provenance_of(
                 "revision": function.revision,
                 "package_sha256": function.package_sha256,
                 "image": function.image,
+                "place": place if function.host is not None else None,
             }
         ),
         "input": _known(

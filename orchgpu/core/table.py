@@ -109,7 +109,12 @@ _COMMON = (
     # the end of an attempt
     _row(on.ObjectNoticed, {P.RUNNING}, attempt.object_noticed),
     _row(on.ResultRead, {P.CHECKING}, ending.result_read, P.EXPLAINING, *_END),
-    _row(on.ResultRead, {P.RECHECKING}, ending.result_read, P.OPENING, P.CONCLUDING, *_END),
+    _row(
+        on.ResultRead,
+        {P.RECHECKING},
+        ending.result_read,
+        *(P.OPENING, P.CONCLUDING, *_END, GONE),
+    ),
     _row(on.ResultRead, ANY, ending.result_read, *_END),
     _row(on.ResultRead, _DECIDED, ending.late_result_read),
     _row(do.Timer.GRACE, {P.GRACE}, attempt.read_report, P.EXPLAINING),
@@ -148,6 +153,8 @@ _COMMON = (
 _WITH_DEVICE = (
     _row(do.Timer.RENEW, {P.STAGING, P.RECORDING}, attempt.renewal_due),
     _row(on.StagedRecorded, {P.RECORDING}, attempt.recorded, P.RUNNING),
+    _row(on.RunOrdered, {P.RECORDING, P.RUNNING}, attempt.run_ordered),
+    _row(do.Timer.ORDER, {P.RECORDING, P.RUNNING}, attempt.order_run),
     _row(do.Timer.CHECK, {P.RUNNING}, attempt.check_due),
     _row(on.ResultNoticed, {P.RUNNING}, attempt.read_result),
     _row(on.ReportRead, {P.EXPLAINING}, ending.report_read, P.GRACE, P.FAILING, P.CONCLUDING),

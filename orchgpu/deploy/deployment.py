@@ -26,6 +26,7 @@ from orchgpu.deploy.files import (
     located,
     name_of,
     read_document,
+    with_objects,
 )
 from orchgpu.deploy.package import PackedFile, build
 from orchgpu.deploy.ports import Cloud
@@ -97,7 +98,10 @@ def prepare(
     if errors:
         raise invalid("\n".join(note.text(name_of(path)) for note in errors))
     functions = [
-        at_place(located(function, path.parent), cloud.place) for function in deployed(document)
+        at_place(
+            with_objects(located(function, path.parent), path.parent, outside=outside), cloud.place
+        )
+        for function in deployed(document)
     ]
     facts = cloud.facts(functions)
     built = [build(function, path.parent, outside=outside) for function in functions]

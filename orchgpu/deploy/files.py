@@ -15,8 +15,11 @@ from corekit.values import replace
 from fdl.diagnostics import FileFacts, FileKind, MiddlewareFacts
 from fdl.model import Document, Function
 from fdl.parse import parse
+from fdl.plan.schedules import INPUT_BYTES_MAX
+from fdl.scheduled import Scheduled
 from fdl.text.compose import BYTES_MAX, Composed, compose
 from orchgpu.deploy import declared
+from orchgpu.deploy.packing import read, within
 from remote_gpu.middleware.registry import known
 
 #: The start of a script that is searched for line ends; larger files are programs.
@@ -96,6 +99,7 @@ def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:
     functions = document.functions.aws
     names = [name for f in functions for name in (f.runs, f.function.extra_payload) if name]
     names += [one.name for f in functions for one in f.references if one.scheme is Scheme.FILE]
+    names += [one.input_file for f in functions for one in f.schedule if one.input_file]
     return {name: _facts(folder / name) for name in names}
 
 
@@ -104,6 +108,29 @@ def located(function: Function, folder: Path) -> Function:
     secrets = {name: _located(one, folder) for name, one in function.secrets.items()}
     steps = tuple(located(step, folder) for step in function.steps)
     return replace(function, secrets=secrets, steps=steps)
+
+
+def with_objects(function: Function, folder: Path, *, outside: bool) -> Function:
+    """The same with the texts of its schedules' files, which start at `folder`.
+
+    Raises INVALID for a file that leads out of the folder, unless `outside`, and for other bytes
+    than UTF-8.
+    """
+    root = None if outside else folder.resolve()
+    texts = tuple(_with_object(one, folder, root) for one in function.schedule)
+    return replace(function, schedule=texts)
+
+
+def _with_object(scheduled: Scheduled, folder: Path, root: Path | None) -> Scheduled:
+    if not scheduled.input_file:
+        return scheduled
+    file = within(folder / scheduled.input_file, root)
+    content = read(file, root, INPUT_BYTES_MAX)
+    try:
+        return replace(scheduled, input=content.decode())
+    except UnicodeDecodeError:
+        text = "EventBridge puts text: store other bytes in S3 and name them in the text"
+        raise invalid(f"{file.path} is not UTF-8; {text}") from None
 
 
 def _located(reference: SecretReference, folder: Path) -> SecretReference:

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from corekit.values import Value
 from fdl.model import Function
 from fdl.plan.facts import Facts
 from fdl.plan.plan import Observed, Step
-from fdl.plan.resources import DeployTarget, Resource
+from fdl.plan.resources import DeployTarget, Resource, Schedule
 from orchgpu.deploy.revisions import Revision
+
+
+class ScheduleState(Value):
+    """A deployed schedule of `schedule:`."""
+
+    function: str
+    schedule: Schedule
+    paused: bool
 
 
 class Cloud(Protocol):
@@ -27,6 +36,14 @@ class Cloud(Protocol):
 
         `count` also counts the messages of the queues, and receives from nearly empty ones.
         """
+        ...
+
+    def schedules(self) -> tuple[ScheduleState, ...]:
+        """The schedules that deploys made for `schedule:`, by name."""
+        ...
+
+    def pause_schedule(self, name: str, *, paused: bool) -> None:
+        """Pause or resume a schedule. Idempotent. Raises NOT_FOUND."""
         ...
 
     def warm(self, name: str) -> None:

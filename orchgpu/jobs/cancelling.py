@@ -22,12 +22,55 @@ from gpu_scheduler.model import EndReason, Step
 from gpu_scheduler.protocol import ops
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.known import Known
+from orchgpu.jobs.known import Known, look, scheduled
+from orchgpu.jobs.rights import JobRights, KeyRights, rights_of
+from orchgpu.jobs.scheduler import ask
 
 #: A live orchestrator needs less time to finish a job whose lease was revoked.
 FINISHED_WITHIN_S = 5.0
 #: The pause between two checks.
 LOOK_EVERY_S = 0.2
+
+
+def cancel_job(
+    cloud: JobCloud, address: str | None, job: str, function: str | None, detail: str
+) -> None:
+    """End one job. Raises CONFLICT when it ended before, NOT_FOUND when it is unknown, DENIED."""
+    known = _known(cloud, address, job, function)
+    if (rights := rights_on(known, address)) is not None:
+        rights.require_cancel()
+    commit_cancelled(cloud, known, detail)
+    if address is not None and known.record is not None:
+        handle = ask(address, lambda client: finish_cancelled(client, known, detail))
+        delete_message(cloud, known, handle)
+
+
+def _known(cloud: JobCloud, address: str | None, job: str, function: str | None) -> Known:
+    """The job; with a function given, also one not received yet. Raises NOT_FOUND."""
+    found = None if address is None else ask(address, lambda client: scheduled(client, job))
+    if found is None and function is not None:
+        deployed = cloud.function(function)
+        result = cloud.result(deployed, job)
+        return Known(job=job, function=deployed, scheduled=None, result=result, reports={})
+    try:
+        return look(cloud, found, job)
+    except AppError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        message = f"{error.message}; if its message waits in a queue, give --function NAME"
+        raise AppError(error.code, message) from error
+
+
+def rights_on(known: Known, address: str | None) -> JobRights | None:
+    """The rights of this program's key on a job; None where the scheduler states none."""
+
+    async def welcomed(client: SchedulerClient) -> KeyRights | None:
+        return rights_of(client.session, client.welcome)
+
+    key = None if address is None else ask(address, welcomed)
+    if key is None:
+        return None
+    return JobRights(key=key, job=known.job, record=known.record, function=known.function)
 
 
 def commit_cancelled(cloud: JobCloud, known: Known, detail: str) -> None:

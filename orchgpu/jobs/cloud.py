@@ -13,8 +13,9 @@ from pathlib import Path, PurePath
 from typing import Protocol, TypeVar
 
 from contract.claim import Claim
-from contract.keys import claim_key, job_id, report_key, result_key
+from contract.keys import claim_key, job_id, progress_key, report_key, result_key
 from contract.parameters import SET
+from contract.progress import Progress
 from contract.result import Report, Result
 from corekit.aio.newer import known
 from corekit.decode import decode_json_known
@@ -354,6 +355,18 @@ class JobCloud:
             raise
         except (ValueError, RecursionError):
             return None  # the job's record describes the attempt as well
+
+    def progress(self, function: Function, job: str, attempt: int) -> Progress | None:
+        """What the code of an attempt reported last; None when it reported nothing readable."""
+        bucket, key = function.intermediate_bucket, progress_key(job, attempt)
+        try:
+            return Progress.from_json(self.services.read_object(bucket, key)[0])
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+        except (ValueError, RecursionError):
+            return None
 
     # ------------------------------------------------------------------ objects and queues
 

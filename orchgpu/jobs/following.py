@@ -7,6 +7,7 @@ its record is ENDED, or when its result exists and the scheduler has no record o
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ class Followed:
     result: Result | None = None
     looks_with_result: int = 0
     over: bool = False
+    unreceived_s: float | None = None  #: of the loop's clock: then its triggers are checked
+    error: AppError | None = None  #: of its last check
 
     @property
     def where(self) -> str:
@@ -88,14 +91,13 @@ OnChange = Callable[[Followed], None]
 
 @dataclass(slots=True)
 class Follower:
-    """Follows a fixed set of jobs until all are over."""
+    """Follows jobs until they are over; `add` and `jobs` change them at any time."""
 
     cloud: JobCloud
     feed: Feed | None  #: of the scheduler; None: only results show the end
     on_change: OnChange
     jobs: list[Followed]
     look_now: asyncio.Event = field(default_factory=asyncio.Event)
-    checked_triggers: bool = False
     looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
 
     def take(self, change: Change) -> None:
@@ -106,30 +108,53 @@ class Follower:
                     job.device = change.device
                     self.look_now.set()
 
+    def add(self, submitted: Submitted) -> Followed:
+        """Follow one more job, and check it now."""
+        job = Followed(submitted=submitted, job_id=submitted.job_ids[0])
+        self.jobs.append(job)
+        self.look_now.set()
+        return job
+
     async def run(self, check: Callable[[], None]) -> None:
         """Return when every job is over. `check` is called every time and may raise.
 
-        Raises NOT_FOUND when the triggers of uploads are gone: no orchestrator would ever start.
+        Raises the error of a check, NOT_FOUND when the triggers of uploads are gone: no
+        orchestrator would ever start.
         """
-        loop = asyncio.get_running_loop()
-        unreceived_s = loop.time() + UNRECEIVED_S
         while not all(job.over for job in self.jobs):
             check()
-            self.look_now.clear()
-            if self.feed is not None:
-                await self.feed.subscribe()
-            await asyncio.gather(*(self._bounded(job) for job in self.jobs if not job.over))
-            if not self.checked_triggers and loop.time() >= unreceived_s:
-                await self._check_triggers()
-            try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self.look_now.wait()
-            except TimeoutError:
-                continue
+            await self.look()
+            for job in self.jobs:
+                if job.error is not None:
+                    raise job.error
+            await self.pause()
+
+    async def look(self) -> None:
+        """Check each job that is not over.
+
+        An error of one job is its `error`; one of the connection to the scheduler is raised.
+        """
+        self.look_now.clear()
+        if self.feed is not None:
+            await self.feed.subscribe()
+        await asyncio.gather(*(self._bounded(job) for job in self.jobs if not job.over))
+        await self._check_triggers()
+
+    async def pause(self) -> None:
+        """Return when the next check is due: on news of a job, or after `LOOK_EVERY_S`."""
+        try:
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await self.look_now.wait()
+        except TimeoutError:
+            return
 
     async def _bounded(self, job: Followed) -> None:
         async with self.looks:
-            await self._look(job)
+            try:
+                await self._look(job)
+                job.error = None
+            except AppError as error:
+                job.error = error
 
     async def _look(self, job: Followed) -> None:
         before = (job.state, job.reason, job.sentence)
@@ -161,23 +186,34 @@ class Follower:
             job.state, job.reason = job.result.state, job.result.reason
 
     async def _check_triggers(self) -> None:
-        """Check once, for the jobs of one function; a denial by the cloud is not an error."""
-        self.checked_triggers = True
-        lost = [job for job in self.jobs if job.state is None and not job.over]
-        if not lost:
-            return
+        """Check once for each job that is not received in time, by function."""
+        now_s = asyncio.get_running_loop().time()
+        lost: dict[str, list[Followed]] = {}
+        for job in self.jobs:
+            if job.unreceived_s is None:
+                job.unreceived_s = now_s + UNRECEIVED_S
+            elif now_s >= job.unreceived_s and job.state is None and not job.over:
+                job.unreceived_s = math.inf
+                lost.setdefault(job.submitted.function.name, []).append(job)
+        for jobs in lost.values():
+            await self._check_triggers_of(jobs)
+
+    async def _check_triggers_of(self, jobs: Sequence[Followed]) -> None:
+        """Of jobs of one function; a denial by the cloud is not an error."""
         try:
-            why = await asyncio.to_thread(unreceived, self.cloud, lost[0].submitted.function)
+            why = await asyncio.to_thread(unreceived, self.cloud, jobs[0].submitted.function)
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 return
             if self.feed is not None:
-                raise
+                for job in jobs:
+                    job.error = error
+                return
             why = error.message
         else:
             if self.feed is None:
                 return  # it may be running: only a scheduler shows that
-        for job in lost:
+        for job in jobs:
             job.sentence = why
             self.on_change(job)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from contract.progress import Progress
 from contract.result import Report, Result
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import JobId
@@ -16,12 +17,13 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, JobLease, Lease, Record, Share, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import Explanation
+from orchgpu.core.execution import Place
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
 from orchgpu.jobs import measures
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.intervals import Interval, intervals, job_times, uploaded_s
-from orchgpu.jobs.summary import state_of
+from orchgpu.jobs.summary import place_of_record, state_of
 from orchgpu.jobs.waiting import (
     BlockingLease,
     blocking_leases,
@@ -55,6 +57,7 @@ class Known(Value):
     reports: Mapping[int, Report]  #: of the attempts that failed, by number
     #: The time at which each was stored: those that Lambda wrote contain no time.
     reported_s: Mapping[int, float] = field(default_factory=dict)
+    progress: Progress | None = None  #: of the attempt whose code runs now
     scheduler_error: AppError | None = None  #: of the scheduler, when it did not answer
 
     @property
@@ -118,6 +121,17 @@ def wait_text(known: Known, now_s: float) -> str:
     return pause_sentence(known.scheduled.record, now_s)
 
 
+def place_text(known: Known) -> str:
+    """Where the newest attempt runs, or ran; "" = its function has only Lambda, or not known."""
+    if known.record is not None:
+        return place_of_record(known.record)
+    function = known.result.provenance.get("function") if known.result is not None else None
+    place = function.get("place") if isinstance(function, Mapping) else None
+    if known.result is None or place is None:
+        return ""
+    return f"host {known.result.device.get('host')}" if place == Place.HOST else "Lambda"
+
+
 async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
     """The job as the scheduler reports it now; None without a record of the job."""
     record = (await client.ask(ops.RecordOf(holder=JobId(job)))).record
@@ -154,8 +168,10 @@ def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None,
     newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)
     read = {n: cloud.report(function, job, n) for n in newest} if function else {}
     stored = {n: one for n, one in read.items() if one is not None}
+    runs = known is not None and known.record.step is Step.RUNNING
     return replace(
         found,
+        progress=cloud.progress(function, job, found.attempt) if function and runs else None,
         reports={n: report for n, (report, _) in stored.items()},
         reported_s={n: at_s for n, (_, at_s) in stored.items()},
     )
@@ -307,12 +323,24 @@ def _of_function(known: Known) -> Iterator[Moment]:
         elif standing.ended_at_s:  # written by an orchestrator or a cancel
             at_s, what = standing.ended_at_s, f"result written: {standing.reason}"
             yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"result@{at_s}")
+    if known.progress is not None:
+        yield from _of_progress(known.progress)
     for n, report in known.reports.items():
         if standing is None or standing.attempt != n:
             yield from _of_code(report.times, n, f" (attempt {n})", named=False)
         at_s = report.times.get("EEnd", known.reported_s.get(n, _last_s(known)))
         why = f"attempt {n} failed: {report.reason}, {report.detail}"
         yield Moment(at_s=at_s, where="function", what=why, id=f"failed:{n}")
+
+
+def _of_progress(progress: Progress) -> Iterator[Moment]:
+    n = progress.attempt
+    if progress.part is not None or progress.text:
+        part = "" if progress.part is None else f"{progress.part:.0%}"
+        what = ": ".join(text for text in (part, progress.text) if text)
+        yield Moment(at_s=progress.at_s, where="function", what=what, id=f"part:{n}:{what}")
+    if (at_s := progress.saved_at_s) is not None:
+        yield Moment(at_s=at_s, where="function", what="checkpoint saved", id=f"saved@{at_s}")
 
 
 def _last_s(known: Known) -> float:
@@ -373,5 +401,7 @@ def measured_run(cloud: JobCloud, known: Known) -> tuple[float, int]:
         )
     if known.function is None:
         raise AppError(ErrorCode.NOT_FOUND, f"the function of {known.job} is no longer deployed")
-    settings = cloud.services.function_settings(known.function.name)
-    return times["committed"] - times["EStart"], settings.memory_mib
+    memory_mib = known.function.memory_mib
+    if not memory_mib:  # the record of an older version
+        memory_mib = cloud.services.function_settings(known.function.name).memory_mib
+    return times["committed"] - times["EStart"], memory_mib

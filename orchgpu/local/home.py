@@ -44,8 +44,8 @@ class SystemRecord(Value):
     """A running local system, as its supervisor describes it."""
 
     supervisor_pid: int
-    cloud: str  #: "embedded" or "moto"
-    endpoint: str  #: URL of S3, SQS and Lambda
+    cloud: str  #: one of `orchgpu.local.programs.CLOUDS`
+    endpoint: str  #: URL of S3, SQS and Lambda; of `own`: of S3
     scheduler: str  #: "address:port" of ssgmd's socket endpoint
     scheduler_http: str  #: "address:port" of ssgmd's HTTP endpoint
     console: str = ""  #: URL of the web console; empty = of a version without one
@@ -54,6 +54,7 @@ class SystemRecord(Value):
     access_key: str = ""  #: of a cloud that verifies signatures; empty = it does not
     secret_key: str = ""
     weather: str = ""  #: of the embedded cloud: its name, scale and seed
+    queues: str = ""  #: of `own`: the address of the database of queues
 
     def as_json(self) -> dict[str, object]:
         value: dict[str, object] = encode(self)

@@ -18,7 +18,9 @@ from orchgpu.local.fleet import fleet_of, write_processes
 from orchgpu.local.home import Home
 from orchgpu.local.ports import fixed_address
 
-CLOUDS = ("embedded", "moto")
+#: The cloud of own hosts, with programs, variables and a provider of its own.
+OWN = "own"
+CLOUDS = ("embedded", "moto", OWN)
 HOSTS = ("gpu-a", "gpu-b")
 
 #: File of the history, for the console and for commands.
@@ -67,6 +69,7 @@ class Programs:
         self._settings = settings
         self._home = home
         self._environment = environment
+        self._events = ""  #: "address:port" of the receiver of the store's events
 
     def stages(self) -> tuple[tuple[str, ...], ...]:
         """Names; the programs of one stage start together, after all of the stage before."""
@@ -74,7 +77,13 @@ class Programs:
             (("bridge",),) if self._settings.cloud == "moto" else ()
         )
         hosts = HOSTS if self._settings.fleet is None else ("fleet",)
-        return (("cloud", "scheduler"), *bridge, hosts, ("orchestrator", "console", "collector"))
+        database = ("database",) if self._settings.cloud == OWN else ()
+        return (
+            ("cloud", *database, "scheduler"),
+            *bridge,
+            hosts,
+            ("orchestrator", "console", "collector"),
+        )
 
     def program(self, name: str, ready: ReadyFiles) -> Program:
         """The program of that name, given the ready files of the stages before.
@@ -85,7 +94,9 @@ class Programs:
             return self._host(name, ready)
         match name:
             case "cloud":
-                return self._cloud(ready)
+                return self._store(ready) if self._settings.cloud == OWN else self._cloud(ready)
+            case "database":
+                return self._database()
             case "scheduler":
                 return self._scheduler(ready)
             case "bridge":
@@ -108,6 +119,30 @@ class Programs:
             command += ["--verify-signatures"] if self._settings.verify_signatures else []
             command += ["--weather", self._settings.weather] if self._settings.weather else []
         return self._built("cloud", tuple(command), "endpoint", {})
+
+    def _store(self, ready: ReadyFiles) -> Program:
+        command = (
+            *("orchgpu.local.servers", "store", "--state", str(self._home.state("store"))),
+            *("--listen", last_address(ready, "cloud", "endpoint")),
+            *("--events", f"http://{self._events_address(ready)}/v1/events/store"),
+            *("--token-file", str(self._events_token)),
+        )
+        return self._built("cloud", command, "endpoint", {})
+
+    def _database(self) -> Program:
+        state = str(self._home.state("database"))
+        command = ("orchgpu.local.servers", "database", "--state", state)
+        return self._built("database", command, None, {})
+
+    def _events_address(self, ready: ReadyFiles) -> str:
+        """Where the orchestrator will receive the store's events: the store starts before it."""
+        if not self._events:
+            self._events = last_address(ready, "orchestrator", "store_events")
+        return self._events
+
+    @property
+    def _events_token(self) -> Path:
+        return self._home.path / "store-events-token"
 
     def _bridge(self, ready: ReadyFiles) -> Program:
         command = ("local_cloud.bridge", "--endpoint", str(ready["cloud"]["endpoint"]))
@@ -182,7 +217,12 @@ class Programs:
             *("orchgpu", "orchestrate", "--scheduler", str(ready["scheduler"]["socket"])),
             *("--metrics", last_address(ready, "orchestrator", "metrics")),
         )
-        return self._built("orchestrator", command, None, _of_cloud(ready))
+        events = {
+            "ORCHGPU_STORE_EVENTS": self._events_address(ready),
+            "ORCHGPU_STORE_EVENTS_TOKEN_FILE": str(self._events_token),
+        }
+        more = events if self._settings.cloud == OWN else {}
+        return self._built("orchestrator", command, None, {**_of_cloud(ready), **more})
 
     def _console(self, ready: ReadyFiles) -> Program:
         command = (
@@ -248,13 +288,27 @@ def key_pair(ready: ReadyFiles) -> tuple[str, str]:
 
 
 def _of_cloud(ready: ReadyFiles) -> dict[str, str]:
-    return cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready))
+    return cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready), queues_of(ready))
 
 
-def cloud_environment(endpoint: str, keys: tuple[str, str] = ("", "")) -> dict[str, str]:
-    """The variables by which any AWS client of a process uses the local cloud only."""
+def queues_of(ready: ReadyFiles) -> str:
+    """The address of the database of queues; empty for a cloud with queues of its own."""
+    return str(ready.get("database", {}).get("queues", ""))
+
+
+def cloud_environment(
+    endpoint: str, keys: tuple[str, str] = ("", ""), queues: str = ""
+) -> dict[str, str]:
+    """The variables by which any AWS client of a process uses the local cloud only.
+
+    `queues`: the database of the cloud of own hosts, whose endpoint is that of S3 alone.
+    """
+    where = {"AWS_ENDPOINT_URL": endpoint}
+    if queues:
+        where = {"AWS_ENDPOINT_URL_S3": endpoint, "ORCHGPU_QUEUES": queues}
+        where["ORCHGPU_PROVIDER"] = OWN
     return {
-        "AWS_ENDPOINT_URL": endpoint,
+        **where,
         "AWS_ACCESS_KEY_ID": keys[0] or "local",
         "AWS_SECRET_ACCESS_KEY": keys[1] or "local",
         "AWS_DEFAULT_REGION": "us-east-1",

@@ -14,7 +14,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import address_of, parse_address
 from orchgpu.local.child import Child, LogLine, Program, Ready, birth_of
 from orchgpu.local.home import Home, ProcessRecord, ProgramState, SystemRecord
-from orchgpu.local.programs import ReadyFiles, key_pair
+from orchgpu.local.programs import ReadyFiles, key_pair, queues_of
 from orchgpu.local.restarts import Restarts
 
 #: Progress as data: {"event": "starting" | "ready" | "died" | "restarting" | "given_up" |
@@ -22,7 +22,7 @@ from orchgpu.local.restarts import Restarts
 Event = dict[str, object]
 Report = Callable[[Event], None]
 #: Keys of ready files with an address.
-_ADDRESSES = ("endpoint", "socket", "http", "gateway", "metrics")
+_ADDRESSES = ("endpoint", "socket", "http", "gateway", "metrics", "store_events")
 
 
 class StartOrder(Protocol):
@@ -104,6 +104,7 @@ class Supervisor:
             cloud=cloud,
             endpoint=str(self._ready["cloud"]["endpoint"]),
             weather=str(self._ready["cloud"].get("weather", "")),
+            queues=queues_of(self._ready),
             scheduler=str(self._ready["scheduler"]["socket"]),
             scheduler_http=str(self._ready["scheduler"]["http"]),
             console=str(self._ready.get("console", {}).get("url", "")),

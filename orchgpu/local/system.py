@@ -167,7 +167,8 @@ def survivors(system: SystemRecord) -> list[str]:
 def environment_of(system: SystemRecord) -> dict[str, str]:
     """The variables by which clients of this process use that system."""
     keys = (system.access_key, system.secret_key)
-    return {**cloud_environment(system.endpoint, keys), SCHEDULER_VARIABLE: system.scheduler}
+    cloud = cloud_environment(system.endpoint, keys, system.queues)
+    return {**cloud, SCHEDULER_VARIABLE: system.scheduler}
 
 
 #: "address:port" of ssgmd's socket endpoint, for every command that asks the scheduler.

@@ -12,6 +12,7 @@ from fdl.notified import Notified
 from fdl.plan.desired import buckets_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import BOUNDARY_NAME, boundary_of, role_of, secret_arns
+from fdl.plan.schedules import needs_role, schedule_name, schedule_role
 from fdl.plan.workflows import queues_of
 
 #: The version of IAM's policy language.
@@ -227,19 +228,36 @@ class Scope(Value):
 
         `seen`: also by their names alone, as IAM names a role that does not exist.
         """
+        made = [role_of(f, self.place) for f in self.functions if f.iam.create]
+        made += [schedule_role(f, self.place) for f in self.functions if needs_role(f)]
+        names = [(one.path[1:], one.name) for one in made]
         if not self.functions:
             names = [(ROLE_PATH[1:], f"{self.function_prefix}*")]
-        else:
-            made = [role_of(f, self.place) for f in self.functions if f.iam.create]
-            names = [(one.path[1:], one.name) for one in made]
         paths = [path + name for path, name in names] + [name for _, name in names if seen]
         return tuple(self.place.role_arn(path) for path in dict.fromkeys(paths))
+
+    def assumed_roles(self) -> tuple[str, ...]:
+        """Roles of functions that may run on a host; without functions those that deploy makes."""
+        if not self.functions:
+            return self.made_roles()
+        on_host = [f for f in self.functions if f.on_host]
+        made = (role_of(f, self.place).full_name for f in on_host if f.iam.create)
+        named = (f.iam.role for f in on_host if f.iam.role is not None)
+        return tuple(dict.fromkeys((*map(self.place.role_arn, made), *named)))
+
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        """Schedules of functions; without functions those with the prefix."""
+        named = [schedule_name(f, one) for f in self.functions for one in f.schedule]
+        names = named if self.functions else [f"{self.function_prefix}*"]
+        return tuple(map(self.place.schedule_arn, names))
 
     def boundaries(self) -> tuple[str, ...]:
         """The policies by which deploy limits those roles."""
         if not self.functions:
             return (self.place.policy_arn(BOUNDARY_NAME),)
-        named = (boundary_of(f, self.place) for f in self.functions if f.iam.create)
+        limited = (f for f in self.functions if f.iam.create or needs_role(f))
+        named = (boundary_of(f, self.place) for f in limited)
         return tuple(dict.fromkeys(named))
 
     def by(self, service: str) -> dict[str, Any]:

@@ -27,16 +27,19 @@ from orchgpu.core.job import UNSTAGED_SOON, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.runs.actions import EndRun
 from orchgpu.ports import (
+    FunctionCredentials,
     FunctionStarter,
     JobQueue,
     Message,
     NoticeSender,
     ObjectStore,
     Registry,
+    RunStarter,
     Scheduler,
 )
 from orchgpu.replica.actions.performer import Performer, Render
 from orchgpu.replica.actions.timers import Timers
+from orchgpu.replica.host_facts import host_facts
 from orchgpu.replica.metrics import OrchestratorMetrics
 from orchgpu.replica.observer import Observer, Performed, Progress, Windows
 from orchgpu.replica.own_time import OwnTimes
@@ -79,6 +82,8 @@ class Acting:
         queue: JobQueue,
         store: ObjectStore,
         functions: FunctionStarter,
+        runs: RunStarter | None = None,
+        credentials: FunctionCredentials | None = None,
         scheduler: Scheduler,
         registry: Registry,
         render: Render,
@@ -123,6 +128,8 @@ class Acting:
             queue=queue,
             store=store,
             functions=functions,
+            runs=runs,
+            credentials=credentials,
             scheduler=scheduler,
             timers=Timers(self._driver.submit),
             render=render,
@@ -146,6 +153,12 @@ class Acting:
     def _begin(self) -> None:
         self._nursery.start_eternal(self._driver.run(), "driver")
         self._nursery.start_loop(self._pushes, "pushes")
+
+    async def _learn_hosts(self) -> None:
+        """For functions that may run on a host; what was known stays when the scheduler is away."""
+        facts = await tolerated(host_facts(self._scheduler, self._functions.values()))
+        if facts is not None:
+            self._machine.set_hosts(facts)
 
     def _now(self) -> on.EventTimes:
         return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}

@@ -18,7 +18,9 @@ from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.ids import IdSource
 from corekit.tracing.setup import tracer_from
+from corekit.values import replace
 from orchgpu.adapters.clouds import open_cloud
+from orchgpu.adapters.hosts import GatewayRuns
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
@@ -40,7 +42,16 @@ ACCOUNT_RETRY_S = 60.0  #: after a failure: until the first success there is no 
 def run(settings: OrchestratorSettings) -> None:
     """Serve until SIGTERM or SIGINT; returns after the drain. Raises AppError at start-up."""
     log_as_json()
-    asyncio.run(serve(settings, budget_from_environment()))
+    budget = budget_from_environment()
+    if settings.search_every_s is not None:
+        budget = searching_every(budget, settings.search_every_s)
+    asyncio.run(serve(settings, budget))
+
+
+def searching_every(budget: Budget, every_s: float) -> Budget:
+    """The budget with searches that often; without events no upload waits longer for one."""
+    age_s = min(budget.reconcile_age_s, every_s)
+    return replace(budget, reconcile_every_s=every_s, reconcile_age_s=age_s).check()
 
 
 async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
@@ -68,6 +79,8 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
                 queue=cloud.queue,
                 store=cloud.store,
                 functions=cloud.functions,
+                runs=stack.enter_context(GatewayRuns()),
+                credentials=cloud.credentials,
                 scheduler=scheduler,
                 registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
                 render=render,
@@ -80,9 +93,13 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
             )
             if cloud.account:  # clouds of other packages may name none
                 nursery.start_loop(partial(report_account, cloud, scheduler), "account")
-            addresses = await stack.enter_async_context(
-                metrics_endpoint(settings.metrics, shell.metrics.lines)
+            addresses = dict(
+                await stack.enter_async_context(
+                    metrics_endpoint(settings.metrics, shell.metrics.lines)
+                )
             )
+            if cloud.events is not None:
+                addresses.update(await stack.enter_async_context(cloud.events()))
             await retry.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return

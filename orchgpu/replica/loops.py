@@ -97,6 +97,7 @@ class Replica(Acting):
                 self._loops.pop(name, None)  # they end by themselves: see `_serves`
         self._functions = found
         self._machine.set_functions(found)
+        await self._learn_hosts()
         self.metrics.serves(found)
         workflows = self._registry.workflows()
         self._reconciler.load(found, workflows)

@@ -22,6 +22,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.notify import (
     Notice,
     Target,
+    cloud_event,
     document_of,
     notice_of,
     pause_s,
@@ -159,7 +160,8 @@ class Notices:
     async def _deliver(
         self, of: Function | Workflow, target: Target, document: Mapping[str, object]
     ) -> None:
-        body = text_of(document)
+        event = target.takes_events
+        body = text_of(cloud_event(document) if event else document)
         if target.queue:
             await self._queue.send(f"{of.queue_url.rpartition('/')[0]}/{target.queue}", [body])
             return
@@ -169,7 +171,7 @@ class Notices:
             await self._sender.publish(target.topic, body)
             return
         key = await self._sender.secret(target.secret) if target.secret else None
-        headers = webhook_headers(body, str(document["id"]), self._clock.wall_s(), key)
+        headers = webhook_headers(body, str(document["id"]), self._clock.wall_s(), key, event=event)
         within_s = self._budget.notice_answer_s
         await self._sender.post(target.webhook, body, headers, within_s)
 

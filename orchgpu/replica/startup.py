@@ -35,6 +35,7 @@ class OrchestratorSettings:
     functions: tuple[str, ...] = ()  #: serve only these; empty = every deployed function
     metrics: str | None = None  #: "address:port" of the metrics endpoint; None = none
     emf: str | None = None  #: CloudWatch namespace of metrics in the log; None = none there
+    search_every_s: float | None = None  #: pause between searches for uploads; None = the budget's
     replica: str | None = None  #: name in logs and sessions; None = made from host and pid
 
 

@@ -47,6 +47,7 @@ class Visit(Acting):
         self._functions = dict(await self._registry.functions())
         self._machine.set_functions(self._functions)
         self._begin()
+        await self._learn_hosts()
 
     async def serve(
         self, arrivals: Sequence[Arrival], *, within_s: float, sweep: bool = False

@@ -25,6 +25,7 @@ from corekit.ids import IdSource
 from corekit.values import replace
 from gpu_scheduler.client.access import Access, find_access
 from orchgpu.adapters.clouds import open_cloud
+from orchgpu.adapters.hosts import GatewayRuns
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
@@ -55,6 +56,7 @@ class Visits:
         self._budget = replace(budget, reconcile_back_s=back_s, reconcile_overlap_s=back_s)
         self._loop = asyncio.new_event_loop()
         self._stack = AsyncExitStack()
+        self._runs = self._stack.enter_context(GatewayRuns())
         self._searched_s = -math.inf
         ca = Path(os.environ.get("LAMBDA_TASK_ROOT", "."), CA_FILE)
         log_as_json()
@@ -94,6 +96,8 @@ class Visits:
                 queue=cloud.queue,
                 store=cloud.store,
                 functions=cloud.functions,
+                runs=self._runs,
+                credentials=cloud.credentials,
                 scheduler=scheduler,
                 registry=self._registry,
                 render=render,

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corekit.aio.process import DESCRIPTORS_MAX, private_folder
@@ -15,20 +15,25 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId, HostId
+from corekit.net.addresses import parse_addresses
 from corekit.tracing.setup import SECRETS, tracer_from
 from corekit.tracing.span import Tracer
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
+from remote_gpu.host.containers.serving import open_containers
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.daemon import HostDaemon
+from remote_gpu.host.data.files import DataFiles
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe
 from remote_gpu.host.devices.offer import KeptContents, Offer
 from remote_gpu.host.devices.probe import CPU_INDEX, CpuSettings, HostCpuProbe, HostProbe
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
+from remote_gpu.host.environment import MPS_DIRECTORY
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
@@ -40,15 +45,18 @@ from remote_gpu.host.options import HostOptions
 from remote_gpu.host.parts import Outside, Parts
 from remote_gpu.host.reports.metrics import host_lines
 from remote_gpu.host.reports.sessions import SchedulerLink
+from remote_gpu.host.runs.runs import RunSettings
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.isolation.apply import VIEWS_NAME
 from remote_gpu.isolation.machine import find_policy
 from remote_gpu.isolation.places import HostFiles
 from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
-from remote_gpu.wire.uses import DATA, PROGRAMS
+from remote_gpu.wire.runs import CONTAINERS, RUNNER
+from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker.programs.programs import ListedProgram
 from remote_gpu.worker.settings import WorkerSettings
 
@@ -57,7 +65,9 @@ logger = logging.getLogger(__name__)
 LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
 KEPT_NAME = "kept"  #: in the state folder: tenants' contents by hash, and their compiled kernels
 SOCKET_NAME = "gateway.sock"  #: in the state folder: the gateway for programs of this machine
+DATA_NAME = "data"  #: in the state folder: declared data sets
 SERVERS_NAME = "servers"  #: in the state folder: one folder for each server that runs
+PACKAGES_NAME = "packages"  #: in the state folder: tenants' packages of functions, unpacked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,15 +164,20 @@ async def running_host(
             endpoints=_endpoints(settings, listeners),
             scheduler=scheduler,
             tracer=_tracer(stack),
+            sandboxes=sandboxes,
+            runs=await _with_containers(settings, _runs(settings, policy, listeners)),
         )
+        leases = Leases(table, log)
         parts = Parts(
-            Leases(table, log),
+            leases,
             outside,
             settings.budget,
             nursery,
+            data=await _data_sets(settings, leases, nursery, scheduler),
             warm_workers=settings.options.warm_workers,
             on_excess=settings.options.on_memory_excess,
         )
+        stack.push_async_callback(parts.runs.close)
         daemon = HostDaemon(parts, registered)
         link = _link(settings, daemon, outside, probe)
         scheduler.link = link
@@ -192,7 +207,51 @@ def _link(
         ephemeral=settings.options.ephemeral,
         waiting=daemon.parts.gateway.waiting,
         loads_ahead=settings.options.warm_workers,
-        digests=outside.pool.offered_digests,
+        data=daemon.parts.data,
+        data_space_mib=settings.options.data_space_mib,
+        digests=_offered(outside),
+    )
+
+
+def _offered(outside: Outside) -> Uses:
+    """The data sets and programs of this host, with the runner of functions where it may run."""
+    offered = outside.pool.offered_digests
+    if outside.runs.refused:
+        return offered
+    own = {RUNNER: ""} | ({} if outside.runs.containers is None else {CONTAINERS: ""})
+    return {**offered, PROGRAMS: {**offered.get(PROGRAMS, {}), **own}}
+
+
+async def _with_containers(settings: HostSettings, runs: RunSettings) -> RunSettings:
+    """The settings of runs with this host's containers, or the reason why it has none, logged."""
+    if runs.refused:
+        return runs
+    space_bytes = settings.options.images_mib << 20
+    host, why = await open_containers(settings.state.resolve(), space_bytes)
+    return replace(runs, containers=host, no_containers=why)
+
+
+def _runs(settings: HostSettings, policy: IsolationPolicy, listeners: Listeners) -> RunSettings:
+    """Raises INVALID when the folder of packages cannot be used."""
+    refused = policy.runs_refused if settings.options.run else "its operator disabled it (--no-run)"
+    if refused:
+        about = {"event": "runs", "why": refused}
+        logger.info("no function runs on this host", extra=about)
+    packages = settings.state.resolve() / PACKAGES_NAME
+    try:
+        packages.mkdir(exist_ok=True)
+        packages.chmod(0o711)  # passable, not readable: it lists tenants
+    except OSError as error:
+        raise invalid(f"cannot use {packages}: {error.strerror or error}") from None
+    pipes = os.environ.get(MPS_DIRECTORY)
+    return RunSettings(
+        host=settings.host,
+        policy=policy,
+        files=replace(_files(settings), programs=(), pipes=(Path(pipes),) if pipes else ()),
+        packages=packages,
+        gateway_port=int(listeners.address.rpartition(":")[2]),
+        closed_ports=tuple(port for _, port in parse_addresses(settings.options.scheduler)),
+        refused=refused,
     )
 
 
@@ -240,6 +299,25 @@ async def _pool(
         emulated=tuple(settings.emulated.by_id),
     )
     return WorkerPool(workers, settings.budget, nursery, sandboxes)
+
+
+async def _data_sets(
+    settings: HostSettings, leases: Leases, nursery: Nursery, scheduler: SchedulerLink
+) -> DataSets:
+    """Raises INVALID when the state folder cannot be used."""
+    state, space_mib = settings.state.resolve(), settings.options.data_space_mib
+    try:
+        files = await asyncio.to_thread(DataFiles, state / DATA_NAME, state / VIEWS_NAME)
+        return DataSets(
+            leases,
+            files,
+            space_mib << 20,
+            nursery,
+            scheduler.report_soon,
+            sources=settings.options.data_source,
+        )
+    except OSError as error:
+        raise invalid(f"cannot use {state / DATA_NAME}: {error.strerror or error}") from None
 
 
 def _digests(settings: HostSettings) -> dict[str, dict[str, str]]:

@@ -55,6 +55,7 @@ from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, Wat
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.isolation.privileges import make_undumpable, take
 from remote_gpu.middleware import names
+from remote_gpu.wire.runs import CONTAINERS, RUNNER
 from remote_gpu.worker.programs.programs import ListedProgram, parse_program
 from remote_gpu.worker.registry import installed
 
@@ -301,6 +302,8 @@ def _programs(items: Iterable[str]) -> dict[str, ListedProgram]:
     """The commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
     found: dict[str, ListedProgram] = {}
     for name, command in _pairs("--program", "COMMAND", items):
+        if name in (RUNNER, CONTAINERS):
+            raise invalid(f"--program {name}: this name is that of a host's own program")
         try:
             found[name] = parse_program(command)
         except ValueError as error:

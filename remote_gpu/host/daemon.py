@@ -72,6 +72,7 @@ class HostDaemon:
         entry = self.table.find(install.lease)
         if entry is None:
             return
+        self.parts.data.needed(install)
         if not entry.held_by_session:
             self.parts.workers.set_time(entry)
         if entry.waits:

@@ -84,6 +84,21 @@ class OwnOptions:
         tuple[str, ...],
         Option("Data on this host for all leases (repeatable).", metavar="NAME=PATH"),
     ] = ()
+    data_space: Annotated[
+        float,
+        Option(
+            "Space for data sets that functions declare, in GiB; 0: this host fetches none.",
+            range=(0, 1_000_000),
+        ),
+    ] = 0.0
+    data_source: Annotated[
+        tuple[str, ...],
+        Option(
+            "A pattern of the sources that functions may declare, such as `s3://models/*`"
+            " (repeatable): this host reads them with its own credentials. [default: all]",
+            metavar="PATTERN",
+        ),
+    ] = ()
     operation: Annotated[
         tuple[str, ...],
         Option("An operation to offer (repeatable). [default: all]", metavar="NAME"),
@@ -92,6 +107,21 @@ class OwnOptions:
         tuple[str, ...],
         Option("A command that the operation `exec` may run (repeatable).", metavar="NAME=COMMAND"),
     ] = ()
+    run: Annotated[
+        bool,
+        Option(
+            "Run functions with `execution: host` on this host, where its isolation allows it: see"
+            " docs/how-to/host-execution.md."
+        ),
+    ] = True
+    images_mib: Annotated[
+        int,
+        Option(
+            "Run functions with an OCI image too, by podman, and keep this much of their images;"
+            " 0: none is run.",
+            range=(0, 1 << 30),
+        ),
+    ] = 0
     on_memory_excess: Annotated[
         OnExcess,
         Option(
@@ -181,6 +211,11 @@ class OwnOptions:
 @dataclass(frozen=True, kw_only=True)
 class HostOptions(WorkerOptions, OwnOptions):
     """One field for each option of `gpud`."""
+
+    @property
+    def data_space_mib(self) -> int:
+        """The space for declared data sets in MiB."""
+        return round(self.data_space * 1024)
 
     @property
     def of_workers(self) -> WorkerOptions:

@@ -9,6 +9,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.tracing.span import Tracer
 from gpu_scheduler.model import Door, EndReason
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.excess import MemoryExcess
 from remote_gpu.host.devices.excess_table import OnExcess
@@ -20,12 +21,14 @@ from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
 from remote_gpu.host.reports.sessions import SchedulerLink, SessionReports
 from remote_gpu.host.reports.traces import HostTraces
+from remote_gpu.host.runs.runs import FunctionRuns, RunSettings
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.lease_ends import LeaseEnds
 from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.isolation.sandboxes import Sandboxes
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,8 @@ class Outside:
     endpoints: Endpoints
     scheduler: SchedulerLink
     tracer: Tracer
+    sandboxes: Sandboxes
+    runs: RunSettings
 
 
 class Parts:
@@ -54,12 +59,14 @@ class Parts:
         budget: Budget,
         nursery: Nursery,
         *,
+        data: DataSets,
         warm_workers: bool = True,
         on_excess: OnExcess = OnExcess.END,
     ) -> None:
         """`warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory."""
         self.leases = leases
         self.outside = outside
+        self.data = data
         self.budget = budget
         relays, scheduler, cards = outside.relays, outside.scheduler, outside.cards
         traces = HostTraces(outside.tracer, outside.endpoints.host)
@@ -69,12 +76,13 @@ class Parts:
             leases, endings, changed, budget, nursery, enabled=warm_workers
         )
         workers = self.workers = LeaseWorkers(
-            leases, outside.pool, warm, outside.turns, cards, traces, budget, nursery
+            leases, outside.pool, data, warm, outside.turns, cards, traces, budget, nursery
         )
         sessions = self.sessions = SessionReports(scheduler, workers, warm, traces)
         ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
+        runs = self.runs = FunctionRuns(outside.runs, leases, outside.sandboxes, budget, nursery)
         gateway = self.gateway = Gateway(
-            outside.endpoints, leases, workers, relays, traces, budget, nursery, sessions
+            outside.endpoints, leases, workers, relays, runs, traces, budget, nursery, sessions
         )
         ports = self.ports = LeasePorts(outside.endpoints.ports, gateway.serve_port, nursery)
         context_bytes = cards.context_bytes
@@ -82,7 +90,10 @@ class Parts:
         on = leases.on
         on(LeaseStepKind.PLACED, warm.placed, self._open_port)
         on(LeaseStepKind.UNPLACED, warm.unplaced)
-        on(LeaseStepKind.KILL, lambda step: ends.begin(step, relays.leave(step.lease)))
+        on(
+            LeaseStepKind.KILL,
+            lambda step: ends.begin(step, relays.leave(step.lease), runs.ending(step.lease)),
+        )
         on(LeaseStepKind.LOAD, workers.load_ahead)
         on(LeaseStepKind.EVICT, warm.evict)
         on(LeaseStepKind.OPENED, sessions.opened)
@@ -92,7 +103,7 @@ class Parts:
         on(LeaseStepKind.CUT, self._cut)
         on(LeaseStepKind.CONFLICT, _log_conflict)
         on(LeaseStepKind.CLOSED, lambda step: ports.close(step.lease))
-        on(LeaseStepKind.CLOSED, gateway.session_ended, sessions.closed)
+        on(LeaseStepKind.CLOSED, gateway.session_ended, sessions.closed, runs.end)
         on(LeaseStepKind.CLOSED, lambda step: workers.forget(step.lease))
 
     def _cut(self, step: LeaseStep) -> None:

@@ -38,6 +38,7 @@ class Sandbox:
     folder: str = ""  #: for temporary files, removed after the lease; "" = the machine's
     compiled: str = ""  #: this lease's folder below the tenant's compiled kernels; "" = all of them
     kinds: tuple[str, ...] = ()  #: kinds of the lease's devices
+    data: str = ""  #: folder of the declared data sets of its tenant; "" = none
 
 
 def isolate_spawner(
@@ -58,8 +59,8 @@ def isolate_spawner(
         ):  # not needed where all files can be reached: `Facts.unreached`
             namespaces.unshare_mounts()
             read = places.libraries()
-            scratch = kept.parent / SCRATCH_NAME
-            bind_mounts.cover([*read, *host.data, *host.programs, *host.pipes, kept, scratch])
+            own = (kept, kept.parent / SCRATCH_NAME, kept.parent / VIEWS_NAME)
+            bind_mounts.cover([*read, *host.data, *host.programs, *host.pipes, *own])
     fork: Callable[[], int] = os.fork
     if policy.pid_namespace:
         namespaces.become_first_process()
@@ -70,6 +71,8 @@ def isolate_spawner(
 
 #: Beside the folder of kept contents: one folder for each lease's temporary files.
 SCRATCH_NAME = "scratch"
+#: Beside it: one folder for each tenant's declared data sets, read-only.
+VIEWS_NAME = "data-views"
 #: In a lease's folder: links to parts of the machine, which a driver opens when it is loaded.
 MACHINE_NAME = "machine"
 
@@ -100,7 +103,7 @@ def isolate_worker(
             policy.landlock,
             places.allowed(
                 host,
-                places.libraries(),
+                [*places.libraries(), *([Path(sandbox.data)] if sandbox.data else [])],
                 [*own, kept] if kept is not None else own,
                 sandbox.kinds,
                 execute=policy.execute,

@@ -66,7 +66,8 @@ def become_first_process() -> None:
     if pid:
         make_undumpable()
         _, status = os.waitpid(pid, 0)
-        os._exit(abs(os.waitstatus_to_exitcode(status)))
+        code = os.waitstatus_to_exitcode(status)
+        os._exit(code if code >= 0 else 128 - code)  # as a shell has it
 
 
 def own_proc() -> None:

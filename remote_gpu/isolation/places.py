@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remote_gpu.isolation.landlock import DEVICE, EXECUTE, READ, WRITE
+from remote_gpu.isolation.landlock import DEVICE, EXECUTE, OWN, READ, WRITE
 
 #: On every machine: libraries, and configurations of the loader, drivers and time zones.
 _SYSTEM = (
@@ -59,6 +59,18 @@ _LINKERS = (
     "/lib64/ld-linux-x86-64.so.2",
     "/lib/ld-linux-aarch64.so.1",
 )
+#: Of a program that connects to others by name: names, their servers, and trusted authorities.
+NETWORK = (
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 #: By kind of device: device files of cards, and memory shared with the driver's services.
 _CARDS: Mapping[str, tuple[str, ...]] = {
@@ -107,13 +119,15 @@ def allowed(
     execute: bool,
     link: bool,
     own_proc: bool,
+    own_programs: bool = False,
 ) -> list[tuple[Path, int]]:
-    """Rules for `landlock.restrict`. `own`: files of the lease; `kinds`: of its devices."""
+    """Rules for `landlock.restrict`. `own`: files of the lease; `kinds`: of its devices;
+    `own_programs`: it may start programs among its own files."""
     run = READ | (EXECUTE if execute else 0)
     found = [(Path(one), run) for one in _SYSTEM]
     found += [(one, run) for one in (*read, *host.programs)]
     found += [(one, READ) for one in host.data]
-    found += [(one, WRITE) for one in own]
+    found += [(one, OWN if own_programs else WRITE) for one in own]
     # the warden of a program reads the list of its processes
     found += [(Path(one), READ) for one in (("/proc",) if own_proc or execute else _PROC)]
     found += [(Path(one), DEVICE) for one in _DEVICES]

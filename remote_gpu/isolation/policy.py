@@ -8,6 +8,8 @@ from enum import StrEnum
 
 #: Version of Landlock's interface since which it restricts signals and abstract sockets.
 LANDLOCK_SIGNALS = 6
+#: Version since which it restricts connections.
+LANDLOCK_PORTS = 4
 #: Threads and processes of one lease: 16 lanes with the pools of their libraries.
 TASKS_MAX = 1024
 
@@ -53,6 +55,7 @@ class IsolationPolicy:
     link: bool = False  #: the linker of a compiler for CPUs may be started
     kernels_refused: str = ""  #: the reason why kernels do not run on the CPU; "" = they do
     programs_refused: str = ""  #: the same for the operation `exec`
+    runs_refused: str = ""  #: the same for runs of functions
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -107,7 +110,21 @@ def decide(
         link=kernels and not kernels_refused,
         kernels_refused=kernels_refused,
         programs_refused=programs_refused,
+        runs_refused=refused or exposed or _unlimited(facts),
     )
+
+
+def _unlimited(facts: MachineFacts) -> str:
+    """The reason why a function cannot run here, beside those of programs; "" = it can.
+
+    It needs the network, so only ports limit it; and its processes must end with a killed gpud.
+    """
+    if facts.landlock < LANDLOCK_PORTS:
+        why = facts.why.get("landlock", f"this kernel has version {facts.landlock}")
+        return f"Landlock {LANDLOCK_PORTS} (Linux 6.7) does not limit its connections ({why})"
+    if not (facts.pid_namespace or facts.cgroup):
+        return "neither a process namespace nor a cgroup ends its processes"
+    return ""
 
 
 def _missing(facts: MachineFacts, users: bool) -> str:

@@ -21,7 +21,7 @@ from stat import S_ISDIR, S_ISGID, S_ISLNK, S_ISREG
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.isolation.apply import MACHINE_NAME, SCRATCH_NAME, Sandbox
+from remote_gpu.isolation.apply import MACHINE_NAME, SCRATCH_NAME, VIEWS_NAME, Sandbox
 from remote_gpu.isolation.bind_mounts import closed_above
 from remote_gpu.isolation.cgroup import Group, prepare, remove_all
 from remote_gpu.isolation.policy import IsolationPolicy
@@ -114,8 +114,9 @@ class Sandboxes:
         """
         self._kept = kept
         self._scratch = kept.parent / SCRATCH_NAME
+        self._views = kept.parent / VIEWS_NAME
         remove_tree(self._scratch)
-        for folder in (kept, self._scratch):
+        for folder in (kept, self._scratch, self._views):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)  # passable, not readable: it lists tenants
         self._users: UserBlock | None = None
@@ -126,6 +127,7 @@ class Sandboxes:
                 raise AppError(ErrorCode.UNAVAILABLE, f"no users for leases: {error}") from None
         self._groups = self._cgroup_folder(policy)
         #: Processes of a user are killed at its end: no namespace ends them.
+        self._namespaces = policy.pid_namespace
         self._kills_users = (policy.execute or policy.link) and not policy.pid_namespace
         self.holds_all = (
             policy.pid_namespace or policy.seccomp
@@ -154,14 +156,27 @@ class Sandboxes:
         return group
 
     async def make(
-        self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
+        self,
+        tenant: str,
+        memory_bytes: int,
+        kinds: tuple[str, ...],
+        group: Group | None,
+        packages: Path | None = None,
     ) -> HostSandbox:
-        """Make the sandbox of a lease, with the `group` of its worker. Raises OSError."""
+        """Make the sandbox of a lease, with the `group` of its worker or run. Raises OSError.
+
+        `packages`: of a run, whose processes start others: the tenant gets a folder below it.
+        """
         async with self._making:
-            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds, group)
+            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds, group, packages)
 
     def _make(
-        self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
+        self,
+        tenant: str,
+        memory_bytes: int,
+        kinds: tuple[str, ...],
+        group: Group | None,
+        packages: Path | None,
     ) -> HostSandbox:
         token = secrets.token_hex(8)
         folder = self._scratch / token
@@ -171,9 +186,16 @@ class Sandboxes:
         except BaseException:
             folder.rmdir()
             raise
+        if packages is not None:
+            try:
+                _make_tenants(packages, tenant_folder(tenant), sandbox.group)
+            except BaseException:
+                self.release(sandbox)
+                raise
         if group is not None:
             group.limit(group_bytes(memory_bytes, kinds))
-        return HostSandbox(self, sandbox, group, kills_user=self._kills_users)
+        kills_user = self._kills_users or (packages is not None and not self._namespaces)
+        return HostSandbox(self, sandbox, group, kills_user=kills_user)
 
     def make_for_server(self, program: Path) -> HostSandbox:
         """Make the sandbox of an unmodified server: a user, if `program` is reachable for one, and
@@ -219,8 +241,9 @@ class Sandboxes:
         if self._users is None:
             own.mkdir(mode=0o700, exist_ok=True)
             own.chmod(0o700)
-            return Sandbox(folder=str(folder), kinds=kinds)
+            return Sandbox(folder=str(folder), kinds=kinds, data=self._view(own.name, -1))
         group = self._group_of(own, self._users)
+        view = self._view(own.name, group)
         slots = self._slots.setdefault(own.name, set())
         slot = next(number for number in range(len(slots) + 1) if number not in slots)
         user = self._users.lend()
@@ -241,7 +264,17 @@ class Sandboxes:
             self._users.give_back(user)
             raise
         path = str(own / "compiled" / str(slot))
-        return Sandbox(user=user, group=group, folder=str(folder), compiled=path, kinds=kinds)
+        return Sandbox(
+            user=user, group=group, folder=str(folder), compiled=path, kinds=kinds, data=view
+        )
+
+    def _view(self, tenant: str, group: int) -> str:
+        """The folder of a tenant's declared data sets, which its group may read."""
+        folder = self._views / tenant
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.chown(folder, -1, group)
+        folder.chmod(0o750)
+        return str(folder)
 
     def _group_of(self, folder: Path, users: UserBlock) -> int:
         with contextlib.suppress(FileNotFoundError):
@@ -275,6 +308,22 @@ class Sandboxes:
             return None
         prepare(folder)
         return folder
+
+
+def _make_tenants(packages: Path, name: str, group: int) -> None:
+    """Make a tenant's folder of packages, for that group only; -1 = gpud's user alone.
+
+    A folder of another group is emptied: its number may be another tenant's now.
+    """
+    own = packages / name
+    with contextlib.suppress(FileNotFoundError):
+        if group >= 0 and own.stat().st_gid != group:
+            remove_tree(own)
+    if group < 0:
+        own.mkdir(mode=0o700, exist_ok=True)
+        return
+    with _opened(packages) as above, _entered(name, above, 0, group):
+        pass
 
 
 def group_bytes(memory_bytes: int, kinds: tuple[str, ...]) -> int:

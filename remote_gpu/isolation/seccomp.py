@@ -35,12 +35,6 @@ _ALWAYS: Final[dict[str, tuple[int | None, int | None]]] = {
     "inotify_init": (253, None),
     "inotify_init1": (294, 26),
     "inotify_add_watch": (254, 27),
-    # new ways out; a lane's socket could be disconnected and sent elsewhere
-    "connect": (42, 203),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept": (43, 202),
-    "accept4": (288, 242),
     # shared by key, not by file: no other rule covers it
     "shmget": (29, 194),
     "shmat": (30, 196),
@@ -113,6 +107,14 @@ _ALWAYS: Final[dict[str, tuple[int | None, int | None]]] = {
     "setpriority": (141, 140),
     "ioprio_set": (251, 30),
 }
+#: New ways out; a lane's socket could be disconnected and sent elsewhere.
+_CONNECTING: Final[dict[str, tuple[int | None, int | None]]] = {
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+}
 _STARTING: Final[dict[str, tuple[int | None, int | None]]] = {
     "execve": (59, 221),
     "execveat": (322, 281),
@@ -153,6 +155,7 @@ _TKILL, _AFFINITY, _PRLIMIT, _IOCTL, _PRCTL = (
     (157, 167),
 )
 _SETSOCKOPT, _UTIMENSAT = (54, 208), (280, 88)
+_SENDTO, _SENDMSG, _SENDMMSG = (44, 206), (46, 211), (307, 269)
 _LAST_KNOWN: Final = 450  #: set_mempolicy_home_node, of Linux 5.17
 
 _AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # <linux/audit.h>
@@ -165,8 +168,11 @@ _REFUSE, _UNKNOWN = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
 
 _CLONE_VFORK, _CLONE_THREAD = 0x00004000, 0x00010000  # <linux/sched.h>
 _CLONE_NEW: Final = 0x7E020000  # user, pid, net, ipc, uts, cgroup and mount namespaces
-_SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_SEQPACKET = 0xF, 1, 5
+_SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 0xF, 1, 2, 5
 _AF_UNIX: Final = 1
+_INTERNET: Final = (2, 10)  # AF_INET, AF_INET6
+_ANY, _TCP, _UDP = 0, 6, 17  # <linux/in.h>; MPTCP and SCTP are streams too
+_MSG_FASTOPEN: Final = 0x20000000  # connects without the call that Landlock checks
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into, or paste from, a terminal
 _SO_LINGER: Final = 13  # a socket's last close would wait, and that may be gpud's
 _PR_SET_PDEATHSIG: Final = 1
@@ -182,6 +188,8 @@ class Permit:
     start: bool = False  #: other programs, for the operation `exec`
     link: bool = False  #: a compiler's linker, in a child that shares our memory until its `exec`
     local_sockets: bool = False  #: of the Unix family, for clients of NVIDIA MPS
+    tcp: bool = False  #: sockets of TCP; Landlock limits their ports
+    datagrams: bool = False  #: sockets of UDP too
     attributes: bool = False  #: modes, owners, dates of files: its user owns no others' files
     others: bool = False  #: name other processes, from which another mechanism protects
     parents: bool = (
@@ -213,6 +221,8 @@ def build(machine: str, permit: Permit, pid: int) -> bytes:
             refused = refused | _STARTING
     if not permit.attributes:
         refused = refused | _ATTRIBUTES
+    if not permit.tcp:
+        refused = refused | _CONNECTING
     for numbers in refused.values():
         if (number := numbers[column]) is not None:
             code += _if(_JEQ, number, _REFUSE)
@@ -227,18 +237,21 @@ def _conditions(column: int, permit: Permit, pid: int) -> list[tuple[int, _Code]
     found: list[tuple[int, _Code]] = [
         (_CLONE[column], _clone(permit)),
         (_SOCKETPAIR[column], _socketpair()),
-        (_SOCKET[column], _only(0, (_AF_UNIX,)) if permit.local_sockets else _refused()),
+        (_SOCKET[column], _sockets(permit)),
         (_PRLIMIT[column], _only(0, (0, pid))),
         (_IOCTL[column], _but(1, (_TIOCSTI, _TIOCLINUX))),
         (_SETSOCKOPT[column], _but(2, (_SO_LINGER,))),
     ]
     if not permit.attributes:
         found.append((_UTIMENSAT[column], _of_descriptor(1)))
+    if permit.tcp:
+        for numbers, flags in ((_SENDTO, 3), (_SENDMSG, 2), (_SENDMMSG, 3)):
+            found.append((numbers[column], _without(flags, _MSG_FASTOPEN)))
     if not permit.parents:
         found.append((_PRCTL[column], _but(0, (_PR_SET_PDEATHSIG,))))
     if not permit.others:
-        for numbers in _TO_OTHERS.values():
-            number = numbers[column]
+        for others in _TO_OTHERS.values():
+            number = others[column]
             assert number is not None, "both architectures have these"
             found.append((number, _only(0, (pid,))))
         found.append((_AFFINITY[column], _only(0, (0, pid))))
@@ -271,6 +284,28 @@ def _but(index: int, values: tuple[int, ...]) -> _Code:
     for value in values:
         rules += _if(_JEQ, value, _REFUSE)
     return [*rules, (_RET, 0, 0, _ALLOW)]
+
+
+def _without(index: int, bit: int) -> _Code:
+    return [_argument(index), *_if(_JSET, bit, _REFUSE), (_RET, 0, 0, _ALLOW)]
+
+
+def _sockets(permit: Permit) -> _Code:
+    """Allow the families, types and protocols of the permit."""
+    rules = [_argument(0)]
+    if permit.local_sockets:
+        rules += _if(_JEQ, _AF_UNIX, _ALLOW)
+    if permit.tcp:
+        types = [(_SOCK_STREAM, _TCP), *([(_SOCK_DGRAM, _UDP)] if permit.datagrams else [])]
+        inner = [(_argument(1)), (_AND, 0, 0, _SOCK_TYPE_MASK)]
+        for kind, protocol in types:
+            only = [_argument(2), *_if(_JEQ, _ANY, _ALLOW), *_if(_JEQ, protocol, _ALLOW)]
+            only.append((_RET, 0, 0, _REFUSE))
+            inner += [(_JEQ, 0, len(only), kind), *only]
+        inner.append((_RET, 0, 0, _REFUSE))
+        ipv4, ipv6 = _INTERNET
+        rules += [(_JEQ, 1, 0, ipv4), (_JEQ, 0, len(inner), ipv6), *inner]
+    return [*rules, (_RET, 0, 0, _REFUSE)]
 
 
 def _of_descriptor(index: int) -> _Code:

@@ -9,8 +9,9 @@ A session whose client sends `waits` with its hello gets `waiting` once and then
 the welcome, while the shares of its lease are not free.
 
 The transcript holds every field of the hello, both nonces and the authority, so a proof is valid
-for one lease, fence, host, session and connection only. A session proves with the lease's secret; a
-lane or relay with a key derived from it for that session, so a user's program never has the secret.
+for one lease, fence, host, session and connection only. A session and an order to run prove with
+the lease's secret; a lane or relay with a key derived from it for that session, so a user's program
+never has the secret, and cannot order a run.
 
 With an authority (a certificate in PEM; "" = none) the connection continues in TLS, and both sides
 also prove that they are the two ends of the same TLS connection:
@@ -146,7 +147,7 @@ class Proving:
     def __init__(self, secret: bytes, hello: Hello, nonce: str, authority: str = "") -> None:
         """`nonce`: fresh and random, against replays."""
         key = secret
-        if hello.role is not ConnectionRole.SESSION:
+        if hello.role not in (ConnectionRole.SESSION, ConnectionRole.RUN):
             key = lane_key(secret, hello.lease, hello.fence, hello.host, hello.session)
         self.hello = hello
         self._expected = client_proof(key, hello, nonce, authority)

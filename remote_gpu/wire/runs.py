@@ -74,7 +74,7 @@ class RunOrder:
             package=Package(
                 bucket=text_field(package, "bucket", 64),
                 key=text_field(package, "key", 1024),
-                sha256=text_field(package, "sha256", 64),
+                sha256=_digest(package),
             ),
             variables=_texts(run, "variables"),
             aws=_texts(run, "aws"),
@@ -84,6 +84,13 @@ class RunOrder:
             image=text_field(run, "image", 1024),
             command=tuple(command),
         )
+
+
+def _digest(package: Mapping[str, object]) -> str:
+    found = text_field(package, "sha256", 64)
+    if len(found) != 64 or set(found) - set("0123456789abcdef"):
+        raise WireError("'sha256' must be 64 lower-case hex digits")
+    return found
 
 
 def _mapping(meta: Mapping[str, object], name: str) -> Mapping[str, object]:

@@ -86,6 +86,8 @@ class WorkerStart:
     #: Index → memory that a context takes of that NVIDIA card.
     context_bytes: Mapping[str, int] = field(default_factory=dict)
     pinned_bytes: int = 0  #: of host memory that its payloads may have beside the quota
+    #: Name → path below the sandbox's `data`, and digest, of its declared data sets.
+    data: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def host_bytes(self) -> int:

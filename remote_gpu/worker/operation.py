@@ -106,6 +106,8 @@ class Context:
     """The environment of an operation, besides its arguments and inputs."""
 
     data: Mapping[str, Path] = field(default_factory=dict)  #: `gpud --data NAME=PATH`
+    #: The data sets that the lease declared; their names come before those of the host.
+    declared: Mapping[str, Path] = field(default_factory=dict)
     kind: str = "cpu"  #: of the device it runs on
     device: str = ""  #: id of the monitor; "" = the first of its kind
     tenant: str = "default"
@@ -140,10 +142,17 @@ class Context:
     def data_path(self, name: str) -> Path:
         """The path of host data, which counts as used. Raises OpFailed(ENOENT) listing the known
         names."""
-        if name not in self.data:
-            raise _absent(DATA, name, f"no data {name!r} on this host", self.data)
+        known = {**self.data, **self.declared}
+        if name not in known:
+            raise _absent(DATA, name, f"no data {name!r} on this host", known)
         self.note_use(DATA, name)
-        return self.data[name]
+        return known[name]
+
+    def data_key(self, name: str) -> str:
+        """The key under which what is loaded from host data stays warm: `data:NAME`, or of a
+        declared set its path, which has its content in its name."""
+        at = self.declared.get(name)
+        return f"data:{name}" if at is None else f"data:{at}"
 
     def program(self, name: str) -> ListedProgram:
         """A program of the host, which counts as used. Raises OpFailed(ENOENT), as `data_path`."""

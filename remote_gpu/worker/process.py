@@ -34,6 +34,7 @@ from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from remote_gpu.wire.proof import confirm_binding
+from remote_gpu.wire.uses import DATA, Uses
 from remote_gpu.worker import control, loading_ahead
 from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.joining import BatchLanes, Caller, Callers
@@ -109,8 +110,18 @@ def _serve(stream: socket.socket, prepared: SpawnerState) -> None:
         used=loading_ahead.Used(),
         options=options,
         batch_items_max=start.batch_items_max,
+        declared={name: Path(sandbox.data, at) for name, (at, _) in start.data.items()},
+        digests=_digests(prepared.context.digests, start.data),
     )
     _LeaseProcess(stream, prepared, context, limit, start).serve()
+
+
+def _digests(of_host: Uses, declared: Mapping[str, tuple[str, str]]) -> Uses:
+    """Those of the host's content, with those of the declared data sets in their place."""
+    if not declared:
+        return of_host
+    own = {name: digest for name, (_, digest) in declared.items()}
+    return {**of_host, DATA: {**of_host.get(DATA, {}), **own}}
 
 
 class Taint:

@@ -161,6 +161,7 @@ class VisitingWorld(World):
             queue=MemoryQueue(cloud, self.arrivals, clock, self.faults(session + "/sqs")),
             store=MemoryStore(cloud, self.bodies, clock, self.faults(session + "/s3")),
             functions=MemoryStarter(cloud, clock, self.faults(session + "/lambda")),
+            **self.on_hosts(session),
             scheduler=requester,
             registry=functions,
             render=render,
@@ -172,8 +173,10 @@ class VisitingWorld(World):
         try:
             await visit.begin()
             within_s = TIMEOUT_S - self.budget.drain_s - 1.0
+            before = requester.disturbances
             stay = await visit.serve(arrivals, within_s=within_s, sweep=not arrivals)
-            if visit.cut:  # what it handed back may be lost
+            is_heard = requester.is_heard and requester.disturbances == before
+            if visit.cut or not is_heard:  # what it handed back, or has adopted, may be lost
                 self.checker.jobs.ended.add(session)
             if not arrivals:
                 await visit.search()

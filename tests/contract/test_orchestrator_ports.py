@@ -1,4 +1,5 @@
-"""One suite for the orchestrator's queue and store: in memory, on the embedded cloud, on moto."""
+"""One suite for the orchestrator's queue and store: in memory, on the embedded cloud, on moto, and
+on SeaweedFS with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,14 +22,20 @@ import pytest
 
 from corekit.aio.clock import SystemClock
 from corekit.errors import AppError, ErrorCode
+from fdl.plan.resources import QueueResource
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.functions import FunctionSettings
 from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.aws.clients import open_cloud
+from orchgpu.adapters.own import clients as own_clients
+from orchgpu.adapters.own.database import Database, conninfo
+from orchgpu.adapters.own.settings import queues_address
+from orchgpu.adapters.own.tables import Queues
 from orchgpu.core.reconcile import Cursor
 from orchgpu.ports import FunctionStarter, JobQueue, Message, ObjectStore
 from simulator.faults.memory_cloud import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
 from tests.contract.moto_gaps import MOTO_GAPS
+from tests.own_cloud import own_cloud
 
 LOCAL = {
     "AWS_ACCESS_KEY_ID": "local",
@@ -60,10 +67,15 @@ def _start(command: list[str], ready: Path) -> tuple[subprocess.Popen[bytes], st
     raise AssertionError(f"{command} was not ready")
 
 
-@pytest.fixture(scope="module", params=["memory", "embedded", "moto"])
-def endpoint(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["memory", "embedded", "moto", "own"])
+def endpoint(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Mapping[str, str]]:
+    """The variables by which a program uses the cloud; {} = in memory."""
     if request.param == "memory":
-        yield ""
+        yield {}
+        return
+    if request.param == "own":
+        with own_cloud() as cloud:
+            yield cloud.environment
         return
     folder = tmp_path_factory.mktemp(request.param)
     command = (
@@ -72,13 +84,13 @@ def endpoint(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[
         else ["orchgpu.local.moto", "--listen", "127.0.0.1:0"]
     )
     process, url = _start(command, folder / "ready.json")
-    yield url
+    yield {**LOCAL, "AWS_ENDPOINT_URL": url}
     process.terminate()
     process.wait(20)
 
 
 @asynccontextmanager
-async def world(endpoint: str, name: str) -> AsyncIterator[World]:
+async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
     if not endpoint:
         clock, bodies = SystemClock(), MemoryBodies()
         cloud = Cloud(bodies=bodies)
@@ -90,13 +102,23 @@ async def world(endpoint: str, name: str) -> AsyncIterator[World]:
         store, starter = MemoryStore(cloud, bodies, clock), MemoryStarter(cloud, clock)
         yield World(queue, store, starter, f"memory/{name}", name)
         return
-    s3 = boto3.client("s3")
+    s3 = boto3.Session().client("s3")  # the common session keeps the keys of another cloud
     s3.create_bucket(Bucket=name)
     s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    if "ORCHGPU_QUEUES" in endpoint:
+        make_queue(name)
+        async with own_clients.open_cloud() as own:
+            yield World(own.queue, own.store, own.functions, name, name)
+        return
     url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
     make_function(name)
     async with open_cloud() as aws:
         yield World(aws.queue, aws.store, aws.functions, url, name)
+
+
+def make_queue(name: str) -> None:
+    with closing(Database(conninfo(queues_address()))) as database:
+        Queues(database).put(QueueResource(name=name, retention_s=60, visibility_s=30))
 
 
 def make_function(name: str) -> None:
@@ -349,18 +371,27 @@ CASES = [
     a_backlog_is_of_messages_that_nobody_received,
     an_unknown_queue_is_not_found,
 ]
+OF_FUNCTIONS = (
+    an_event_is_accepted_by_a_function_that_exists,
+    the_concurrency_of_the_account_is_known,
+    an_event_of_an_unknown_function_is_refused,
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_port(
-    case: Case, endpoint: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    case: Case,
+    endpoint: Mapping[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if case in OF_FUNCTIONS and "ORCHGPU_QUEUES" in endpoint:
+        pytest.skip("a cloud of own hosts has no functions: tests/integration/test_own_cloud.py")
     if case is an_event_of_an_unknown_function_is_refused and "moto" in request.node.name:
         reason = MOTO_GAPS["test_unknown_functions_cannot_be_invoked"]
         request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
-    for name, value in LOCAL.items():
+    for name, value in (endpoint or {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint or "http://127.0.0.1:9")
     name = case.__name__.replace("_", "-")
 
     async def run() -> None:

@@ -336,6 +336,7 @@ class FunctionSpec:
     threshold: int = 10  #: seconds of the timeout that are not the script's
     gpu: Mapping[str, Any] | None = field(default_factory=dict)  #: None: its jobs need no device
     job: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)  #: further blocks
 
     def entry(self, name: str, script: str) -> dict[str, Any]:
         output = {"storage_provider": "s3", "path": f"{name}-out"}
@@ -351,6 +352,7 @@ class FunctionSpec:
             },
             "gpu": "none" if self.gpu is None else {"memory": 256, "kinds": ["cpu"], **self.gpu},
             "job": {"input": [source], **self.job},
+            **self.more,
         }
 
 

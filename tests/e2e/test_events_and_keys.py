@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -326,3 +327,51 @@ def test_a_command_starts_the_jobs_of_lost_events(live: Live) -> None:
     assert live.result("lost", job).state == "SUCCEEDED"
     live.quiet("lost")
     assert "every upload has its job" in live.orchgpu("reconcile", "lost")
+
+
+TIMED = """\
+functions:
+  aws:
+  - lambda: {name: timed, init_script: copy.sh, timeout: 30, container: {timeout_threshold: 10},
+             input: [{path: timed/in}], output: [{path: timed/out}]}
+    schedule: {cron: "* * * * *", input: "at <aws.scheduler.scheduled-time>"}
+"""
+
+
+@pytest.fixture(scope="module")
+def timed(live: Live) -> Iterator[None]:
+    live.deploy_text("timed", TIMED, {"copy.sh": COPY})
+    yield
+    live.orchgpu("schedule", "pause", "timed-schedule")
+
+
+def _timed_jobs(live: Live) -> list[dict[str, Any]]:
+    listed = json.loads(live.orchgpu("schedule", "ls", "--json"))["schedules"]
+    found = [one["last"] for one in listed if one["name"] == "timed-schedule"]
+    return [last for last in found if last and last["state"] == "SUCCEEDED"]
+
+
+def test_a_run_of_a_schedule_is_a_job(live: Live, timed: None) -> None:
+    made = json.loads(live.orchgpu("schedule", "run", "timed-schedule", "--json"))
+    result = live.result("timed", made["job"])
+    assert result.state == "SUCCEEDED"
+    (file,) = result.files
+    body = live.client("s3").get_object(Bucket=file["bucket"], Key=file["key"])["Body"].read()
+    assert body.decode() == "at " + made["key"].removeprefix("in/timed-schedule-")
+    assert until("the job in the list", lambda: _timed_jobs(live))
+
+
+@pytest.mark.soak
+def test_each_minute_is_one_job(live: Live, timed: None) -> None:
+    """The cloud's clock is the machine's own; two minutes pass."""
+    s3 = live.client("s3")
+    times = until(
+        "two minutes",
+        lambda: len(found := s3.list_objects_v2(Bucket="timed").get("Contents", ())) > 1 and found,
+        within_s=180.0,
+    )
+    keys = [one["Key"] for one in times if one["Key"].startswith("in/")]
+    assert len(keys) == len(set(keys))
+    for key in keys:
+        version = s3.head_object(Bucket="timed", Key=key)["VersionId"]
+        assert live.result("timed", job_id("timed", key, version, "timed")).state == "SUCCEEDED"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
-import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.embedded_cloud import cloud_in
-from tests.installed import Installation, extras_of, install
+from tests.installed import Installation, built_wheel, extras_of, install, packages
 
 from .conftest import until
 
@@ -35,28 +32,9 @@ functions:
 DEMO_WITHIN_S = 110
 
 
-def packages() -> list[str]:
-    """The folders that the distribution is made of."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    return [pattern.removesuffix("*") for pattern in settings["packages"]["find"]["include"]]
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: nothing is written beside the sources."""
-    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    for file in ("pyproject.toml", "README.md", "LICENSE", "DATA-LICENSES.md"):
-        shutil.copy(ROOT / file, source)
-    for name in packages():
-        shutil.copytree(
-            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
-        )
-    build = "from setuptools import build_meta; import sys; build_meta.build_wheel(sys.argv[1])"
-    subprocess.run(
-        [sys.executable, "-c", build, str(made)], cwd=source, check=True, capture_output=True
-    )
-    (built,) = made.glob("*.whl")
-    return built
+    return built_wheel(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist"))
 
 
 def test_the_wheel_holds_every_file_of_every_package(wheel: Path) -> None:

@@ -315,7 +315,8 @@ def _echo_verdicts(devices: Sequence[DeviceVerdict]) -> None:
 def _answer(one: DeviceVerdict) -> str:
     if one.reason is not None:
         return one.reason.value
-    return "fits, warm" if one.resident else "fits"
+    fits = "fits, warm" if one.resident else "fits"
+    return f"{fits}, {one.data}" if one.data else fits
 
 
 def echo_parameters(values: Mapping[str, Given], overridden: Collection[str]) -> None:

@@ -58,11 +58,14 @@ def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> host
         programs=dict(offered_of(op.programs)),
         advance=op.advance,
         loads_ahead=op.loads_ahead,
+        data_space_mib=op.data_space_mib,
     )
     host = _register(tx, registration, op.devices)
     departures.withdraw_residents(tx, host)
     if restarted:
         tx.state.inventory.residents.forget(host.host)
+    tx.state.inventory.held.forget(host.host)
+    tx.state.inventory.held.change(host.host, op.held)
     _publish(tx, host, op.residents, _claimed(tx, host, op.installed))
     _end_vanished(tx, host, dict.fromkeys(op.installed), restarted=restarted)
     mark_alive(tx, host)
@@ -235,6 +238,8 @@ def reported(tx: QueueTransaction, event: on.HostAsked[host_ops.Report]) -> answ
         _register(tx, host.registration(), op.devices)
     tx.state.inventory.observe(host, (), op.usage)
     _publish(tx, host, op.residents)
+    if op.held is not None:
+        tx.state.inventory.held.change(host.host, op.held)
     mark_alive(tx, host)
     return answers.Done()
 

@@ -42,6 +42,7 @@ class DeviceClass(NamedTuple):
     libraries: Versions
     data: Offered | None  #: data sets of its host; None = unknown, so any is assumed
     programs: Offered | None  #: programs of its host; the same
+    data_space_mib: int | None  #: of its host, for declared data sets; None = unknown, enough
 
 
 class DeviceState(NamedTuple):
@@ -77,6 +78,7 @@ def device_class_of(
     middlewares: tuple[str, ...] | None = None,
     data: Offered | None = None,
     programs: Offered | None = None,
+    data_space_mib: int | None = None,
 ) -> DeviceClass:
     return DeviceClass(
         kind=device.kind,
@@ -89,6 +91,7 @@ def device_class_of(
         libraries=tuple(sorted((canonical(name), v) for name, v in device.libraries.items())),
         data=data,
         programs=programs,
+        data_space_mib=data_space_mib,
     )
 
 
@@ -123,15 +126,29 @@ def permanent_mismatch(request: Request, made: DeviceClass) -> NoFit | None:
         return NoFit.RUNTIME
     if request.requires and unmet_constraint(request, made) is not None:
         return NoFit.VERSION
-    if request.data and first_missing(request.data, made.data) is not None:
-        return NoFit.DATA
-    if request.programs and first_missing(request.programs, made.programs) is not None:
-        return NoFit.PROGRAM
+    if (missing := _missing_content(request, made)) is not None:
+        return missing
     if request.memory_max_mib is not None and made.memory_mib > request.memory_max_mib:
         return NoFit.TOO_LARGE
     if request.memory_mib > made.memory_mib:
         return NoFit.MEMORY
     return None
+
+
+def _missing_content(request: Request, made: DeviceClass) -> NoFit | None:
+    """The content that the host of this device does not have, and cannot fetch."""
+    if request.data and first_missing(request.data, made.data) is not None:
+        return NoFit.DATA
+    if request.programs and first_missing(request.programs, made.programs) is not None:
+        return NoFit.PROGRAM
+    return NoFit.DATA_SPACE if request.data_sets and not _has_space(request, made) else None
+
+
+def _has_space(request: Request, made: DeviceClass) -> bool:
+    """True when its host has space for all declared data sets of the request at once."""
+    asked_bytes = sum(one.bytes for one in request.data_sets)
+    space_mib = made.data_space_mib
+    return space_mib is None or (space_mib > 0 and asked_bytes <= space_mib << 20)
 
 
 def unmet_constraint(request: Request, made: DeviceClass) -> Constraint | None:

@@ -236,6 +236,7 @@ def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[ob
         request.requires,
         request.data,
         request.programs,
+        request.data_sets,
         request.memory_max_mib,
     )
 

@@ -20,6 +20,7 @@ from gpu_scheduler.core.inventory.devices import (
     DeviceState,
     device_class_of,
 )
+from gpu_scheduler.core.inventory.held_data import HeldDataSets
 from gpu_scheduler.core.inventory.index import CACHE_MAX, Devices, Index
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.data_names import Offered, offered_of
@@ -79,6 +80,7 @@ class HostEntry:
     programs: Offered = ()  #: programs that `exec` runs there
     advance: bool = False  #: sessions of leases granted ahead may wait there
     loads_ahead: bool = False  #: workers of such leases load there before they have their shares
+    data_space_mib: int = 0  #: for declared data sets; 0: it fetches none
     drained: bool = False  #: by an operator
     own_drain: OwnDrain | None = None  #: of this incarnation
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
@@ -100,6 +102,7 @@ class HostEntry:
             programs=dict(self.programs),
             advance=self.advance,
             loads_ahead=self.loads_ahead,
+            data_space_mib=self.data_space_mib,
         )
 
     @property
@@ -123,6 +126,7 @@ class Inventory:
         self._declared: tuple[Device, ...] = ()
         self.index = Index()  #: all devices
         self.residents = Residents()
+        self.held = HeldDataSets()  #: declared data sets
         #: Devices whose new state may fit a request that the old one did not fit.
         self.freed: dict[DeviceId, None] = {}
         self.freed_seq = 0  #: one higher with each freed device
@@ -204,6 +208,7 @@ class Inventory:
         entry.incarnation, entry.gateway = part.incarnation, part.gateway
         entry.middlewares, entry.ephemeral = part.middlewares, part.ephemeral
         entry.advance, entry.loads_ahead = part.advance, part.loads_ahead
+        entry.data_space_mib = part.data_space_mib
         entry.data, entry.programs = offered_of(part.data), offered_of(part.programs)
         for device in part.devices:
             known = entry.devices.get(device.id)
@@ -220,6 +225,7 @@ class Inventory:
             self._unindex(device)
             self.freed.pop(device.device.id, None)
             del self.devices[device.device.id]
+        self.held.forget(host)
         self.hosts_freed.pop(host, None)
         self._classes_changed()
         self._availability_changed()
@@ -438,6 +444,7 @@ def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
         middlewares=host.middlewares,
         data=host.data,
         programs=host.programs,
+        data_space_mib=host.data_space_mib,
     )
     return DeviceState(device_class, host_state, device.health, *_allocation(entry))
 

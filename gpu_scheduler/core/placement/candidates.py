@@ -127,6 +127,11 @@ class Search(NamedTuple):
         workload = resident_key(self.request)
         return None if workload is None else self.inventory.residents.with_workload(workload)
 
+    def is_warm(self, device: DeviceId) -> bool:
+        """True for a device with the warm key of the request."""
+        keys = keys_of(self.request.tenant, self.request.warm_key)
+        return any(key in self.inventory.devices[device].resident for key in keys)
+
     def warm_indexes(self) -> tuple[Index, ...]:
         """Indexes of the devices with a resident of the workload of the request, then of those with
         its warm key: public, and of the tenant."""

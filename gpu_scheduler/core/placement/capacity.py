@@ -37,13 +37,14 @@ _WITHOUT: Mapping[NoFit, Callable[[Request], Request]] = {
     NoFit.VERSION: lambda request: replace(request, requires=()),
     NoFit.DATA: lambda request: replace(request, data=()),
     NoFit.PROGRAM: lambda request: replace(request, programs=()),
+    NoFit.DATA_SPACE: lambda request: replace(request, data_sets=()),
     NoFit.TOO_LARGE: lambda request: replace(request, memory_max_mib=None),
 }
 _MISMATCHES = (*_WITHOUT, NoFit.MEMORY)
 #: Fields that the largest fit reduces.
 _REDUCED = (
     *("count", "memory_mib", "memory_pct", "kinds", "models", "middleware", "advisory"),
-    *("min_driver", "min_runtime", "requires", "data", "programs", "memory_max_mib"),
+    *("min_driver", "min_runtime", "requires", "data", "programs", "data_sets", "memory_max_mib"),
 )
 
 
@@ -245,6 +246,11 @@ def _in_words(what: NoFit, request: Request, classes: list[DeviceClass]) -> tupl
             return f"runtime {request.min_runtime}", dotted(newest) or "unknown"
         case NoFit.VERSION:
             return _unmet(request, classes)
+        case NoFit.DATA_SPACE:
+            asked_mib = -(-sum(one.bytes for one in request.data_sets) >> 20)
+            space_mib = max(device_class.data_space_mib or 0 for device_class in classes)
+            most = f"{space_mib} MiB" if space_mib else "none (`gpud --data-space`)"
+            return f"{asked_mib} MiB of space for data", most
         case NoFit.TOO_LARGE:
             least_mib = min(device_class.memory_mib for device_class in classes)
             return f"at most {request.memory_max_mib} MiB", f"{least_mib} MiB"

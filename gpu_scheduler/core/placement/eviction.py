@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.data_sets import loaded_name
 from gpu_scheduler.model import Request, Resident, Sharing
 from gpu_scheduler.warm import workload_key
 
@@ -41,7 +42,7 @@ def resident_key(request: Request) -> str | None:
     """The published key of the residents that the request may use; None = it uses none."""
     if request.workload is None or request.middleware not in _WITH_WARM_WORKERS:
         return None
-    return _key(request.tenant, request.workload)
+    return _key(request.tenant, loaded_name(request.workload, request.data_sets))
 
 
 def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:

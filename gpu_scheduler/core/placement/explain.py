@@ -140,6 +140,7 @@ def _verdict(
         free_pct=percent_of(device_state.free_permille),
         detail="" if healthy else entry.device.detail,
         resident=taken(request, inventory, device).used is not None,
+        data=inventory.held.text(request.data_sets, entry.host),
     )
 
 
@@ -167,6 +168,7 @@ _REASON_TEXT = {
     NoFit.VERSION: "with another version of a library, driver or runtime",
     NoFit.DATA: "on hosts without that data",
     NoFit.PROGRAM: "on hosts without that program",
+    NoFit.DATA_SPACE: "on hosts without space for that data",
     NoFit.EXCLUSIVE_TAKEN: "allocated exclusively",
     NoFit.SHARED_TAKEN: "allocated in shares",
     NoFit.HOST_STALE: "on a silent host",
@@ -190,6 +192,7 @@ _SHORTAGE_TEXT = {
     NoFit.VERSION: "such devices have {most}",
     NoFit.DATA: "{most}",
     NoFit.PROGRAM: "{most}",
+    NoFit.DATA_SPACE: "the most on one host is {most}",
     NoFit.MEMORY: "the largest such device has {most}",
     NoFit.TOO_LARGE: "the smallest such device has {most}",
     NoFit.SAME_HOST: "{most} is the most on one host",

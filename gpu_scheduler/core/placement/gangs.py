@@ -12,7 +12,8 @@ from itertools import chain, islice
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core.inventory.index import feasibility_key
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.candidates import Score, Search, score
+from gpu_scheduler.core.placement.candidates import Search
+from gpu_scheduler.core.placement.fetching import FetchScore, fetch_score, with_data
 from gpu_scheduler.model import Placement
 
 #: The number of devices compared for each device of a gang.
@@ -73,17 +74,19 @@ def _by_host(search: Search, devices: Iterable[DeviceId]) -> dict[HostId, list[D
 
 def fitting_by_preference(search: Search) -> Iterator[Iterator[DeviceId]]:
     """The devices that fit, preference by preference: warm ones first, evictions last."""
-    warm = search.warm_indexes()
-    for groups in search.inventory.index.ranked(search.request):
+    warm, request = search.warm_indexes(), search.request
+    for groups in search.inventory.index.ranked(request):
         cold = search.of_groups(groups)
+        if request.data_sets:
+            cold = chain(with_data(search, groups), cold)
         if not warm and not groups[-1].loaded:
-            yield cold
+            yield _each_once(cold) if request.data_sets else cold
             continue
         known = [one for index in warm for one in search.same_rank(index, groups[0])]
         hot = search.of_groups(known)
         if groups[-1].loaded:
             cold = chain(search.of_groups(search.keeping(groups)), cold)
-        yield _each_once(chain(islice(hot, search.request.count), cold))
+        yield _each_once(chain(islice(hot, request.count), cold))
 
 
 def _each_once(devices: Iterable[DeviceId]) -> Iterator[DeviceId]:
@@ -134,11 +137,11 @@ def _freed_since(inventory: Inventory, since: int) -> list[HostId]:
 def _on_hosts(search: Search, hosts: Iterable[HostId]) -> tuple[DeviceId, ...] | None:
     """Devices on one of these hosts: by preferences, then the fewest to spare."""
     request, inventory, _ = search
-    best: tuple[Score, int] | None = None
+    best: tuple[FetchScore, int] | None = None
     chosen: tuple[DeviceId, ...] | None = None
     for host in hosts:
         ranked = sorted(
-            (score(request, inventory, device), number, device)
+            (fetch_score(search, device), number, device)
             for number, device in enumerate(inventory.hosts[host].devices)
             if search.fits(device)
         )

@@ -40,6 +40,7 @@ from gpu_scheduler.core.placement.candidates import (
     shared_fit,
 )
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
+from gpu_scheduler.core.placement.fetching import soonest
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
 
@@ -62,6 +63,10 @@ def place(
     search = Search(request, inventory, attempt)
     if request.count > 1:
         return gang(search)
+    if request.data_sets:
+        found_by_rank = (soonest(search, groups) for groups in inventory.index.ranked(request))
+        device = next((one for one in found_by_rank if one is not None), None)
+        return None if device is None else (device,)
     warm = search.warm_indexes()
     loaded = search.resident_index() if warm else None
     for groups in inventory.index.ranked(request):

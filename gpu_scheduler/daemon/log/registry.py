@@ -21,8 +21,8 @@ def installed_engines() -> tuple[str, ...]:
     return tuple(sorted(find_plugins(*_PLUGINS)))
 
 
-def parse_log_address(text: str) -> LogAddress:
-    """Parse `SCHEME://[USER@]HOST/PATH?OPTION=VALUE`. Raises INVALID."""
+def parse_log_address(text: str, given: str = "--log") -> LogAddress:
+    """Parse `SCHEME://[USER@]HOST/PATH?OPTION=VALUE`. Raises INVALID, naming the option `given`."""
     try:
         parts = urlsplit(text)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True))
@@ -30,15 +30,17 @@ def parse_log_address(text: str) -> LogAddress:
         options = {}
         parts = urlsplit(text.partition("?")[0])
         if text.partition("?")[2]:
-            raise invalid("--log: expected options in the form ?NAME=VALUE&NAME=VALUE") from None
+            raise invalid(f"{given}: expected options in the form ?NAME=VALUE&NAME=VALUE") from None
     if not parts.scheme or "://" not in text:
         raise invalid(
-            f"--log: expected an address such as {FILE}:///var/lib/ssgmd or s3://BUCKET/NAME"
+            f"{given}: expected an address such as {FILE}:///var/lib/ssgmd or s3://BUCKET/NAME"
         )
     secret = parts.password is not None or any("password" in name.lower() for name in options)
     if secret:
         why = "every user of this machine could read it there. Use a passfile (?passfile=PATH) or "
-        raise invalid(f"--log: a password in the address is refused: {why}a variable (PGPASSWORD)")
+        raise invalid(
+            f"{given}: a password in the address is refused: {why}a variable (PGPASSWORD)"
+        )
     return LogAddress(
         scheme=_ALIASES.get(parts.scheme, parts.scheme),
         text=text,
@@ -76,9 +78,9 @@ def _engine(address: LogAddress) -> LogEngine:
     return engine
 
 
-def only_options(address: LogAddress, known: tuple[str, ...]) -> None:
-    """Raise INVALID for an option that the engine does not know."""
+def only_options(address: LogAddress, known: tuple[str, ...], given: str = "--log") -> None:
+    """Raise INVALID for an option that the engine does not know; `given` named the address."""
     for name in address.options:
         if name not in known:
-            text = f"--log: {address.scheme}:// has no option {name!r}"
+            text = f"{given}: {address.scheme}:// has no option {name!r}"
             raise invalid(text + one_of_known(name, known))

@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 
+from contract.values import decode_value, encode_value
 from lambda_functions.work import Work
 
 
@@ -21,6 +22,11 @@ def call(folder: str, handler: str, work: Work) -> None:
     sys.path.insert(0, folder)
     module, _, name = handler.rpartition(".")
     function = getattr(importlib.import_module(module), name)
+    if getattr(function, "__orchgpu_values__", False):  # of the decorator in `orchgpu`
+        value = function(decode_value(work.input.name, work.input.read_bytes()))
+        suffix, content = encode_value(value)
+        (work.output_folder / f"{work.input.stem}{suffix}").write_bytes(content)
+        return
     returned = function(work)
     if returned is not None:
         raise TypeError(

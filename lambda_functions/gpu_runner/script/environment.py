@@ -33,6 +33,8 @@ _PASSED = (
     "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
     "TZ",
 )
+#: Of the devices of a lease, on their host.
+_PASSED_PREFIX = "CUDA_"
 _PATH = "/usr/local/bin:/usr/bin:/bin:/opt/bin"
 #: Lambda's folders for the packages of a Python function's layers.
 _LAYERS = (
@@ -41,13 +43,24 @@ _LAYERS = (
 )
 #: Variables that the runner sets for some runs alone: by their absence a script learns that it has
 #: none, so no value of the user's takes their place.
-SET_AT_TIMES = (METADATA, "RESULT_FILE", "RUN_DIR", "TRACEPARENT")
+SET_AT_TIMES = (
+    METADATA,
+    "RESULT_FILE",
+    "RUN_DIR",
+    "TRACEPARENT",
+    "PROGRESS_FILE",
+    "CHECKPOINT_DIR",
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def base_variables(workspace: Workspace) -> dict[str, str]:
     """The platform's variables, with every writable folder inside the workspace."""
-    found = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED or name.startswith(_PASSED_PREFIX)
+    }
     path = os.environ.get("PATH") or _PATH
     runtime = str(Path(sys.executable).parent)  # makes `python3` the function's own interpreter
     if runtime not in path.split(":"):
@@ -59,6 +72,13 @@ def base_variables(workspace: Workspace) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",  # the output before a kill is not lost
     }
+
+
+def container_variables(workspace: Workspace) -> dict[str, str]:
+    """The platform's variables in a container, whose image has the others."""
+    names = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_NAME")
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    return found | {"HOME": str(workspace.root), "TMPDIR": "/tmp"}  # noqa: S108 - the container's
 
 
 def user_variables(variables: Mapping[str, object] | None) -> dict[str, str]:
@@ -99,15 +119,17 @@ def middleware_variables(middleware: str, variables: Mapping[str, str]) -> dict[
         raise EnvelopeError(str(error)) from None
 
 
-def merged(*layers: Mapping[str, str]) -> dict[str, str]:
+def merged(*layers: Mapping[str, str], own_packages: bool = True) -> dict[str, str]:
     """All layers in one environment, later ones over earlier ones.
 
-    PYTHONPATH has those of all layers, then the import path of the function itself: the task root,
-    Lambda's layers and the runtime's packages.
+    With `own_packages`, PYTHONPATH has those of all layers, then the import path of the function
+    itself: the task root, Lambda's layers and the runtime's packages.
     """
     result: dict[str, str] = {}
     for layer in layers:
         result.update(layer)
+    if not own_packages:
+        return result
     paths = [layer["PYTHONPATH"] for layer in layers if layer.get("PYTHONPATH")]
     runtime = os.environ.get("LAMBDA_RUNTIME_DIR", "")
     layers_of_lambda = [path for path in _LAYERS if Path(path).is_dir()]

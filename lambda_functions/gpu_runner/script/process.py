@@ -27,7 +27,7 @@ from pathlib import Path
 from contract.result import LOG_TAIL_BYTES_MAX
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
-from lambda_functions.gpu_runner.script import reaper
+from lambda_functions.gpu_runner.script import confined, reaper
 from lambda_functions.gpu_runner.secrets.masking import MaskedStream, Masker
 from remote_gpu.forwarder.pidfd import pidfd_open
 
@@ -49,6 +49,7 @@ class Ending(StrEnum):
     OWN = "OWN"  #: it exited, or a signal from elsewhere ended it
     DEADLINE = "DEADLINE"  #: the runner stopped it, before Lambda would have
     LOST = "LOST"  #: the runner killed it, because its session was lost
+    MEMORY = "MEMORY"  #: its host killed its container, at the limit of its memory
     PREEMPTED = "PREEMPTED"  #: the runner stopped it, because its lease ends for another request
 
 
@@ -189,15 +190,17 @@ def _start(
     output, inner = os.pipe()
     os.set_blocking(output, False)
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=inner,
-            stderr=inner,
-            cwd=folder,
-            env=dict(variables),
-            start_new_session=True,
-        )
+        with confined.prepared(command, variables) as start:
+            process = subprocess.Popen(
+                start.command,
+                stdin=subprocess.DEVNULL,
+                stdout=inner,
+                stderr=inner,
+                cwd=folder,
+                env=start.environment,
+                pass_fds=start.descriptors,
+                start_new_session=True,
+            )
     except (OSError, ValueError) as error:
         os.close(output)
         raise script_error(f"{command[-1]} cannot be started: {error}") from None

@@ -15,7 +15,14 @@ from contract.aws.clients import Client, patience
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import translated
 from orchgpu.adapters.aws.calls import Calls, WatchedSession
-from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of, resolve
+from orchgpu.adapters.aws.credentials import StsCredentials
+from orchgpu.adapters.aws.endpoints import (
+    Clients,
+    ClientSettings,
+    place_of,
+    resolve,
+    variables_of,
+)
 from orchgpu.adapters.aws.lean import make_lean
 from orchgpu.adapters.aws.notices import open_notices
 from orchgpu.adapters.aws.queue import SqsQueue
@@ -42,7 +49,7 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
             service: str, connections_max: int = CONNECTIONS_MAX, region: str | None = None
         ) -> Client:
             settings = resolve(service, endpoint_url=endpoint_url, region=region)
-            return await stack.enter_async_context(_client(settings, connections_max))
+            return await stack.enter_async_context(open_client(settings, connections_max))
 
         async def client_in(service: str, region: str | None) -> Client:
             return await client(service, region=region)
@@ -57,6 +64,10 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
             store=store,
             functions=LambdaStarter(await client("lambda")),
             notices=await stack.enter_async_context(open_notices(client_in)),
+            credentials=StsCredentials(
+                await client("sts"),
+                variables_of(resolve("s3", endpoint_url=endpoint_url), place.region),
+            ),
             state_bucket=place.state_bucket,
             account=f"{place.account}/{place.region}",
         )
@@ -90,7 +101,8 @@ def _place(endpoint_url: str | None) -> DeployTarget:
         return place_of(clients)
 
 
-def _client(settings: ClientSettings, connections_max: int) -> Client:
+def open_client(settings: ClientSettings, connections_max: int) -> Client:
+    """An asynchronous context manager of one service's client."""
     inner = AioSession(settings.session_variables)
     make_lean(inner)
     session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)

@@ -72,6 +72,11 @@ class ClientSettings(Value):
         """For botocore's session: off AWS only `profile` counts, never the environment's."""
         return WITHOUT_PROFILE if self.local and self.profile is None else None
 
+    @property
+    def shown(self) -> str:
+        """The endpoint, for people; where botocore reads it itself, from its variable."""
+        return self.endpoint_url or os.environ.get(self.source) or self.source
+
     def client_arguments(self, make: Callable[..., object] = Config, /, **config: Any) -> Shape:
         """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
         settings = make(s3={"addressing_style": self.s3_addressing}, **config)
@@ -119,6 +124,17 @@ def resolve(
         local=True,
         source=source,
     )
+
+
+def variables_of(
+    settings: ClientSettings, region: str, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Region and endpoints for a program elsewhere that uses the same cloud; without keys."""
+    environ = os.environ if environ is None else environ
+    named = {key: url for key, url in environ.items() if key.startswith("AWS_ENDPOINT_URL")}
+    if not settings.source.startswith("AWS_ENDPOINT_URL"):
+        named = {} if settings.endpoint_url is None else {"AWS_ENDPOINT_URL": settings.endpoint_url}
+    return {"AWS_REGION": region, "AWS_DEFAULT_REGION": region, **named}
 
 
 def _known_profile(environ: Mapping[str, str]) -> str | None:

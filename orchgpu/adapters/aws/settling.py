@@ -53,6 +53,11 @@ TRANSIENTS = (
     Transient(calls=_TAKE_ROLE, code=_INVALID, text="does not have permissions to call"),
     Transient(calls=_TAKE_ROLE[:2], code=_INVALID, text="KMS key is invalid for CreateGrant"),
     Transient(calls=_TAKE_ROLE[:2], code=_INVALID, text="throttled by EC2", limit_s=PENDING_S_MAX),
+    Transient(
+        calls=("scheduler:CreateSchedule", "scheduler:UpdateSchedule"),
+        code="ValidationException",
+        text="to assume the role",
+    ),
     # a function that is Pending or has an update InProgress, and two changes of its policy at
     # once; not "already exists", which has the same code
     *(
@@ -119,6 +124,7 @@ TRANSIENTS = (
             ("logs", "ThrottlingException"),
             ("sqs", "RequestThrottled"),
             ("ec2", "RequestLimitExceeded"),
+            ("scheduler", "ThrottlingException"),
         )
     ),
 )

@@ -15,13 +15,11 @@ from corekit.cli.screen import echo
 from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import replace
-from gpu_scheduler.client import SchedulerClient
 from orchgpu.core.function import Function
 from orchgpu.core.runs.records import Inputs
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, look, scheduled
 from orchgpu.jobs.records import JobFilter, newest_records
-from orchgpu.jobs.rights import JobRights, KeyRights, rights_of
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_or_none
 from orchgpu.jobs.transfers import for_each
 
@@ -154,18 +152,6 @@ def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = Fals
                 raise
             text = f"{error.message}; without a scheduler, only jobs that ended are known"
             raise AppError(error.code, text) from error
-
-
-def rights_on(known: Known, address: str | None) -> JobRights | None:
-    """The rights of this program's key on a job; None where the scheduler states none."""
-
-    async def welcomed(client: SchedulerClient) -> KeyRights | None:
-        return rights_of(client.session, client.welcome)
-
-    key = None if address is None else ask(address, welcomed)
-    if key is None:
-        return None
-    return JobRights(key=key, job=known.job, record=known.record, function=known.function)
 
 
 def echo_scheduler_error(known: Known) -> None:

@@ -19,9 +19,9 @@ from textual.widgets import Static
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.protocol import ops
-from orchgpu.cli.commands.jobs.cancel import cancel_job
 from orchgpu.cli.commands.jobs.retry import retry_job
 from orchgpu.cli.top.rows import TableRow
+from orchgpu.jobs.cancelling import cancel_job
 from orchgpu.jobs.cloud import JobCloud
 
 HELP = """\

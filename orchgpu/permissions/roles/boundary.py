@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from corekit.errors import invalid
 from corekit.values import replace
 from fdl.plan.roles import DENIED_TO_CODE, INTERFACES, LOGS, MOUNT, TRACES
+from fdl.plan.schedules import needs_role, schedule_role
 from orchgpu.permissions.model import RoleKind, Scope, Statement, allow, below, document
 from orchgpu.permissions.roles import function
 
@@ -29,7 +30,10 @@ def _needs(scope: Scope) -> tuple[Statement, ...]:
     """
     state = replace(allow("NotState", "s3:*", on=(scope.state, f"{scope.state}/*")), effect="Deny")
     named = function.ROLE.statements(scope) if scope.functions else _general(scope)
-    statements = (*named, _keys(scope), state)
+    roles = (schedule_role(f, scope.place) for f in scope.functions if needs_role(f))
+    puts = [path for role in roles for path in role.policy["Statement"][0]["Resource"]]
+    scheduled = [allow("Schedules", "s3:PutObject", on=tuple(dict.fromkeys(puts)))] if puts else []
+    statements = (*named, *scheduled, _keys(scope), state)
     size = len(json.dumps(document(statements), separators=(",", ":")))
     if size > _CHARACTERS_MAX:
         message = f"a managed policy has at most {_CHARACTERS_MAX} characters, this one {size}"
@@ -50,6 +54,7 @@ def _general(scope: Scope) -> Iterator[Statement]:
     objects = ("s3:GetObject", "GetObjectVersion", "PutObject", "AbortMultipartUpload")
     by_code = {"ArnLike": {"lambda:SourceFunctionArn": scope.place.function_arn("*")}}
     yield allow("Objects", *objects, on=below(scope.inputs))
+    yield allow("Checkpoints", "s3:DeleteObject", on=below(scope.inputs, "attempts/"))
     yield allow("Absence", "s3:ListBucket", on=scope.inputs)
     yield allow("Failures", "sqs:SendMessage", on=scope.queues())
     yield allow("Logs", *LOGS, on=scope.log_groups)

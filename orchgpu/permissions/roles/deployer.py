@@ -8,6 +8,7 @@ from contract.secrets.reference import Scheme
 from corekit.values import replace
 from fdl.plan.desired import RETENTION
 from fdl.plan.roles import secret_arns
+from fdl.plan.schedules import SERVICE, needs_role
 from orchgpu.permissions.model import RoleKind, Scope, Statement, allow, below
 
 _BUCKETS = (
@@ -31,6 +32,7 @@ FUNCTIONS = (
     *("GetFunctionEventInvokeConfig", "PutFunctionEventInvokeConfig"),
     *("DeleteFunctionEventInvokeConfig", "GetPolicy", "AddPermission", "RemovePermission"),
 )
+SCHEDULES = tuple(f"scheduler:{verb}Schedule" for verb in ("Get", "Create", "Update", "Delete"))
 _NETWORK = (
     *("ec2:DescribeSubnets", "DescribeSecurityGroups", "DescribeVpcs"),
     *("DescribeNetworkInterfaces", "lambda:ListFunctions"),
@@ -42,15 +44,18 @@ _IMAGES = (
 
 
 def _needs(scope: Scope) -> Iterator[Statement]:
-    to_lambda = {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}
     passed = [f.iam.role for f in scope.functions if f.iam.role and not f.iam.create]
+    passed += [one.role for f in scope.functions for one in f.schedule if one.role]
+    to = ["lambda.amazonaws.com", *([SERVICE] if scope.schedules else [])]
+    services = {"StringEquals": {"iam:PassedToService": to[0] if len(to) == 1 else to}}
     layers = [layer for f in scope.functions for layer in f.function.layers]
     yield allow("Buckets", *_BUCKETS, on=scope.all_buckets)
     state = (*below((scope.state,), *_STATE), *below(scope.packages, "packages/"))
     yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=state)
     yield allow("Queues", *_QUEUES, on=(*scope.queues(), *scope.workflow_queues))
     yield allow("Functions", *FUNCTIONS, on=scope.lambdas)
-    yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=to_lambda)
+    yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=services)
+    yield allow("Schedules", *SCHEDULES, on=scope.schedules)
     yield from _roles(scope)
     yield from _logs(scope)
     yield allow("Layers", "lambda:GetLayerVersion", on=layers if scope.functions else ("*",))
@@ -67,7 +72,10 @@ def _roles(scope: Scope) -> Iterator[Statement]:
     """
     made, limits = scope.made_roles(), scope.boundaries()
     bounded = {"StringEquals": {"iam:PermissionsBoundary": list(limits)}}
-    change = ("iam:TagRole", "UntagRole", "DeleteRolePolicy", "DeleteRole")
+    change = (
+        *("iam:TagRole", "UntagRole", "DeleteRolePolicy", "DeleteRole"),
+        "UpdateAssumeRolePolicy",
+    )
     yield allow("FindRoles", "iam:GetRole", "GetRolePolicy", on=scope.made_roles(seen=True))
     yield allow("Boundary", "iam:GetPolicy", on=limits)
     yield allow("Roles", *change, on=made)
@@ -85,7 +93,7 @@ def _uses(scope: Scope) -> Iterator[Statement]:
     mounts = "elasticfilesystem:DescribeMountTargets"
     # the keys of buckets and secrets are in no definition; the call reads no secret
     described = replace(scope, functions=()).keys(of_buckets=True)
-    makes = everything or any(f.iam.create for f in scope.functions)
+    makes = everything or any(f.iam.create or needs_role(f) for f in scope.functions)
     variables, by = scope.keys(of_buckets=False), scope.by("lambda")
     yield allow("Network", *_NETWORK, on=("*",) if network else ())
     yield allow("Files", mounts, on=("*",) if files else ())

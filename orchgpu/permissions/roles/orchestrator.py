@@ -37,6 +37,7 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield allow("SigningParameters", "ssm:GetParameter", on=parameters)
     yield allow("Start", "lambda:InvokeFunction", on=scope.lambdas)
     yield allow("Account", "lambda:GetAccountSettings")
+    yield allow("RunsOnHosts", "sts:AssumeRole", on=scope.assumed_roles())
     yield allow("Keys", "kms:Decrypt", "GenerateDataKey", on=keys, when=by)
 
 

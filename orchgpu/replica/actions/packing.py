@@ -38,7 +38,7 @@ def pack(
         entries[envelope.ENV_NAME] = json.dumps(environment).encode()
     if stored.body is not None:
         entries[envelope.INPUT_FOLDER + local_name(action.input.key)] = stored.body
-    return _FORMATS[action.function.envelope_form](entries)
+    return _FORMATS[action.function.envelope_form(action.place)](entries)
 
 
 def _zip(entries: Mapping[str, bytes]) -> bytes:
@@ -97,7 +97,7 @@ def _job(
         variables=dict(function.variables),
         traceparent=action.traceparent or None,
         provenance=provenance_of(
-            function, action.input, action.granted, stored.etag, stored.metadata
+            function, action.input, action.granted, stored.etag, stored.metadata, action.place
         ),
         run=_run(action.input),
         cost=None if action.cost is None else dict(action.cost),

@@ -19,12 +19,15 @@ from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome, RecordAnswer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
+from orchgpu.core.execution import Place
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import (
     NO_BODY,
+    FunctionCredentials,
     FunctionStarter,
     JobQueue,
     ObjectStore,
+    RunStarter,
     Scheduler,
     StoredObject,
 )
@@ -44,7 +47,7 @@ from orchgpu.replica.actions.objects import (
     write_result,
 )
 from orchgpu.replica.actions.packing import pack
-from orchgpu.replica.actions.starting import DirectStarts
+from orchgpu.replica.actions.starting import DirectStarts, HostStarts
 from orchgpu.replica.actions.timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -65,6 +68,8 @@ class Performer:
         queue: JobQueue,
         store: ObjectStore,
         functions: FunctionStarter,
+        runs: RunStarter | None = None,
+        credentials: FunctionCredentials | None = None,
         scheduler: Scheduler,
         timers: Timers,
         render: Render,
@@ -81,6 +86,7 @@ class Performer:
         self._queue = queue
         self._store = store
         self._starts = DirectStarts(functions, clock, budget)
+        self._orders = HostStarts(runs, credentials, clock)
         self._scheduler = scheduler
         self._timers = timers
         self._render = render
@@ -409,9 +415,15 @@ class Performer:
             await note_target(self._store, action)
         body = await self._pack(action, stored)
         key = await put_envelope(self._store, action, body)
-        await self._starts.start(action.function, key)
+        if action.place is Place.LAMBDA:  # on a host it is ordered, also by an adopter
+            await self._starts.start(action.function, key)
         self._drop_input(action.job)
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
+
+    @_begin.register
+    async def _order_run(self, action: do.OrderRun) -> on.Event:
+        again_in_s = await self._orders.order(action)
+        return on.RunOrdered(**self._about(action), attempt=action.attempt, again_in_s=again_in_s)
 
     @_begin.register
     async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:

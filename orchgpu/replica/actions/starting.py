@@ -1,8 +1,11 @@
-"""Starts a function by Invoke as soon as its envelope is stored.
+"""Starts a function where its attempt runs, as soon as its envelope is stored.
 
-S3 delivers the event of an envelope typically within seconds, sometimes after a minute or longer
-(S3 user guide, "Amazon S3 Event Notifications"), and the device is held meanwhile. So the event is
-the second start, which the lease refuses (CLAIMED), and the only one when the call failed.
+In Lambda by Invoke: S3 delivers the event of an envelope typically within seconds, sometimes after
+a minute or longer (S3 user guide, "Amazon S3 Event Notifications"), and the device is held
+meanwhile. So the event is the second start, which the lease refuses (CLAIMED), and the only one
+when the call failed.
+
+On the host of its device by an order, which the job machine repeats: nothing else starts it there.
 """
 
 from __future__ import annotations
@@ -13,16 +16,22 @@ import logging
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from contract.keys import staging_key
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
-from corekit.errors import AppError
-from orchgpu.core.function import Function
-from orchgpu.ports import FunctionStarter
+from corekit.errors import AppError, invalid
+from orchgpu.core import actions as do
+from orchgpu.core.execution import Place
+from orchgpu.core.function import Function, HostRun
+from orchgpu.ports import Credentials, FunctionCredentials, FunctionStarter, RunStarter
+from remote_gpu.wire.runs import Package, RunOrder
 
 logger = logging.getLogger(__name__)
 
 #: `eventSource` of the record of an Invoke; S3's own is `aws:s3`.
 INVOKED = "orchgpu:invoke"
+#: Credentials are renewed at half of their time, and no faster than this.
+RENEWAL_S_MIN = 1.0
 
 
 @dataclass(slots=True)
@@ -79,6 +88,58 @@ class DirectStarts:
                 why,
                 extra={"event": "invoke_failed", "function": name},
             )
+
+
+class HostStarts:
+    """Orders runs of the hosts, each with fresh credentials of its function's role."""
+
+    def __init__(
+        self, runs: RunStarter | None, credentials: FunctionCredentials | None, clock: Clock
+    ) -> None:
+        self._runs = runs
+        self._credentials = credentials
+        self._clock = clock
+
+    async def order(self, action: do.OrderRun) -> float | None:
+        """Seconds until the run needs other credentials; None = never.
+
+        Raises AppError as `RunStarter` and `FunctionCredentials` do.
+        """
+        function, host = action.function, action.function.host
+        if self._runs is None or self._credentials is None or host is None:
+            message = f"{function.name} cannot run on a host: this cloud has no roles of functions"
+            raise invalid(message)
+        name = f"{action.job}-{action.attempt}"
+        credentials = await self._credentials.issue(host.role, name)
+        await self._runs.start(action.granted, order_of(action, host, credentials))
+        if not credentials.ends_s:
+            return None
+        return max(RENEWAL_S_MIN, (credentials.ends_s - self._clock.wall_s()) / 2)
+
+
+def order_of(action: do.OrderRun, host: HostRun, credentials: Credentials) -> RunOrder:
+    """The order of a staged attempt."""
+    function, fence = action.function, action.granted.lease.fence
+    form = function.envelope_form(Place.HOST)
+    key = staging_key(function.name, action.job, action.attempt, fence, form)
+    return RunOrder(
+        function=function.name,
+        job=action.job,
+        attempt=action.attempt,
+        event=payload_of(function, key),
+        timeout_s=function.timeout_s,
+        memory_mib=function.memory_mib,
+        package=Package(
+            bucket=host.package_bucket, key=host.package_key, sha256=function.package_sha256
+        ),
+        variables=host.process,
+        aws=credentials.variables,
+        credentials_end_s=credentials.ends_s,
+        log_group=host.log_group,
+        network=host.network,
+        image=host.image,
+        command=host.command,
+    )
 
 
 def payload_of(function: Function, key: str) -> str:

@@ -29,6 +29,7 @@ from remote_gpu.host.gateway.waiting import WaitingReports, WaitingSessions
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.reports.traces import HostTraces
+from remote_gpu.host.runs.runs import FunctionRuns
 from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
@@ -40,6 +41,7 @@ from remote_gpu.wire.proof import (
     confirm_binding,
     port_key,
 )
+from remote_gpu.wire.runs import RUN, RunOrder
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +94,7 @@ class Gateway:
         leases: Leases,
         workers: LeaseWorkers,
         relays: Relays,
+        runs: FunctionRuns,
         traces: HostTraces,
         budget: Budget,
         nursery: Nursery,
@@ -102,6 +105,7 @@ class Gateway:
         self._leases = leases
         self._workers = workers
         self._relays = relays
+        self._runs = runs
         self._traces = traces
         self._budget = budget
         self._nursery = nursery
@@ -215,6 +219,8 @@ class Gateway:
             welcome = await self._bound(peer, proven) if proven.key else {}
             if hello.role is ConnectionRole.SESSION:
                 await self._session(peer, hello, welcome)
+            elif hello.role is ConnectionRole.RUN:
+                await self._run(peer, hello, welcome)
             else:
                 self._leases.expire()
                 entry = self._leases.table.admit_lane(hello.lease, hello.session)
@@ -301,6 +307,15 @@ class Gateway:
     async def _send(self, peer: Peer, meta: dict[str, object]) -> None:
         await peer.send(meta, self._budget.handshake_s)
 
+    async def _run(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
+        """Receive the order of the lease's run, and begin it. Raises Refused."""
+        await self._send(peer, {"welcome": welcome})
+        order = RunOrder.from_meta(await peer.receive(RUN, self._budget.handshake_s))
+        self._leases.expire()  # the lease may have ended meanwhile
+        install = self._leases.table.install_of(hello.lease, hello.fence)
+        new = self._runs.order(install, order)
+        await self._send(peer, {"running": {"new": new}})
+
     async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         lease = LeaseId(hello.lease)
         leases = self._leases
@@ -324,7 +339,8 @@ class Gateway:
             await self._hold(peer, lease, hello.session)
         except Exception as error:
             if self._sessions.get(lease) is peer:  # else this host ended the session
-                leases.apply(leases.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
+                why = await self._runs.explained(lease, str(error))
+                leases.apply(leases.table.session_over(lease, EndReason.SESSION_LOST, why))
             if not isinstance(error, WireError | OSError | TimeoutError):
                 raise
         finally:
@@ -346,7 +362,8 @@ class Gateway:
                 await self._closed(peer, lease, close)
                 return
             if "give_back" in meta:
-                leases.apply(leases.table.give_back(lease, _succeeded(meta["give_back"])))
+                if not self._runs.keeps_device(lease):
+                    leases.apply(leases.table.give_back(lease, _succeeded(meta["give_back"])))
                 await self._send(peer, {"give_back": {}})
             else:
                 await self._send(peer, {"beat": {}})

@@ -1,7 +1,8 @@
 """Proven sessions that wait for the shares of their leases.
 
-A session of a lease granted ahead waits as long as the lease does: until its shares are booked and
-free, or the lease is over. Any other waits for the end of the processes that occupy its shares.
+A session of a lease granted ahead, or of one whose data is being fetched, waits as long as the
+lease does: until its shares are booked and free and its data is here, or the lease is over. Any
+other waits for the end of the processes that occupy its shares.
 """
 
 from __future__ import annotations
@@ -93,10 +94,10 @@ class WaitingSessions:
         leases, beat_s = self._leases, self._budget.session_beat_s
         until_s, beat_at_s = self._cut_at_s(), leases.now_s()
         while not self._is_decided(lease):
-            ahead = self._is_ahead(lease)
-            if ahead:
-                until_s = self._cut_at_s()  # counts from the booking
-                if not knocks:
+            ahead, fetches = self._waits(lease)
+            if ahead or fetches:
+                until_s = self._cut_at_s()  # counts from the booking, and from the data's arrival
+                if ahead and not knocks:
                     knocks.append(nonce)
                     self._knocked[lease] += 1
                     self._reports.knocked(lease, nonce)
@@ -107,8 +108,8 @@ class WaitingSessions:
                 beat_at_s = now_s + beat_s
                 await peer.send({"waiting": {}}, self._budget.handshake_s)
 
-            def changed(ahead: bool = ahead) -> bool:
-                return end.done() or self._is_decided(lease) or self._is_ahead(lease) != ahead
+            def changed(waits: tuple[bool, bool] = (ahead, fetches)) -> bool:
+                return end.done() or self._is_decided(lease) or self._waits(lease) != waits
 
             await leases.until(changed, min(until_s, beat_at_s) - leases.now_s())
             if end.done():
@@ -118,9 +119,12 @@ class WaitingSessions:
         entry = self._leases.table.find(lease)
         return entry is None or entry.phase is not LeasePhase.QUEUED
 
-    def _is_ahead(self, lease: LeaseId) -> bool:
+    def _waits(self, lease: LeaseId) -> tuple[bool, bool]:
+        """Whether the lease waits for its shares, and for data that its host fetches."""
         entry = self._leases.table.find(lease)
-        return entry is not None and entry.install.ahead
+        if entry is None:
+            return False, False
+        return entry.install.ahead, bool(self._leases.table.data.lacked(entry.install))
 
     def _cut_at_s(self) -> float:
         return self._leases.now_s() + self._budget.worker_cut_s

@@ -28,6 +28,7 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.leases.data_here import DataHere
 from remote_gpu.host.leases.entry import InstalledLease as InstalledLease
 from remote_gpu.host.leases.entry import LeasePhase as LeasePhase
 from remote_gpu.host.leases.fit import all_fit, left_mib
@@ -58,6 +59,7 @@ class LeaseTable:
         self._memory_mib = memory_mib  #: of each device of this host
         self._silence_s = silence_s
         self._tombstones_max = tombstones_max
+        self.data = DataHere()
         self.warm = WarmTable()
         self.loads = LoadsAhead(self.warm)
         self._entries: dict[LeaseId, InstalledLease] = {}
@@ -184,11 +186,8 @@ class LeaseTable:
         waited_s: float | None = None,
         new_sandbox: bool | None = None,
     ) -> list[LeaseStep]:
-        """Bind the lease to the first session that is authenticated.
-
-        Raises Refused: CLAIMED for any other session, NOT_READY before it occupies its shares,
-        ENDED.
-        """
+        """Bind the lease to the first session that is authenticated. Raises Refused: CLAIMED for
+        any other session, NOT_READY before it occupies its shares, ENDED."""
         entry = self.find(lease)
         if entry is None:
             raise self._ended(lease) or Refused(Refusal.ENDED, f"lease {lease} is over")
@@ -300,6 +299,11 @@ class LeaseTable:
         shares = (share for entry in using for share in entry.install.shares)
         return sum(share.memory_mib for share in shares if share.device == device)
 
+    def data_here(self, tenant: str, key: str) -> list[LeaseStep]:
+        """Leases of the tenant can read a data set from now on; waiting ones may be placed."""
+        self.data.show(tenant, key)
+        return self._place()
+
     def warm_gone(self, name: str) -> list[LeaseStep]:
         """Forget a warm worker whose process has ended; waiting leases may fit now."""
         return self._place() if self.warm.gone(name) else []
@@ -409,14 +413,16 @@ class LeaseTable:
             silent = f"no message for {self._silence_s:g} s"
             found.append((entry.heard_at_s + self._silence_s, EndReason.SESSION_LOST, silent))
         elif entry.connect_by_s is not None and entry.held_by_session:
-            found.append((entry.connect_by_s, EndReason.NOT_STARTED, "no session opened in time"))
+            why = self.data.why_unused(entry.install)
+            found.append((entry.connect_by_s, EndReason.NOT_STARTED, why))
         return min(found, default=None, key=lambda deadline: deadline[0])
 
     def _place(self) -> list[LeaseStep]:
-        """Place waiting leases, oldest fence first; none overtakes another on its device."""
+        """Place waiting leases, oldest fence first; none overtakes another on its device, but one
+        that lacks data blocks none: the shares of all are booked."""
         steps: list[LeaseStep] = []
         blocked: set[DeviceId] = set()
-        waiting = [entry for entry in self if entry.waits]
+        waiting = [one for one in self if one.waits and not self.data.lacked(one.install)]
         for entry in sorted(waiting, key=lambda entry: entry.install.fence):
             devices = {share.device for share in entry.install.shares}
             if blocked.isdisjoint(devices) and self._fits(entry, self._holders()):
@@ -432,7 +438,8 @@ class LeaseTable:
 
     def _load_ahead(self) -> list[LeaseStep]:
         holders = [entry.install for entry in self._holders()]
-        found = self.loads.changes(self._queued(), holders, self._memory_mib)
+        queued = [one for one in self._queued() if not self.data.lacked(one)]
+        found = self.loads.changes(queued, holders, self._memory_mib)
         steps = self.evict_warm(found.evict, "a worker loads for a lease ahead")
         for worker in found.load:
             assert worker.loads_for is not None

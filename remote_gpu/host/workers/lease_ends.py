@@ -53,10 +53,10 @@ class LeaseEnds:
         self._left = left
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
 
-    def begin(self, step: LeaseStep, server: KilledProcess | None) -> None:
-        """End a lease, whose `server` is killed already."""
+    def begin(self, step: LeaseStep, *others: KilledProcess | None) -> None:
+        """End a lease, of which the `others`, its server and its run, end already."""
         worker = self._workers.leave(step.lease)
-        processes = [] if server is None else [server]
+        processes = [one for one in others if one is not None]
         ending = _Ending(step=step, worker=worker, processes=processes)
         self._nursery.start_end(functools.partial(self._end, ending), "kill")
 

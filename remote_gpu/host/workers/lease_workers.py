@@ -16,6 +16,7 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.devices.card_checks import CardChecks, read_fault
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
@@ -55,6 +56,7 @@ class LeaseWorkers:
         self,
         leases: Leases,
         pool: WorkerPool,
+        data: DataSets,
         warm: WarmWorkers,
         turns: Turns,
         cards: CardChecks,
@@ -65,6 +67,7 @@ class LeaseWorkers:
         self._leases = leases
         self._cards = cards
         self._pool = pool
+        self._data = data
         self._warm = warm
         self.turns = turns
         self._traces = traces
@@ -256,4 +259,5 @@ class LeaseWorkers:
             warm=install.workload is not None,
             context_bytes={str(one.index): self._cards.context_bytes(one.device) for one in cards},
             pinned_bytes=(self._pool.settings.options.pinned_mib << 20) * len(cards),
+            data=self._data.of_worker(install),
         )

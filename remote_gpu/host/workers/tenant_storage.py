@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -63,10 +64,15 @@ def limit_bytes(disk_bytes: int) -> int:
     return min(HOST_BYTES_MAX, int(disk_bytes * DISK_PART))
 
 
-def evict(root: Path, bytes_max: int | None = None, tenants_max: int = TENANTS_MAX) -> None:
+def evict(
+    root: Path,
+    bytes_max: int | None = None,
+    tenants_max: int = TENANTS_MAX,
+    spared: Collection[Path] = (),
+) -> None:
     """Remove the surplus below a host's folder of contents; safe while workers use it.
 
-    `bytes_max`: None = that of the file system.
+    `bytes_max`: None = that of the file system; `spared`: items that stay.
 
     A worker with an open file keeps its bytes; a worker that misses a file requests it from its
     client again.
@@ -75,13 +81,22 @@ def evict(root: Path, bytes_max: int | None = None, tenants_max: int = TENANTS_M
     if bytes_max is None:
         bytes_max = limit_bytes(shutil.disk_usage(root).total) if kept else 0
     for item in surplus(kept, bytes_max, tenants_max):
+        if item.path in spared:
+            continue
         if item.path.is_dir() and not item.path.is_symlink():
-            remove_tree(item.path)
+            remove_tree(_renamed(item.path))
         else:
             with contextlib.suppress(OSError):
                 item.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not empty: the tenant has more
             item.tenant.rmdir()
+
+
+def _renamed(folder: Path) -> Path:
+    """The folder under another name: one that is removed in part is not taken for a whole one."""
+    with contextlib.suppress(OSError):
+        return folder.rename(folder.with_name(f".evicted-{secrets.token_hex(8)}"))
+    return folder
 
 
 def _scan(root: Path) -> list[StoredItem]:

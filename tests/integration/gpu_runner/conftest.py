@@ -197,6 +197,7 @@ class Bench:
     environment: dict[str, Any] = field(default_factory=dict)
     timeout_s: float = 30.0
     advance_s: float = 0.0
+    checkpoint_s: float = 0.0
     handler: str = ""
     group: tuple[Step, ...] = ()
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -240,6 +241,7 @@ class Bench:
             mode="job",
             script=self.script,
             threshold_s=0,
+            checkpoint_s=self.checkpoint_s,
             outputs=(),
             variables={},
             log_level="INFO",

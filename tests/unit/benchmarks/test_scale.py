@@ -23,7 +23,7 @@ FIGURES = """\
 
 ## scale.rate
 
-| scheduler_ms_per_job | 1.5 ms |
+| scheduler_ms_per_job_most | 1.5 ms |
 
 ## scale.hour
 

@@ -52,6 +52,14 @@ def test_a_record_has_the_targets() -> None:
     assert workflow.notify == (Target(topic=TOPIC),)
 
 
+def test_a_target_may_take_events_of_cloudevents() -> None:
+    text = FILE.replace("secret: ssm:/hook}", "format: cloudevents}")
+    urls = dict.fromkeys(("queue_url", "dead_letter_url", "completion_url"), "u")
+    function = decode(Function, {**records(text)["f"], **urls})
+    plain, event = function.notify
+    assert (plain.takes_events, event.takes_events) == (False, True)
+
+
 def test_a_record_without_targets_is_as_before() -> None:
     assert "notify" not in records(RUNS)["g"]
     without = RUNS.replace(f", notify: {{topic: '{TOPIC}'}}", "")

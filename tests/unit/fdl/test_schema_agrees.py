@@ -33,6 +33,7 @@ VALUES = (
     *("[{path: a-bucket}]", "{path: a-bucket}", "{Variables: {A: 1}}", "{Variables: }"),
     *("{name: q}", "{bucket: a-bucket}", "{x-mine: 1}"),
     *("https://hooks.example/x", "arn:aws:sns:us-east-1:123456789012:ends", "'ssm:/key'"),
+    *("'0 3 * * *'", "UTC"),
 )
 #: A value of each key that its block cannot be without.
 NEEDED = {
@@ -42,6 +43,7 @@ NEEDED = {
     "LocalMountPath": "/mnt/x",
     "steps": "[f]",
     "execution": "3s",
+    "cron": "'0 3 * * *'",
 }
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

@@ -13,6 +13,7 @@ from corekit.values import replace
 from fdl.parse import parse
 from fdl.plan.groups import deployed
 from fdl.plan.resources import DeployTarget
+from fdl.plan.schedules import schedule_role
 from orchgpu.permissions.model import Scope, document, trust
 from orchgpu.permissions.roles import role_kind, role_names
 from tests.commandline import done
@@ -57,8 +58,9 @@ functions:
         LocalMountPath: /mnt/data
     iam: {create: true}
     secrets: {A: ssm:/search/a, B: secretsmanager:search/b}
+    schedule: "0 3 * * 1"
     gpu: {memory: 512}
-    job: {input: {path: search-in/queries}}
+    job: {input: {path: search-in/queries}, checkpoint: 10min}
 """
 ACCOUNT = ("--account", PLACE.account, "--region", PLACE.region)
 
@@ -257,6 +259,33 @@ def test_a_role_is_passed_to_lambda_only() -> None:
         one for one in policy_of("deployer", scope())["Statement"] if one["Sid"] == "PassRole"
     ]
     assert passes["Condition"]["StringEquals"] == {"iam:PassedToService": "lambda.amazonaws.com"}
+
+
+SCHEDULED = """\
+functions:
+  aws:
+  - lambda: {name: f, init_script: s, input: [{path: box/in}], output: [{path: box/out}]}
+    iam: {role: "arn:aws:iam::123456789012:role/f"}
+    schedule: "0 3 * * 1"
+"""
+
+
+def test_a_deployer_of_schedules_makes_them_and_their_role() -> None:
+    wanted = scope(SCHEDULED)
+    functions = wanted.functions
+    role = PLACE.role_arn(schedule_role(functions[0], PLACE).full_name)
+    schedule = PLACE.schedule_arn("f-schedule")
+    to_scheduler = {"PassedToService": "scheduler.amazonaws.com"}
+    for deployer in (policy_of("deployer", wanted), policy_of("deployer", Scope(place=PLACE))):
+        assert allows(deployer, "scheduler:CreateSchedule", schedule)
+    deployer = policy_of("deployer", wanted)
+    assert allows(deployer, "iam:CreateRole", role, PermissionsBoundary=LIMIT)
+    assert allows(deployer, "iam:PassRole", role, **to_scheduler)
+    assert not allows(deployer, "scheduler:CreateSchedule", PLACE.schedule_arn("g-schedule"))
+    boundary = policy_of("boundary", wanted)
+    put = schedule_role(functions[0], PLACE).policy["Statement"][0]["Resource"][0]
+    assert allows(boundary, "s3:PutObject", put.replace("*", "x"))
+    assert not allows(policy_of("deployer", scope()), "scheduler:CreateSchedule", schedule)
 
 
 def test_functions_of_one_file_share_statements() -> None:

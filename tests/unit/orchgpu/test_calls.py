@@ -85,7 +85,7 @@ class Ports(NamedTuple):
 @asynccontextmanager
 async def opened(cloud: Cloud) -> AsyncIterator[Ports]:
     def client(service: str) -> Client:
-        return clients._client(resolve(service, endpoint_url=cloud.endpoint), 10)
+        return clients.open_client(resolve(service, endpoint_url=cloud.endpoint), 10)
 
     async with client("s3") as s3, client("sqs") as sqs, client("lambda") as functions:
         yield Ports(S3Store(s3), SqsQueue(sqs, sqs), LambdaStarter(functions))

@@ -204,7 +204,7 @@ def test_a_packed_tar_is_the_same_on_every_replica_and_opens() -> None:
     assert data == pack(action, stored, environment, staged_at_s=5.0, connect_by_s=150.0)
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         assert archive.getnames() == ["job.json", "env.json", "input/a b.fasta"]
-    assert (function.inline, function.envelope_form) == (True, "tar.gz")
+    assert (function.inline, function.envelope_form()) == (True, "tar.gz")
 
 
 def test_own_time_leaves_out_aws_and_the_function() -> None:

@@ -43,7 +43,9 @@ print("printed while it is imported")
 def search_all(work):
     pass
 
-@orchgpu.function(input=["answers/hits"], output=["best/one", "best/two"], name="pick")
+@orchgpu.function(
+    input=["answers/hits"], output=["best/one", "best/two"], name="pick", values=True
+)
 def best(work):
     pass
 

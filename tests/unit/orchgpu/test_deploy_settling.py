@@ -28,7 +28,9 @@ from fdl.plan.resources import (
     Permission,
     QueueResource,
     Role,
+    Schedule,
 )
+from orchgpu.adapters.aws.deploy.calls import Schedules
 from orchgpu.adapters.aws.deploy.functions import (
     InvokeConfigs,
     LambdaFunctions,
@@ -204,6 +206,14 @@ def creates_role(cloud: Cloud, code: str, text: str) -> None:
     IamRoles(lambda: cloud.client).put(Role(name="orchgpu-f", policy={}, boundary=LIMIT))
 
 
+def creates_schedule(cloud: Cloud, code: str, text: str) -> None:
+    cloud.refuses("get_schedule", "ResourceNotFoundException", "no such schedule")
+    cloud.refuses("create_schedule", code, text, times=2)
+    cloud.answers("create_schedule", {"ScheduleArn": "arn:aws:scheduler:x"})
+    schedule = Schedule(name="s", role=ROLE, cron="cron(0 3 * * ? *)", put={"Bucket": "b"})
+    Schedules(lambda: cloud.client, AWS).put(schedule)
+
+
 def creates_bucket(cloud: Cloud, code: str, text: str) -> None:
     if code != "NoSuchBucket":
         cloud.refuses("create_bucket", code, text)
@@ -338,6 +348,8 @@ WEATHER = [
     ("lambda", allows_s3, "TooManyRequestsException", "Rate exceeded"),
     ("lambda", reserves, CONFLICT, UPDATING),
     ("iam", creates_role, "NoSuchEntity", UNSEEN),
+    ("scheduler", creates_schedule, "ValidationException", "must allow AWS to assume the role"),
+    ("scheduler", creates_schedule, "ThrottlingException", "Rate exceeded"),
     ("sqs", creates_queue, "AWS.SimpleQueueService.QueueDeletedRecently", DELETED),
     ("sqs", creates_queue, "QueueDeletedRecently", DELETED),
     ("s3", creates_bucket, "OperationAborted", BUSY),

@@ -86,6 +86,19 @@ def test_the_end_of_a_drain_leaves_a_stored_envelope_to_its_record(bench: Bench)
     assert bench.kinds() == []
 
 
+def test_a_drain_opens_no_further_attempt(bench: Bench) -> None:
+    """Found by seed 986 of simulator.faults: the replica ended while it packed, a strike."""
+    bench.running()
+    bench.tell(on.DrainRequested(**NOW))
+    bench.tell(on.DrainRequested(**NOW, last=True))
+    bench.ended(EndReason.DONE).unresolved(report())
+    between = record(Step.RECEIVED, revision=3)
+    bench.on(on.AttemptFailureRecorded, record=between, pause_s=0.0)
+    bench.retried()
+    assert bench.kinds() == ["HandBack", "ForgetJob"]
+    assert not bench.machine.jobs
+
+
 def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
     bench: Bench,
 ) -> None:

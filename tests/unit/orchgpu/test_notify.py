@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from orchgpu.core.notify import (
     DOCUMENT_BYTES_MAX,
     Notice,
     Target,
+    cloud_event,
     document_of,
     notice_bodies,
     notice_id,
@@ -24,6 +26,7 @@ from orchgpu.core.notify import (
 )
 
 JOB = Notice(target="", job="j1", bucket="b", key="in/é.txt", version="v")
+RUN = Notice(target="", run="r")
 TARGETS = (Target(queue="q"), Target(topic="arn:t"), Target(webhook="https://h.example/"))
 
 
@@ -126,6 +129,35 @@ def test_a_webhook_is_signed_as_the_specification_states() -> None:
     found = webhook_headers('{"test": 2432232314}', id_, 1614265330.9, secret)
     assert found["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     assert (found["webhook-id"], found["webhook-timestamp"]) == (id_, "1614265330")
+
+
+def test_a_receivers_library_takes_what_is_signed() -> None:
+    webhooks = pytest.importorskip("standardwebhooks", reason="the test extra has it")
+    secret, body = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", '{"é": 1}'
+    headers = webhook_headers(body, "msg_1", time.time(), secret.encode())
+    receiver = webhooks.Webhook(secret)
+    assert receiver.verify(body, headers) == {"é": 1}
+    with pytest.raises(webhooks.WebhookVerificationError):
+        receiver.verify(body.replace("1", "2"), headers)
+
+
+def test_an_end_is_an_event_of_cloudevents() -> None:
+    """The attributes that CloudEvents 1.0 requires, and those that it names for what is known."""
+    document = document_of(JOB, "f", {"state": "FAILED", "ended_at_s": 1.5})
+    event = cloud_event(document)
+    assert event == {
+        "specversion": "1.0",
+        "id": document["id"],
+        "source": "urn:orchgpu:function:f",
+        "type": "orchgpu.job.failed",
+        "subject": JOB.job,
+        "time": "1970-01-01T00:00:01.500+00:00",
+        "datacontenttype": "application/json",
+        "data": document["data"],
+    }
+    run = cloud_event(document_of(RUN, "w", {"state": "SUCCEEDED"}))
+    assert (run["type"], run["source"]) == ("orchgpu.run.succeeded", "urn:orchgpu:workflow:w")
+    assert cloud_event(document_of(JOB, "f", {}))["type"] == "orchgpu.job.ended"
 
 
 @given(st.binary(min_size=1).filter(lambda key: not key.strip().startswith(b"whsec_")))

@@ -17,7 +17,7 @@ import os
 import re
 import socket
 from collections.abc import Collection, Iterator
-from typing import LiteralString
+from typing import LiteralString, TypedDict
 from urllib.parse import quote, urlencode
 
 import psycopg
@@ -36,7 +36,7 @@ PAGE_ROWS = 64
 #: A snapshot's rows have this many bytes: the client holds one of them in memory twice.
 PART_BYTES = 8 * 2**20
 #: Options of an address that are handed to libpq.
-_LIBPQ = (
+LIBPQ = (
     *("host", "hostaddr", "port", "service", "target_session_attrs", "passfile"),
     *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl"),
     *("channel_binding", "krbsrvname", "gssencmode"),
@@ -57,8 +57,14 @@ _DROP = "DELETE FROM {snapshots} WHERE seq = %s"
 _DROP_BEFORE = "DELETE FROM {snapshots} WHERE seq < %s"
 _NEWEST = "SELECT coalesce(max(seq), 0) FROM {snapshots}"
 _PARTS = "SELECT data FROM {snapshots} WHERE seq = %s ORDER BY part"
-#: Levels of `synchronous_commit` at which a commit may be lost with the server or its standby.
-_WEAK_COMMIT = ("off", "local")
+#: Of a new session: both limits end a statement that waits, never one that commits; at the levels
+#: `off` and `local` a commit may be lost with the server or its standby.
+SESSION = """
+SELECT set_config('lock_timeout', %(call_ms)s, false),
+       set_config('statement_timeout', %(call_ms)s, false),
+       CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+            THEN set_config('synchronous_commit', 'on', false) END
+"""
 
 
 class PostgresLog:
@@ -169,34 +175,18 @@ class PostgresLog:
         except psycopg.Error as error:
             with contextlib.suppress(psycopg.Error):
                 self.close()
-            raise _translated(error) from None
+            raise translated(error) from None
 
     def _open(self) -> psycopg.Connection:
         connection = psycopg.connect(
-            self._conninfo,
-            autocommit=True,
-            connect_timeout=max(2, round(self._call_s)),
-            tcp_user_timeout=round(self._call_s * 1000),
-            keepalives_idle=max(1, round(self._call_s)),
-            keepalives_interval=1,
-            keepalives_count=3,
-            application_name="ssgmd",
+            self._conninfo, application_name="ssgmd", **connect_arguments(self._call_s)
         )
         try:
-            self._prepare(connection)
+            connection.execute(SESSION, session_values(self._call_s))
         except BaseException:
             connection.close()
             raise
         return connection
-
-    def _prepare(self, connection: psycopg.Connection) -> None:
-        call_ms = str(round(self._call_s * 1000))
-        level = connection.execute("SHOW synchronous_commit").fetchone()
-        if level is not None and level[0] in _WEAK_COMMIT:
-            connection.execute("SET synchronous_commit TO on")
-        # both end a statement that waits, never one that commits
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", (call_ms,))
-        connection.execute("SELECT set_config('statement_timeout', %s, false)", (call_ms,))
 
     def prepare(self) -> None:
         """Create the tables; safe beside others that do the same."""
@@ -211,7 +201,35 @@ class PostgresLog:
                 connection.execute(self._text(_SCHEMA))  # another one created them just now
 
 
-def _translated(error: psycopg.Error) -> AppError:
+class ConnectArguments(TypedDict):
+    """Of psycopg's `connect`, synchronous or not."""
+
+    autocommit: bool
+    connect_timeout: int
+    tcp_user_timeout: int
+    keepalives_idle: int
+    keepalives_interval: int
+    keepalives_count: int
+
+
+def connect_arguments(call_s: float) -> ConnectArguments:
+    """A connection on which each statement is a transaction, and that notices a lost server."""
+    return ConnectArguments(
+        autocommit=True,
+        connect_timeout=max(2, round(call_s)),
+        tcp_user_timeout=round(call_s * 1000),
+        keepalives_idle=max(1, round(call_s)),
+        keepalives_interval=1,
+        keepalives_count=3,
+    )
+
+
+def session_values(call_s: float) -> dict[str, str]:
+    """The parameters of `SESSION`; `call_s`: the longest time of one statement."""
+    return {"call_ms": str(round(call_s * 1000))}
+
+
+def translated(error: psycopg.Error) -> AppError:
     """The error of a call, with the server's own text: libpq puts no password into it."""
     text = f"PostgreSQL: {' '.join(str(error).split()) or type(error).__name__}"
     match error:
@@ -253,11 +271,11 @@ class PostgresEngine:
     summary = "postgres://[USER@]HOST[:PORT]/DATABASE[?name=LOG&passfile=PATH&sslmode=verify-full]"
 
     def open(self, address: LogAddress, call_s: float) -> PostgresLog:
-        only_options(address, ("name", *_LIBPQ))
+        only_options(address, ("name", *LIBPQ))
         name = address.options.get("name", "orchgpu_log")
         if not _NAME.match(name):
             raise invalid(f"--log: name={name} must be a table's name of a-z, 0-9 and _, up to 41")
-        log = PostgresLog(_conninfo(address), name, call_s)
+        log = PostgresLog(conninfo_of(address), name, call_s)
         try:
             log.prepare()
         except UnicodeError:  # of a host name; nothing was opened
@@ -268,7 +286,7 @@ class PostgresEngine:
         return log
 
 
-def _conninfo(address: LogAddress) -> str:
+def conninfo_of(address: LogAddress) -> str:
     options = {k: v for k, v in address.options.items() if k != "name"}
     options.setdefault("target_session_attrs", "read-write")
     user = f"{quote(address.user, safe='')}@" if address.user else ""

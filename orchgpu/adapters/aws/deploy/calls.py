@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -9,6 +10,12 @@ from fdl.plan.resources import DeployTarget, EventSource, Schedule
 from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 
 _REPORTS = ["ReportBatchItemFailures"]
+_PAUSED = "DISABLED"
+#: What an answer has of a schedule's settings, beside its name and state.
+_SETTINGS = (
+    *("ActionAfterCompletion", "Description", "EndDate", "FlexibleTimeWindow", "GroupName"),
+    *("KmsKeyArn", "ScheduleExpression", "ScheduleExpressionTimezone", "StartDate", "Target"),
+)
 _RATE = re.compile(r"rate\((\d+) minutes?\)")
 
 
@@ -67,35 +74,57 @@ class Schedules:
         self._place = place
 
     def observe(self, name: str) -> Schedule | None:
+        return self.state(name)[0]
+
+    def state(self, name: str) -> tuple[Schedule | None, bool]:
+        """The schedule, and whether it is paused."""
         answer = answer_or_none(self._client().get_schedule, Name=name)
         if answer is None:
-            return None
-        rate = _RATE.fullmatch(str(answer.get("ScheduleExpression", "")))
-        target = answer.get("Target", {})
-        return Schedule(
+            return None, False
+        expression, target = str(answer.get("ScheduleExpression", "")), answer.get("Target", {})
+        rate, arn = _RATE.fullmatch(expression), str(target.get("Arn", ""))
+        puts = arn == self._put_arn
+        schedule = Schedule(
             name=name,
-            every_min=int(rate[1]) if rate else 0,
-            function=str(target.get("Arn", "")).rpartition(":")[2],
             role=str(target.get("RoleArn", "")),
+            every_min=int(rate[1]) if rate else 0,
+            function="" if puts else arn.rpartition(":")[2],
+            cron="" if rate else expression,
+            timezone=str(answer.get("ScheduleExpressionTimezone", "UTC")),
+            put=json.loads(target.get("Input", "{}")) if puts else {},
         )
+        return schedule, answer.get("State") == _PAUSED
 
     def put(self, schedule: Schedule) -> None:
-        client, every = self._client(), schedule.every_min
-        write = (
-            client.create_schedule
-            if self.observe(schedule.name) is None
-            else client.update_schedule
-        )
+        """Make or change it; a paused one stays paused."""
+        found, paused = self.state(schedule.name)
+        every = schedule.every_min
+        rate = f"rate({every} minute{'' if every == 1 else 's'})"
+        target = {
+            "Arn": self._put_arn if schedule.put else self._place.function_arn(schedule.function),
+            "RoleArn": schedule.role,
+            "Input": json.dumps(schedule.put, ensure_ascii=False),
+        }
+        write = self._client().create_schedule if found is None else self._client().update_schedule
         write(
             Name=schedule.name,
-            ScheduleExpression=f"rate({every} minute{'' if every == 1 else 's'})",
+            ScheduleExpression=schedule.cron or rate,
+            ScheduleExpressionTimezone=schedule.timezone,
             FlexibleTimeWindow={"Mode": "OFF"},
-            Target={
-                "Arn": self._place.function_arn(schedule.function),
-                "RoleArn": schedule.role,
-                "Input": "{}",
-            },
+            State=_PAUSED if paused else "ENABLED",
+            Target=target,
         )
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        """EventBridge replaces a schedule as a whole: all of it is written again."""
+        client = self._client()
+        answer = client.get_schedule(Name=name)
+        kept = {key: answer[key] for key in _SETTINGS if key in answer}
+        client.update_schedule(**kept, Name=name, State=_PAUSED if paused else "ENABLED")
 
     def delete(self, name: str) -> None:
         answer_or_none(self._client().delete_schedule, Name=name)
+
+    @property
+    def _put_arn(self) -> str:
+        return f"arn:{self._place.partition}:scheduler:::aws-sdk:s3:putObject"

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from contract.aws.clients import expect_owner, patience
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from fdl.model import Function
 from fdl.plan import resources as kinds
+from fdl.plan.desired import buckets_of
 from fdl.plan.facts import Facts
 from fdl.plan.functions import owners_of
 from fdl.plan.plan import Action, Observed, Step, frees_interfaces
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, key_of
 from orchgpu.adapters.aws.api import Shape
 from orchgpu.adapters.aws.deploy.calls import EventSources, Schedules
-from orchgpu.adapters.aws.deploy.facts import FactsReader
+from orchgpu.adapters.aws.deploy.facts import FactsReader, data_buckets
 from orchgpu.adapters.aws.deploy.functions import (
     InvokeConfigs,
     LambdaFunctions,
@@ -34,25 +35,44 @@ from orchgpu.adapters.aws.deploy.storage import (
     StateObjects,
 )
 from orchgpu.adapters.aws.endpoints import Clients, ClientSettings, place_of
+from orchgpu.deploy.ports import ScheduleState
 from orchgpu.deploy.revisions import Revision
 
 #: An interactive command: a dead endpoint is reported within seconds.
 _PATIENCE = patience(tries=3, connect_s=5, read_s=60)
 
 
-class _Parts(Value):
+class QueueParts(Protocol):
+    """Queues as deploy makes them: SQS, or those of another cloud."""
+
+    def url(self, name: str) -> str | None: ...
+    def observe(self, name: str) -> tuple[kinds.QueueResource, str] | None: ...
+    def messages(self, name: str) -> int: ...
+    def put(self, queue: kinds.QueueResource) -> None: ...
+    def delete(self, name: str) -> None: ...
+
+
+class RuleParts(Protocol):
+    """Rules by which new objects of a bucket reach queues and functions."""
+
+    def observe(self, bucket: str) -> tuple[kinds.Notification, ...]: ...
+    def put(self, rule: kinds.Notification) -> None: ...
+    def delete(self, rule: kinds.Notification, *along: kinds.Notification) -> None: ...
+
+
+class Parts(Value):
     """One adapter per service."""
 
     buckets: Buckets
     expiries: Expiries
-    notifications: Notifications
+    notifications: RuleParts
     revisions: Revisions
     retentions: LogRetentions
     roles: IamRoles
     interfaces: Interfaces
     reader: FactsReader
     state: StateObjects
-    queues: SqsQueues
+    queues: QueueParts
     functions: LambdaFunctions
     configs: InvokeConfigs
     permissions: Permissions
@@ -81,6 +101,10 @@ class AwsCloud:
         self._foreign.update(
             {name: owner for one in functions for name, owner in owners_of(one).items()}
         )
+        own = {name for one in functions for name in buckets_of(one)}
+        for bucket in data_buckets(functions):
+            if bucket not in own:
+                self._foreign.setdefault(bucket, "")  # of any account: its content is pinned
         return self._parts.reader.facts(functions)
 
     def observe(
@@ -101,6 +125,20 @@ class AwsCloud:
         else:
             self._put(step, packages)
 
+    def schedules(self) -> tuple[ScheduleState, ...]:
+        ledgers = self._parts.state.ledgers().values()
+        owned = [(one.name, *key.split("/", 1)) for one in ledgers for key in one.created]
+        names = {name: function for function, kind, name in owned if kind == kinds.Schedule.kind}
+        found = ((names[name], self._parts.schedules.state(name)) for name in sorted(names))
+        return tuple(
+            ScheduleState(function=function, schedule=schedule, paused=paused)
+            for function, (schedule, paused) in found
+            if schedule is not None and schedule.put
+        )
+
+    def pause_schedule(self, name: str, *, paused: bool) -> None:
+        self._parts.schedules.pause(name, paused=paused)
+
     def warm(self, name: str) -> None:
         self._parts.functions.warm(name)
 
@@ -120,17 +158,17 @@ class AwsCloud:
         self.client.close()
 
     @cached_property
-    def _parts(self) -> _Parts:
+    def _parts(self) -> Parts:
         place = self.place  # from now on every call names the owner of its bucket
         s3, lambda_ = self.client("s3"), self.client("lambda")
         locks, state, buckets = Locks(s3, place), StateObjects(s3, place), Buckets(s3, place)
-        return _Parts(
+        return Parts(
             buckets=buckets,
             expiries=Expiries(s3, locks.held),
             notifications=Notifications(s3, locks.held),
             revisions=Revisions(s3, place),
             retentions=LogRetentions(lambda: self.client("logs")),
-            roles=IamRoles(lambda: self.client("iam")),
+            roles=IamRoles(lambda: self.client("iam"), place.account),
             interfaces=Interfaces(lambda: self.client("ec2"), lambda_),
             reader=FactsReader(self.client, place, buckets),
             state=state,
@@ -231,7 +269,7 @@ class _Reading:
     """One observation: everything asked for, each thing read once."""
 
     def __init__(
-        self, parts: _Parts, place: DeployTarget, foreign: dict[str, str], *, count: bool
+        self, parts: Parts, place: DeployTarget, foreign: dict[str, str], *, count: bool
     ) -> None:
         """`foreign`: filled with the accounts of buckets that are not of this account."""
         self._parts = parts

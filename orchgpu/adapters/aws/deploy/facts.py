@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from contract.secrets.reference import SecretReference
 from contract.secrets.stores import description_of, key_of
 from corekit.errors import AppError, ErrorCode
 from fdl.model import Function
 from fdl.plan.desired import buckets_of
-from fdl.plan.facts import Facts
+from fdl.plan.facts import DataFacts, Facts
 from fdl.plan.functions import is_image, owners_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import boundary_of
+from fdl.plan.schedules import needs_role
+from gpu_scheduler.data_manifest import digest_of, manifest_of, s3_files, s3_version
+from gpu_scheduler.data_sets import S3_PATTERN
 from orchgpu.adapters.aws.api import Client, answer_or_none
 from orchgpu.adapters.aws.deploy.storage import Buckets
 
@@ -26,6 +29,13 @@ _TAGGED = re.compile(
 #: The ARN of the boundary of made roles, where a definition names none.
 BOUNDARY_VARIABLE = "ORCHGPU_PERMISSIONS_BOUNDARY"
 _KEY_ARN = re.compile(r"arn:[^:]+:kms:[^:]+:\d{12}:key/.+")
+
+
+def data_buckets(functions: Sequence[Function]) -> Iterator[str]:
+    """The buckets of declared data."""
+    for declared in (one for function in functions for one in function.data.values()):
+        if (match := S3_PATTERN.fullmatch(declared.source)) is not None:
+            yield match[1]
 
 
 class FactsReader:
@@ -42,19 +52,41 @@ class FactsReader:
         self._place = place
 
     def facts(self, functions: Sequence[Function]) -> Facts:
+        data = self._data(functions)
         if self._place.local:
-            return Facts()
+            return Facts(data=data)
         made = [one for one in functions if one.iam.create]
+        limited = [one for one in functions if one.iam.create or needs_role(one)]
         images = [one.function.container.image or "" for one in functions if is_image(one)]
         named = Facts(boundary=os.environ.get(BOUNDARY_VARIABLE, ""))
-        for arn in dict.fromkeys(boundary_of(one, self._place, named) for one in made):
+        for arn in dict.fromkeys(boundary_of(one, self._place, named) for one in limited):
             self._check_boundary(arn)
         return Facts(
             boundary=named.boundary,
-            bucket_keys=self._bucket_keys(made),
+            bucket_keys=self._bucket_keys(limited),
             secret_keys=self._secret_keys(made),
             images=self._digests(images),
+            data=data,
         )
+
+    def _data(self, functions: Sequence[Function]) -> dict[str, DataFacts]:
+        """The digest and size of each declared source of S3. Raises NOT_FOUND."""
+        declared = (one.source for function in functions for one in function.data.values())
+        of_s3 = dict.fromkeys(one for one in declared if one.startswith("s3://"))
+        return {source: self._data_facts(source) for source in of_s3}
+
+    def _data_facts(self, source: str) -> DataFacts:
+        match = S3_PATTERN.fullmatch(source)
+        assert match is not None, "the definition was checked"
+        s3, (bucket, prefix, version) = self._client("s3"), match.groups()
+        if version is not None:
+            head = s3.head_object(Bucket=bucket, Key=prefix, VersionId=version)
+            files = s3_version(prefix, version, head["ContentLength"])
+        else:
+            pages = s3.pages("list_objects_v2", Bucket=bucket, Prefix=prefix)
+            files = dict(s3_files(pages, prefix))
+        manifest = manifest_of(source, files.values())
+        return DataFacts(digest=digest_of(source, manifest), bytes=manifest.bytes or 0)
 
     def _check_boundary(self, arn: str) -> None:
         name = arn.rpartition("/")[2]

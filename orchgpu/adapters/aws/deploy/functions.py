@@ -17,7 +17,7 @@ from fdl.plan.resources import (
 )
 from fdl.plan.tags import DEPLOYED_TAG
 from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
-from orchgpu.adapters.aws.deploy.roles import TRUST
+from orchgpu.adapters.aws.deploy.roles import trust_policy
 from orchgpu.adapters.aws.deploy.settings import configuration, emptied, resource_of
 from orchgpu.ports import Tolerating
 
@@ -118,7 +118,8 @@ class LambdaFunctions:
     def _make_local_role(self, arn: str) -> None:
         name = arn.rsplit("/", 1)[-1]
         with Tolerating(ErrorCode.CONFLICT):
-            self._iam().create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
+            trust = trust_policy(assumed_by=f"arn:aws:iam::{arn.split(':')[4]}:root")
+            self._iam().create_role(RoleName=name, AssumeRolePolicyDocument=trust)
 
     def _code(self, function: FunctionResource, data: bytes | None) -> Shape:
         if function.image:

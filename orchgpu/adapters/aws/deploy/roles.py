@@ -1,4 +1,5 @@
-"""Execution roles by boto3: one inline policy each, nothing attached but a boundary."""
+"""Roles of functions and schedules by boto3: one inline policy each, nothing attached but a
+boundary."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Role
 from fdl.plan.roles import function_of_role
+from fdl.plan.schedules import SERVICE
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 from orchgpu.ports import Tolerating
@@ -18,29 +20,17 @@ from orchgpu.ports import Tolerating
 Notice = Callable[[str], None]
 
 _POLICY = "orchgpu"
-#: Only Lambda may take the role.
-TRUST = json.dumps(
-    {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Principal": {"Service": "lambda.amazonaws.com"},
-                "Action": "sts:AssumeRole",
-            }
-        ],
-    }
-)
 #: Lambda removes the interfaces of a deleted function within about 20 minutes.
 _INTERFACES_S_MAX = 2400.0
 _INTERFACES_POLL_S = 15.0
 
 
 class IamRoles:
-    """Roles of functions with `iam: {create: true}`."""
+    """Roles of functions with `iam: {create: true}`, and of schedules."""
 
-    def __init__(self, iam: Callable[[], Client]) -> None:
+    def __init__(self, iam: Callable[[], Client], account: str = "") -> None:
         self._client = iam  #: made when it is needed: local clouds have none
+        self._account = account  #: for which other services than Lambda may take their roles
 
     def observe(self, name: str) -> Role | None:
         iam = self._client()
@@ -54,7 +44,9 @@ class IamRoles:
             policy={} if policy is None else _document(policy["PolicyDocument"]),
             path=str(role.get("Path", "/")),
             boundary=str(role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", "")),
+            assumed_by=_assumed_by(_document(role.get("AssumeRolePolicyDocument", {}))),
             tags=own_tags(_tags(role)),
+            service=SERVICE if SERVICE in json.dumps(role.get("AssumeRolePolicyDocument")) else "",
         )
 
     def put(self, role: Role) -> None:
@@ -63,7 +55,7 @@ class IamRoles:
             iam.create_role(
                 RoleName=role.name,
                 Path=role.path,
-                AssumeRolePolicyDocument=TRUST,
+                AssumeRolePolicyDocument=self._trust(role),
                 Tags=_listed(role),
                 Description="made by orchgpu deploy; removed with its function",
                 PermissionsBoundary=role.boundary,
@@ -78,16 +70,39 @@ class IamRoles:
         iam, name = self._client(), role.name
         if role.boundary != old.boundary:
             iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=role.boundary)
+        if role.assumed_by != old.assumed_by:
+            iam.update_assume_role_policy(RoleName=name, PolicyDocument=self._trust(role))
         gone = [key for key in old.tags if key not in role.tags]
         if old.tags != role.tags:
             if gone:
                 iam.untag_role(RoleName=name, TagKeys=gone)
             iam.tag_role(RoleName=name, Tags=_listed(role))
 
+    def _trust(self, role: Role) -> str:
+        account = self._account if role.service else ""
+        return trust_policy(role.service, account, assumed_by=role.assumed_by)
+
     def delete(self, name: str) -> None:
         iam = self._client()
         answer_or_none(iam.delete_role_policy, RoleName=name, PolicyName=_POLICY)
         answer_or_none(iam.delete_role, RoleName=name)
+
+
+def trust_policy(service: str = "", account: str = "", *, assumed_by: str = "") -> str:
+    """The policy by which a service takes a role ("" = Lambda), for that account where one is
+    given, and this principal too, for runs on hosts."""
+    own = {"Condition": {"StringEquals": {"aws:SourceAccount": account}}} if account else {}
+    taking = {"Effect": "Allow", "Action": "sts:AssumeRole"}
+    by_service = {"Principal": {"Service": service or "lambda.amazonaws.com"}, **taking, **own}
+    by_host = {"Principal": {"AWS": assumed_by}, **taking}
+    statements = [by_service, by_host] if assumed_by else [by_service]
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})
+
+
+def _assumed_by(document: Shape) -> str:
+    principals = (one.get("Principal", {}) for one in document.get("Statement", ()))
+    named = (one.get("AWS") for one in principals if isinstance(one, dict))
+    return next((str(one) for one in named if one), "")
 
 
 class Interfaces:

@@ -8,16 +8,15 @@ import click
 
 from contract.keys import JOB_ID
 from corekit.cli.screen import echo, echo_json, json_option
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.completing import live_job
-from orchgpu.cli.jobs.lookup import PREFIX_MIN, is_prefix, resolve_ids, rights_on
+from orchgpu.cli.jobs.lookup import PREFIX_MIN, is_prefix, resolve_ids
 from orchgpu.cli.options import scheduler_option
-from orchgpu.jobs.cancelling import commit_cancelled, delete_message, finish_cancelled
+from orchgpu.jobs.cancelling import cancel_job
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.known import Known, look, scheduled
 from orchgpu.jobs.runs import cancel_run, find_run, is_run
-from orchgpu.jobs.scheduler import ask, scheduler_or_none
+from orchgpu.jobs.scheduler import scheduler_or_none
 
 
 @click.command("cancel")
@@ -71,32 +70,3 @@ def _cancel_run(cloud: JobCloud, text: str, detail: str, *, as_json: bool) -> st
     if not as_json:
         echo(f"{seen.id}: its steps are being ended; `orchgpu job {seen.id}` shows it")
     return seen.id
-
-
-def cancel_job(
-    cloud: JobCloud, address: str | None, job: str, function: str | None, detail: str
-) -> None:
-    """End one job. Raises CONFLICT when it ended before, NOT_FOUND when it is unknown, DENIED."""
-    known = _known(cloud, address, job, function)
-    if (rights := rights_on(known, address)) is not None:
-        rights.require_cancel()
-    commit_cancelled(cloud, known, detail)
-    if address is not None and known.record is not None:
-        handle = ask(address, lambda client: finish_cancelled(client, known, detail))
-        delete_message(cloud, known, handle)
-
-
-def _known(cloud: JobCloud, address: str | None, job: str, function: str | None) -> Known:
-    """The job; with a function given, also one not received yet. Raises NOT_FOUND."""
-    found = None if address is None else ask(address, lambda client: scheduled(client, job))
-    if found is None and function is not None:
-        deployed = cloud.function(function)
-        result = cloud.result(deployed, job)
-        return Known(job=job, function=deployed, scheduled=None, result=result, reports={})
-    try:
-        return look(cloud, found, job)
-    except AppError as error:
-        if error.code is not ErrorCode.NOT_FOUND:
-            raise
-        message = f"{error.message}; if its message waits in a queue, give --function NAME"
-        raise AppError(error.code, message) from error

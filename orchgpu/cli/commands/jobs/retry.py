@@ -9,9 +9,10 @@ import click
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.errors import invalid
 from orchgpu.cli.completing import failed_job
-from orchgpu.cli.jobs.lookup import known_job, rights_on, whole_id
+from orchgpu.cli.jobs.lookup import known_job, whole_id
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.function import Function
+from orchgpu.jobs.cancelling import rights_on
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.letters import retry
 from orchgpu.jobs.runs import find_run, is_run, retry_run

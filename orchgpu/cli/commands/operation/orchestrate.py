@@ -14,6 +14,7 @@ from orchgpu.cli.options import (
     ready_file_option,
     scheduler_option,
 )
+from orchgpu.jobs.provider import provider_name
 from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.replica.app import run
 from orchgpu.replica.startup import OrchestratorSettings
@@ -37,6 +38,13 @@ from orchgpu.replica.startup import OrchestratorSettings
     metavar="NAMESPACE",
     help="Log the metrics in CloudWatch's embedded metric format, for this namespace.",
 )
+@click.option(
+    "--search-every",
+    "search_every_s",
+    type=click.FloatRange(1, 86400),
+    metavar="SECONDS",
+    help="Search for uploads without a job this often: low where no events come. [default: 900]",
+)
 @click.option("--replica", help="Name in logs. [default: made from host and process]")
 def command(
     scheduler: str | None,
@@ -46,6 +54,7 @@ def command(
     ca: Path | None,
     metrics: str | None,
     emf: str | None,
+    search_every_s: float | None,
     replica: str | None,
 ) -> None:
     """Serve the jobs of deployed functions until SIGTERM. Any number of replicas may run.
@@ -55,12 +64,14 @@ def command(
     """
     run(
         OrchestratorSettings(
+            cloud=provider_name(),
             scheduler=scheduler_address(scheduler),
             ready_file=ready_file,
             functions=functions,
             replica=replica,
             metrics=metrics,
             emf=emf,
+            search_every_s=search_every_s,
             access=find_access(key_file=key_file, ca=ca),
         )
     )

@@ -125,6 +125,24 @@ def test_each_target_is_notified_of_every_job_and_of_the_run() -> None:
     on_virtual_time(FILM, partial(parts, COUNT), test)
 
 
+def test_a_target_may_take_events_of_cloudevents() -> None:
+    async def test(bench: Bench) -> None:
+        hook = replace(HOOK, format="cloudevents")
+        receivers = prepared(bench, (hook,), (replace(TOPIC, format="cloudevents"),))
+        await bench.replica(bench.nursery)
+        await bench.end_of(await bench.upload())
+        await until(lambda: len(receivers.posts) == JOBS and receivers.published)
+        assert {one["type"] for one in receivers.posts} == {"orchgpu.job.succeeded"}
+        assert {one["webhook-id"] for one in receivers.headers} == {
+            one["id"] for one in receivers.posts
+        }
+        kinds = {one["content-type"] for one in receivers.headers}
+        assert kinds == {"application/cloudevents+json"}
+        assert receivers.published[0]["type"] == "orchgpu.run.succeeded"
+
+    on_virtual_time(FILM, partial(parts, COUNT), test)
+
+
 def test_a_failed_job_and_run_are_ends_too() -> None:
     async def test(bench: Bench) -> None:
         receivers = prepared(bench, (HOOK,), (TOPIC,))

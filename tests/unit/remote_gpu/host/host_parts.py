@@ -19,6 +19,8 @@ from gpu_scheduler.model import DeviceKind, EndReason
 from gpu_scheduler.monitor.ports import DeviceProcess
 from gpu_scheduler.protocol.host import Install, SessionChange, SessionState
 from remote_gpu.host.daemon import HostDaemon
+from remote_gpu.host.data.files import DataFiles
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
@@ -29,9 +31,11 @@ from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.parts import Outside, Parts
 from remote_gpu.host.reports.sessions import SchedulerLink
+from remote_gpu.host.runs.runs import RunSettings
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
+from remote_gpu.isolation.places import HostFiles
 from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
@@ -120,6 +124,17 @@ class Card:
         return self.processes_now
 
 
+def run_settings(folder: Path) -> RunSettings:
+    """Of a host that runs functions without isolation."""
+    return RunSettings(
+        host=HostId("h"),
+        policy=IsolationPolicy(),
+        files=HostFiles(),
+        packages=folder / "packages",
+        gateway_port=1,
+    )
+
+
 @contextlib.contextmanager
 def host_daemon(
     folder: Path,
@@ -150,8 +165,12 @@ def host_daemon(
             ),
             scheduler=scheduler,
             tracer=NoTracer(),
+            sandboxes=sandboxes,
+            runs=run_settings(folder),
         )
-        parts = Parts(leases, outside, budget, nursery)
+        files = DataFiles(folder / "data", folder / "data-views")
+        data = DataSets(leases, files, 0, nursery, reports.report_soon)
+        parts = Parts(leases, outside, budget, nursery, data=data)
         yield HostDaemon(parts), reports
     finally:
         listeners.close()

@@ -49,7 +49,7 @@ async def test_the_folder_of_a_sandbox_is_removed_with_it(tmp_path: Path) -> Non
     await one.close()
     await one.close()
     sandboxes.close()
-    assert _left(tmp_path) == ({"kept", "scratch"}, [0o700])
+    assert _left(tmp_path) == ({"data-views", "kept", "scratch"}, [0o700])
 
 
 def _left(state: Path) -> tuple[set[str], list[int]]:

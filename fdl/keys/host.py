@@ -1,0 +1,90 @@
+"""`execution:` and `host:`: the place of a function's code, and its run on the host of a device."""
+
+from __future__ import annotations
+
+from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function, Host
+from fdl.schema.scalars import Choice, Flag, Text
+from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
+from fdl.text.nodes import Mapping, Node
+
+COMMAND_WORDS_MAX = 64
+
+EXECUTION = Key(
+    reader=Choice(("lambda", "host", "auto")),
+    about="Where the code runs: in `lambda`; on the `host` of its device; or `auto`: in Lambda, and"
+    " on a host where Lambda cannot run it or its time was too short.",
+)
+HOST = Block(
+    into=Host,
+    keys={
+        "network": Key(
+            reader=Flag(),
+            about="Whether the code may open connections beyond its device.",
+        ),
+        "image": Key(
+            reader=Text(
+                pattern=r"[a-z0-9][\w.:/-]{0,400}@sha256:[0-9a-f]{64}",
+                what="an image by its digest, as registry/name@sha256: with 64 hex digits",
+                short="an image by digest",
+            ),
+            about="OCI image in which `command` runs instead of a script.",
+        ),
+        "command": Key(
+            reader=ListOf(item=Text(free=True), items_max=COMMAND_WORDS_MAX),
+            about="Words of the command in `image`.",
+            default="the image's own",
+        ),
+    },
+)
+
+#: JSON Schema of what Lambda alone has less of.
+LAMBDA_LIMITS: Schema = {
+    "if": {"properties": {"execution": {"const": "lambda"}}},
+    "then": {
+        "properties": {
+            "lambda": {
+                "properties": {
+                    "memory": {"maximum": LAMBDA_MEMORY_MIB_MAX},
+                    "timeout": {"maximum": LAMBDA_TIMEOUT_S_MAX},
+                }
+            }
+        }
+    },
+}
+
+
+def check_place(function: Function, node: Node, reading: Reading) -> None:
+    """Note the faults of a function that its place cannot run."""
+    block = node.child("lambda") if isinstance(node, Mapping) else None
+
+    def fault(key: str, message: str) -> None:
+        """Of a key of `lambda:`."""
+        entry = block.entry(key) if isinstance(block, Mapping) else None
+        at = node if entry is None else entry.value
+        reading.fault(at, f"{function.path}.lambda.{key}", message)
+
+    declared = function.function
+    if function.execution == "lambda":
+        for key, value, most, unit in (
+            ("memory", declared.memory_mib, LAMBDA_MEMORY_MIB_MAX, "MB"),
+            ("timeout", declared.timeout_s, LAMBDA_TIMEOUT_S_MAX, "s"),
+        ):
+            if value > most:
+                fault(key, f"{value}: Lambda has {most} {unit} at most; write `execution: host`")
+        return
+    at = node.child("execution") if isinstance(node, Mapping) else None
+    where, key = at or node, f"{function.path}.execution"
+    if declared.layers:
+        message = (
+            "a host has no layers: write `host: {image: …}`, or add the files by `extra_payload`"
+        )
+        fault("layers", message)
+    if declared.runtime == "image":
+        message = "an image of Lambda's runs in Lambda alone: name one by `host: {image: …}`"
+        fault("runtime", message)
+    if function.foreign:
+        message = f"{function.execution} runs code by our runner: write `completion: result`"
+        reading.fault(where, key, message)
+    if function.execution == "auto" and function.host.image is not None:
+        message = "auto may run in Lambda, which has no such image: write `execution: host`"
+        reading.fault(where, key, message)

@@ -1,0 +1,284 @@
+"""The runs of this host's leases; lives in the event loop.
+
+A lease has one run at most, which ends with the lease, and the lease with it. A device that is a
+card stays the lease's until its run is over: the user's code uses it itself, and only the end of
+its processes frees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.errors import AppError
+from corekit.ids import HostId, LeaseId
+from gpu_scheduler.model import DeviceKind, EndReason, Share
+from gpu_scheduler.protocol.host import Install
+from gpu_scheduler.warm import tenant_folder
+from remote_gpu.host.containers.serving import ContainerHost, ContainerLease, RunContainer
+from remote_gpu.host.devices.emulation import real_shares
+from remote_gpu.host.environment import worker_variables
+from remote_gpu.host.leases.leases import Leases
+from remote_gpu.host.leases.steps import LeaseStep
+from remote_gpu.host.runs.launch import RunStart
+from remote_gpu.host.runs.output import send
+from remote_gpu.host.runs.run import Run
+from remote_gpu.host.warm.table import is_card
+from remote_gpu.host.workers.tenant_storage import evict
+from remote_gpu.isolation.apply import Sandbox
+from remote_gpu.isolation.places import HostFiles
+from remote_gpu.isolation.policy import IsolationPolicy
+from remote_gpu.isolation.run import RunReach
+from remote_gpu.isolation.sandboxes import Sandboxes
+from remote_gpu.wire.errors import Refusal, Refused
+from remote_gpu.wire.runs import RunOrder
+
+logger = logging.getLogger(__name__)
+
+#: After an orderly end of its lease, a runner has this long to end by itself.
+_LEAVE_S = 2.0
+#: A session is reported lost only after this, so that the end of its process is the reason.
+_LOST_S = 0.5
+#: At the cloud's metadata address, which serves the credentials of the host's own role.
+_METADATA_PORT = 80
+_SCHEMES = {"https": 443, "http": 80}
+_DETAIL_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What the runs of one host have in common."""
+
+    host: HostId
+    policy: IsolationPolicy
+    files: HostFiles
+    packages: Path  #: one folder for each tenant
+    gateway_port: int
+    closed_ports: tuple[int, ...] = ()  #: beside that of the metadata
+    refused: str = ""  #: why this host runs no functions; "" = it does
+    containers: ContainerHost | None = None  #: for images
+    no_containers: str = ""  #: the reason why there are none
+
+
+class FunctionRuns:
+    """The runs of all leases."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        leases: Leases,
+        sandboxes: Sandboxes,
+        budget: Budget,
+        nursery: Nursery,
+    ) -> None:
+        self._settings = settings
+        self._leases = leases
+        self._sandboxes = sandboxes
+        self._budget = budget
+        self._nursery = nursery
+        self._runs: dict[LeaseId, Run] = {}
+        self._packages: dict[LeaseId, Path] = {}  # that may not be evicted
+        self._storage = asyncio.Lock()  # no package is used while others are evicted
+
+    @property
+    def live(self) -> int:
+        """The number of runs."""
+        return len(self._runs)
+
+    def order(self, install: Install, order: RunOrder) -> bool:
+        """Begin the run of a lease; True: this call did. A repetition renews its credentials.
+
+        Raises Refused: this host runs no functions, or none with this order.
+        """
+        if (run := self._runs.get(install.lease)) is not None:
+            run.renew(order)
+            return False
+        self._check(order)
+        try:
+            run = Run(
+                order,
+                self._nursery,
+                self._container(order),
+                namespaced=self._settings.policy.pid_namespace,
+            )
+        except (OSError, AppError) as error:
+            raise Refused(Refusal.NOT_READY, f"no process for the run: {error}") from None
+        self._runs[install.lease] = run
+        self._nursery.start(self._follow(install, run), "run")
+        return True
+
+    def _container(self, order: RunOrder) -> RunContainer | None:
+        host = self._settings.containers
+        return RunContainer(host, order, self._nursery) if order.image and host else None
+
+    def keeps_device(self, lease: LeaseId) -> bool:
+        """True for a lease with a card whose run is not over: giving it back has no effect."""
+        entry = self._leases.table.find(lease)
+        cards = entry is not None and any(is_card(share) for share in entry.install.shares)
+        return cards and lease in self._runs
+
+    def end(self, step: LeaseStep) -> None:
+        """The lease is over: its run ends too, at once unless the runner ended the lease itself."""
+        if (run := self._runs.get(step.lease)) is None:
+            return
+        why = f"its lease ended as {step.reason}"
+        if step.reason in (EndReason.DONE, EndReason.RELEASED):
+            asyncio.get_running_loop().call_later(_LEAVE_S, run.kill, why)
+        else:
+            run.kill(why)
+
+    def ending(self, lease: LeaseId) -> Run | None:
+        """The run of a lease that is over: its devices are free once that is gone."""
+        return self._runs.get(lease) if self._leases.table.find(lease) is None else None
+
+    async def explained(self, lease: LeaseId, detail: str) -> str:
+        """Why a session was lost: the end of its run, if that ends too."""
+        if (run := self._runs.get(lease)) is None:
+            return detail
+        await asyncio.wait({run.exited}, timeout=_LOST_S)
+        return self._detail(run) if run.exited.done() else detail
+
+    async def close(self) -> None:
+        """Kill all runs, and wait for their end, or `worker_cut_s`."""
+        runs = list(self._runs.values())
+        for run in runs:
+            run.kill("the host ends")
+        if runs:
+            await asyncio.wait({run.gone for run in runs}, timeout=self._budget.worker_cut_s)
+
+    def _check(self, order: RunOrder) -> None:
+        if self._settings.refused:
+            text = f"this host runs no functions: {self._settings.refused}"
+            raise Refused(Refusal.NOT_READY, text)
+        if order.image and self._settings.containers is None:
+            text = f"this host runs no images: {self._settings.no_containers}"
+            raise Refused(Refusal.NOT_READY, text)
+        closed = {*self._settings.closed_ports, _METADATA_PORT}
+        if self._settings.policy.landlock and (wrong := closed.intersection(_ports(order.aws))):
+            text = f"no run may connect to port {min(wrong)}, at which an endpoint of its cloud is"
+            raise Refused(Refusal.DENIED, text)
+
+    async def _follow(self, install: Install, run: Run) -> None:
+        """Start the run in its sandbox, and wait for its end."""
+        lease = install.lease
+        over, ends_s = asyncio.Event(), time.monotonic() + run.order.timeout_s
+        timer = asyncio.get_running_loop().call_later(
+            run.order.timeout_s, run.kill, f"killed after {run.order.timeout_s:g} s"
+        )
+        log = None
+        if run.order.log_group:
+            stream = f"host/{self._settings.host}/{lease}"
+            sends = send(run.output, lambda: run.order, stream, over)
+            log = self._nursery.start(sends, "run's log")
+        try:
+            await self._begin(install, run, ends_s)
+            await asyncio.shield(run.exited)
+            self._ended(lease, run)
+        except (OSError, AppError) as error:
+            run.kill(f"it cannot be started: {error}")
+            await asyncio.shield(run.exited)
+            self._ended(lease, run)
+        finally:
+            timer.cancel()
+            if not run.exited.done():
+                run.kill("gpud ends")
+        await asyncio.shield(run.gone)
+        over.set()
+        del self._runs[lease]
+        self._packages.pop(lease, None)
+        self._leases.wake()
+        self._nursery.start(self._evict(), "evict packages")
+        if log is not None:
+            await log
+
+    async def _begin(self, install: Install, run: Run, ends_s: float) -> None:
+        """Put the process into its sandbox and give it its work. Raises OSError."""
+        settings, order = self._settings, run.order
+        tenants = settings.packages / tenant_folder(install.tenant)
+        async with self._storage:
+            self._packages[install.lease] = tenants / order.package.sha256
+        group = await asyncio.to_thread(self._sandboxes.group, run.pid)
+        shares = real_shares(install.shares)
+        kinds = tuple(sorted({share.kind for share in shares})) or (DeviceKind.CPU,)
+        memory_bytes = order.memory_mib << 20
+        sandbox = await self._sandboxes.make(
+            install.tenant, memory_bytes, kinds, group, settings.packages
+        )
+        aws = run.enter(sandbox)
+        native = worker_variables(shares) if DeviceKind.CUDA in kinds else {}
+        shared, of_container = _entered(run, install, sandbox.sandbox, shares)
+        start = RunStart(
+            parent=os.getpid(),
+            policy=settings.policy,
+            sandbox=sandbox.sandbox,
+            reach=RunReach(
+                files=settings.files,
+                packages=tenants,
+                gateway_port=settings.gateway_port,
+                endpoint_ports=tuple(sorted(_ports(order.aws))),
+                closed_ports=(_METADATA_PORT, *settings.closed_ports),
+                network=order.network,
+            ),
+            package=order.package,
+            aws=aws,
+            runner={
+                "event": order.event,
+                "environment": {**order.variables, **native},
+                "request": str(uuid.uuid4()),
+                "function": order.function,
+                "memory_mib": order.memory_mib,
+                "ends_at_s": ends_s,
+                **of_container,
+            },
+            container=shared,
+        )
+        if self._leases.table.find(install.lease) is None:  # it ended meanwhile
+            run.kill()
+        await asyncio.to_thread(run.begin, start)
+        about = {"event": "run", "lease": install.lease, "function": order.function}
+        logger.info("a function runs on this host", extra={**about, "job": order.job})
+
+    def _ended(self, lease: LeaseId, run: Run) -> None:
+        """End the lease of a run that ended before it."""
+        run.output.drain()
+        about = {"event": "run_ended", "lease": lease, "why": run.ending()}
+        logger.info("a run ended", extra=about)
+        if (entry := self._leases.table.find(lease)) is None:
+            return
+        reason = EndReason.SESSION_LOST if entry.nonce else EndReason.NOT_STARTED
+        self._leases.end(lease, reason, self._detail(run))
+
+    def _detail(self, run: Run) -> str:
+        return run.ending(_DETAIL_CHARACTERS)
+
+    async def _evict(self) -> None:
+        async with self._storage:
+            used = frozenset(self._packages.values())
+            act = functools.partial(evict, self._settings.packages, spared=used)
+            await asyncio.to_thread(act)
+
+
+def _ports(aws: Mapping[str, str]) -> set[int]:
+    """The ports of the endpoints that an order names."""
+    urls = (urlsplit(value) for name, value in aws.items() if name.startswith("AWS_ENDPOINT_URL"))
+    return {url.port or _SCHEMES.get(url.scheme, 443) for url in urls}
+
+
+def _entered(
+    run: Run, install: Install, sandbox: Sandbox, shares: tuple[Share, ...]
+) -> tuple[str, dict[str, int]]:
+    """The folder of the run's container, if it has one, and the runner's part of it."""
+    if run.container is None:
+        return "", {}
+    lease = ContainerLease(id=install.lease, sandbox=sandbox, shares=shares)
+    return str(run.container.enter(lease)), {"container": run.container.descriptor}

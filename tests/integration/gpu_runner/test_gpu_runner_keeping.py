@@ -1,0 +1,161 @@
+"""Progress and checkpoints of an attempt, under a real script and the embedded S3."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from contract.keys import checkpoint_key, progress_key
+from contract.progress import Progress
+from lambda_functions.gpu_runner import keeping
+from lambda_functions.gpu_runner.storage.checkpoint import Checkpoint
+from tests.integration.gpu_runner.conftest import Bench
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "LOOK_S", 0.02)
+
+
+def saved(bench: Bench) -> dict[str, bytes]:
+    body = bench._read(checkpoint_key(bench.job.job_id))
+    if body is None:
+        return {}
+    with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+        files = [one for one in tar.getmembers() if one.isfile()]
+        return {one.name.removeprefix("./"): _content(tar, one) for one in files}
+
+
+def _content(tar: tarfile.TarFile, one: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(one)
+    assert file is not None
+    return file.read()
+
+
+def progress(bench: Bench) -> Progress | None:
+    body = bench._read(progress_key(bench.job.job_id, bench.job.attempt))
+    return None if body is None else Progress.from_json(body)
+
+
+def test_what_the_code_reports_is_stored_while_it_runs(bench: Bench) -> None:
+    bench.write(
+        '#!/bin/sh\necho "0.4 epoch 3" > "$PROGRESS_FILE"\n'
+        'until [ -e "$HOME/go" ]; do sleep 0.02; done\n'
+    )
+    found: list[Progress] = []
+
+    def look() -> None:
+        while not found:
+            if (now := progress(bench)) is not None:
+                found.append(now)
+        home = next(Path(bench.folder, "tmp").glob("orchgpu-run-*"))
+        (home / "go").touch()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    answer = bench.run()
+    thread.join()
+    assert answer["status"] == "succeeded"
+    assert (found[0].part, found[0].text, found[0].saved_at_s) == (0.4, "epoch 3", None)
+
+
+def test_an_attempt_that_is_cut_short_leaves_its_folder_to_the_next(bench: Bench) -> None:
+    bench.checkpoint_s, bench.timeout_s = 60.0, 4.0
+    bench.write(
+        "#!/bin/sh\nset -e\n"
+        'n=$(cat "$CHECKPOINT_DIR/n" 2>/dev/null || echo 0)\n'
+        'echo $((n + 1)) > "$CHECKPOINT_DIR/n"\n'
+        'if [ "$n" -ge 1 ]; then cp "$CHECKPOINT_DIR/n" "$TMP_OUTPUT_DIR/n"; exit 0; fi\n'
+        "sleep 60\n"
+    )
+    assert bench.run()["reason"] == "TIMEOUT"
+    assert saved(bench) == {"n": b"1\n"}
+    bench.gateway.holder = ""
+    bench.timeout_s = 30.0
+    bench.change(attempt=2)
+    assert bench.run()["status"] == "succeeded"
+    assert bench.outputs == {"res/n": b"2\n"}
+    assert saved(bench) == {}  # the job is over
+
+
+def test_it_is_saved_at_intervals_and_a_crash_costs_one_at_most(bench: Bench) -> None:
+    bench.checkpoint_s = 0.05
+    bench.write(
+        '#!/bin/sh\necho 7 > "$CHECKPOINT_DIR/epoch"\n'
+        'until [ -e "$HOME/go" ]; do sleep 0.02; done\nkill -9 $$\n'
+    )
+
+    def look() -> None:
+        while not saved(bench):
+            pass
+        home = next(Path(bench.folder, "tmp").glob("orchgpu-run-*"))
+        (home / "go").touch()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    assert bench.run()["reason"] == "KILLED"
+    thread.join()
+    assert saved(bench) == {"epoch": b"7\n"}
+    last = progress(bench)
+    assert last is not None
+    assert last.saved_at_s is not None
+
+
+def test_a_late_save_of_an_earlier_attempt_replaces_nothing(bench: Bench, tmp_path: Path) -> None:
+    first = Checkpoint(bench.s3, bench.job, tmp_path / "first", tmp_path)
+    second = Checkpoint(bench.s3, bench.job, tmp_path / "second", tmp_path)
+    (first.folder / "n").write_text("1")
+    assert first.save()
+    assert second.restore()
+    (second.folder / "n").write_text("2 of the second")
+    assert second.save()
+    (first.folder / "n").write_text("late, of the first")
+    assert not first.save()
+    assert not first.save()
+    first.remove()
+    assert saved(bench) == {"n": b"2 of the second"}
+
+
+def test_an_unchanged_folder_is_not_stored_again(bench: Bench, tmp_path: Path) -> None:
+    kept = Checkpoint(bench.s3, bench.job, tmp_path / "kept", tmp_path)
+    (kept.folder / "n").write_text("1")
+    assert kept.save()
+    key = checkpoint_key(bench.job.job_id)
+    bench.s3.delete_object(Bucket=bench.job.intermediate_bucket, Key=key)
+    assert kept.save()
+    assert saved(bench) == {}
+
+
+def test_a_checkpoint_that_is_no_archive_fails_the_attempt(bench: Bench) -> None:
+    bench.checkpoint_s = 60.0
+    bench.write("#!/bin/sh\n")
+    key = checkpoint_key(bench.job.job_id)
+    bench.s3.put_object(Bucket=bench.job.intermediate_bucket, Key=key, Body=b"torn")
+    answer = bench.run()
+    assert answer["reason"] == "INPUT_ERROR"
+    assert "the checkpoint" in str(answer["detail"])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (b"0.4 epoch 3\n", (0.4, "epoch 3")),
+        (b"1", (1.0, "")),
+        (b"loading\nmore", (None, "loading")),
+        (b"7 of 9", (None, "7 of 9")),
+        (b"nan x", (None, "nan x")),
+        (b"", (None, "")),
+        (b"\xff\xfe", (None, "\ufffd\ufffd")),
+    ],
+)
+def test_forms_of_a_report(
+    written: bytes, expected: tuple[float | None, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "progress"
+    assert keeping.read_progress(file) == (None, "")
+    file.write_bytes(written)
+    assert keeping.read_progress(file) == expected
