@@ -26,6 +26,7 @@ from fdl.plan.resources import Ledger, Notification, QueueResource, Record, Work
 from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
+from orchgpu.jobs.files import check_file, unreadable
 from orchgpu.jobs.provider import provider
 
 
@@ -65,8 +66,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html: 5 GiB
-PUT_BYTES_MAX = 5 * 2**30
 #: Metadata of an input: the sha256 of its content.
 _DIGEST = "orchgpu-sha256"
 #: Pauses before a read is repeated: for 15 minutes after versioning was first enabled on a bucket,
@@ -446,26 +445,6 @@ def _existing(read: Callable[[], T]) -> T:
     return read()
 
 
-def check_file(file: Path) -> None:
-    """Raise INVALID for a file that cannot be uploaded in one request."""
-    try:
-        file.name.encode()
-        if not file.is_file():
-            if file.is_dir():
-                raise invalid(f"{str(file)!r} is a folder; files are sent one by one")
-            raise invalid(f"there is no file {str(file)!r}")
-        if (size := file.stat().st_size) > PUT_BYTES_MAX:
-            raise invalid(f"{str(file)!r} has {size} bytes; S3 takes {PUT_BYTES_MAX} at once")
-    except UnicodeEncodeError as error:
-        raise invalid(f"the name {file.name!r} is not UTF-8, as keys in S3 are") from error
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: Path, error: OSError) -> AppError:
-    return invalid(f"cannot read {str(file)!r}: {error.strerror or error}")
-
-
 def input_key(function: TakesInputs, file: Path) -> str:
     """The key under which a file becomes an input of the function."""
     return "/".join(part for part in (function.input_prefix, file.name) if part)
@@ -490,7 +469,7 @@ def _origin(function: TakesInputs, file: Path, parameters: str = "") -> dict[str
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
-        raise _unreadable(file, error) from error
+        raise unreadable(file, error) from error
     given = {SET: parameters} if parameters else {}
     return {_DIGEST: digest, "orchgpu-revision": function.revision, **given}
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
-from orchgpu.jobs.cloud import PUT_BYTES_MAX, JobCloud, check_file
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.files import PUT_BYTES_MAX, check_file
 
 SCHEME = "s3://"
 

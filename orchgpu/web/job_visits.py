@@ -1,4 +1,4 @@
-"""A job while somebody looks at it or ends it: its lines as they are written, its cancel."""
+"""A job while a caller looks at it or ends it: its lines as they are written, its cancel."""
 
 from __future__ import annotations
 

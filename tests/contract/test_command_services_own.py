@@ -17,6 +17,7 @@ from orchgpu.adapters.own.tables import Queues
 from orchgpu.cloud_services import Address, CloudServices
 from tests.contract.conftest import CloudUnderTest
 from tests.contract.test_command_services import (
+    test_a_file_is_uploaded_once_and_read_in_parts,
     test_a_message_is_hidden_while_it_is_read_and_visible_again,
     test_an_object_is_uploaded_described_read_and_downloaded,
     test_an_object_is_written_once_or_over_the_one_that_was_read,
@@ -26,6 +27,7 @@ from tests.contract.test_command_services import (
 from tests.own_cloud import OwnCloud, own_cloud
 
 __all__ = [
+    "test_a_file_is_uploaded_once_and_read_in_parts",
     "test_a_message_is_hidden_while_it_is_read_and_visible_again",
     "test_an_object_is_uploaded_described_read_and_downloaded",
     "test_an_object_is_written_once_or_over_the_one_that_was_read",

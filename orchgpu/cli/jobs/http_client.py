@@ -71,10 +71,7 @@ class HttpClient:
         for left in range(TRIES, 0, -1):
             try:
                 with file.open("rb") as body:
-                    sent = self._asked(
-                        "POST", path, params={"name": name}, data=body, headers=headers
-                    )
-                    async with sent as answer:
+                    async with self._asked("POST", path, data=body, **sent) as answer:
                         return _job(await answer.read())
             except AppError as error:
                 if not error.retryable or left == 1:

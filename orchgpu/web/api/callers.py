@@ -1,4 +1,4 @@
-"""Who calls the API, and how often.
+"""Callers of the API: their rights, and how often they may call.
 
 A program sends a key of the scheduler with each request, and has its rights. Without keys the
 programs of this machine are trusted; a page in a browser is not one of them: it needs the session

@@ -225,7 +225,7 @@ async def _pieces(
 
 
 class _Sent:
-    """What one reader got so far."""
+    """The events that one reader got so far."""
 
     def __init__(self, visit: Visit, resumed: Position) -> None:
         self.at = Position()

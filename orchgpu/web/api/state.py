@@ -1,4 +1,4 @@
-"""What the API keeps in memory: the newest submissions, and what is counted of each key."""
+"""The memory of the API: the newest submissions, and what is counted of each key."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ async def _of_form(request: web.Request, function: Function, id_: str, named: st
     except BaseException as error:
         if found is not None:
             found.remove()
-        if isinstance(error, ValueError):  # of aiohttp, for what is no form
+        if isinstance(error, ValueError):  # of aiohttp, for a body that is not a form
             raise invalid(f"the form cannot be read: {error}") from None
         raise
     if found is None:

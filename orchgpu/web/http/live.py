@@ -57,7 +57,7 @@ class LiveChanges:
 
     @property
     def is_over(self) -> bool:
-        """The server stops: whoever waits answers now."""
+        """The server stops: a request that waits is answered now."""
         return self._over
 
     def end_all(self) -> None:

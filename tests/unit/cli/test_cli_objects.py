@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from orchgpu.jobs.cloud import PUT_BYTES_MAX, check_file
+from orchgpu.jobs.files import PUT_BYTES_MAX, check_file
 from orchgpu.jobs.places import At, file_below, parse_url
 from tests.commandline import run
 

@@ -23,7 +23,7 @@ from corekit.values import Value
 from gpu_scheduler.client.access import find_access
 from orchgpu.cli.jobs.report import ending_status
 from orchgpu.cli.options import key_file_option
-from orchgpu.jobs.cloud import check_file
+from orchgpu.jobs.files import check_file
 from orchgpu.jobs.summary import shown_reason
 
 if TYPE_CHECKING:

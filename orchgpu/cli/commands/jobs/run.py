@@ -39,7 +39,8 @@ from orchgpu.cli.options import (
 from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.jobs.cloud import JobCloud, Submitted, check_file
+from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.files import check_file
 from orchgpu.jobs.following import Followed, follow
 from orchgpu.jobs.places import SCHEME
 from orchgpu.jobs.run_following import follow_runs

@@ -15,7 +15,8 @@ from corekit.errors import invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import at_once_option, transfer
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import DirectFunction, JobCloud, check_file
+from orchgpu.jobs.cloud import DirectFunction, JobCloud
+from orchgpu.jobs.files import check_file
 from orchgpu.jobs.places import SCHEME, At, parse_url, refuse_same_names
 
 #: Objects that are listed; JSON has all of them.
