@@ -46,6 +46,7 @@ def function(
     name: str | None = None,
     variables: Mapping[str, object] | None = None,
     secrets: Mapping[str, str] | None = None,
+    schedule: object = None,
     **settings: object,
 ) -> Callable[[F], F]:
     """Declare the decorated function, which takes one `lambda_functions.work.Work`.
@@ -53,8 +54,9 @@ def function(
     `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name,
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
     with hyphens; `variables`: of its environment; `secrets`: variables with references to their
-    values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `settings`: further
-    keys of `lambda:`, such as `memory` and `timeout`. Every key and its values are those of a
+    values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `schedule`: times
+    at which it runs, as `"0 3 * * 1"`; `settings`: further keys of `lambda:`, such as `memory` and
+    `timeout`. Every key and its values are those of a
     definition file, and are checked by the deploy.
     """
     block: dict[str, object] = {"output": _list(output)} if output else {}
@@ -70,6 +72,7 @@ def function(
         "gpu": dict(gpu) if isinstance(gpu, Mapping) else gpu,
         "job": jobs,
         "secrets": dict(secrets) if secrets else None,
+        "schedule": schedule,
     }
 
     def declare(decorated: F) -> F:

@@ -43,7 +43,9 @@ print("printed while it is imported")
 def search_all(work):
     pass
 
-@orchgpu.function(input=["answers/hits"], output=["best/one", "best/two"], name="pick")
+@orchgpu.function(
+    input=["answers/hits"], output=["best/one", "best/two"], name="pick", schedule="0 3 * * 1"
+)
 def best(work):
     pass
 
@@ -74,6 +76,7 @@ functions:
       handler: mine.best
       input: [{path: answers/hits}]
       output: [{path: best/one}, {path: best/two}]
+    schedule: "0 3 * * 1"
 """
 
 
