@@ -91,7 +91,7 @@ def zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (KeyError, OSError, ValueError):
         raise invalid(
-            f"{name!r} is no time zone that this machine knows, such as Europe/Madrid"
+            f"{name!r} is not a time zone that this machine knows, such as Europe/Madrid"
         ) from None
 
 

@@ -50,6 +50,7 @@ def function(
     secrets: Mapping[str, str] | None = None,
     values: bool = False,
     data: Mapping[str, object] | None = None,
+    schedule: object = None,
     **settings: object,
 ) -> Callable[[F], F]:
     """Declare the decorated function, which takes one `lambda_functions.work.Work`.
@@ -61,9 +62,10 @@ def function(
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
     with hyphens; `variables`: of its environment; `secrets`: variables with references to their
     values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `data`: data sets
-    with their sources, near the device (`{"weights": "s3://models/llm"}`); `settings`: further keys
-    of `lambda:`, such as `memory` and `timeout`. Every key and its values are those of a definition
-    file, and are checked by the deploy. Raises TypeError for `values` without `output`.
+    with their sources, near the device (`{"weights": "s3://models/llm"}`); `schedule`: times at
+    which it runs, as `"0 3 * * 1"`; `settings`: further keys of `lambda:`, such as `memory` and
+    `timeout`. Every key and its values are those of a definition file, and are checked by the
+    deploy. Raises TypeError for `values` without `output`.
     """
     if values and not output:
         raise TypeError("values=True needs an output: it is where the returned value is stored")
@@ -81,6 +83,7 @@ def function(
         "job": jobs,
         "secrets": dict(secrets) if secrets else None,
         "data": dict(data) if data else None,
+        "schedule": schedule,
     }
 
     def declare(decorated: F) -> F:

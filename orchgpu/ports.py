@@ -217,7 +217,7 @@ class NoticeSender(Protocol):
         """Send a POST; returns after an answer of 200 to 299. Redirects are not followed.
 
         Raises DENIED for a link-local or metadata address, UNAVAILABLE for another answer or no
-        connection, TIMEOUT.
+        connection, TIMEOUT. The detail `gone` is set where the target wants no more (410).
         """
         ...
 

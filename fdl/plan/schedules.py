@@ -33,7 +33,7 @@ def schedule_name(function: Function, scheduled: Scheduled) -> str:
 
 def needs_role(function: Function) -> bool:
     """True on AWS for a function whose schedules use a role that deploy makes."""
-    return any(not one.role for one in function.schedule)
+    return bool(function.user_input) and any(not one.role for one in function.schedule)
 
 
 def schedules_of(function: Function, place: DeployTarget, facts: Facts) -> list[Resource]:
@@ -78,11 +78,12 @@ def schedule_role(function: Function, place: DeployTarget, facts: Facts | None =
 def _schedule(function: Function, place: DeployTarget, scheduled: Scheduled, role: str) -> Schedule:
     name, source = schedule_name(function, scheduled), function.user_input[0]
     suffix = next(iter(source.suffixes), PurePath(scheduled.input_file).suffix)
-    default = json.dumps({"schedule": name, "time": SCHEDULED_TIME})
+    given = scheduled.input or scheduled.input_file  # a file may be empty
+    body = scheduled.input if given else json.dumps({"schedule": name, "time": SCHEDULED_TIME})
     put = {
         "Bucket": source.path.bucket,
         "Key": f"{source.path.key_prefix}{name}-{SCHEDULED_TIME}{suffix}",
-        "Body": scheduled.input or default,
+        "Body": body,
         "ExpectedBucketOwner": owners_of(function).get(source.path.bucket) or place.account,
         "IfNoneMatch": "*",
     }

@@ -158,7 +158,7 @@ def _check(schedule: Schedule) -> None:
             named = set()
         unknown, absent = named - _PARAMETERS, _REQUIRED - named
         if absent:
-            text = f"Target.Input is no JSON object with {', '.join(sorted(absent))}"
+            text = f"Target.Input is not a JSON object with {', '.join(sorted(absent))}"
             raise refused("ValidationException", text)
         if unknown:
             raise not_implemented(f"PutObject of a schedule with {', '.join(sorted(unknown))}")

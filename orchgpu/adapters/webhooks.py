@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from http import HTTPStatus
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -78,7 +79,9 @@ class Webhooks:
                 return
             text = (await answer.content.read(_QUOTED_BYTES)).decode("utf-8", "replace")
             message = f"{_shown(url)} answered {answer.status}: {text!r}"
-            raise AppError(ErrorCode.UNAVAILABLE, message)
+            # 410: the receiver wants no more (Standard Webhooks, "Operational considerations")
+            gone = {"gone": True} if answer.status == HTTPStatus.GONE else {}
+            raise AppError(ErrorCode.UNAVAILABLE, message, **gone)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:

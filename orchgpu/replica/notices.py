@@ -107,7 +107,8 @@ class Notices:
             await self._deliver(of, target, document_of(notice, of.name, result))
         except (AppError, OSError, OverflowError, TypeError, ValueError) as error:
             # also of an address or a result that is not valid: its message ends, too
-            if age_s >= self._budget.notice_age_s_max:
+            gone = isinstance(error, AppError) and error.details.get("gone")
+            if gone or age_s >= self._budget.notice_age_s_max:
                 return self._dropped(of, notice, str(error))
             logger.warning(
                 "%s is not notified of the end of %s yet: %s",

@@ -29,6 +29,8 @@ class Receiver:
                 await asyncio.sleep(5.0)
             case "/moved":
                 raise web.HTTPTemporaryRedirect("/ok")
+            case "/gone":
+                return web.Response(status=410)
             case "/error":
                 return web.Response(status=503, text="later, please")
         return web.Response(status=204)
@@ -75,6 +77,7 @@ def test_a_request_arrives_as_it_was_signed() -> None:
     [
         ("/error", ErrorCode.UNAVAILABLE, "answered 503: 'later, please'"),
         ("/moved", ErrorCode.UNAVAILABLE, "answered 307"),
+        ("/gone", ErrorCode.UNAVAILABLE, "answered 410"),
         ("/slow", ErrorCode.TIMEOUT, "no answer in 0.2 s"),
     ],
 )
@@ -84,6 +87,7 @@ def test_anything_but_a_success_is_an_error(path: str, code: ErrorCode, words: s
             error = await error_of(webhooks, f"{server.url}{path}?token=t", 0.2)
             assert error.code is code
             assert words in error.message
+            assert bool(error.details.get("gone")) == (path == "/gone")
             assert "token" not in error.message, "the path of a webhook may be a secret"
             assert len(server.requests) == 1, "no redirect is followed"
 

@@ -85,7 +85,7 @@ def test_a_function_without_a_schedule_is_as_before() -> None:
     [
         ('"0 0 1 * 1"', "f:4:15", "EventBridge takes one of the two"),
         ("{cron: 0 3 * * 9}", "f:4:22", "Bad day-of-week"),
-        ("{cron: 0 3 * * 1, timezone: Europe/Nowhere}", "f:4:43", "no time zone"),
+        ("{cron: 0 3 * * 1, timezone: Europe/Nowhere}", "f:4:43", "not a time zone"),
         ("{cron: 0 3 * * 1, input: a, input_file: b}", "f:4:15", "keep one"),
         ("{timezone: UTC}", "f:4:15", "missing key 'cron'"),
     ],

@@ -44,7 +44,8 @@ def search_all(work):
     pass
 
 @orchgpu.function(
-    input=["answers/hits"], output=["best/one", "best/two"], name="pick", values=True
+    input=["answers/hits"], output=["best/one", "best/two"], name="pick", values=True,
+    schedule="0 3 * * 1",
 )
 def best(work):
     pass
@@ -76,6 +77,7 @@ functions:
       handler: mine.best
       input: [{path: answers/hits}]
       output: [{path: best/one}, {path: best/two}]
+    schedule: "0 3 * * 1"
 """
 
 

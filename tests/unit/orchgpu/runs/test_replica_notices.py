@@ -44,6 +44,7 @@ class Receivers:
         self.published: list[dict[str, Any]] = []
         self.dead = False  #: no webhook answers
         self.broken = False  #: no address of a webhook can be read
+        self.gone = False  #: no webhook wants more
         self.tries = 0
         self.at_once = 0
         self.most_at_once = 0
@@ -57,6 +58,8 @@ class Receivers:
         self.tries += 1
         if self.broken:
             raise UnicodeError("label empty")
+        if self.gone:
+            raise AppError(ErrorCode.UNAVAILABLE, "https://hooks.example answered 410", gone=True)
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
         try:
@@ -203,6 +206,18 @@ def test_a_webhook_that_cannot_be_called_is_given_up_too() -> None:
         replica = await bench.replica(bench.nursery)
         await bench.upload()
         await until(lambda: ("films", "dropped") in replica.metrics.notices)
+
+    on_virtual_time(FILM, partial(parts, COUNT), test)
+
+
+def test_a_webhook_that_wants_no_more_is_tried_once_for_each_end() -> None:
+    async def test(bench: Bench) -> None:
+        receivers = prepared(bench, (), (HOOK,))
+        receivers.gone = True
+        replica = await bench.replica(bench.nursery)
+        await bench.upload()
+        await until(lambda: ("films", "dropped") in replica.metrics.notices)
+        assert receivers.tries == 1
 
     on_virtual_time(FILM, partial(parts, COUNT), test)
 
