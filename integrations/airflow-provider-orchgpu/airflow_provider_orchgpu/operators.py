@@ -18,25 +18,25 @@ class OrchgpuOperator(BaseOperator):
     """Runs a deployed function on files, as `orchgpu.map`; waits in the triggerer.
 
     `function`: its name; `files`: one or several files of the worker, or `s3://bucket/key`;
-    `output`: a folder of the worker for the outputs; `again`: also files that were uploaded before.
+    `folder`: of the worker, for the outputs; `again`: also files that were uploaded before.
     Returns for each file its job and outputs. A retry runs the jobs that failed, no others.
     """
 
-    template_fields: Sequence[str] = ("function", "files", "output")
+    template_fields: Sequence[str] = ("function", "files", "folder")
 
     def __init__(
         self,
         *,
         function: str,
         files: str | Sequence[str],
-        output: str | None = None,
+        folder: str | None = None,
         again: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.function = function
         self.files = files
-        self.output = output
+        self.folder = folder
         self.again = again
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 - of every operator
@@ -53,7 +53,7 @@ class OrchgpuOperator(BaseOperator):
         event: dict[str, Any],
     ) -> list[dict[str, Any]]:
         """The results. Raises orchgpu.JobFailed for the first job that failed."""
-        folder = Path(self.output) if self.output else None
+        folder = Path(self.folder) if self.folder else None
         with closing(JobCloud()) as cloud:
             found = results(cloud, event["jobs"], event["ends"], folder)
         return [
