@@ -27,9 +27,10 @@ SERVERS = ("cloud", "database")
 
 @dataclass
 class OwnLive(Live):
-    """`Live` on own hosts. `scale`: of its times; a store needs seconds to start again."""
+    """`Live` on own hosts. `scale`: of its times: a runner of a host, and a store, need
+    seconds to start."""
 
-    scale: str = "0.05"
+    scale: str = "0.25"
 
     def __post_init__(self) -> None:
         super().__post_init__()

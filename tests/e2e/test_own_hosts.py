@@ -101,7 +101,7 @@ def check(live: OwnLive, jobs: dict[str, int], first: dict[str, bytes], about: s
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("count", "seed"), [(30, 1), pytest.param(200, 2, marks=pytest.mark.soak)])
 def test_no_job_is_lost_or_committed_twice(tmp_path: Path, count: int, seed: int) -> None:
-    with own_live(tmp_path, scale="0.25") as live:
+    with own_live(tmp_path) as live:
         live.start_all()
         text = definition("copy", "run.sh")
         live.deploy_text("copy", text, {"run.sh": COPY})
