@@ -164,14 +164,18 @@ class CloudServices(Protocol):
         """The settings of a deployed function."""
         ...
 
-    def log_events(self, function: str, start_s: float, text: str = "") -> Iterator[LogEvent]:
+    def log_events(
+        self, function: str, start_s: float, text: str = "", group: str = ""
+    ) -> Iterator[LogEvent]:
         """Lines of a function's log since `start_s`, by time; with `text`, those that contain it.
 
-        Empty when the function never wrote a line.
+        `group`: the log's, where Lambda does not know it. Empty without a line.
         """
         ...
 
-    def stream_events(self, function: str, stream: str, start_s: float) -> Iterator[LogEvent]:
+    def stream_events(
+        self, function: str, stream: str, start_s: float, group: str = ""
+    ) -> Iterator[LogEvent]:
         """The same for one stream of the log."""
         ...
 

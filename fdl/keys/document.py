@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corekit.values import replace
-from fdl.keys.host import EXECUTION, HOST, check_place
+from fdl.keys.host import EXECUTION, HOST, LAMBDA_LIMITS, check_place
 from fdl.keys.jobs import GPU, JOB
 from fdl.keys.notify import NOTIFY
 from fdl.keys.oscar import OSCAR_SERVICE
@@ -48,7 +48,7 @@ class Element:
         return self.block.describe()
 
     def schema(self) -> Schema:
-        return self.block.schema()
+        return {**self.block.schema(), **LAMBDA_LIMITS}
 
 
 ELEMENT = Block(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function, Host
 from fdl.schema.scalars import Choice, Flag, Text
-from fdl.schema.schema import Block, Key, ListOf, Reading
+from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Mapping, Node
 
 COMMAND_WORDS_MAX = 64
@@ -36,6 +36,21 @@ HOST = Block(
         ),
     },
 )
+
+#: JSON Schema of what Lambda alone has less of.
+LAMBDA_LIMITS: Schema = {
+    "if": {"properties": {"execution": {"const": "lambda"}}},
+    "then": {
+        "properties": {
+            "lambda": {
+                "properties": {
+                    "memory": {"maximum": LAMBDA_MEMORY_MIB_MAX},
+                    "timeout": {"maximum": LAMBDA_TIMEOUT_S_MAX},
+                }
+            }
+        }
+    },
+}
 
 
 def check_place(function: Function, node: Node, reading: Reading) -> None:

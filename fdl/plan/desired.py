@@ -16,6 +16,7 @@ from fdl.plan.facts import Facts
 from fdl.plan.functions import (
     DIRECT_BYTES_MAX,
     Code,
+    asked_of,
     function_of,
     has_package,
     host_of,
@@ -367,12 +368,9 @@ def notification_rules(
 
 def _request(function: Function, budget: Budget, contents: str) -> Request:
     """The request of each job; the lease length defaults to the longest that a run can take."""
-    asked = Request(count=0) if function.gpu is None else function.gpu.request
+    asked = asked_of(function)
     if asked.workload is None and not function.foreign:
         asked = replace(asked, workload=workload_of(function, contents))
-    if not function.in_lambda:  # of `auto` an attempt on a host alone needs them
-        needed = (name for name in function.host.programs if name not in asked.programs)
-        asked = replace(asked, programs=(*asked.programs, *needed))
     if asked.lease_s is not None or function.gpu is None:
         return asked
     longest_s = budget.reserved_ttl_s + budget.connect_by_s + CAP_SLACK_S

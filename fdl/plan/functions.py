@@ -8,7 +8,7 @@ import re
 
 from contract.secrets.reference import VARIABLE
 from corekit.decode import encode
-from corekit.values import Value
+from corekit.values import Value, replace
 from fdl.model import BUILTIN, LAMBDA_MEMORY_MIB_MAX, Function, Logging, Storage
 from fdl.plan import resources as kinds
 from fdl.plan.advance import advance_s, lambda_timeout_s
@@ -17,6 +17,7 @@ from fdl.plan.groups import STEPS_FILE, listed
 from fdl.plan.resources import DeployTarget, digest
 from fdl.plan.roles import role_of
 from fdl.plan.tags import DEPLOYED_TAG, PACKAGE_TAG, tags_of
+from gpu_scheduler.model import Request
 
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
 #: Role of functions on a cloud that is not AWS and whose file names none.
@@ -212,6 +213,20 @@ def role_arn(function: Function, place: DeployTarget, facts: Facts) -> str:
     if makes_role(function, place):
         return place.role_arn(role_of(function, place, facts).full_name)
     return function.iam.role or place.role_arn(LOCAL_ROLE)
+
+
+def asked_of(function: Function) -> Request:
+    """The request of the file, with the programs of a host that must run the code.
+
+    Of `auto` an attempt on a host alone needs them.
+    """
+    if function.gpu is None:
+        return Request(count=0)
+    asked = function.gpu.request
+    if function.in_lambda:
+        return asked
+    needed = (name for name in function.host.programs if name not in asked.programs)
+    return replace(asked, programs=(*asked.programs, *needed))
 
 
 def workload_of(function: Function, contents: str) -> str:

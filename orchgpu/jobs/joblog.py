@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from contract.keys import JOB_ID
 from corekit.values import Value, replace
 from orchgpu.cloud_services import CloudServices, LogEvent
+from orchgpu.core.function import Function
 from orchgpu.jobs.known import Known, moments
 
 #: Keys of a JSON line that are shown in another way, or that people do not need.
@@ -210,13 +211,16 @@ class FunctionLog:
 
     services: CloudServices
     function: str
+    group: str = ""  #: its log group; "" = as Lambda names it
     _newest_s: float = 0.0  #: time of the newest line that `since` found
     _jobs: JobsByRequest = field(default_factory=JobsByRequest)
 
     def since(self, start_s: float) -> list[Line]:
         """The newest lines since `start_s`; a repeated call returns only lines that may be new."""
         after_s = max(start_s, self._newest_s - LATE_S)
-        events = deque(self.services.log_events(self.function, after_s), maxlen=LINES_MAX)
+        events = deque(
+            self.services.log_events(self.function, after_s, group=self.group), maxlen=LINES_MAX
+        )
         lines = [_line(event, job) for event, job in self._jobs.named(events)]
         self._newest_s = max([self._newest_s, *(line.at_s for line in lines)])
         return lines
@@ -224,12 +228,20 @@ class FunctionLog:
     def of_job(self, job: str, start_s: float) -> list[Line]:
         """The lines of those invocations that worked on the job."""
         found: list[Line] = []
-        for marker in self.services.log_events(self.function, start_s, job):
+        for marker in self.services.log_events(self.function, start_s, job, self.group):
             named = _RUNTIME.match(as_text(marker).message)
             if named is not None:
-                events = self.services.stream_events(self.function, marker.stream, start_s)
+                events = self.services.stream_events(
+                    self.function, marker.stream, start_s, self.group
+                )
                 found += [_line(one, job) for one in invocation(events, named["request"])]
         return found
+
+
+def log_group_of(function: Function | None) -> str:
+    """The log group of a function that hosts run, and Lambda perhaps does not know; else ""."""
+    host = None if function is None else function.host
+    return "" if host is None else host.log_group
 
 
 def function_lines(services: CloudServices, known: Known) -> list[Line]:
@@ -237,7 +249,7 @@ def function_lines(services: CloudServices, known: Known) -> list[Line]:
     began = moments(known)
     if known.function is None or not began:
         return []
-    log = FunctionLog(services, known.function.name)
+    log = FunctionLog(services, known.function.name, log_group_of(known.function))
     lines = log.of_job(known.job, began[0].at_s - SLACK_S)
     return lines or (tail_lines(known) if known.over else [])
 

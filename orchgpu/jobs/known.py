@@ -16,12 +16,13 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, JobLease, Lease, Record, Share, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import Explanation
+from orchgpu.core.execution import Place
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
 from orchgpu.jobs import measures
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.intervals import Interval, intervals, job_times, uploaded_s
-from orchgpu.jobs.summary import state_of
+from orchgpu.jobs.summary import place_of_record, state_of
 from orchgpu.jobs.waiting import (
     BlockingLease,
     blocking_leases,
@@ -116,6 +117,17 @@ def wait_text(known: Known, now_s: float) -> str:
     if known.scheduled.waits is not None:
         return in_lines(wait_sentence(known.scheduled.waits, known.scheduled.others))
     return pause_sentence(known.scheduled.record, now_s)
+
+
+def place_text(known: Known) -> str:
+    """Where the newest attempt runs, or ran; "" = its function has only Lambda, or not known."""
+    if known.record is not None:
+        return place_of_record(known.record)
+    function = known.result.provenance.get("function") if known.result is not None else None
+    place = function.get("place") if isinstance(function, Mapping) else None
+    if known.result is None or place is None:
+        return ""
+    return f"host {known.result.device.get('host')}" if place == Place.HOST else "Lambda"
 
 
 async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
@@ -373,5 +385,7 @@ def measured_run(cloud: JobCloud, known: Known) -> tuple[float, int]:
         )
     if known.function is None:
         raise AppError(ErrorCode.NOT_FOUND, f"the function of {known.job} is no longer deployed")
-    settings = cloud.services.function_settings(known.function.name)
-    return times["committed"] - times["EStart"], settings.memory_mib
+    memory_mib = known.function.memory_mib
+    if not memory_mib:  # the record of an older version
+        memory_mib = cloud.services.function_settings(known.function.name).memory_mib
+    return times["committed"] - times["EStart"], memory_mib

@@ -76,6 +76,7 @@ def record_json(record: Record) -> dict[str, object]:
         "owner": record.owner,
         "lease": record.lease,
         "device": job.device,
+        **({"place": job.place} if job.place else {}),
         "leases": encode(record.leases),
         "earlier_attempts": encode(record.attempts),
         "waiting_s": time.time() - (record.waiting_since_s or 0.0) if waits else None,

@@ -8,6 +8,7 @@ from contract.states import JobState, Reason
 from corekit.values import Value, replace
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.keys import key_of
+from orchgpu.core.execution import Place
 from orchgpu.core.promised import Promised, cost_in, promised, slo_in
 from orchgpu.jobs.intervals import uploaded_s
 
@@ -31,6 +32,8 @@ class JobSummary(Value):
     changed_s: float
     submitted_s: float | None = None  #: its upload, by the event; None: not known
     device: str | None = None  #: for people; None before the first lease
+    #: Where its newest attempt runs, or ran, and why; "" = its function has only Lambda.
+    place: str = ""
     tenant: str | None = None
     lease: str | None = None
     made_by: str = ""  #: name of a key
@@ -92,6 +95,7 @@ def summary_of(record: Record) -> JobSummary:
         changed_s=record.updated_s,
         submitted_s=submitted_s,
         device=record.device_text or None,
+        place=place_of_record(record),
         tenant=record.tenant,
         lease=record.lease,
         made_by=record.key,
@@ -99,6 +103,17 @@ def summary_of(record: Record) -> JobSummary:
         promised=promise,
         files_text=_text(of.get("files_text")) or "",
     )
+
+
+def place_of_record(record: Record) -> str:
+    """The place of the newest attempt with its reason, for people; "" = Lambda was the only one."""
+    place, why = record.block.get("place"), record.block.get("place_why")
+    if not isinstance(place, str):
+        return ""
+    leases = [one for one in record.leases if one.attempt == record.attempt and one.shares]
+    host = f" {leases[-1].shares[0].host}" if leases else " of its device"
+    where = f"host{host}" if place == Place.HOST else "Lambda"
+    return f"{where}: {why}" if why else where
 
 
 def _text(value: object) -> str | None:

@@ -225,12 +225,13 @@ def _runs(settings: HostSettings, policy: IsolationPolicy, listeners: Listeners)
     except OSError as error:
         raise invalid(f"cannot use {packages}: {error.strerror or error}") from None
     pipes = os.environ.get(MPS_DIRECTORY)
+    shown = advertised(settings.advertise, listeners.address)
     return RunSettings(
         host=settings.host,
         policy=policy,
         files=replace(_files(settings), programs=(), pipes=(Path(pipes),) if pipes else ()),
         packages=packages,
-        gateway_port=int(listeners.address.rpartition(":")[2]),
+        gateway_port=int(shown.rpartition(":")[2]),
         closed_ports=tuple(port for _, port in parse_addresses(settings.options.scheduler)),
         refused=refused,
     )

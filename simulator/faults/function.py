@@ -129,6 +129,11 @@ class SimLambda:
             self._cloud.deliver(self._clock.wall_s(), record)
         self._look_again(function)
 
+    async def run_on_host(self, event: str) -> None:
+        """The same runner, as a host starts it."""
+        await asyncio.sleep(self._behaviour.stream.uniform(0.01, 1.0))
+        await self._invoke(event, "on a host")
+
     async def _invoke(self, payload: str, request: str) -> dict[str, str] | None:
         """None when the function returned; else Lambda's error object."""
         fate = self._behaviour.draw()

@@ -161,6 +161,7 @@ class VisitingWorld(World):
             queue=MemoryQueue(cloud, self.arrivals, clock, self.faults(session + "/sqs")),
             store=MemoryStore(cloud, self.bodies, clock, self.faults(session + "/s3")),
             functions=MemoryStarter(cloud, clock, self.faults(session + "/lambda")),
+            **self.on_hosts(session),
             scheduler=requester,
             registry=functions,
             render=render,

@@ -25,7 +25,7 @@ from local_cloud.model.s3.body import Content, MemoryBodies
 from local_cloud.model.s3.notifications import Rule
 from local_cloud.model.s3.object_version import ObjectVersion
 from local_cloud.model.sqs.settings import QueueSettings
-from orchgpu.core.function import Function
+from orchgpu.core.function import Function, HostRun
 from orchgpu.core.job import UNCOUNTED
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.replica.loops import Replica
@@ -40,6 +40,7 @@ from simulator.faults.promises import ask_for_promises
 from simulator.faults.provider import SimProvider
 from simulator.faults.requester import SimRequester
 from simulator.faults.runs import PLAIN_STEPS, SimRuns
+from simulator.faults.runs_on_hosts import MemoryCredentials, MemoryRuns, OnHosts, RunTable
 from simulator.faults.scenario import Scenario
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.services import Deployed, Verdict, settled
@@ -193,19 +194,26 @@ class World:
         run = Rule(id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix="")
         results = Rule(id="done", arn=done, events=created, prefix="results/", suffix="")
         attempts = Rule(id="att", arn=done, events=created, prefix="attempts/", suffix=".json")
-        between = [run, results, *([attempts] if name in (PLAIN, *PLAIN_STEPS) else [])]
+        runs = [] if self._is_on_host(name) else [run]
+        between = [*runs, results, *([attempts] if name in (PLAIN, *PLAIN_STEPS) else [])]
         for bucket, rules in (("in", self._input_rules(name)), ("mid", between)):
             self._configure(f"{name}-{bucket}", rules)
         return self._function(name)
+
+    def _is_on_host(self, name: str) -> bool:
+        """The hosts of devices run the function of a fifth of the seeds."""
+        return name == WORK and self.seed % 5 == 2
 
     def _configure(self, bucket: str, rules: list[Rule]) -> None:
         now_s = self.clock.wall_s()
         settled(lambda: self.cloud.configure_notifications(now_s, bucket, rules))
 
     def _function(self, name: str) -> Function:
-        urgent = name == URGENT
+        urgent, on_host = name == URGENT, self._is_on_host(name)
         return Function(
             name=name,
+            execution="host" if on_host else "lambda",
+            host=HostRun(package_bucket="state", package_key="p.zip") if on_host else None,
             revision="1",
             attempts_max=ATTEMPTS_MAX,
             queue_url=f"sim/{name}-jobs",
@@ -229,6 +237,12 @@ class World:
                 advance=None if urgent else self.scenario.advance,
             ),
         )
+
+    def on_hosts(self, session: str) -> OnHosts:
+        """The ports of one orchestrator for runs on hosts."""
+        faults = self.faults(session + "/hosts")
+        credentials = MemoryCredentials(self.clock, faults)
+        return {"runs": MemoryRuns(self.ordered, faults), "credentials": credentials}
 
     def faults(self, purpose: str) -> Faults:
         scenario = self.scenario
@@ -255,6 +269,7 @@ class World:
             queue=queue,
             store=store,
             functions=starter,
+            **self.on_hosts(session),
             scheduler=requester,
             registry=functions,
             render=render,
@@ -316,6 +331,7 @@ class World:
             self.cloud, store, self.hosts, self.clock, behaviour, self.checker, self.nursery
         )
         lambdas.writes = self.runs.written
+        self.ordered = RunTable(self.hosts, self.nursery, lambdas.run_on_host)
         if self.fleet is not None:
             self.fleet.start()
         for _ in range(self.scenario.replicas):

@@ -32,8 +32,9 @@ from orchgpu.adapters.own.database import Database, conninfo
 from orchgpu.adapters.own.settings import queues_address
 from orchgpu.adapters.own.tables import Queues
 from orchgpu.core.reconcile import Cursor
-from orchgpu.ports import FunctionStarter, JobQueue, Message, ObjectStore
+from orchgpu.ports import FunctionCredentials, FunctionStarter, JobQueue, Message, ObjectStore
 from simulator.faults.memory_cloud import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
+from simulator.faults.runs_on_hosts import MemoryCredentials
 from tests.contract.moto_gaps import MOTO_GAPS
 from tests.own_cloud import own_cloud
 
@@ -49,6 +50,7 @@ class World:
     queue: JobQueue
     store: ObjectStore
     functions: FunctionStarter
+    credentials: FunctionCredentials
     url: str
     bucket: str
 
@@ -100,7 +102,7 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
         queue = MemoryQueue(cloud, Arrivals(cloud), clock)
         cloud.functions.create(clock.wall_s(), FunctionSettings(name=name))
         store, starter = MemoryStore(cloud, bodies, clock), MemoryStarter(cloud, clock)
-        yield World(queue, store, starter, f"memory/{name}", name)
+        yield World(queue, store, starter, MemoryCredentials(clock), f"memory/{name}", name)
         return
     s3 = boto3.Session().client("s3")  # the common session keeps the keys of another cloud
     s3.create_bucket(Bucket=name)
@@ -113,7 +115,8 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
     url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
     make_function(name)
     async with open_cloud() as aws:
-        yield World(aws.queue, aws.store, aws.functions, url, name)
+        assert aws.credentials is not None
+        yield World(aws.queue, aws.store, aws.functions, aws.credentials, url, name)
 
 
 def make_queue(name: str) -> None:
@@ -294,6 +297,13 @@ async def an_event_of_an_unknown_function_is_refused(w: World) -> None:
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
+async def credentials_are_temporary_and_each_call_issues_others(w: World) -> None:
+    role = "arn:aws:iam::000000000000:role/orchgpu-of-hosts"
+    first, second = [await w.credentials.issue(role, "job-1") for _ in range(2)]
+    assert first.variables["AWS_ACCESS_KEY_ID"] != second.variables["AWS_ACCESS_KEY_ID"]
+    assert first.ends_s > time.time()
+
+
 async def what_is_deleted_is_not_there(w: World) -> None:
     await w.store.put(w.bucket, "gone", b"secret")
     await w.store.delete(w.bucket, "gone")
@@ -365,6 +375,7 @@ CASES = [
     an_event_is_accepted_by_a_function_that_exists,
     the_concurrency_of_the_account_is_known,
     an_event_of_an_unknown_function_is_refused,
+    credentials_are_temporary_and_each_call_issues_others,
     what_is_deleted_is_not_there,
     every_version_of_a_prefix_is_listed,
     a_listing_of_versions_continues_at_a_cursor,

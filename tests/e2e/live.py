@@ -62,6 +62,7 @@ class Live:
     weather: str | None = None  #: of its cloud; None = that of the option --weather
     host_options: Sequence[str] = ("--operation", "noop")  #: the others take seconds to load
     own_host_options: Mapping[str, Sequence[str]] = field(default_factory=dict)  #: of one host
+    scale: str = SCALE  #: of its times
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ready: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -72,7 +73,7 @@ class Live:
         weather = chosen() if self.weather is None else self.weather
         data = {name: str(path) for name, path in self.data.items()}
         settings = LocalSettings(cores=cores, host_memory_mib=2048, data=data, weather=weather)
-        outer = {**os.environ, "ORCHGPU_TIME_SCALE": SCALE}
+        outer = {**os.environ, "ORCHGPU_TIME_SCALE": self.scale}
         self._settings = settings
         self._base = base_environment(outer, self.home, ROOT)
         self._programs = Programs(settings, self.home, self._base)
@@ -191,7 +192,7 @@ class Live:
         return {
             **os.environ,
             **cloud_environment(self.endpoint),
-            "ORCHGPU_TIME_SCALE": SCALE,
+            "ORCHGPU_TIME_SCALE": self.scale,
             "ORCHGPU_SCHEDULER": str(self.ready["scheduler"]["socket"]),
             "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', ROOT)}",
         }
@@ -336,6 +337,7 @@ class FunctionSpec:
     threshold: int = 10  #: seconds of the timeout that are not the script's
     gpu: Mapping[str, Any] | None = field(default_factory=dict)  #: None: its jobs need no device
     job: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)  #: further blocks
 
     def entry(self, name: str, script: str) -> dict[str, Any]:
         output = {"storage_provider": "s3", "path": f"{name}-out"}
@@ -351,6 +353,7 @@ class FunctionSpec:
             },
             "gpu": "none" if self.gpu is None else {"memory": 256, "kinds": ["cpu"], **self.gpu},
             "job": {"input": [source], **self.job},
+            **self.more,
         }
 
 

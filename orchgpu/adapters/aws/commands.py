@@ -186,14 +186,18 @@ class AwsServices:
             self._groups[function] = str(group or f"/aws/lambda/{function}")
         return self._groups[function]
 
-    def log_events(self, function: str, start_s: float, text: str = "") -> Iterator[LogEvent]:
+    def log_events(
+        self, function: str, start_s: float, text: str = "", group: str = ""
+    ) -> Iterator[LogEvent]:
         wanted = {"filterPattern": f'"{text}"'} if text else {}
-        group = self._log_group(function)
+        group = group or self._log_group(function)
         return log_pages(self._client("logs"), "filter_log_events", group, start_s, **wanted)
 
-    def stream_events(self, function: str, stream: str, start_s: float) -> Iterator[LogEvent]:
+    def stream_events(
+        self, function: str, stream: str, start_s: float, group: str = ""
+    ) -> Iterator[LogEvent]:
         wanted = {"logStreamName": stream, "startFromHead": True}
-        group = self._log_group(function)
+        group = group or self._log_group(function)
         return log_pages(self._client("logs"), "get_log_events", group, start_s, **wanted)
 
     def identity(self) -> Identity:

@@ -9,6 +9,7 @@ from corekit.errors import AppError
 from fdl.diagnostics import Diagnostic, Severity
 from fdl.model import Document, Function
 from fdl.plan.advance import asked_advance_s, why_not_ahead
+from fdl.plan.functions import asked_of
 from fdl.plan.groups import deployed
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
@@ -86,7 +87,7 @@ async def _explained(
 
 def _requests(function: Function) -> tuple[Request, ...]:
     assert function.gpu is not None, "only functions with a device are checked"
-    request = function.gpu.request
+    request = asked_of(function)
     if function.gpu.on_unavailable != "cpu":
         return (request,)
     return request, cpu_fallback(request)

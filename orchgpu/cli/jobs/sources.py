@@ -18,6 +18,7 @@ from orchgpu.jobs.joblog import (
     LineSource,
     Programs,
     function_lines,
+    log_group_of,
     record_lines,
 )
 from orchgpu.jobs.known import Known, Scheduled, look_of
@@ -144,6 +145,6 @@ def sources_of_function(
     function = cloud.function(name) if name in cloud.served() else None
     start_s = time.time() - FUNCTION_SINCE_S if since_s is None else since_s
     jobs = JobsOfFunction(cloud, name, function, scheduler, {})
-    log = FunctionLog(cloud.services, name)
+    log = FunctionLog(cloud.services, name, log_group_of(function))
     programs = Programs(default_home().logs, lambda: [(job, job) for job in jobs.jobs])
     return LogSources([jobs.lines, lambda: log.since(start_s), programs])

@@ -270,6 +270,8 @@ class Gateway:
             return Proving(bytes.fromhex(install.secret), hello, nonce, authority)
         if hello.lease != port_of:
             raise Refused(Refusal.DENIED, "this port belongs to another lease")
+        if hello.role is ConnectionRole.RUN:  # its key is no secret
+            raise Refused(Refusal.DENIED, "a run is ordered at the gateway")
         return Proving(port_key(hello.lease), hello, nonce, authority)
 
     async def _bound(self, peer: Peer, proven: Proving) -> dict[str, object]:

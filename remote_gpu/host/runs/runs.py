@@ -85,11 +85,6 @@ class FunctionRuns:
         self._packages: dict[LeaseId, Path] = {}  # that may not be evicted
         self._storage = asyncio.Lock()  # no package is used while others are evicted
 
-    @property
-    def live(self) -> int:
-        """The number of runs."""
-        return len(self._runs)
-
     def order(self, install: Install, order: RunOrder) -> bool:
         """Begin the run of a lease; True: this call did. A repetition renews its credentials.
 

@@ -23,6 +23,7 @@ from gpu_scheduler.protocol.host import Install
 from orchgpu.deploy.package import build
 from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.wire.connection import parse_access
+from remote_gpu.wire.errors import Refused
 from remote_gpu.wire.proof import ConnectionRole
 from remote_gpu.wire.runs import Package, RunOrder
 from tests.embedded_cloud import client_of, cloud_in
@@ -151,6 +152,8 @@ def send_order(gpud: Gpud, install: Install, order: RunOrder, session: str = "")
         channel.send(order.to_meta())
         received = channel.receive()
         assert received is not None
+        if isinstance(refused := received[1].get("refused"), dict):
+            raise Refused(refused["code"], refused["message"])
         return bool(received[1]["running"]["new"])
 
 

@@ -104,6 +104,31 @@ def test_requests_of_other_services(name: str, query: dict[str, str]) -> None:
     assert refusal(GOOD, request, ("lambda",), b"") == "SignatureDoesNotMatch"
 
 
+def temporary(verifier: Verifier, ends_s: float) -> Credentials:
+    made = verifier.issue("arn:aws:iam::000000000000:role/f", ends_s)
+    return Credentials(made.pair.access_key, made.pair.secret_key, made.token)
+
+
+@pytest.mark.parametrize("presigned", [False, True])
+def test_temporary_credentials_are_accepted_until_they_end(presigned: bool) -> None:
+    keys = temporary(GOOD, time.time() + 60.0)
+    kind = auth.S3SigV4QueryAuth if presigned else auth.S3SigV4Auth
+    request = signed(kind(keys, "s3", "us-east-1"), "GET", "/bucket/key", {}, {})
+    GOOD.check(request, ("s3",))
+    assert refusal(OTHER, request, ("s3",)) == "InvalidAccessKeyId"  # of another cloud
+    later = Verifier({KEY: SECRET}, lambda: time.time() + 61.0)
+    assert refusal(later, request, ("s3",)) == "ExpiredToken"
+
+
+def test_temporary_keys_need_their_own_token() -> None:
+    ends_s = time.time() + 60.0
+    first, second = temporary(GOOD, ends_s), temporary(GOOD, ends_s)
+    for token in (second.token, "", "x.y", None):
+        mixed = Credentials(first.access_key, first.secret_key, token)
+        request = signed(auth.SigV4Auth(mixed, "sqs", "r"), "POST", "/", {}, {})
+        assert refusal(GOOD, request, ("sqs",), BODY) == "UnrecognizedClientException"
+
+
 def test_the_date_may_come_in_the_header_of_http() -> None:
     request = signed(auth.SigV4Auth(PAIR, "sqs", "r"), "POST", "/a/../b//", {}, {"Date": "x"})
     assert "x-amz-date" not in request.headers

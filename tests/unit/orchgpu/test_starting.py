@@ -16,13 +16,17 @@ from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
+from gpu_scheduler.model import GrantedLease
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.functions import FunctionSettings
 from orchgpu.core import actions as do
 from orchgpu.core.completion import read_completion
-from orchgpu.replica.actions.starting import INVOKED, DirectStarts, payload_of
+from orchgpu.core.function import HostRun
+from orchgpu.ports import Credentials
+from orchgpu.replica.actions.starting import INVOKED, DirectStarts, HostStarts, payload_of
+from remote_gpu.wire.runs import Package, RunOrder
 from simulator.faults.memory_cloud import MemoryStarter
-from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, granted
 
 KEY = staging_key(FUNCTION.name, JOB, 1, 7)
 BUDGET = Budget()
@@ -149,3 +153,70 @@ def test_a_function_that_does_not_exist_is_not_an_error_of_the_job() -> None:
         return made.invocations.waiting() - paused
 
     assert run_virtual(story()) == 1
+
+
+# ---------------------------------------------------------------------- on a host
+
+
+class Hosts:
+    """A `RunStarter`, and `FunctionCredentials` that last for a given time."""
+
+    def __init__(self, lasts_s: float) -> None:
+        self.lasts_s = lasts_s
+        self.orders: list[RunOrder] = []
+        self.issued: list[tuple[str, str]] = []
+
+    async def issue(self, role: str, name: str) -> Credentials:
+        self.issued.append((role, name))
+        ends_s = LoopClock().wall_s() + self.lasts_s if self.lasts_s else 0.0
+        return Credentials(variables={"AWS_REGION": "us-east-1"}, ends_s=ends_s)
+
+    async def start(self, granted: GrantedLease, order: RunOrder) -> bool:
+        assert granted.lease.shares
+        self.orders.append(order)
+        return True
+
+
+RUN = HostRun(
+    package_bucket="state",
+    package_key="packages/p.zip",
+    process={"ORCHGPU_MODE": "job"},
+    role="arn:aws:iam::123456789012:role/f",
+    log_group="/aws/lambda/search",
+    image="registry/tool@sha256:1",
+    command=("tool", "-v"),
+    network=True,
+)
+ORDER = do.OrderRun(
+    job=JOB,
+    attempt=2,
+    function=replace(
+        FUNCTION, execution="auto", host=RUN, package_sha256="ab" * 32, memory_mib=2048
+    ),
+    granted=granted(2),
+)
+
+
+@pytest.mark.parametrize(("lasts_s", "again_in_s"), [(3600.0, 1800.0), (0.5, 1.0), (0.0, None)])
+def test_an_order_has_credentials_of_its_functions_role(
+    lasts_s: float, again_in_s: float | None
+) -> None:
+    hosts = Hosts(lasts_s)
+    found = run_virtual(HostStarts(hosts, hosts, LoopClock()).order(ORDER))
+    assert found == pytest.approx(again_in_s)
+    assert hosts.issued == [("arn:aws:iam::123456789012:role/f", f"{JOB}-2")]
+    (order,) = hosts.orders
+    assert RunOrder.from_meta(json.loads(json.dumps(order.to_meta()))) == order
+    key = staging_key(FUNCTION.name, JOB, 2, 7, "tar.gz")
+    assert order.event == payload_of(FUNCTION, key)
+    assert (order.function, order.job, order.attempt) == (FUNCTION.name, JOB, 2)
+    assert (order.timeout_s, order.memory_mib) == (300.0, 2048)
+    assert order.package == Package(bucket="state", key="packages/p.zip", sha256="ab" * 32)
+    assert (order.variables, order.aws) == ({"ORCHGPU_MODE": "job"}, {"AWS_REGION": "us-east-1"})
+    assert (order.log_group, order.network) == ("/aws/lambda/search", True)
+    assert (order.image, order.command) == ("registry/tool@sha256:1", ("tool", "-v"))
+
+
+def test_a_cloud_without_roles_runs_nothing_on_hosts() -> None:
+    with pytest.raises(AppError, match="cannot run on a host: this cloud has no roles"):
+        run_virtual(HostStarts(Hosts(0.0), None, LoopClock()).order(ORDER))

@@ -31,7 +31,15 @@ from orchgpu.cli.jobs.report import gantt_rows
 from orchgpu.cli.jobs.runs import GANTT_WIDTH, echo_run, records_at, run_json
 from orchgpu.cli.options import scheduler_option
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments, wait_text
+from orchgpu.jobs.known import (
+    Known,
+    Moment,
+    intervals_of,
+    latencies,
+    moments,
+    place_text,
+    wait_text,
+)
 from orchgpu.jobs.records import record_json
 from orchgpu.jobs.runs import find_run, is_run
 from orchgpu.jobs.summary import summary_of
@@ -151,6 +159,8 @@ def echo_head(known: Known) -> None:
     echo(f"{known.job}  {function}  ", Coloured(known.state), f"  attempt {known.attempt}{most}")
     if why := wait_text(known, time.time()):
         echo(folded(why))
+    if place := place_text(known):
+        echo(folded(f"it runs in {place}" if not known.over else f"it ran in {place}"))
     promise = None if known.record is None else summary_of(known.record).promised
     if promise is not None:
         echo(promise.sentence)

@@ -41,6 +41,7 @@ from orchgpu.cli.jobs.report import echo_nothing, relative_times
 from orchgpu.cli.local.launching import START_AGAIN, has_weather
 from orchgpu.cli.options import scheduler_option
 from orchgpu.cloud_services import Address, SecretStores
+from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.inspection.model import Finding, Verdict
 from orchgpu.jobs.cloud import JobCloud
@@ -354,7 +355,7 @@ def _deployed(cloud: JobCloud, name: str) -> str:
         return "all its resources exist; an orchestrator without a server"
     direct = cloud.direct(name)
     function = cloud.function(name) if direct is None else None
-    held = _secrets(cloud, name)
+    held = _secrets(cloud, name, function)
     either = function or direct
     dead = 0 if either is None else cloud.letters(either)
     letters = f", {counted(dead, 'dead letter')} (`orchgpu dlq ls {name}`)" if dead else ""
@@ -365,8 +366,12 @@ def _deployed(cloud: JobCloud, name: str) -> str:
     return f"all its resources exist{held}; {counted(waiting, 'message')}{letters}"
 
 
-def _secrets(cloud: JobCloud, name: str) -> str:
-    secrets = deployed_secrets(cloud.services.function_settings(name).variables)
+def _secrets(cloud: JobCloud, name: str, function: Function | None) -> str:
+    if function is not None and function.host is not None:
+        variables = function.host.process
+    else:
+        variables = cloud.services.function_settings(name).variables
+    secrets = deployed_secrets(variables)
     if not secrets:
         return ""
     with open_target(Address()) as target:

@@ -105,6 +105,7 @@ function JobFacts({ job }) {
       job.run && ["Run", html`<a class="mono" href=${href("runs", job.run)} title=${job.run}>${shortId(job.run)}</a>, step ${job.step}`],
       ["Input", job.key ? html`<span class="break">${inputOf(job)}</span>` : "–"],
       ["Device", job.device ?? "–"],
+      job.place && ["Runs in", job.place],
       job.promise && ["Promise", job.promise],
       ["Attempt", html`<${Attempts} job=${job} />`],
       ["Received", moment(job.received_s)],

@@ -95,3 +95,25 @@ def test_isolation_none_keeps_the_free_mechanisms_only() -> None:
     policy = decide(ALL, IsolationSetting.NONE, programs=True, kernels=True)
     assert policy == IsolationPolicy(execute=True, link=True)
     assert policy.mechanisms == ("undumpable",)
+
+
+@pytest.mark.parametrize(
+    ("facts", "refused"),
+    [
+        (ALL, ""),
+        (ORDINARY, ""),
+        (MachineFacts(seccomp=True, landlock=6, cgroup="/c"), ""),
+        (MachineFacts(seccomp=True, landlock=4, cgroup="/c"), "send signals"),
+        (MachineFacts(seccomp=True, landlock=3, pid_namespace=True), "Landlock 4"),
+        (MachineFacts(seccomp=True, pid_namespace=True, users=True), "Landlock 4"),
+        (MachineFacts(seccomp=True, landlock=7, users=True), "ends its processes"),
+        (MachineFacts(landlock=7, pid_namespace=True), "no seccomp"),
+    ],
+)
+def test_functions_run_only_where_their_files_ports_calls_and_ends_are_held(
+    facts: MachineFacts, refused: str
+) -> None:
+    policy = decide(facts, IsolationSetting.AUTO, programs=False, kernels=False)
+    assert refused in policy.runs_refused
+    assert bool(policy.runs_refused) == bool(refused)
+    assert decide(facts, IsolationSetting.NONE, programs=False, kernels=False).runs_refused == ""

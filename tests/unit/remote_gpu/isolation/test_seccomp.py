@@ -16,6 +16,9 @@ from remote_gpu.isolation.seccomp import Permit
 
 NR = {
     "x86_64": {
+        "sendto": 44,
+        "sendmmsg": 307,
+        "listen": 50,
         "execve": 59,
         "clone": 56,
         "clone3": 435,
@@ -39,6 +42,9 @@ NR = {
         "setsockopt": 54,
     },
     "aarch64": {
+        "sendto": 206,
+        "sendmmsg": 269,
+        "listen": 201,
         "execve": 221,
         "clone": 220,
         "clone3": 435,
@@ -177,3 +183,41 @@ def test_other_machines_have_no_filter() -> None:
     assert not seccomp.supported("riscv64")
     with pytest.raises(KeyError):
         seccomp.build("riscv64", Permit(), 1)
+
+
+INET, INET6, UNIX, NETLINK = 2, 10, 1, 16
+STREAM, DATAGRAM, RAW, CLOEXEC = 1, 2, 3, 0x80000
+FASTOPEN = 0x20000000
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize(
+    ("call", "arguments", "confined", "runner"),
+    [
+        ("socket", (INET, STREAM, 0), ALLOWED, ALLOWED),
+        ("socket", (INET6, STREAM | CLOEXEC, 6), ALLOWED, ALLOWED),
+        ("socket", (INET, STREAM, 262), EPERM, EPERM),  # MPTCP, which Landlock does not limit
+        ("socket", (INET, STREAM, 132), EPERM, EPERM),
+        ("socket", (INET, DATAGRAM, 0), EPERM, ALLOWED),
+        ("socket", (INET6, DATAGRAM, 17), EPERM, ALLOWED),
+        ("socket", (INET, DATAGRAM, 1), EPERM, EPERM),
+        ("socket", (INET, RAW, 1), EPERM, EPERM),
+        ("socket", (UNIX, STREAM, 0), EPERM, EPERM),
+        ("socket", (NETLINK, RAW, 0), EPERM, EPERM),
+        ("connect", (), ALLOWED, ALLOWED),
+        ("listen", (), ALLOWED, ALLOWED),
+        ("sendto", (3, 0, 0, 0), ALLOWED, ALLOWED),
+        ("sendto", (3, 0, 0, FASTOPEN), EPERM, EPERM),
+        ("sendmsg", (3, 0, FASTOPEN | 1), EPERM, EPERM),
+        ("sendmmsg", (3, 0, 1, FASTOPEN), EPERM, EPERM),
+        ("ptrace", (), EPERM, EPERM),
+        ("execve", (), ALLOWED, ALLOWED),
+    ],
+)
+def test_sockets_of_runs(
+    machine: str, call: str, arguments: tuple[int, ...], confined: int, runner: int
+) -> None:
+    for datagrams, expected in ((False, confined), (True, runner)):
+        allowed = Permit(start=True, tcp=True, datagrams=datagrams)
+        code = seccomp.build(machine, allowed, 77)
+        assert verdict(code, ARCH[machine], NR[machine][call], *arguments) == expected

@@ -1,0 +1,86 @@
+"""Functions that run on the host of their device: a file through the whole system, and kills."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.live import DEVICE, FunctionSpec, Live, live_system
+from tests.e2e.test_orchestrator_crashes import CRASHING
+
+SLOW = """#!/bin/sh
+sleep 1
+cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
+"""
+FUNCTIONS = {
+    "host": FunctionSpec(DEVICE, timeout=1200, more={"execution": "host"}),
+    "slow": FunctionSpec(SLOW, more={"execution": "auto"}),
+}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A runner on a host starts in a second of real work; the usual scale leaves it seven."""
+    with live_system(tmp_path_factory.mktemp("live"), scale="0.3") as system:
+        system.start_all(orchestrators=())
+        yield system
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _deployed(live: Live) -> None:
+    live.deploy(FUNCTIONS)
+
+
+@pytest.fixture(autouse=True)
+def _no_orchestrator_left(live: Live) -> Iterator[None]:
+    yield
+    for name in [n for n in live.children if n.startswith("orchestrator")]:
+        live.children[name].kill()
+        live.wait(name)
+
+
+def names_of(live: Live) -> list[str]:
+    found = live.client("lambda").list_functions()["Functions"]
+    return [str(one["FunctionName"]) for one in found]
+
+
+def test_a_file_becomes_a_result_without_a_lambda_function(live: Live) -> None:
+    assert names_of(live) == ["slow"]  # of `auto` alone
+    live.start("orchestrator")
+    job = live.upload("host", "in.txt", b"data")
+    result = live.result("host", job)
+    assert (result.state, len(result.files)) == ("SUCCEEDED", 1), result
+    function = result.provenance["function"]
+    assert isinstance(function, dict)
+    assert function["place"] == "host"
+    live.quiet("host")
+    shown = live.orchgpu("job", job)
+    assert "it ran in host gpu-" in shown
+    assert "it is declared so" in shown
+    assert f"{job}, attempt" in live.orchgpu("logs", job)
+
+
+@pytest.mark.parametrize("point", ["before:OrderRun", "after:OrderRun:RunOrdered"])
+def test_an_adopter_repeats_the_order(live: Live, point: str, tmp_path: Path) -> None:
+    command = (sys.executable, CRASHING, point, str(tmp_path / "crashed"))
+    live.start("orchestrator-1", "orchestrator", command)
+    job = live.upload("host", f"{point}.txt", b"data")
+    assert live.wait("orchestrator-1") == -9
+    live.start("orchestrator-2", "orchestrator")
+    result = live.result("host", job)
+    assert (result.state, result.attempt) == ("SUCCEEDED", 1), result
+    live.quiet("host")
+    assert live.messages("host", "dlq") == 0
+
+
+def test_auto_runs_in_lambda_what_fits_there(live: Live) -> None:
+    live.start("orchestrator")
+    job = live.upload("slow", "in.txt", b"data")
+    result = live.result("slow", job)
+    function = result.provenance["function"]
+    assert isinstance(function, dict)
+    assert (result.state, function["place"]) == ("SUCCEEDED", "lambda")
+    live.quiet("slow")
