@@ -71,7 +71,7 @@ soak: $(STAMP)  ## long fault runs; the end-to-end tests in AWS's weather
 	$(BIN)/python -m pytest tests/e2e --weather aws $(ARGS)
 
 # All extras but host-cuda, whose ONNX Runtime excludes that of the others.
-EXTRAS := scheduler postgres monitor host opencl cuda local moto otel top simulate test dev
+EXTRAS := scheduler postgres monitor host opencl cuda local moto own otel top simulate test dev
 LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
   --no-annotate --no-emit-index-url --quiet
 lock: $(STAMP)  ## pin the newest versions that the bounds allow, with hashes

@@ -110,7 +110,8 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
     if "ORCHGPU_QUEUES" in endpoint:
         make_queue(name)
         async with own_clients.open_cloud() as own:
-            yield World(own.queue, own.store, own.functions, name, name)
+            assert own.credentials is not None
+            yield World(own.queue, own.store, own.functions, own.credentials, name, name)
         return
     url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
     make_function(name)
@@ -382,10 +383,11 @@ CASES = [
     a_backlog_is_of_messages_that_nobody_received,
     an_unknown_queue_is_not_found,
 ]
-OF_FUNCTIONS = (
+OF_AWS_ALONE = (
     an_event_is_accepted_by_a_function_that_exists,
     the_concurrency_of_the_account_is_known,
     an_event_of_an_unknown_function_is_refused,
+    credentials_are_temporary_and_each_call_issues_others,
 )
 
 
@@ -396,8 +398,8 @@ def test_port(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    if case in OF_FUNCTIONS and "ORCHGPU_QUEUES" in endpoint:
-        pytest.skip("a cloud of own hosts has no functions: tests/integration/test_own_cloud.py")
+    if case in OF_AWS_ALONE and "ORCHGPU_QUEUES" in endpoint:
+        pytest.skip("own hosts have neither Lambda nor STS: tests/integration/test_own_cloud.py")
     if case is an_event_of_an_unknown_function_is_refused and "moto" in request.node.name:
         reason = MOTO_GAPS["test_unknown_functions_cannot_be_invoked"]
         request.applymarker(pytest.mark.xfail(strict=True, reason=reason))

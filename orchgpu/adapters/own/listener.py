@@ -44,6 +44,7 @@ class StoreEvents:
     def application(self) -> web.Application:
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_post(PATH, self.receive)
+        app.router.add_get("/", health)  # RustFS and MinIO ask, by HEAD, before they send
         return app
 
     async def receive(self, request: web.Request) -> web.Response:
@@ -71,9 +72,15 @@ class StoreEvents:
         return sent
 
 
+async def health(_: web.Request) -> web.Response:
+    return web.json_response({"ok": True})
+
+
 def allowed(authorization: str, token: str) -> bool:
-    """Whether the header has the token: as a bearer token, or (Ceph) as a password."""
-    scheme, _, given = authorization.partition(" ")
+    """Whether the header has the token: as a bearer token, as a password (Ceph), or alone."""
+    scheme, separator, given = authorization.partition(" ")
+    if not separator:
+        given = scheme
     if scheme.lower() == "basic":
         try:
             given = base64.b64decode(given, validate=True).decode().partition(":")[2]
