@@ -19,7 +19,7 @@ COMMAND: list[str] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What to start: arguments of `subprocess.Popen`."""
+    """One start: arguments of `subprocess.Popen`."""
 
     command: Sequence[str]
     environment: dict[str, str]
