@@ -124,7 +124,7 @@ class FunctionRuns:
         return self._runs.get(lease) if self._leases.table.find(lease) is None else None
 
     async def explained(self, lease: LeaseId, detail: str) -> str:
-        """Why a session was lost: the end of its run, if that ends too."""
+        """The reason of a lost session: the end of its run, if that ends too."""
         if (run := self._runs.get(lease)) is None:
             return detail
         await asyncio.wait({run.exited}, timeout=_LOST_S)
