@@ -45,7 +45,7 @@ _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReach:
-    """What a run may reach beside the libraries of its host."""
+    """The files and ports that a run may reach, beside the libraries of its host."""
 
     files: places.HostFiles
     packages: Path  #: the tenant's folder of packages

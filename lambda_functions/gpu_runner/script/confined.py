@@ -21,7 +21,7 @@ DESCRIPTORS: list[int] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What to start: arguments of `subprocess.Popen`."""
+    """One start: arguments of `subprocess.Popen`."""
 
     command: Sequence[str]
     environment: dict[str, str]

@@ -270,7 +270,7 @@ class Gateway:
             return Proving(bytes.fromhex(install.secret), hello, nonce, authority)
         if hello.lease != port_of:
             raise Refused(Refusal.DENIED, "this port belongs to another lease")
-        if hello.role is ConnectionRole.RUN:  # its key is no secret
+        if hello.role is ConnectionRole.RUN:  # its key is public
             raise Refused(Refusal.DENIED, "a run is ordered at the gateway")
         return Proving(port_key(hello.lease), hello, nonce, authority)
 

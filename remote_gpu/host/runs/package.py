@@ -7,7 +7,6 @@ of the package does. zipfile makes no links; the names of its entries are checke
 from __future__ import annotations
 
 import compileall
-import contextlib
 import hashlib
 import os
 import secrets
@@ -37,8 +36,6 @@ def unpacked(package: Package, packages: Path, tmp: Path, fetch: Fetch) -> Path:
     """
     target = packages / package.sha256
     if target.is_dir():
-        with contextlib.suppress(OSError):  # of another lease's user
-            os.utime(target)
         return target
     before = os.umask(_UMASK)
     fresh = packages / f".unpacking-{secrets.token_hex(8)}"

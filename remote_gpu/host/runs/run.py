@@ -23,6 +23,7 @@ from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.output import TAIL_BYTES, RunOutput
 from remote_gpu.host.runs.private import PrivateFolder
+from remote_gpu.isolation.cgroup import Group
 from remote_gpu.isolation.sandboxes import HostSandbox
 from remote_gpu.wire.runs import RunOrder
 
@@ -79,6 +80,7 @@ class Run:
         #: Nothing of it is left.
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.why_killed = ""  #: by this host
+        self.group: Group | None = None  #: cgroup, until it has a sandbox
         self._sandbox: HostSandbox | None = None
         self._private: PrivateFolder | None = None
         self._pidfd = os.pidfd_open(self.pid)
@@ -92,7 +94,7 @@ class Run:
         return self._private.variables(self.order)
 
     def begin(self, start: RunStart) -> None:
-        """Tell it its work; blocks until it has read that. Raises OSError when it has died."""
+        """Send it its work; blocks until it has read that. Raises OSError when it has died."""
         assert self._process.stdin is not None, "it is a pipe"
         with self._process.stdin as stdin:
             stdin.write(start.to_json())
@@ -120,7 +122,7 @@ class Run:
             asyncio.get_running_loop().call_later(_AGAIN_S, self.kill)
 
     def ending(self, characters_max: int = TAIL_BYTES) -> str:
-        """How it ended, for people, with the end of its output."""
+        """The manner of its end, for people, with the end of its output."""
         status = self._process.returncode
         how = self.why_killed
         if not how and status is not None:
@@ -144,6 +146,8 @@ class Run:
             await self.container.close()
         if self._sandbox is not None:
             await self._sandbox.close()
+        elif self.group is not None:
+            self.group.remove()
         if self._private is not None:
             self._private.close()
         self.output.finish()

@@ -57,7 +57,7 @@ _DETAIL_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What the runs of one host have in common."""
+    """Common to the runs of one host."""
 
     host: HostId
     policy: IsolationPolicy
@@ -137,7 +137,7 @@ class FunctionRuns:
         return self._runs.get(lease) if self._leases.table.find(lease) is None else None
 
     async def explained(self, lease: LeaseId, detail: str) -> str:
-        """Why a session was lost: the end of its run, if that ends too."""
+        """The reason of a lost session: the end of its run, if that ends too."""
         if (run := self._runs.get(lease)) is None:
             return detail
         await asyncio.wait({run.exited}, timeout=_LOST_S)
@@ -175,12 +175,12 @@ class FunctionRuns:
             stream = f"host/{self._settings.host}/{lease}"
             sends = send(run.output, lambda: run.order, stream, over)
             log = self._nursery.start(sends, "run's log")
+        is_new = False
         try:
-            await self._begin(install, run, ends_s)
-            await asyncio.shield(run.exited)
-            self._ended(lease, run)
-        except (OSError, AppError) as error:
-            run.kill(f"it cannot be started: {error}")
+            try:
+                is_new = await self._begin(install, run, ends_s)
+            except (OSError, AppError) as error:
+                run.kill(f"it cannot be started: {error}")
             await asyncio.shield(run.exited)
             self._ended(lease, run)
         finally:
@@ -192,22 +192,27 @@ class FunctionRuns:
         del self._runs[lease]
         self._packages.pop(lease, None)
         self._leases.wake()
-        self._nursery.start(self._evict(), "evict packages")
+        if is_new:
+            self._nursery.start(self._evict(), "evict packages")
         if log is not None:
             await log
 
-    async def _begin(self, install: Install, run: Run, ends_s: float) -> None:
-        """Put the process into its sandbox and give it its work. Raises OSError."""
+    async def _begin(self, install: Install, run: Run, ends_s: float) -> bool:
+        """Put the process into its sandbox and give it its work.
+
+        True: its package is not unpacked yet. Raises OSError, AppError.
+        """
         settings, order = self._settings, run.order
         tenants = settings.packages / tenant_folder(install.tenant)
         async with self._storage:
-            self._packages[install.lease] = tenants / order.package.sha256
-        group = await asyncio.to_thread(self._sandboxes.group, run.pid)
+            package = self._packages[install.lease] = tenants / order.package.sha256
+            is_new = not _touched(package)
+        run.group = await asyncio.to_thread(self._sandboxes.group, run.pid)
         shares = real_shares(install.shares)
         kinds = tuple(sorted({share.kind for share in shares})) or (DeviceKind.CPU,)
         memory_bytes = order.memory_mib << 20
         sandbox = await self._sandboxes.make(
-            install.tenant, memory_bytes, kinds, group, settings.packages
+            install.tenant, memory_bytes, kinds, run.group, settings.packages
         )
         aws = run.enter(sandbox)
         native = worker_variables(shares) if DeviceKind.CUDA in kinds else {}
@@ -242,6 +247,7 @@ class FunctionRuns:
         await asyncio.to_thread(run.begin, start)
         about = {"event": "run", "lease": install.lease, "function": order.function}
         logger.info("a function runs on this host", extra={**about, "job": order.job})
+        return is_new
 
     def _ended(self, lease: LeaseId, run: Run) -> None:
         """End the lease of a run that ended before it."""
@@ -261,6 +267,15 @@ class FunctionRuns:
             used = frozenset(self._packages.values())
             act = functools.partial(evict, self._settings.packages, spared=used)
             await asyncio.to_thread(act)
+
+
+def _touched(package: Path) -> bool:
+    """Note the use of a package; False when it is not here."""
+    try:
+        os.utime(package)
+    except OSError:
+        return False
+    return True
 
 
 def _ports(aws: Mapping[str, str]) -> set[int]:

@@ -70,6 +70,7 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
         (("--program", "x=wc -c"), "--program x: 'wc -c' does not begin with the absolute path"),
         (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not an executable file"),
         (("--program", "x=/bin/sh '"), "--program x: "),
+        (("--program", "function-runner=/bin/sh"), "this name is that of a host's own program"),
         (("--program", "x=/bin/sh", "--program", "x=/bin/sh"), "given twice"),
         (("--emulate", "/nonexistent.yaml"), "--emulate: cannot read /nonexistent.yaml"),
         (
