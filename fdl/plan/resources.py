@@ -151,7 +151,7 @@ class Role(Value):
     path: str = "/"
     boundary: str = ""  #: ARN of the policy that limits it; "" (observed) = none
     #: Whose principals may assume it, beside Lambda, where their own policies allow it: an ARN of
-    #: the account; "" = nobody's.
+    #: the account; "" = by Lambda alone.
     assumed_by: str = ""
     tags: Mapping[str, str] = {}
     service: str = ""  #: that may assume it; "" = Lambda

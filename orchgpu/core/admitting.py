@@ -7,6 +7,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import ending
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
+from orchgpu.core.dead_letters import DETAIL_CHARS_MAX
 from orchgpu.core.job import Failure, Job, Phase
 
 
@@ -30,5 +31,5 @@ def answered(context: Context, job: Job, event: on.PromiseAnswered) -> list[do.A
     admission = event.admission
     if admission is None or admission.granted:
         return ending.next_attempt(context, job, event.wall_s)
-    failure = Failure(reason=admission.reason, detail=admission.why[: ending.DETAIL_CHARS_MAX])
+    failure = Failure(reason=admission.reason, detail=admission.why[:DETAIL_CHARS_MAX])
     return ending.conclude(job, JobState.REJECTED, failure, event.wall_s)

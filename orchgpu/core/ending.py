@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from contract.result import Report, Result
 from contract.states import JobState, Reason
@@ -13,13 +12,13 @@ from orchgpu.core import actions as do
 from orchgpu.core import attempt, max_cost, without_device
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
+from orchgpu.core.dead_letters import DETAIL_CHARS_MAX, dead_letter_body
 from orchgpu.core.execution import Place
 from orchgpu.core.job import UNCOUNTED, Failure, Job, Phase
 from orchgpu.core.not_on_host import Lacked, newly_lacked
 from orchgpu.core.notify import Notice, notice_bodies
 from orchgpu.core.provenance import provenance_of
-from orchgpu.core.routing import InputEvent
-from orchgpu.core.runs.messages import advance_body, step_note
+from orchgpu.core.runs.messages import advance_body
 
 #: End of a lease → reason of the attempt that held it.
 _REASON_OF_END = {
@@ -38,13 +37,8 @@ _REASON_OF_END = {
 _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
 #: Outcomes that an operator may want to run again: they leave a dead-letter copy.
 DEAD_LETTERED = ("FAILED", "REJECTED")
-DETAIL_CHARS_MAX = 1000
 NON_RETRYABLE_TRIES_MAX = 5  #: this many refusals of a read or a request end the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
-#: SQS's default MaximumMessageSize of a queue; `json.dumps` writes ASCII.
-LETTER_BYTES_MAX = 256 * 1024
-#: Quoted from a message that is too large or not a valid event; JSON has at most 12 times as many.
-QUOTED_CHARS_MAX = 20_000
 
 
 # ---------------------------------------------------------------------- an attempt ends
@@ -472,41 +466,3 @@ def _advance(job: Job) -> do.AdvanceRun | None:
     state = "" if job.result is None else job.result.state
     body = advance_body(of.run, of.step, job.id, state)
     return do.AdvanceRun(workflow=of.workflow, body=body, result=job.result)
-
-
-def dead_letter_body(
-    event: Mapping[str, object] | str,
-    job: str | None,
-    reason: str,
-    detail: str,
-    dead_at_s: float,
-    *,
-    source: InputEvent | None = None,
-) -> str:
-    """An event, or the text of a message, with the reason for its end; a redrive sends it back."""
-    note: dict[str, object] = {
-        "job_id": job,
-        "reason": str(reason),
-        "detail": detail[:DETAIL_CHARS_MAX],
-        "dead_at": dead_at_s,
-    }
-    if source is not None and source.step is not None:
-        note["step"] = step_note(source.step)
-        if source.max_cost_usd is not None:
-            note["max_cost_usd"] = source.max_cost_usd
-        if source.counts_cost:
-            note["counts_cost"] = True
-    value = _read(event) if isinstance(event, str) else event
-    if isinstance(value, Mapping):
-        whole = json.dumps({**value, "orchgpu": note})
-        if len(whole) <= LETTER_BYTES_MAX:
-            return whole
-    quoted = event if isinstance(event, str) else json.dumps(event)
-    return json.dumps({"orchgpu": note, "body": quoted[:QUOTED_CHARS_MAX]})
-
-
-def _read(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

@@ -21,14 +21,14 @@ _MIB = 2**20
 
 
 class Place(StrEnum):
-    """Where an attempt's code runs."""
+    """The place of an attempt's code."""
 
     LAMBDA = "lambda"
     HOST = "host"
 
 
 class HostFacts(Value):
-    """What the scheduler knows of a function that hosts may run."""
+    """Facts of the scheduler about a function that hosts may run."""
 
     offered: bool = True  #: whether a host has the programs of its run
     run_s: float | None = None  #: the learned time of its runs, of the slowest model; None = none

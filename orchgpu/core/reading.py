@@ -12,6 +12,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import admitting, attempt, ending
 from orchgpu.core import events as on
 from orchgpu.core.context import Context
+from orchgpu.core.dead_letters import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.job import Failure, Job, Phase
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
@@ -30,9 +31,7 @@ def message(context: Context, event: on.MessageReceived) -> list[do.Action]:
             handles = (event.receipt_handle,)
             return [do.DeleteMessages(job=token, queue_url=queue_url, receipt_handles=handles)]
         case Rejected():
-            body = ending.dead_letter_body(
-                event.body, None, verdict.reason, verdict.detail, event.wall_s
-            )
+            body = dead_letter_body(event.body, None, verdict.reason, verdict.detail, event.wall_s)
             return [
                 do.QuarantineMessage(
                     job=token,

@@ -122,7 +122,7 @@ def wait_text(known: Known, now_s: float) -> str:
 
 
 def place_text(known: Known) -> str:
-    """Where the newest attempt runs, or ran; "" = its function has only Lambda, or not known."""
+    """The place of the newest attempt, for people; "" = unknown, or in Lambda alone."""
     if known.record is not None:
         return place_of_record(known.record)
     function = known.result.provenance.get("function") if known.result is not None else None

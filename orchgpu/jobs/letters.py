@@ -23,7 +23,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from orchgpu.cloud_services import CloudServices
 from orchgpu.core.completion import failure_of, places_of
-from orchgpu.core.ending import dead_letter_body
+from orchgpu.core.dead_letters import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
 from orchgpu.core.routing import InputEvent, classify

@@ -38,6 +38,7 @@ from orchgpu.ports import (
     Scheduler,
 )
 from orchgpu.replica.actions.performer import Performer, Render
+from orchgpu.replica.actions.starting import HostStarts
 from orchgpu.replica.actions.timers import Timers
 from orchgpu.replica.host_facts import host_facts
 from orchgpu.replica.metrics import OrchestratorMetrics
@@ -128,8 +129,7 @@ class Acting:
             queue=queue,
             store=store,
             functions=functions,
-            runs=runs,
-            credentials=credentials,
+            orders=HostStarts(runs, credentials, clock),
             scheduler=scheduler,
             timers=Timers(self._driver.submit),
             render=render,

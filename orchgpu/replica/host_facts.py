@@ -1,4 +1,4 @@
-"""What the scheduler knows of functions that may run in Lambda or on a host."""
+"""Facts of the scheduler about functions that may run in Lambda or on a host."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from orchgpu.core.actions import AdvanceRun
-from orchgpu.core.ending import dead_letter_body
+from orchgpu.core.dead_letters import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several
 from orchgpu.core.runs.actions import EndRun, StartStep

@@ -134,26 +134,6 @@ def test_deploy_twice_then_rm_twice(bench: Bench) -> None:
         bench.clients["lambda"].get_function(FunctionName="blast")
 
 
-def test_a_function_moves_between_lambda_and_hosts(bench: Bench) -> None:
-    lambda_ = bench.clients["lambda"]
-
-    def names() -> list[str]:
-        found = lambda_.list_functions()["Functions"]
-        return [one["FunctionName"] for one in found if one["FunctionName"] == "moves"]
-
-    for place, there in (("host", []), ("auto", ["moves"]), ("host", []), ("lambda", ["moves"])):
-        file = bench.write(f"{FDL}    execution: {place}\n", "moves")
-        assert "moves: deployed" in bench.run("deploy", file).output
-        assert "plan: nothing to do" in bench.run("plan", file).output
-        assert names() == there
-    bench.run("deploy", bench.write(f"{FDL}    execution: host\n", "moves"))
-    state = bench.cloud().place.state_bucket
-    assert "moves: removed" in bench.run("rm", "moves").output
-    assert names() == []
-    listed = bench.clients["s3"].list_objects_v2(Bucket=state).get("Contents", ())
-    assert [one["Key"] for one in listed if "moves" in one["Key"]] == []
-
-
 def test_a_deploy_makes_all_that_the_orchestrator_needs(bench: Bench) -> None:
     bench.run("deploy", bench.write(FDL, "needs"))
     s3, sqs, lambda_ = bench.clients["s3"], bench.clients["sqs"], bench.clients["lambda"]

@@ -8,9 +8,11 @@ from contract.keys import report_key
 from contract.result import Report
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import EndReason, Record, Step
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import RecordAnswer
 from orchgpu.core import actions as do
 from orchgpu.core.job import UNCOUNTED
 from orchgpu.ports import ObjectStore, Scheduler
@@ -75,6 +77,13 @@ class FunctionFailures:
 
 async def record_of(scheduler: Scheduler, job: str) -> Record | None:
     return (await scheduler.ask(ops.RecordOf(holder=JobId(job)))).record
+
+
+def present(answer: RecordAnswer) -> Record:
+    """The record of an answer. Raises NOT_FOUND."""
+    if answer.record is None:
+        raise AppError(ErrorCode.NOT_FOUND, "the job record is gone")
+    return answer.record
 
 
 def _is_unopened(record: Record | None, action: do.RecordFunctionFailure) -> bool:

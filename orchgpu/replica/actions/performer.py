@@ -16,23 +16,21 @@ from corekit.ids import JobId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import RETRY_AT, GrantedLease, Record
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.answers import Outcome, RecordAnswer
+from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.execution import Place
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import (
     NO_BODY,
-    FunctionCredentials,
     FunctionStarter,
     JobQueue,
     ObjectStore,
-    RunStarter,
     Scheduler,
     StoredObject,
 )
 from orchgpu.replica.actions.admitting import promise_of_job
-from orchgpu.replica.actions.function_failures import FunctionFailures, record_of
+from orchgpu.replica.actions.function_failures import FunctionFailures, present, record_of
 from orchgpu.replica.actions.handing_back import NOT_AWAY, hand_back, leave
 from orchgpu.replica.actions.objects import (
     close_claim,
@@ -68,8 +66,7 @@ class Performer:
         queue: JobQueue,
         store: ObjectStore,
         functions: FunctionStarter,
-        runs: RunStarter | None = None,
-        credentials: FunctionCredentials | None = None,
+        orders: HostStarts,
         scheduler: Scheduler,
         timers: Timers,
         render: Render,
@@ -86,7 +83,7 @@ class Performer:
         self._queue = queue
         self._store = store
         self._starts = DirectStarts(functions, clock, budget)
-        self._orders = HostStarts(runs, credentials, clock)
+        self._orders = orders
         self._scheduler = scheduler
         self._timers = timers
         self._render = render
@@ -311,7 +308,7 @@ class Performer:
                 holder=JobId(action.job), revision=action.revision, handle=action.receipt_handle
             )
         )
-        return on.Reopened(**self._about(action), record=_present(answer))
+        return on.Reopened(**self._about(action), record=present(answer))
 
     @_begin.register
     async def _store_handle(self, action: do.StoreReceiptHandle) -> None:
@@ -373,7 +370,7 @@ class Performer:
                 retry_at_s=self._clock.wall_s() + action.pause_s,
             )
         )
-        recorded = _present(answer)  # a failure that was reported before keeps its first pause
+        recorded = present(answer)  # a failure that was reported before keeps its first pause
         left_s = recorded.times.get(RETRY_AT, 0.0) - self._clock.wall_s()
         return on.AttemptFailureRecorded(
             **self._about(action), record=recorded, pause_s=max(0.0, left_s)
@@ -501,9 +498,3 @@ class Performer:
     async def _quarantine(self, action: do.QuarantineMessage) -> None:
         await self._queue.send(action.dead_letter_url, [action.body])
         await self._queue.delete(action.queue_url, [action.receipt_handle])
-
-
-def _present(answer: RecordAnswer) -> Record:
-    if answer.record is None:
-        raise AppError(ErrorCode.NOT_FOUND, "the job record is gone")
-    return answer.record

@@ -61,7 +61,7 @@ def ordered(lease: GrantedLease, *orders: RunOrder) -> list[bool]:
 
 
 def refusal(lease: GrantedLease, order: RunOrder) -> ErrorCode:
-    with pytest.raises(AppError, match="^host gpu-a: ") as caught:
+    with pytest.raises(AppError, match=r"^host gpu-a: ") as caught:
         ordered(lease, order)
     return caught.value.code
 

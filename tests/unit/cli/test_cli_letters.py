@@ -11,7 +11,7 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import Step
-from orchgpu.core.ending import dead_letter_body
+from orchgpu.core.dead_letters import dead_letter_body
 from orchgpu.core.routing import InputEvent, classify
 from orchgpu.jobs.known import Known, Scheduled
 from orchgpu.jobs.letters import (

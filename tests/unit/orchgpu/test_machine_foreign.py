@@ -159,6 +159,7 @@ def performer(objects: Objects) -> Performer:
     unused = (
         "queue",
         "functions",
+        "orders",
         "scheduler",
         "timers",
         "advance",

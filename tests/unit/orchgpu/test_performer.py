@@ -40,6 +40,7 @@ def performer(store: Any, scheduler: Any = None, *, strict: bool = False) -> Per
         queue=nothing,
         store=store,
         functions=nothing,
+        orders=nothing,
         scheduler=scheduler,
         timers=nothing,
         render=nothing,

@@ -169,6 +169,7 @@ def test_a_throttled_function_pauses_leases_ahead_at_the_scheduler() -> None:
             queue=other,
             store=bench.store,
             functions=other,
+            orders=other,
             scheduler=bench.requester,
             timers=other,
             render=other,

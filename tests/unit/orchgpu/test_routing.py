@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from contract.keys import job_id
 from contract.states import Reason
 from corekit.decode import encode_json
-from orchgpu.core.ending import LETTER_BYTES_MAX, dead_letter_body
+from orchgpu.core.dead_letters import LETTER_BYTES_MAX, dead_letter_body
 from orchgpu.core.routing import (
     RECORDS_MAX,
     Ignored,
