@@ -3,10 +3,9 @@
     sha256:9f86d081…  model.onnx
     etag:5d41402a…-12  shards/part-0.bin
 
-The digest of a set is the SHA-256 of these lines, sorted by path. A `sha256` and a `git` pin (of a
-Git blob) are computed from the bytes that arrived; an `etag` and a `version` are S3's names of one
-content, and each read is conditional on them. A revision of Hugging Face is a Git commit, which
-pins all of its files: there the digest is that of the source's text.
+The digest of a set is the SHA-256 of these lines, sorted by path. A `sha256` pin is computed from
+the bytes that arrived; an `etag` and a `version` are S3's names of one content, and each read is
+conditional on them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from corekit.values import Checked, Meta, Value
 
 FILES_MAX = 20_000  #: of one set
 PATH_CHARACTERS_MAX = 900
-PINS = ("sha256", "git", "etag", "version")
 
 
 def _path_problem(text: str) -> str | None:
@@ -36,7 +34,7 @@ class File(Checked):
     """One file of a set."""
 
     path: Annotated[str, Meta(extra={"problem": _path_problem})]  #: relative, with slashes
-    pin: str  #: `sha256:<hex>`, `git:<hex>`, `etag:<etag>` or `version:<id>`
+    pin: str  #: `sha256:<hex>`, `etag:<etag>` or `version:<id>`
     bytes: Annotated[int, Meta(ge=0)] | None = None  #: None: found when it is read
 
 
@@ -76,15 +74,14 @@ def manifest_of(source: str, files: Iterable[File]) -> Manifest:
     return Manifest(files=ordered)
 
 
-def digest_of(source: str, manifest: Manifest | None = None) -> str:
-    """The digest of a set. Only that of a revision of Hugging Face needs no manifest."""
-    text = source if source.startswith("hf://") or manifest is None else manifest.text
-    return hashlib.sha256(text.encode()).hexdigest()
+def digest_of(manifest: Manifest) -> str:
+    """The digest of a set."""
+    return hashlib.sha256(manifest.text.encode()).hexdigest()
 
 
 def changed_text(source: str, declared: str, manifest: Manifest) -> str:
     """The reason why a source that has other content than was declared is refused."""
-    found = digest_of(source, manifest)
+    found = digest_of(manifest)
     size = "" if manifest.bytes is None else f", {manifest.bytes} bytes"
     return (
         f"{source} has other content than was declared: its manifest is sha256:{found[:12]}"

@@ -35,7 +35,7 @@ def data_sets_of(function: Function, facts: Facts) -> Iterator[DataSet]:
             found = facts.data.get(declared.source) or _known(declared.source)
             if found is None:
                 text = f"{function.path}.data.{name}: {declared.source} was not read: this cloud"
-                raise invalid(f"{text} has no S3; name a source by its digest or commit")
+                raise invalid(f"{text} has no S3; name a source by its digest")
             size_bytes = declared.bytes or found.bytes
             yield DataSet(name=name, source=declared.source, digest=found.digest, bytes=size_bytes)
 
@@ -44,10 +44,7 @@ def _known(source: str) -> DataFacts | None:
     """The facts that the text of a source states by itself."""
     if source.startswith("s3://"):
         return None
-    if source.startswith("hf://"):
-        return DataFacts(digest=digest_of(source))
-    manifest = manifest_of(source, [https_file(source)])
-    return DataFacts(digest=digest_of(source, manifest))
+    return DataFacts(digest=digest_of(manifest_of(source, [https_file(source)])))
 
 
 def data_notices(function: Function, facts: Facts) -> Iterator[str]:

@@ -95,7 +95,7 @@ class Fetch:
     async def manifest(self) -> Manifest:
         """The source's files. Raises AppError: CONFLICT when they are not the declared ones."""
         found = manifest_of(self._task.source, await self._source.files())
-        if digest_of(self._task.source, found) != self._task.digest:
+        if digest_of(found) != self._task.digest:
             text = changed_text(self._task.source, self._task.digest, found)
             raise AppError(ErrorCode.CONFLICT, text)
         return found
@@ -186,26 +186,15 @@ class Fetch:
         """Raises CONFLICT for a file with other content than its pin."""
         kind, _, expected = file.pin.partition(":")
         path = self._files / file.path
-        if kind in ("sha256", "git"):
-            found = _hash_of(path, kind)
+        if kind == "sha256":
+            with path.open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
             if found != expected:
                 self._log.unlink(missing_ok=True)  # nothing of it is used again
-                text = (
-                    f"{self._task.source}: the content of {file.path} is {kind}:{found[:12]}…, not"
-                    f" the declared {kind}:{expected[:12]}…"
-                )
+                text = f"{self._task.source}: the content of {file.path} is sha256:{found[:12]}…"
+                text += f", not the declared sha256:{expected[:12]}…"
                 raise AppError(ErrorCode.CONFLICT, text)
         path.chmod(0o444)
-
-
-def _hash_of(path: Path, kind: str) -> str:
-    with path.open("rb") as stream:
-        if kind == "sha256":
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-        begun = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-        for chunk in iter(lambda: stream.read(1 << 20), b""):
-            begun.update(chunk)
-        return begun.hexdigest()
 
 
 def _report(**line: object) -> None:

@@ -1,4 +1,4 @@
-"""The places of data sets: S3, HTTPS and Hugging Face. Each lists its files and reads their parts.
+"""The places of data sets: S3 and HTTPS. Each lists its files and reads their parts.
 
 S3 is read with the machine's own credentials, as every AWS SDK finds them, and the endpoint of
 AWS_ENDPOINT_URL_S3. A read is conditional on the file's pin, so that no part of a newer content
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -21,7 +20,7 @@ from contract.aws.clients import patience, quoted, session_of
 from contract.aws.faults import Fault, fault_of
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.data_manifest import File, https_file, s3_files, s3_version
-from gpu_scheduler.data_sets import HF_PATTERN, HTTPS_PATTERN, S3_PATTERN, source_problem
+from gpu_scheduler.data_sets import HTTPS_PATTERN, S3_PATTERN, source_problem
 
 T = TypeVar("T")
 #: Takes the bytes of a part, in order.
@@ -55,8 +54,6 @@ def source_of(text: str) -> Source:
         return S3Source(*found.groups())
     if (found := HTTPS_PATTERN.fullmatch(text)) is not None:
         return HttpsSource(*found.groups())
-    if (found := HF_PATTERN.fullmatch(text)) is not None:
-        return HubSource(*found.groups())
     raise invalid(f"{text!r:.200} {source_problem(text)}")
 
 
@@ -206,55 +203,3 @@ class HttpsSource:
 
     async def close(self) -> None:
         await self._web.close()
-
-
-# ---------------------------------------------------------------------- Hugging Face
-
-
-class HubSource:
-    """A repository at one commit; needs the extra `data-hf`."""
-
-    def __init__(self, kind: str | None, repository: str, revision: str) -> None:
-        self._of = {
-            "repo_id": repository,
-            "revision": revision,
-            "repo_type": "dataset" if kind else "model",
-        }
-        self._web = _Web()
-
-    async def files(self) -> list[File]:
-        hub = _hub()
-
-        def listed() -> list[File]:
-            info = hub.HfApi().repo_info(**self._of, files_metadata=True)
-            return [_hub_file(one) for one in info.siblings or ()]
-
-        try:
-            return await asyncio.to_thread(listed)
-        except (hub.errors.RepositoryNotFoundError, hub.errors.RevisionNotFoundError):
-            where = f"hf://{self._of['repo_id']}"
-            text = f"{where}: no such revision, or this machine may not read it"
-            raise AppError(ErrorCode.NOT_FOUND, text) from None
-        except (hub.errors.HfHubHTTPError, OSError) as error:
-            raise AppError(ErrorCode.UNAVAILABLE, f"Hugging Face: {error}") from None
-
-    async def read(self, file: File, start: int, stop: int | None, sink: Sink) -> None:
-        hub = _hub()
-        url = hub.hf_hub_url(filename=file.path, **self._of)
-        await self._web.get(url, start, stop, sink, hub.utils.build_hf_headers())
-
-    async def close(self) -> None:
-        await self._web.close()
-
-
-def _hub_file(one: Any) -> File:
-    pin = f"git:{one.blob_id}" if one.lfs is None else f"sha256:{one.lfs['sha256']}"
-    return File(path=one.rfilename, pin=pin, bytes=one.size)
-
-
-def _hub() -> Any:
-    try:
-        return importlib.import_module("huggingface_hub")
-    except ImportError:
-        text = "hf:// sources need huggingface_hub: install orchgpu[data-hf] on this host"
-        raise AppError(ErrorCode.INVALID, text) from None

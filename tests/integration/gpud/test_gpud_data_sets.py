@@ -95,7 +95,7 @@ class Store:
         source = f"s3://data/{prefix}"
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket="data", Prefix=prefix)
         manifest = manifest_of(source, dict(s3_files(pages, prefix)).values())
-        digest = digest_of(source, manifest)
+        digest = digest_of(manifest)
         return DataSet(name=name, source=source, digest=digest, bytes=manifest.bytes or 0)
 
     @property

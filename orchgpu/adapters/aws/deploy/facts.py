@@ -86,7 +86,7 @@ class FactsReader:
             pages = s3.pages("list_objects_v2", Bucket=bucket, Prefix=prefix)
             files = dict(s3_files(pages, prefix))
         manifest = manifest_of(source, files.values())
-        return DataFacts(digest=digest_of(source, manifest), bytes=manifest.bytes or 0)
+        return DataFacts(digest=digest_of(manifest), bytes=manifest.bytes or 0)
 
     def _check_boundary(self, arn: str) -> None:
         name = arn.rpartition("/")[2]

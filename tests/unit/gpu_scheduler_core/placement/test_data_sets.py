@@ -138,7 +138,6 @@ def test_the_install_carries_the_sets_and_a_workload_of_its_own() -> None:
         {"source": "ftp://x/y"},
         {"source": "s3://b/x?versionId="},
         {"source": "https://h/x"},
-        {"source": "hf://a/b@main"},
         {"bytes": -1},
     ],
 )

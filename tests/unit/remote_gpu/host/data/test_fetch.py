@@ -1,0 +1,111 @@
+"""Fetches over HTTP: in parts, of servers without ranges, resumed, verified."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.data_manifest import digest_of, https_file, manifest_of
+from remote_gpu.host.data.fetch import Fetch, Task, bytes_on_disk
+from remote_gpu.host.data.sources import HttpsSource, source_of
+
+DATA = bytes(range(250)) * 40
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+@asynccontextmanager
+async def served(folder: Path, *, ranges: bool = True) -> AsyncIterator[tuple[str, list[str]]]:
+    """The URL of a file with `DATA`, and the ranges that were asked for."""
+    (folder / "x.bin").write_bytes(DATA)
+    asked: list[str] = []
+
+    async def get(request: web.Request) -> web.StreamResponse:
+        asked.append(request.headers.get("Range", ""))
+        return web.FileResponse(folder / "x.bin") if ranges else web.Response(body=DATA)
+
+    app = web.Application()
+    app.router.add_get("/x.bin", get)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}/x.bin", asked
+    finally:
+        await runner.cleanup()
+
+
+def made(folder: Path) -> str:
+    folder.mkdir(exist_ok=True)
+    return str(folder)
+
+
+async def fetched(url: str, folder: Path, sha256: str = SHA256, most_bytes: int = 10**6) -> Fetch:
+    source = HttpsSource(url, sha256)
+    text = f"{url}#sha256={sha256}"
+    digest = digest_of(manifest_of(text, [https_file(text)]))
+    task = Task(source=text, digest=digest, folder=made(folder), part_bytes=3000, parent=0)
+    try:
+        fetch = Fetch(task, source)
+        fetch.most_bytes = most_bytes
+        await fetch.run(await fetch.manifest())
+        return fetch
+    finally:
+        await source.close()
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+async def test_a_file_arrives_whole_and_read_only(tmp_path: Path, ranges: bool) -> None:
+    async with served(tmp_path, ranges=ranges) as (url, asked):
+        fetch = await fetched(url, tmp_path / "set")
+    path = tmp_path / "set" / "files" / "x.bin"
+    assert path.read_bytes() == DATA
+    assert path.stat().st_mode & 0o777 == 0o444
+    assert fetch.done_bytes == len(DATA)
+    assert len(asked) == (5 if ranges else 2)  # the size, then the parts
+
+
+async def test_parts_that_are_here_are_not_read_again(tmp_path: Path) -> None:
+    async with served(tmp_path) as (url, asked):
+        await fetched(url, tmp_path / "set")
+        log = tmp_path / "set" / "parts.jsonl"
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]) + b'["x.b')
+        (tmp_path / "set" / "files" / "x.bin").chmod(0o644)
+        assert 0 < bytes_on_disk(tmp_path / "set") <= 6000
+        del asked[:]
+        await fetched(url, tmp_path / "set")
+    assert len(asked) == 3
+    assert (tmp_path / "set" / "files" / "x.bin").read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    ("sha256", "most_bytes", "code"),
+    [("0" * 64, 10**6, ErrorCode.CONFLICT), (SHA256, 5000, ErrorCode.INVALID)],
+)
+async def test_another_content_or_more_bytes_are_refused(
+    tmp_path: Path, sha256: str, most_bytes: int, code: ErrorCode
+) -> None:
+    async with served(tmp_path) as (url, _):
+        with pytest.raises((AppError, ExceptionGroup)) as raised:
+            await fetched(url, tmp_path / "set", sha256, most_bytes)
+    error = raised.value.exceptions[0] if isinstance(raised.value, ExceptionGroup) else raised.value
+    assert isinstance(error, AppError)
+    assert error.code is code
+
+
+async def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    async with served(tmp_path) as (url, _):
+        with pytest.raises(AppError, match=r"does not exist \(404\)"):
+            await fetched(f"{url}.other", tmp_path / "set")
+
+
+def test_a_text_that_names_no_source_is_refused() -> None:
+    with pytest.raises(AppError, match="is not a source of data"):
+        source_of("ftp://x")
