@@ -190,7 +190,7 @@ class Position(Value):
 _END = "_end"
 
 
-@ROUTES.get("/v1/jobs/{job}/events")
+@ROUTES.get("/v1/jobs/{job}/events", allow_head=False)
 async def events(request: web.Request) -> web.StreamResponse:
     """The job's states and lines until it ends: `state`, `line`, at last `end`.
 
