@@ -31,7 +31,8 @@ cloud_option = click.option(
     type=click.Choice(CLOUDS),
     default="embedded",
     show_default=True,
-    help="The program with buckets and queues; functions run in the same sandbox either way.",
+    help="The program with buckets and queues, and a sandbox of functions; own: SeaweedFS and"
+    " PostgreSQL, and functions run on the hosts (docs/how-to/without-aws.md).",
 )
 
 
@@ -177,10 +178,14 @@ def show_system(system: SystemRecord, *, as_json: bool) -> None:
         about |= {"weather": system.weather} if has_weather(system) else {}
         echo_json({**about, **shown, "processes": processes})
         return
-    echo(f"AWS endpoint  {system.endpoint}   (export AWS_ENDPOINT_URL={system.endpoint})")
+    variable = "AWS_ENDPOINT_URL_S3" if system.queues else "AWS_ENDPOINT_URL"
+    name = "store        " if system.queues else "AWS endpoint "
+    echo(f"{name} {system.endpoint}   (export {variable}={system.endpoint})")
     if system.access_key:
         access = f"AWS_ACCESS_KEY_ID={system.access_key}"
         echo(f"key pair      export {access} AWS_SECRET_ACCESS_KEY={system.secret_key}")
+    if system.queues:
+        echo(f"queues        export ORCHGPU_QUEUES='{system.queues}'")
     echo(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
     if system.console:
         echo(f"console       {system.console}")
