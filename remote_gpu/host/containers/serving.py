@@ -1,0 +1,294 @@
+"""The container of one run: started when the run's own runner asks, and its certain end.
+
+The runner is the tenant's package, without rights on this host. It may say when its container
+starts, with which variables and where its output goes; the order of the run, the lease and this
+host decide everything else. No path of the runner's is mounted: the container gets the folder that
+gpud has made for the run, below a folder in which only gpud can rename.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from corekit.aio.supervise import until_first
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.model import Share
+from remote_gpu.host.containers.cards import cards
+from remote_gpu.host.containers.command import (
+    Container,
+    Runtime,
+    devices_of,
+    name_of,
+    run_words,
+    variables_file,
+)
+from remote_gpu.host.containers.images import ArchiveNeeded, Images
+from remote_gpu.host.containers.podman import Podman, stopped
+from remote_gpu.isolation.apply import Sandbox
+from remote_gpu.isolation.removal import remove_tree
+from remote_gpu.middleware.base import device_variables
+from remote_gpu.wire.containers import (
+    DESCRIPTORS,
+    MESSAGE_BYTES_MAX,
+    Ended,
+    Start,
+    decoded,
+    encoded,
+)
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.runs import RunOrder
+
+logger = logging.getLogger(__name__)
+
+_REMOVE_S, _INSPECT_S = 60.0, 30.0
+#: podman ends a container this much after its run's time, if gpud has died.
+_BACKSTOP_S = 30.0
+#: Suffix of a run's folder, beside that of its sandbox.
+_FOLDER = "-image"
+_KILLED = 128 + signal.SIGKILL
+
+
+class ContainerHost:
+    """The containers of this host's runs."""
+
+    def __init__(self, runtime: Runtime, folder: Path, space_bytes: int) -> None:
+        """`folder`: of gpud alone, made now; `space_bytes`: for images. Raises OSError."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.runtime = runtime
+        self.folder = folder
+        self.podman = Podman(runtime)
+        self.images = Images(self.podman, folder, space_bytes)
+
+    async def open(self) -> None:
+        """Remove what a killed gpud has left: every container of this host's store."""
+        ids = (await self.podman.call("ps", "--all", "--quiet", limit_s=_INSPECT_S)).split()
+        for one in ids:
+            logger.warning("removing a container of an earlier gpud", extra={"container": one})
+            await self.podman.remove(one, _REMOVE_S)
+        for left in self.folder.glob("run-*"):
+            await asyncio.to_thread(remove_tree, left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLease:
+    """What a run's container is made from, beside its order."""
+
+    id: str
+    sandbox: Sandbox
+    shares: tuple[Share, ...] = ()
+
+
+class RunContainer:
+    """The container of one run, and the socket by which the run asks for it."""
+
+    def __init__(self, host: ContainerHost, order: RunOrder, lease: ContainerLease) -> None:
+        """Raises AppError for an order that this host cannot serve, and OSError."""
+        if order.network and host.runtime.network_refused:
+            text = f"images have no network on this host: {host.runtime.network_refused}"
+            raise AppError(ErrorCode.UNAVAILABLE, text)
+        kinds = {str(share.device): str(share.kind) for share in lease.shares}
+        self._devices = devices_of(cards(), kinds)
+        self._host, self._order, self._lease = host, order, lease
+        self._started = False
+        self._own, self._inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._own.setblocking(False)
+        user, group = _user_of(lease.sandbox)
+        #: The run's temporary folder, at the same path in the container.
+        self.folder = Path(f"{lease.sandbox.folder}{_FOLDER}")
+        self._control = Path(tempfile.mkdtemp(prefix="run-", dir=host.folder))
+        self.folder.mkdir(mode=0o700)
+        os.chown(self.folder, user, group)
+
+    @property
+    def descriptor(self) -> int:
+        """The run's end of the socket, for its process to inherit."""
+        return self._inner.fileno()
+
+    def inherited(self) -> None:
+        """The run's process has its end: this one's copy is closed. Idempotent."""
+        self._inner.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The first process of the container, while it runs."""
+        with contextlib.suppress(OSError, ValueError):
+            return int((self._control / "pid").read_text())
+        return None
+
+    async def serve(self) -> None:
+        """Answer the run until it closes its socket."""
+        async with contextlib.AsyncExitStack() as stack:
+            image = ""
+            while True:
+                async with _received(self._own) as (data, descriptors):
+                    if not data:
+                        return
+                    try:
+                        message = decoded(data)
+                        if "start" in message:
+                            await self._start(image, Start.of(message["start"]), descriptors)
+                            continue
+                        given = descriptors[0] if descriptors else None
+                        if not image:
+                            lent = self._host.images.lent(self._order.image, given)
+                            image = await stack.enter_async_context(lent)
+                        answer: dict[str, object] = {}
+                    except ArchiveNeeded as needed:
+                        answer = {"needs": asdict(needed.archive)}
+                    except (AppError, WireError) as error:
+                        answer = {"error": str(error)}
+                    started = len(descriptors) == DESCRIPTORS
+                    _answer(descriptors[1] if started else self._own.fileno(), answer)
+
+    async def close(self) -> None:
+        """Kill and remove the container and its files; nothing is left then. Idempotent."""
+        self._own.close()
+        self._inner.close()
+        await self._host.podman.remove(name_of(self._lease.id), _REMOVE_S)
+        for folder in (self._control, self.folder):
+            await asyncio.to_thread(remove_tree, folder)
+
+    async def _start(self, image: str, start: Start, descriptors: list[int]) -> None:
+        """Run the container to its end, and report it. Raises AppError, WireError."""
+        if len(descriptors) != DESCRIPTORS:
+            raise WireError("a start comes with two descriptors")
+        if not image or self._started:
+            why = "has had its container" if self._started else "has not prepared its image"
+            raise WireError(f"the run {why}")
+        container = self._container(image, start)
+        self._started = True
+        output, talk = descriptors
+        try:
+            process = await self._host.podman.start(
+                run_words(self._host.runtime, container), output
+            )
+            try:
+                await until_first(process.wait(), _signals(process, talk))
+                status = process.returncode
+            finally:
+                await stopped(process)
+            ended = Ended() if status is None else await self._ended(status)
+        finally:
+            await self._host.podman.remove(name_of(self._lease.id), _REMOVE_S)
+        _answer(talk, asdict(ended))
+
+    def _container(self, image: str, start: Start) -> Container:
+        variables = {**start.variables, **device_variables(self._lease.shares)}
+        file = self._control / "variables"
+        file.touch(mode=0o600)
+        file.write_text(variables_file(variables), encoding="utf-8")
+        if not Path(start.workdir).is_relative_to(self.folder) or ".." in Path(start.workdir).parts:
+            raise invalid(f"{start.workdir} is not below the run's folder")
+        user, group = _user_of(self._lease.sandbox)
+        return Container(
+            lease=self._lease.id,
+            image=image,
+            user=user,
+            group=group,
+            folder=self.folder,
+            workdir=start.workdir,
+            variables=file,
+            pid=self._control / "pid",
+            memory_mib=self._order.memory_mib,
+            timeout_s=self._order.timeout_s + _BACKSTOP_S,
+            command=self._order.command,
+            network=self._order.network,
+            devices=self._devices,
+        )
+
+    async def _ended(self, status: int) -> Ended:
+        """The end of the container, of which podman returned `status`."""
+        try:
+            output = await self._host.podman.call(
+                "container",
+                "inspect",
+                "--format={{json .State}}",
+                name_of(self._lease.id),
+                limit_s=_INSPECT_S,
+            )
+        except AppError:  # podman made none
+            return Ended(status=status, error="the container was not made; the log has the reason")
+        killed: bool = json.loads(output)["OOMKilled"]
+        # on version 1 of cgroups, conmon often misses the kernel's note of it
+        unnoted = self._host.runtime.cgroup == 1 and status == _KILLED
+        return Ended(status=status, out_of_memory=killed or unnoted)
+
+
+def _user_of(sandbox: Sandbox) -> tuple[int, int]:
+    if sandbox.user < 0:
+        return os.geteuid(), os.getegid()
+    return sandbox.user, sandbox.group
+
+
+async def _signals(process: asyncio.subprocess.Process, talk: int) -> None:
+    """Pass SIGTERM on to the container, by podman, until the other end of `talk` is closed."""
+    with _seqpacket(talk) as stream:
+        while True:
+            async with _received(stream) as (data, _):
+                if not data:
+                    return
+                if decoded(data).get("signal") == signal.SIGTERM:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.terminate()
+
+
+@contextlib.contextmanager
+def _seqpacket(descriptor: int) -> Iterator[socket.socket]:
+    """A copy of a descriptor as a socket. Raises WireError if it is none."""
+    try:
+        stream = socket.socket(fileno=os.dup(descriptor))
+    except OSError:
+        raise WireError("a start's second descriptor is no socket") from None
+    with stream:
+        stream.setblocking(False)
+        yield stream
+
+
+def _answer(descriptor: int, message: Mapping[str, object]) -> None:
+    """Send to a run that may be gone, or not listen."""
+    with contextlib.suppress(OSError, WireError), _seqpacket(descriptor) as stream:
+        stream.send(encoded(message))
+
+
+@contextlib.asynccontextmanager
+async def _received(stream: socket.socket) -> AsyncIterator[tuple[bytes, list[int]]]:
+    """The next message, with descriptors that are closed after the block; empty at the end."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            data, descriptors, flags, _ = socket.recv_fds(
+                stream, MESSAGE_BYTES_MAX, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
+            break
+        except BlockingIOError:
+            readable = loop.create_future()
+            loop.add_reader(stream, _set, readable)
+            try:
+                await readable
+            finally:
+                loop.remove_reader(stream)
+        except ConnectionError:
+            data, descriptors, flags = b"", [], 0
+            break
+    try:
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            data = b"{}"
+        yield data, list(descriptors)
+    finally:
+        for one in descriptors:
+            os.close(one)
+
+
+def _set(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)

@@ -1,0 +1,182 @@
+"""Real containers of podman, from an image that is compiled here; skipped where there are none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from corekit.errors import AppError
+from lambda_functions.gpu_runner.script import container
+from remote_gpu.host.containers import probe
+from remote_gpu.host.containers.command import Runtime, name_of
+from remote_gpu.host.containers.serving import ContainerHost, ContainerLease, RunContainer
+from remote_gpu.isolation import users
+from remote_gpu.isolation.apply import Sandbox
+from remote_gpu.isolation.removal import remove_tree
+from remote_gpu.wire.runs import Package, RunOrder
+
+SPACE_BYTES = 1 << 28
+MEMORY_MIB = 64
+USER = users.RANGE.start + 7
+#: Of the order under test; the images are loaded, not pulled.
+NAMED = "registry.example/tests/program@sha256:" + 64 * "0"
+
+
+@pytest.fixture(scope="session")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    place = tmp_path_factory.mktemp("podman")
+    try:
+        found = asyncio.run(probe.find(place / "store", place / "run"))
+    except AppError as error:
+        pytest.skip(f"NOT TESTED: containers; {error.message}")
+    yield found
+    for one in (place / "store", place / "run"):
+        remove_tree(one)
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A tar of files with one static program, /program."""
+    if shutil.which("gcc") is None:
+        pytest.skip("NOT TESTED: containers; no gcc to compile their program")
+    program = tmp_path_factory.mktemp("program") / "program"
+    source = Path(__file__).with_name("program.c")
+    line = ["gcc", "-static", "-O0", "-o", str(program), str(source)]
+    made = subprocess.run(line, capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("NOT TESTED: containers; gcc makes no static programs here")
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as files:
+        files.add(program, "program")
+    return held.getvalue()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run's client saw."""
+
+    status: int
+    output: str
+
+
+class Hosted:
+    """A host's containers, with the program's image."""
+
+    def __init__(self, host: ContainerHost, image: str, place: Path) -> None:
+        self.host, self.image = host, image
+        self._place = place
+        self.lease = "lease-1"
+
+    def order(self, *words: str, **changes: object) -> RunOrder:
+        fields: dict[str, object] = {
+            "function": "f",
+            "job": "j",
+            "attempt": 1,
+            "event": "{}",
+            "timeout_s": 60.0,
+            "memory_mib": MEMORY_MIB,
+            "package": Package(bucket="b", key="k", sha256="0"),
+            "image": NAMED,
+            "command": ("/program", *words),
+        }
+        return RunOrder(**{**fields, **changes})  # type: ignore[arg-type]
+
+    @contextlib.asynccontextmanager
+    async def run(self, order: RunOrder) -> AsyncIterator[RunContainer]:
+        """The container of a run, served; nothing of it is left after the block."""
+        folder = self._place / "sandbox"
+        sandbox = Sandbox(user=USER, group=USER, folder=str(folder))
+        one = RunContainer(self.host, order, ContainerLease(id=self.lease, sandbox=sandbox))
+        serving = asyncio.create_task(one.serve())
+        try:
+            yield one
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            await one.close()
+            assert not one.folder.exists()
+        await self.nothing_left()
+
+    async def nothing_left(self) -> None:
+        """No container, mount, process or cgroup of the lease."""
+        assert await self.containers() == []
+        assert str(self.host.runtime.run) not in Path("/proc/self/mountinfo").read_text()
+        assert not [
+            one
+            for one in Path("/sys/fs/cgroup").glob("**/libpod-*")
+            if one.is_dir() and name_of(self.lease) in str(one)
+        ]
+        assert not _processes_of(USER)
+
+    async def containers(self) -> list[str]:
+        listed = await self.host.podman.call("ps", "--all", "--format=json", limit_s=30)
+        return [name for one in json.loads(listed) for name in one["Names"]]
+
+    async def started(
+        self, one: RunContainer, variables: Mapping[str, str] | None = None
+    ) -> asyncio.subprocess.Process:
+        """The runner's client, which stands for the container."""
+        given = os.memfd_create("variables")
+        os.write(given, json.dumps(dict(variables or {})).encode())
+        os.lseek(given, 0, os.SEEK_SET)
+        try:
+            return await asyncio.create_subprocess_exec(
+                *container.command(one.descriptor),
+                str(given),
+                pass_fds=(one.descriptor, given),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                cwd=one.folder,
+                env={"PYTHONPATH": ":".join(sys.path), "PATH": os.environ["PATH"]},
+            )
+        finally:
+            os.close(given)
+
+    async def ran(self, *words: str, **changes: object) -> Ran:
+        """The program with these words, to its end."""
+        async with self.run(self.order(*words, **changes)) as one:
+            return await self.whole(one)
+
+    async def whole(self, one: RunContainer, variables: Mapping[str, str] | None = None) -> Ran:
+        await asyncio.to_thread(container.prepare, one.descriptor, 30, _no_download)
+        process = await self.started(one, variables)
+        output, _ = await process.communicate()
+        assert process.returncode is not None
+        return Ran(process.returncode, output.decode())
+
+
+def _no_download(bucket: str, key: str) -> Path:
+    raise AssertionError(f"s3://{bucket}/{key} was to be downloaded")
+
+
+def _processes_of(user: int) -> list[str]:
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if one.stat().st_uid == user:
+                found.append((one / "cmdline").read_bytes().decode())
+    return found
+
+
+@contextlib.asynccontextmanager
+async def hosted(runtime: Runtime, archive: bytes, place: Path) -> AsyncIterator[Hosted]:
+    """A host's containers, whose record has the program's image under the name `NAMED`."""
+    host = ContainerHost(runtime, place / "containers", SPACE_BYTES)
+    await host.open()
+    image = (await host.podman.call("import", "--quiet", "-", limit_s=60, given=archive)).strip()
+    image = image.removeprefix("sha256:")
+    host.images.note(NAMED, image)
+    yield Hosted(host, image, place)
+    await host.podman.call("rmi", "--force", "--all", limit_s=60)
