@@ -83,13 +83,15 @@ class Images:
         """
         archive = archive_of(reference)
         async with self._changing:
-            image = await self._here(reference)
-            if image is None:
+            sizes = await self._sizes()
+            image = self._known.get(reference, ("", 0.0))[0]
+            if image not in sizes:
                 image = await self._fetched(reference, archive, given)
+                sizes = await self._sizes()
             self._in_use[image] += 1
             try:
                 self.note(reference, image)
-                await self._evict(image)
+                await self._evict(image, sizes)
                 await asyncio.to_thread(replace_json, self._record, self._known)
             except BaseException:
                 self._in_use[image] -= 1
@@ -102,10 +104,6 @@ class Images:
     def note(self, reference: str, image: str) -> None:
         """A reference names this image, and it is used now."""
         self._known[reference] = image, time.time()
-
-    async def _here(self, reference: str) -> str | None:
-        image, _ = self._known.get(reference, ("", 0.0))
-        return image if image and image in await self._sizes() else None
 
     async def _fetched(self, reference: str, archive: Archive | None, given: int | None) -> str:
         begun_s = time.monotonic()
@@ -140,8 +138,7 @@ class Images:
         await self._podman.call("untag", image, limit_s=_CALL_S)
         return image
 
-    async def _evict(self, newest: str) -> None:
-        sizes = await self._sizes()
+    async def _evict(self, newest: str, sizes: Mapping[str, int]) -> None:
         if sizes[newest] > self._space_bytes and self._in_use[newest] == 1:
             await self._remove(newest)
             mib = (sizes[newest] >> 20, self._space_bytes >> 20)

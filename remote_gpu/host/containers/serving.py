@@ -99,7 +99,8 @@ class RunContainer:
         kinds = {str(share.device): str(share.kind) for share in lease.shares}
         self._devices = devices_of(cards(), kinds)
         self._host, self._order, self._lease = host, order, lease
-        self._started = False
+        self._started = False  #: for good
+        self._there = False  #: there may be a container
         self._own, self._inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._own.setblocking(False)
         user, group = _user_of(lease.sandbox)
@@ -154,7 +155,7 @@ class RunContainer:
         """Kill and remove the container and its files; nothing is left then. Idempotent."""
         self._own.close()
         self._inner.close()
-        await self._host.podman.remove(name_of(self._lease.id), _REMOVE_S)
+        await self._remove()
         for folder in (self._control, self.folder):
             await asyncio.to_thread(remove_tree, folder)
 
@@ -166,7 +167,7 @@ class RunContainer:
             why = "has had its container" if self._started else "has not prepared its image"
             raise WireError(f"the run {why}")
         container = self._container(image, start)
-        self._started = True
+        self._started = self._there = True
         output, talk = descriptors
         try:
             process = await self._host.podman.start(
@@ -179,8 +180,13 @@ class RunContainer:
                 await stopped(process)
             ended = Ended() if status is None else await self._ended(status)
         finally:
-            await self._host.podman.remove(name_of(self._lease.id), _REMOVE_S)
+            await self._remove()
         _answer(talk, asdict(ended))
+
+    async def _remove(self) -> None:
+        if self._there:
+            await self._host.podman.remove(name_of(self._lease.id), _REMOVE_S)
+            self._there = False
 
     def _container(self, image: str, start: Start) -> Container:
         variables = {**start.variables, **device_variables(self._lease.shares)}
@@ -208,6 +214,8 @@ class RunContainer:
 
     async def _ended(self, status: int) -> Ended:
         """The end of the container, of which podman returned `status`."""
+        if status == 0:
+            return Ended()
         try:
             output = await self._host.podman.call(
                 "container",

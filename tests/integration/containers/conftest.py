@@ -20,7 +20,8 @@ import pytest
 from corekit.errors import AppError
 from lambda_functions.gpu_runner.script import container
 from remote_gpu.host.containers import probe
-from remote_gpu.host.containers.command import Runtime, name_of
+from remote_gpu.host.containers.command import Runtime
+from remote_gpu.host.containers.podman import Podman
 from remote_gpu.host.containers.serving import ContainerHost, ContainerLease, RunContainer
 from remote_gpu.isolation import users
 from remote_gpu.isolation.apply import Sandbox
@@ -63,6 +64,13 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return held.getvalue()
 
 
+@pytest.fixture(scope="session")
+def image(runtime: Runtime, archive: bytes) -> str:
+    """The id of the program's image."""
+    called = Podman(runtime).call("import", "--quiet", "-", limit_s=60, given=archive)
+    return asyncio.run(called).strip().removeprefix("sha256:")
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a run's client saw."""
@@ -70,13 +78,18 @@ class Ran:
     status: int
     output: str
 
+    @property
+    def parts(self) -> list[str]:
+        """What each of the program's commands wrote."""
+        return self.output.split(",\n")[:-1]
+
 
 class Hosted:
     """A host's containers, with the program's image."""
 
     def __init__(self, host: ContainerHost, image: str, place: Path) -> None:
         self.host, self.image = host, image
-        self._place = place
+        self.place = place
         self.lease = "lease-1"
 
     def order(self, *words: str, **changes: object) -> RunOrder:
@@ -96,7 +109,7 @@ class Hosted:
     @contextlib.asynccontextmanager
     async def run(self, order: RunOrder) -> AsyncIterator[RunContainer]:
         """The container of a run, served; nothing of it is left after the block."""
-        folder = self._place / "sandbox"
+        folder = self.place / "sandbox"
         sandbox = Sandbox(user=USER, group=USER, folder=str(folder))
         one = RunContainer(self.host, order, ContainerLease(id=self.lease, sandbox=sandbox))
         serving = asyncio.create_task(one.serve())
@@ -110,15 +123,9 @@ class Hosted:
         await self.nothing_left()
 
     async def nothing_left(self) -> None:
-        """No container, mount, process or cgroup of the lease."""
+        """No container, mount, cgroup or process of one."""
         assert await self.containers() == []
-        assert str(self.host.runtime.run) not in Path("/proc/self/mountinfo").read_text()
-        assert not [
-            one
-            for one in Path("/sys/fs/cgroup").glob("**/libpod-*")
-            if one.is_dir() and name_of(self.lease) in str(one)
-        ]
-        assert not _processes_of(USER)
+        assert not await asyncio.to_thread(_left, self.host.runtime)
 
     async def containers(self) -> list[str]:
         listed = await self.host.podman.call("ps", "--all", "--format=json", limit_s=30)
@@ -161,22 +168,21 @@ def _no_download(bucket: str, key: str) -> Path:
     raise AssertionError(f"s3://{bucket}/{key} was to be downloaded")
 
 
-def _processes_of(user: int) -> list[str]:
-    found = []
+def _left(runtime: Runtime) -> list[str]:
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    store = (str(runtime.store), str(runtime.run))
+    found = [line for line in mounts if any(one in line for one in store)]
+    found += [str(one) for one in Path("/sys/fs/cgroup").glob("*/libpod_parent/libpod-*")]
     for one in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if one.stat().st_uid == user:
+            if one.stat().st_uid == USER:
                 found.append((one / "cmdline").read_bytes().decode())
     return found
 
 
-@contextlib.asynccontextmanager
-async def hosted(runtime: Runtime, archive: bytes, place: Path) -> AsyncIterator[Hosted]:
+@pytest.fixture
+def hosted(runtime: Runtime, image: str, tmp_path: Path) -> Hosted:
     """A host's containers, whose record has the program's image under the name `NAMED`."""
-    host = ContainerHost(runtime, place / "containers", SPACE_BYTES)
-    await host.open()
-    image = (await host.podman.call("import", "--quiet", "-", limit_s=60, given=archive)).strip()
-    image = image.removeprefix("sha256:")
+    host = ContainerHost(runtime, tmp_path / "containers", SPACE_BYTES)
     host.images.note(NAMED, image)
-    yield Hosted(host, image, place)
-    await host.podman.call("rmi", "--force", "--all", limit_s=60)
+    return Hosted(host, image, tmp_path)
