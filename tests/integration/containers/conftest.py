@@ -64,9 +64,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return held.getvalue()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def image(runtime: Runtime, archive: bytes) -> str:
-    """The id of the program's image."""
+    """The id of the program's image, which a test may have evicted."""
     called = Podman(runtime).call("import", "--quiet", "-", limit_s=60, given=archive)
     return asyncio.run(called).strip().removeprefix("sha256:")
 
@@ -153,11 +153,19 @@ class Hosted:
 
     async def ran(self, *words: str, **changes: object) -> Ran:
         """The program with these words, to its end."""
-        async with self.run(self.order(*words, **changes)) as one:
+        return await self.ran_of(self.order(*words, **changes))
+
+    async def ran_of(self, order: RunOrder) -> Ran:
+        async with self.run(order) as one:
             return await self.whole(one)
 
+    def again(self) -> Hosted:
+        """A gpud that begins now, with this environment."""
+        folder = self.host.folder.with_name("again")
+        return Hosted(ContainerHost(self.host.runtime, folder, SPACE_BYTES), self.image, self.place)
+
     async def whole(self, one: RunContainer, variables: Mapping[str, str] | None = None) -> Ran:
-        await asyncio.to_thread(container.prepare, one.descriptor, 30, _no_download)
+        await asyncio.to_thread(container.prepare, one.descriptor, 60, _no_download)
         process = await self.started(one, variables)
         output, _ = await process.communicate()
         assert process.returncode is not None
