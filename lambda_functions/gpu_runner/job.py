@@ -34,7 +34,7 @@ from lambda_functions.gpu_runner.errors import (
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.provenance import Collected
 from lambda_functions.gpu_runner.sandbox import Workspace, input_name
-from lambda_functions.gpu_runner.script import environment, steps
+from lambda_functions.gpu_runner.script import container, environment, steps
 from lambda_functions.gpu_runner.script.process import Ending
 from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
 from lambda_functions.gpu_runner.settings import Settings
@@ -360,8 +360,10 @@ def _prefetch(s3: S3, job: Job, workspace: Workspace, collected: Collected) -> P
 
 
 def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Run:
-    job = attempt.job
+    job, in_container = attempt.job, attempt.settings.container >= 0
     chain = attempt.settings.steps(job.outputs)
+    if in_container:
+        _prepare_container(attempt)
     first = steps.Item(
         step=chain[0],
         file=input_file,
@@ -370,7 +372,8 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
         workspace=attempt.workspace,
     )
     with _client_variables(attempt) as of_client:
-        of_session = attempt.claim.environment()
+        # a container does not reach the session: it has the device itself
+        of_session = {} if in_container else attempt.claim.environment()
         of_session |= _given_with_input(job)
         of_session[RESULT_FILE] = str(place_in(attempt.workspace.root))
         if job.traceparent:
@@ -390,6 +393,21 @@ def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Ru
                 item, attempt.limits, attempt.given, secrets, *layers, signals=signals
             ),
         )
+
+
+def _prepare_container(attempt: Attempt) -> None:
+    """Have the host make the image ready. Raises AttemptFailed."""
+
+    def archive(bucket: str, key: str) -> Path:
+        target = attempt.workspace.root / ".orchgpu-image"
+        try:
+            download(attempt.s3, target, bucket=bucket, key=key)
+        except StorageError as error:
+            text = f"the image of the function: {error}"
+            raise AttemptFailed(Reason.SCRIPT_ERROR, text) from None
+        return target
+
+    container.prepare(attempt.settings.container, attempt.limits.script_left_s, archive)
 
 
 def _given_with_input(job: Job) -> dict[str, str]:

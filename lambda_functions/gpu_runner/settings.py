@@ -15,6 +15,7 @@ from lambda_functions.gpu_runner.script.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.script.steps import Step, read_steps
 from lambda_functions.gpu_runner.secrets.values import References
 from lambda_functions.gpu_runner.storage.outputs import Destination
+from remote_gpu.wire.containers import FD_VARIABLE
 
 T = TypeVar("T")
 
@@ -35,6 +36,9 @@ class Settings:
     folder: Path = IMPORT_ROOT
     group: tuple[Step, ...] = ()  #: the steps of a group, the first one first
     secrets: References = field(default_factory=dict)  #: step → variable → reference
+    container: int = (
+        -1
+    )  #: descriptor of the host's socket, where the function is an image's command
     account: str = ""  #: owner of the buckets; "" = deployed by an older version
     owners: Mapping[str, str] = field(default_factory=dict)  #: bucket → another account
 
@@ -47,6 +51,7 @@ class Settings:
             script=self.script,
             handler=self.handler,
             folder=self.folder,
+            container=self.container >= 0,
             outputs=tuple(Destination.of(value) for value in outputs),
         )
         return (step,)
@@ -71,6 +76,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         folder=root / "script",
         group=_group(root, environ.get("ORCHGPU_STEPS")),
         secrets=_secrets(environ),
+        container=_descriptor(environ.get(FD_VARIABLE, "")),
         account=environ.get("ORCHGPU_ACCOUNT") or "",
         owners=_json(environ, "ORCHGPU_BUCKET_OWNERS", dict),
     )
@@ -95,6 +101,10 @@ def _secrets(environ: Mapping[str, str]) -> References:
     ):
         raise RunnerError(f"{VARIABLE} is not an object of references; deploy the function again")
     return found
+
+
+def _descriptor(text: str) -> int:
+    return int(text) if text.isdecimal() else -1
 
 
 def _seconds(environ: Mapping[str, str], name: str) -> float:

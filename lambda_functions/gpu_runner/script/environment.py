@@ -67,6 +67,13 @@ def base_variables(workspace: Workspace) -> dict[str, str]:
     }
 
 
+def container_variables(workspace: Workspace) -> dict[str, str]:
+    """The platform's variables in a container, whose image has the others."""
+    names = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_NAME")
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    return found | {"HOME": str(workspace.root), "TMPDIR": "/tmp"}  # noqa: S108 - the container's
+
+
 def user_variables(variables: Mapping[str, object] | None) -> dict[str, str]:
     """The user's own variables from the FDL, without names that the runner alone may set.
 
@@ -105,15 +112,17 @@ def middleware_variables(middleware: str, variables: Mapping[str, str]) -> dict[
         raise EnvelopeError(str(error)) from None
 
 
-def merged(*layers: Mapping[str, str]) -> dict[str, str]:
+def merged(*layers: Mapping[str, str], own_packages: bool = True) -> dict[str, str]:
     """All layers in one environment, later ones over earlier ones.
 
-    PYTHONPATH has those of all layers, then the import path of the function itself: the task root,
-    Lambda's layers and the runtime's packages.
+    With `own_packages`, PYTHONPATH has those of all layers, then the import path of the function
+    itself: the task root, Lambda's layers and the runtime's packages.
     """
     result: dict[str, str] = {}
     for layer in layers:
         result.update(layer)
+    if not own_packages:
+        return result
     paths = [layer["PYTHONPATH"] for layer in layers if layer.get("PYTHONPATH")]
     runtime = os.environ.get("LAMBDA_RUNTIME_DIR", "")
     layers_of_lambda = [path for path in _LAYERS if Path(path).is_dir()]

@@ -49,6 +49,7 @@ class Ending(StrEnum):
     OWN = "OWN"  #: it exited, or a signal from elsewhere ended it
     DEADLINE = "DEADLINE"  #: the runner stopped it, before Lambda would have
     LOST = "LOST"  #: the runner killed it, because its session was lost
+    MEMORY = "MEMORY"  #: its host killed its container, at the limit of its memory
     PREEMPTED = "PREEMPTED"  #: the runner stopped it, because its lease ends for another request
 
 

@@ -13,7 +13,7 @@ import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -52,12 +52,15 @@ class Step:
     script: Path | None = None
     handler: str = ""  #: module.function, in `folder`
     folder: Path = Path()
+    container: bool = False  #: the command of the function's image runs, in place of a script
     inputs: tuple[Destination, ...] = ()  #: destinations whose files it takes; none for the first
     outputs: tuple[Destination, ...] = ()
     variables: Mapping[str, object] | None = None  #: None: those of the job
 
     def command(self) -> list[str]:
         """The argument list that runs it. Raises AttemptFailed(SCRIPT_ERROR)."""
+        if self.container:
+            return ["the image's command"]  # the host starts its order's: `confined.COMMAND`
         if self.handler:
             return handler_command(self.folder, self.handler)
         if self.script is None:
@@ -197,16 +200,19 @@ def run_step(
     over the step's secrets and over SCAR's. Raises AttemptFailed(SCRIPT_ERROR) and EnvelopeError.
     """
     declared = item.step.variables
+    in_container = item.step.container
+    base = environment.container_variables if in_container else environment.base_variables
     merged = environment.merged(
-        environment.base_variables(item.workspace),
+        base(item.workspace),
         environment.user_variables(variables if declared is None else declared),
         secrets.of(item.step.name),
         environment.scar_variables(
             item.workspace, input_file=item.file, key=item.key, event=item.event
         ),
         *layers,
+        own_packages=not in_container,
     )
-    return run(
+    outcome = run(
         item.step.command(),
         variables=merged,
         folder=item.workspace.root,
@@ -215,6 +221,9 @@ def run_step(
         signals=signals,
         masker=secrets.masker,
     )
+    if in_container and outcome.ending is Ending.OWN and outcome.status == -signal.SIGKILL:
+        return replace(outcome, ending=Ending.MEMORY)
+    return outcome
 
 
 def check_outcome(outcome: Outcome, limits: TimeLimits, step: str = "") -> None:
@@ -229,6 +238,9 @@ def check_outcome(outcome: Outcome, limits: TimeLimits, step: str = "") -> None:
     if outcome.ending is Ending.PREEMPTED:
         text = f"{script} was stopped after {ran_s:.1f} s for a request of higher priority"
         raise AttemptFailed(Reason.PREEMPTED, text)
+    if outcome.ending is Ending.MEMORY:
+        text = f"{script} needed more memory than its container has: declare more of `memory`"
+        raise AttemptFailed(Reason.OUT_OF_MEMORY, text)
     if outcome.ending is Ending.LOST:
         raise AttemptFailed(Reason.SESSION_LOST, f"{script} was stopped: its session was lost")
     if outcome.status < 0:

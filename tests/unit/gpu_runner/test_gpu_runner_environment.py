@@ -231,3 +231,16 @@ def test_the_wait_for_a_device_takes_none_of_the_functions_own_time(
 
 
 _MOMENTS = ("script_s", "end_s", "start_s")
+
+
+def test_a_container_gets_no_path_of_the_functions_own(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    with workspace:
+        found = environment.merged(
+            environment.container_variables(workspace), {"A": "1"}, own_packages=False
+        )
+    assert set(found) - {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_NAME"} == {
+        "HOME",
+        "TMPDIR",
+        "A",
+    }
