@@ -1,11 +1,12 @@
 """The runner on the host of its device: `python -m lambda_functions.gpu_runner.on_host`.
 
     {"event": "…", "environment": {…}, "confine": […], "request": "…", "function": "f",
-     "memory_mib": 512, "ends_at_s": 1234.5}
+     "memory_mib": 512, "ends_at_s": 1234.5, "container": 5}
 
 It reads this order on its standard input, makes the environment that Lambda would make, and calls
-the same `handler.handle`. `ends_at_s` is on this machine's monotonic clock. Exit statuses: 0, the
-handler returned; 1, it raised; 2, the order is not one.
+the same `handler.handle`. `ends_at_s` is on this machine's monotonic clock; `container`, for a
+function that is an image's command, is the descriptor of the host's socket (`script.container`).
+Exit statuses: 0, the handler returned; 1, it raised; 2, the order is not one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import time
 import traceback
 
-from lambda_functions.gpu_runner.script import confined
+from lambda_functions.gpu_runner.script import confined, container
 
 _RAISED, _NO_ORDER = 1, 2
 
@@ -43,6 +44,8 @@ def main() -> int:
         context = HostContext(str(order["request"]), float(order["ends_at_s"]))
         os.environ.update(order["environment"])
         confined.COMMAND[:] = order["confine"]
+        if "container" in order:
+            container.use(int(order["container"]))
         os.environ["AWS_LAMBDA_FUNCTION_NAME"] = str(order["function"])
         os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] = str(order["memory_mib"])
     except (ValueError, KeyError, TypeError) as error:

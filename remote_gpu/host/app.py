@@ -22,6 +22,7 @@ from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
+from remote_gpu.host.containers.serving import open_containers
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.departure.departure import DrainTable
@@ -51,7 +52,7 @@ from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
-from remote_gpu.wire.runs import RUNNER
+from remote_gpu.wire.runs import CONTAINERS, RUNNER
 from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker.programs.programs import ListedProgram
 from remote_gpu.worker.settings import WorkerSettings
@@ -160,7 +161,7 @@ async def running_host(
             scheduler=scheduler,
             tracer=_tracer(stack),
             sandboxes=sandboxes,
-            runs=_runs(settings, policy, listeners),
+            runs=await _with_containers(settings, _runs(settings, policy, listeners)),
         )
         parts = Parts(
             Leases(table, log),
@@ -209,7 +210,17 @@ def _offered(outside: Outside) -> Uses:
     offered = outside.pool.offered_digests
     if outside.runs.refused:
         return offered
-    return {**offered, PROGRAMS: {**offered.get(PROGRAMS, {}), RUNNER: ""}}
+    own = {RUNNER: ""} | ({} if outside.runs.containers is None else {CONTAINERS: ""})
+    return {**offered, PROGRAMS: {**offered.get(PROGRAMS, {}), **own}}
+
+
+async def _with_containers(settings: HostSettings, runs: RunSettings) -> RunSettings:
+    """The settings of runs with this host's containers, or the reason why it has none, logged."""
+    if runs.refused:
+        return runs
+    space_bytes = settings.options.images_mib << 20
+    host, why = await open_containers(settings.state.resolve(), space_bytes)
+    return replace(runs, containers=host, no_containers=why)
 
 
 def _runs(settings: HostSettings, policy: IsolationPolicy, listeners: Listeners) -> RunSettings:

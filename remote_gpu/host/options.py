@@ -99,6 +99,14 @@ class OwnOptions:
             " docs/how-to/host-execution.md."
         ),
     ] = True
+    images_mib: Annotated[
+        int,
+        Option(
+            "Run functions with an OCI image too, by podman, and keep this much of their images;"
+            " 0: none is run.",
+            range=(0, 1 << 30),
+        ),
+    ] = 0
     on_memory_excess: Annotated[
         OnExcess,
         Option(

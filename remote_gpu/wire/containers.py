@@ -35,6 +35,9 @@ class Start:
     workdir: str  #: absolute, as the container sees it
     variables: Mapping[str, str]
 
+    def fields(self) -> dict[str, object]:
+        return asdict(self)
+
     @classmethod
     def of(cls, value: object) -> Start:
         """Decode; unknown fields are ignored. Raises WireError."""
@@ -55,11 +58,6 @@ class Ended:
     status: int = 0  #: as podman returns it: 128 + n for signal n
     out_of_memory: bool = False
     error: str = ""  #: the reason why there was no container
-
-
-def start_message(start: Start) -> bytes:
-    """Raises WireError for variables that are too long together."""
-    return encoded({"start": asdict(start)})
 
 
 def encoded(message: Mapping[str, object]) -> bytes:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 #: The host's command; empty in Lambda. One per process by nature, like the S3 client.
 COMMAND: list[str] = []
+#: That the host's command inherits.
+DESCRIPTORS: list[int] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,10 @@ def prepared(command: Sequence[str], variables: Mapping[str, str]) -> Iterator[S
         with open(given, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
             json.dump(dict(variables), file)
         os.lseek(given, 0, os.SEEK_SET)
-        yield Start(command=[*COMMAND, str(given), *command], environment={}, descriptors=(given,))
+        yield Start(
+            command=[*COMMAND, str(given), *command],
+            environment={},
+            descriptors=(given, *DESCRIPTORS),
+        )
     finally:
         os.close(given)

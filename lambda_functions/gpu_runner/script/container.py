@@ -1,17 +1,12 @@
 """A step in the container of a run on a host: its start, from the runner's side.
 
 The runner has no right to start containers. It asks its host (`remote_gpu.wire.containers`): first
-to have the image ready; then this module runs in place of a script, as a process that stands for
-the container. Its arguments are the descriptor of the host's socket, and that of the variables as
-JSON. It passes SIGTERM on, ends with the container's exit status, and by SIGKILL when the container
-ran out of memory; when it is killed, the host kills the container.
+to have the image ready; then `contained` runs in place of a script.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -20,18 +15,11 @@ from typing import NoReturn
 
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
-from remote_gpu.wire.containers import (
-    MESSAGE_BYTES_MAX,
-    Start,
-    decoded,
-    encoded,
-    ended_of,
-    start_message,
-)
+from lambda_functions.gpu_runner.script import confined
+from remote_gpu.wire.containers import FD_VARIABLE, MESSAGE_BYTES_MAX, decoded, encoded
 from remote_gpu.wire.errors import WireError
 
-#: The container was not started: a shell's status of a command that cannot be run.
-NOT_STARTED_STATUS = 126
+_CONTAINED = Path(__file__).with_name("contained.py")
 
 #: Download an object, (bucket, key), to a file.
 Download = Callable[[str, str], Path]
@@ -39,7 +27,14 @@ Download = Callable[[str, str], Path]
 
 def command(descriptor: int) -> list[str]:
     """The command that stands for the container, but for the descriptor of its variables."""
-    return [sys.executable, "-P", "-m", __name__, str(descriptor)]
+    return [sys.executable, "-I", "-S", str(_CONTAINED), str(descriptor)]
+
+
+def use(descriptor: int) -> None:
+    """Run the user's code in the container of the host's socket, from now on."""
+    os.environ[FD_VARIABLE] = str(descriptor)
+    confined.COMMAND[:] = command(descriptor)
+    confined.DESCRIPTORS[:] = [descriptor]
 
 
 def prepare(descriptor: int, limit_s: float, download: Download) -> None:
@@ -75,40 +70,3 @@ def _asked(host: socket.socket, given: list[int]) -> dict[str, object]:
 
 def _fail(why: str) -> NoReturn:
     raise AttemptFailed(Reason.SCRIPT_ERROR, f"the image of the function: {why}")
-
-
-def main(descriptor: int, given: int) -> int:
-    """Run the container to its end; returns its exit status."""
-    with open(given, encoding="utf-8", errors="surrogateescape") as file:
-        variables = json.load(file)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    signal.signal(signal.SIGTERM, lambda *_: _pass_on(ours))
-    try:
-        with socket.socket(fileno=descriptor) as host, ours:
-            with theirs:
-                start = start_message(Start(workdir=os.getcwd(), variables=variables))  # noqa: PTH109
-                socket.send_fds(host, [start], [sys.stdout.fileno(), theirs.fileno()])
-            ended = ended_of(decoded(ours.recv(MESSAGE_BYTES_MAX)))
-    except (OSError, WireError) as error:
-        return _not_started(str(error))
-    if ended.error:
-        return _not_started(ended.error)
-    if ended.out_of_memory:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return ended.status
-
-
-def _pass_on(host: socket.socket) -> None:
-    try:
-        host.send(encoded({"signal": int(signal.SIGTERM)}))
-    except OSError:  # it has ended, or the host has
-        return
-
-
-def _not_started(why: str) -> int:
-    sys.stderr.write(f"the container of the function: {why}\n")
-    return NOT_STARTED_STATUS
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -20,9 +21,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from corekit.aio.supervise import until_first
+from corekit.aio.supervise import Nursery, until_first
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.model import Share
+from remote_gpu.host.containers import probe
 from remote_gpu.host.containers.cards import cards
 from remote_gpu.host.containers.command import (
     Container,
@@ -34,6 +36,7 @@ from remote_gpu.host.containers.command import (
 )
 from remote_gpu.host.containers.images import ArchiveNeeded, Images
 from remote_gpu.host.containers.podman import Podman, stopped
+from remote_gpu.host.containers.reference import archive_of
 from remote_gpu.isolation.apply import Sandbox
 from remote_gpu.isolation.removal import remove_tree
 from remote_gpu.middleware.base import device_variables
@@ -50,6 +53,7 @@ from remote_gpu.wire.runs import RunOrder
 
 logger = logging.getLogger(__name__)
 
+FOLDER_NAME = "containers"  #: in the host's state folder
 _REMOVE_S, _INSPECT_S = 60.0, 30.0
 #: podman ends a container this much after its run's time, if gpud has died.
 _BACKSTOP_S = 30.0
@@ -79,6 +83,31 @@ class ContainerHost:
             await asyncio.to_thread(remove_tree, left)
 
 
+async def open_containers(state: Path, space_bytes: int) -> tuple[ContainerHost | None, str]:
+    """This host's containers, or the reason why it has none, which is logged.
+
+    `state`: the host's folder; `space_bytes`: for images, 0 = none are wanted.
+    """
+    if not space_bytes:
+        return None, "it has no space for them (--images-mib)"
+    try:
+        folder = state / FOLDER_NAME
+        runtime = await probe.find(folder / "store", _run_folder(state))
+        host = ContainerHost(runtime, folder, space_bytes)
+        await host.open()
+    except (AppError, OSError) as error:
+        logger.info("no image runs on this host", extra={"event": "containers", "why": str(error)})
+        return None, str(error)
+    return host, ""
+
+
+def _run_folder(state: Path) -> Path:
+    """A folder that the machine empties when it starts, for this host alone."""
+    own = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() else None
+    digest = hashlib.sha256(os.fsencode(state)).hexdigest()[:16]
+    return Path(own or "/run") / "orchgpu" / f"containers-{digest}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLease:
     """What a run's container is made from, beside its order."""
@@ -91,32 +120,55 @@ class ContainerLease:
 class RunContainer:
     """The container of one run, and the socket by which the run asks for it."""
 
-    def __init__(self, host: ContainerHost, order: RunOrder, lease: ContainerLease) -> None:
+    def __init__(self, host: ContainerHost, order: RunOrder, nursery: Nursery) -> None:
         """Raises AppError for an order that this host cannot serve, and OSError."""
+        archive_of(order.image)
         if order.network and host.runtime.network_refused:
             text = f"images have no network on this host: {host.runtime.network_refused}"
             raise AppError(ErrorCode.UNAVAILABLE, text)
-        kinds = {str(share.device): str(share.kind) for share in lease.shares}
-        self._devices = devices_of(cards(), kinds)
-        self._host, self._order, self._lease = host, order, lease
+        self._host, self._order, self._nursery = host, order, nursery
+        self._lease: ContainerLease | None = None
+        self._devices: tuple[str, ...] = ()
+        self._control = Path()  #: gpud's own folder of the run, once it is entered
+        self._serving: asyncio.Task[None] | None = None
         self._started = False  #: for good
         self._there = False  #: there may be a container
         self._own, self._inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._own.setblocking(False)
-        user, group = _user_of(lease.sandbox)
-        #: The run's temporary folder, at the same path in the container.
-        self.folder = Path(f"{lease.sandbox.folder}{_FOLDER}")
-        self._control = Path(tempfile.mkdtemp(prefix="run-", dir=host.folder))
+        #: The run's end of the socket, for its process to inherit.
+        self.descriptor = self._inner.fileno()
+
+    def enter(self, lease: ContainerLease) -> Path:
+        """Serve the run of a lease; returns its temporary folder, at the same path inside.
+
+        Raises AppError for a device that no container can get, and OSError.
+        """
+        kinds = {str(share.device): str(share.kind) for share in lease.shares}
+        self._devices = devices_of(cards(), kinds)
+        self._lease = lease
+        self._control = Path(tempfile.mkdtemp(prefix="run-", dir=self._host.folder))
         self.folder.mkdir(mode=0o700)
-        os.chown(self.folder, user, group)
+        os.chown(self.folder, *_user_of(lease.sandbox))
+        self._serving = self._nursery.start(self._serve(), "container")
+        return self.folder
 
     @property
-    def descriptor(self) -> int:
-        """The run's end of the socket, for its process to inherit."""
-        return self._inner.fileno()
+    def lease(self) -> ContainerLease:
+        assert self._lease is not None, "the run has its lease"
+        return self._lease
+
+    @property
+    def folder(self) -> Path:
+        """The run's, made by `enter`."""
+        return Path(f"{self.lease.sandbox.folder}{_FOLDER}")
 
     def inherited(self) -> None:
         """The run's process has its end: this one's copy is closed. Idempotent."""
+        self._inner.close()
+
+    def abandon(self) -> None:
+        """There is no run: close what an order has opened. Idempotent."""
+        self._own.close()
         self._inner.close()
 
     @property
@@ -126,7 +178,7 @@ class RunContainer:
             return int((self._control / "pid").read_text())
         return None
 
-    async def serve(self) -> None:
+    async def _serve(self) -> None:
         """Answer the run until it closes its socket."""
         async with contextlib.AsyncExitStack() as stack:
             image = ""
@@ -153,11 +205,14 @@ class RunContainer:
 
     async def close(self) -> None:
         """Kill and remove the container and its files; nothing is left then. Idempotent."""
-        self._own.close()
-        self._inner.close()
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait({self._serving})
+        self.abandon()
         await self._remove()
-        for folder in (self._control, self.folder):
-            await asyncio.to_thread(remove_tree, folder)
+        if self._lease is not None:
+            for folder in (self._control, self.folder):
+                await asyncio.to_thread(remove_tree, folder)
 
     async def _start(self, image: str, start: Start, descriptors: list[int]) -> None:
         """Run the container to its end, and report it. Raises AppError, WireError."""
@@ -185,19 +240,19 @@ class RunContainer:
 
     async def _remove(self) -> None:
         if self._there:
-            await self._host.podman.remove(name_of(self._lease.id), _REMOVE_S)
+            await self._host.podman.remove(name_of(self.lease.id), _REMOVE_S)
             self._there = False
 
     def _container(self, image: str, start: Start) -> Container:
-        variables = {**start.variables, **device_variables(self._lease.shares)}
+        variables = {**start.variables, **device_variables(self.lease.shares)}
         file = self._control / "variables"
         file.touch(mode=0o600)
         file.write_text(variables_file(variables), encoding="utf-8")
         if not Path(start.workdir).is_relative_to(self.folder) or ".." in Path(start.workdir).parts:
             raise invalid(f"{start.workdir} is not below the run's folder")
-        user, group = _user_of(self._lease.sandbox)
+        user, group = _user_of(self.lease.sandbox)
         return Container(
-            lease=self._lease.id,
+            lease=self.lease.id,
             image=image,
             user=user,
             group=group,
@@ -221,7 +276,7 @@ class RunContainer:
                 "container",
                 "inspect",
                 "--format={{json .State}}",
-                name_of(self._lease.id),
+                name_of(self.lease.id),
                 limit_s=_INSPECT_S,
             )
         except AppError:  # podman made none

@@ -38,6 +38,7 @@ class RunStart(Value):
     package: Package
     aws: dict[str, str]  #: AWS's variables: where the credentials lie, region, endpoints
     runner: dict[str, Any]  #: for `on_host`
+    container: str = ""  #: folder that the run shares with its container; "" = it has none
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self, enc_hook=str)
@@ -55,7 +56,8 @@ def main() -> None:
     folder = Path(sandbox.folder)
     tmp = folder / run.TMP_NAME
     run.enter(policy, sandbox, reach, start.parent)
-    run.restrict(policy, sandbox, reach, folder, reach.packages, package=None)
+    shared = [Path(start.container)] if start.container else []
+    run.restrict(policy, sandbox, reach, folder, reach.packages, *shared, package=None)
     run.filter_calls(policy, sandbox)
     os.chdir(tmp)
     os.environ.update(start.aws)
@@ -65,8 +67,9 @@ def main() -> None:
         _fail(error.message)
     except OSError as error:
         _fail(f"the package cannot be unpacked: {error}")
-    run.restrict(policy, sandbox, reach, folder, package=package)
-    _become_runner(start, package, tmp, run.confining(policy, sandbox, reach, package))
+    run.restrict(policy, sandbox, reach, folder, *shared, package=package)
+    confining = [] if shared else run.confining(policy, sandbox, reach, package)
+    _become_runner(start, package, shared[0] if shared else tmp, confining)
 
 
 def _fetch(package: Package, target: Path) -> None:

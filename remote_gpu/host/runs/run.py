@@ -18,6 +18,7 @@ from pathlib import Path
 
 from corekit.aio.process import guarded
 from corekit.aio.supervise import Nursery
+from remote_gpu.host.containers.serving import RunContainer
 from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.output import TAIL_BYTES, RunOutput
@@ -34,9 +35,20 @@ _AGAIN_S = 0.05  #: between two kills of a process that was about to fork
 class Run:
     """One process with all that it starts."""
 
-    def __init__(self, order: RunOrder, nursery: Nursery, *, namespaced: bool) -> None:
-        """Start it; it waits for `begin` without knowing what it is for. Raises OSError."""
+    def __init__(
+        self,
+        order: RunOrder,
+        nursery: Nursery,
+        container: RunContainer | None = None,
+        *,
+        namespaced: bool,
+    ) -> None:
+        """Start it; it waits for `begin` without knowing what it is for. Raises OSError.
+
+        `container`: of an order with an image; its end is this run's.
+        """
         self.order = order
+        self.container = container
         self._nursery = nursery
         self._namespaced = namespaced
         reading, writing = os.pipe()
@@ -50,12 +62,17 @@ class Run:
                 stderr=writing,
                 env=spawner_variables(os.environ),
                 start_new_session=True,
+                pass_fds=() if container is None else (container.descriptor,),
             )
         except BaseException:
             os.close(reading)
+            if container is not None:
+                container.abandon()
             raise
         finally:
             os.close(writing)
+        if container is not None:
+            container.inherited()
         self.pid = self._process.pid
         self.output = RunOutput(reading)
         #: Its first process has ended.
@@ -125,6 +142,8 @@ class Run:
         self._nursery.start_end(self._close, "run")
 
     async def _close(self) -> None:
+        if self.container is not None:
+            await self.container.close()
         if self._sandbox is not None:
             await self._sandbox.close()
         elif self.group is not None:

@@ -22,9 +22,10 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, EndReason
+from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install
 from gpu_scheduler.warm import tenant_folder
+from remote_gpu.host.containers.serving import ContainerHost, ContainerLease, RunContainer
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
@@ -34,6 +35,7 @@ from remote_gpu.host.runs.output import send
 from remote_gpu.host.runs.run import Run
 from remote_gpu.host.warm.table import is_card
 from remote_gpu.host.workers.tenant_storage import evict
+from remote_gpu.isolation.apply import Sandbox
 from remote_gpu.isolation.places import HostFiles
 from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.run import RunReach
@@ -64,6 +66,8 @@ class RunSettings:
     gateway_port: int
     closed_ports: tuple[int, ...] = ()  #: beside that of the metadata
     refused: str = ""  #: why this host runs no functions; "" = it does
+    containers: ContainerHost | None = None  #: for images
+    no_containers: str = ""  #: the reason why there are none
 
 
 class FunctionRuns:
@@ -96,12 +100,21 @@ class FunctionRuns:
             return False
         self._check(order)
         try:
-            run = Run(order, self._nursery, namespaced=self._settings.policy.pid_namespace)
-        except OSError as error:
+            run = Run(
+                order,
+                self._nursery,
+                self._container(order),
+                namespaced=self._settings.policy.pid_namespace,
+            )
+        except (OSError, AppError) as error:
             raise Refused(Refusal.NOT_READY, f"no process for the run: {error}") from None
         self._runs[install.lease] = run
         self._nursery.start(self._follow(install, run), "run")
         return True
+
+    def _container(self, order: RunOrder) -> RunContainer | None:
+        host = self._settings.containers
+        return RunContainer(host, order, self._nursery) if order.image and host else None
 
     def keeps_device(self, lease: LeaseId) -> bool:
         """True for a lease with a card whose run is not over: giving it back has no effect."""
@@ -142,8 +155,9 @@ class FunctionRuns:
         if self._settings.refused:
             text = f"this host runs no functions: {self._settings.refused}"
             raise Refused(Refusal.NOT_READY, text)
-        if order.image:
-            raise Refused(Refusal.NOT_READY, "this host runs no images")
+        if order.image and self._settings.containers is None:
+            text = f"this host runs no images: {self._settings.no_containers}"
+            raise Refused(Refusal.NOT_READY, text)
         closed = {*self._settings.closed_ports, _METADATA_PORT}
         if self._settings.policy.landlock and (wrong := closed.intersection(_ports(order.aws))):
             text = f"no run may connect to port {min(wrong)}, at which an endpoint of its cloud is"
@@ -202,6 +216,7 @@ class FunctionRuns:
         )
         aws = run.enter(sandbox)
         native = worker_variables(shares) if DeviceKind.CUDA in kinds else {}
+        shared, of_container = _entered(run, install, sandbox.sandbox, shares)
         start = RunStart(
             parent=os.getpid(),
             policy=settings.policy,
@@ -223,7 +238,9 @@ class FunctionRuns:
                 "function": order.function,
                 "memory_mib": order.memory_mib,
                 "ends_at_s": ends_s,
+                **of_container,
             },
+            container=shared,
         )
         if self._leases.table.find(install.lease) is None:  # it ended meanwhile
             run.kill()
@@ -265,3 +282,13 @@ def _ports(aws: Mapping[str, str]) -> set[int]:
     """The ports of the endpoints that an order names."""
     urls = (urlsplit(value) for name, value in aws.items() if name.startswith("AWS_ENDPOINT_URL"))
     return {url.port or _SCHEMES.get(url.scheme, 443) for url in urls}
+
+
+def _entered(
+    run: Run, install: Install, sandbox: Sandbox, shares: tuple[Share, ...]
+) -> tuple[str, dict[str, int]]:
+    """The folder of the run's container, if it has one, and the runner's part of it."""
+    if run.container is None:
+        return "", {}
+    lease = ContainerLease(id=install.lease, sandbox=sandbox, shares=shares)
+    return str(run.container.enter(lease)), {"container": run.container.descriptor}

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
 from lambda_functions.gpu_runner.script import container
 from remote_gpu.host.containers import probe
@@ -111,14 +112,13 @@ class Hosted:
         """The container of a run, served; nothing of it is left after the block."""
         folder = self.place / "sandbox"
         sandbox = Sandbox(user=USER, group=USER, folder=str(folder))
-        one = RunContainer(self.host, order, ContainerLease(id=self.lease, sandbox=sandbox))
-        serving = asyncio.create_task(one.serve())
-        try:
-            yield one
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-            await one.close()
+        async with Nursery("gpud") as nursery:
+            one = RunContainer(self.host, order, nursery)
+            one.enter(ContainerLease(id=self.lease, sandbox=sandbox))
+            try:
+                yield one
+            finally:
+                await one.close()
             assert not one.folder.exists()
         await self.nothing_left()
 

@@ -11,14 +11,13 @@ from remote_gpu.wire.containers import (
     decoded,
     encoded,
     ended_of,
-    start_message,
 )
 from remote_gpu.wire.errors import WireError
 
 
 def test_a_start_keeps_its_values_and_drops_unknown_ones() -> None:
     start = Start(workdir="/w", variables={"A": "ä\n"})
-    message = decoded(start_message(start))
+    message = decoded(encoded({"start": start.fields()}))
     assert Start.of(message["start"]) == start
     assert Start.of({"workdir": "/w", "variables": {}, "later": 1}) == Start(
         workdir="/w", variables={}
