@@ -92,7 +92,7 @@ async def open_containers(state: Path, space_bytes: int) -> tuple[ContainerHost 
         return None, "it has no space for them (--images-mib)"
     try:
         folder = state / FOLDER_NAME
-        runtime = await probe.find(folder / "store", _run_folder(state))
+        runtime = await probe.find(folder / "store", run_folder(state))
         host = ContainerHost(runtime, folder, space_bytes)
         await host.open()
     except (AppError, OSError) as error:
@@ -101,7 +101,7 @@ async def open_containers(state: Path, space_bytes: int) -> tuple[ContainerHost 
     return host, ""
 
 
-def _run_folder(state: Path) -> Path:
+def run_folder(state: Path) -> Path:
     """A folder that the machine empties when it starts, for this host alone."""
     own = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() else None
     digest = hashlib.sha256(os.fsencode(state)).hexdigest()[:16]

@@ -72,6 +72,15 @@ def image(runtime: Runtime, archive: bytes) -> str:
     return asyncio.run(called).strip().removeprefix("sha256:")
 
 
+@pytest.fixture
+def archived(hosted: Hosted, tmp_path: Path) -> Path:
+    """The program's image as `podman save` writes it."""
+    file = tmp_path / "image.tar"
+    saved = hosted.host.podman.call("save", "--output", str(file), hosted.image, limit_s=60)
+    asyncio.run(saved)
+    return file
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a run's client saw."""

@@ -101,15 +101,6 @@ async def test_an_image_comes_from_a_registry_by_its_digest(
 
 
 @pytest.fixture
-def archived(hosted: Hosted, tmp_path: Path) -> Path:
-    """The program's image as `podman save` writes it."""
-    file = tmp_path / "image.tar"
-    saved = hosted.host.podman.call("save", "--output", str(file), hosted.image, limit_s=60)
-    asyncio.run(saved)
-    return file
-
-
-@pytest.fixture
 def pushed(hosted: Hosted, tmp_path: Path) -> Path:
     """The program's image as files: `manifest.json`, and blobs by their SHA-256."""
     folder = tmp_path / "pushed"
