@@ -55,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 FOLDER_NAME = "containers"  #: in the host's state folder
 _REMOVE_S, _INSPECT_S = 60.0, 30.0
+#: Between two removals of a container that its podman may not have made yet.
+_LEAVE_S, _REMOVALS_MAX = 2.0, 10
 #: podman ends a container this much after its run's time, if gpud has died.
 _BACKSTOP_S = 30.0
 #: Suffix of a run's folder, beside that of its sandbox.
@@ -132,7 +134,8 @@ class RunContainer:
         self._control = Path()  #: gpud's own folder of the run, once it is entered
         self._serving: asyncio.Task[None] | None = None
         self._started = False  #: for good
-        self._there = False  #: there may be a container
+        #: podman, while there may be a container.
+        self._process: asyncio.subprocess.Process | None = None
         self._own, self._inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._own.setblocking(False)
         #: The run's end of the socket, for its process to inherit.
@@ -222,26 +225,32 @@ class RunContainer:
             why = "has had its container" if self._started else "has not prepared its image"
             raise WireError(f"the run {why}")
         container = self._container(image, start)
-        self._started = self._there = True
+        self._started = True
         output, talk = descriptors
         try:
-            process = await self._host.podman.start(
-                run_words(self._host.runtime, container), output
-            )
-            try:
-                await until_first(process.wait(), _signals(process, talk))
-                status = process.returncode
-            finally:
-                await stopped(process)
+            words = run_words(self._host.runtime, container)
+            process = self._process = await self._host.podman.start(words, output)
+            await until_first(process.wait(), _signals(process, talk))
+            status = process.returncode
             ended = Ended() if status is None else await self._ended(status)
         finally:
             await self._remove()
         _answer(talk, asdict(ended))
 
     async def _remove(self) -> None:
-        if self._there:
+        """Remove the container, so that its podman ends by itself: a killed one leaves mounts."""
+        if self._process is None:
+            return
+        for _ in range(_REMOVALS_MAX):  # it may be about to make the container
             await self._host.podman.remove(name_of(self.lease.id), _REMOVE_S)
-            self._there = False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_S):
+                    await self._process.wait()
+                    break
+        else:
+            await stopped(self._process)
+            await self._host.podman.remove(name_of(self.lease.id), _REMOVE_S)
+        self._process = None
 
     def _container(self, image: str, start: Start) -> Container:
         variables = {**start.variables, **device_variables(self.lease.shares)}

@@ -44,8 +44,16 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     except AppError as error:
         pytest.skip(f"NOT TESTED: containers; {error.message}")
     yield found
+    unmount(place)
     for one in (place / "store", place / "run"):
         remove_tree(one)
+
+
+def unmount(folder: Path) -> None:
+    """Unmount what a podman that was killed has left below a folder: which could not be removed else."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if Path(at := line.split()[4]).is_relative_to(folder):
+            subprocess.run(["umount", "--lazy", at], check=True)
 
 
 @pytest.fixture(scope="session")

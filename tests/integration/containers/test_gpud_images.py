@@ -14,7 +14,7 @@ import pytest
 from contract.states import JobState, Reason
 from remote_gpu.host.containers.serving import run_folder
 from remote_gpu.wire.runs import RunOrder
-from tests.integration.containers.conftest import Hosted
+from tests.integration.containers.conftest import Hosted, unmount
 from tests.integration.gpud.conftest import Gpud, running_gpud, until
 from tests.integration.gpud.run_bench import Bench, bench_in, send_order
 
@@ -44,6 +44,7 @@ def on(hosted: Hosted, archived: Path, tmp_path: Path) -> Iterator[ImageBench]:
         bench.s3.upload_file(str(archived), "state", "image.tar")
         digest = hashlib.sha256(archived.read_bytes()).hexdigest()
         yield ImageBench(gpud, bench, f"s3://state/image.tar#sha256:{digest}")
+    unmount(state)
     shutil.rmtree(run_folder(gpud.state.resolve()))
 
 
@@ -96,3 +97,4 @@ def test_the_end_of_a_lease_ends_its_container(on: ImageBench) -> None:
     scratch = next(gpud.state.glob("**/scratch"))
     until(lambda: not any(scratch.iterdir()))
     assert not bench.ended(job)
+    assert str(gpud.state) not in Path("/proc/self/mountinfo").read_text()
