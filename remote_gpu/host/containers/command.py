@@ -25,7 +25,7 @@ PREFIX, LEASE_LABEL = "orchgpu-", "orchgpu.lease"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What was tried on this host and works."""
+    """The facts of this host that were tried and work."""
 
     podman: Path
     version: str  #: of podman
@@ -134,7 +134,7 @@ def variables_file(variables: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cards:
-    """How containers get the cards of this host."""
+    """The ways to give containers the cards of this host."""
 
     cdi: frozenset[str] = frozenset()  #: full names, as "nvidia.com/gpu=GPU-…"
     minors: Mapping[str, int] = field(default_factory=dict)  #: NVIDIA's UUID → number of its node

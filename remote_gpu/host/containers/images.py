@@ -121,7 +121,7 @@ class Images:
     async def _loaded(self, archive: Archive, given: int) -> str:
         with tempfile.TemporaryDirectory(dir=self._folder) as place:
             file = Path(place, "image.tar")
-            # a copy: whoever gave the descriptor may write to its file between check and load
+            # a copy: the giver of the descriptor may write to its file between check and load
             digest = await asyncio.to_thread(_copied, given, file, self._space_bytes)
             if digest != archive.sha256:
                 text = f"s3://{archive.bucket}/{archive.key} has the SHA-256 {digest}"

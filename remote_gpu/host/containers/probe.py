@@ -1,7 +1,7 @@
-"""What of containers works on this machine: tried once, when gpud starts.
+"""The containers that work on this machine: tried once, when gpud starts.
 
 The trial is a container with all options of a run's. Its image is empty: its program is the init
-that podman mounts into every container (`--init`), so the trial needs no image of anybody's.
+that podman mounts into every container (`--init`), so the trial fetches nothing.
 """
 
 from __future__ import annotations

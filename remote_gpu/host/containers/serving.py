@@ -112,7 +112,7 @@ def run_folder(state: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLease:
-    """What a run's container is made from, beside its order."""
+    """The lease of a run: its container is made from it and the order."""
 
     id: str
     sandbox: Sandbox
@@ -320,7 +320,7 @@ def _seqpacket(descriptor: int) -> Iterator[socket.socket]:
     try:
         stream = socket.socket(fileno=os.dup(descriptor))
     except OSError:
-        raise WireError("a start's second descriptor is no socket") from None
+        raise WireError("a start's second descriptor is not a socket") from None
     with stream:
         stream.setblocking(False)
         yield stream

@@ -50,7 +50,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 def unmount(folder: Path) -> None:
-    """Unmount what a podman that was killed has left below a folder: which could not be removed else."""
+    """Unmount what a killed podman has left below a folder, which cannot be removed before."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         if Path(at := line.split()[4]).is_relative_to(folder):
             subprocess.run(["umount", "--lazy", at], check=True)
@@ -91,14 +91,14 @@ def archived(hosted: Hosted, tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run's client saw."""
+    """The end of a run as its client saw it."""
 
     status: int
     output: str
 
     @property
     def parts(self) -> list[str]:
-        """What each of the program's commands wrote."""
+        """The output of each of the program's commands."""
         return self.output.split(",\n")[:-1]
 
 
