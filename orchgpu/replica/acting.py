@@ -138,12 +138,9 @@ class Acting:
             advance=self._runs.advance,
             strict=nursery.strict,
         )
+        search = Search(store, self._has_record)
         self._reconciler = Reconciler(
-            queue=queue,
-            search=Search(store, self._has_record),
-            clock=clock,
-            budget=budget,
-            jitter=jitter,
+            queue=queue, search=search, clock=clock, budget=budget, jitter=jitter
         )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}  #: by function
