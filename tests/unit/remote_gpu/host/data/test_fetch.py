@@ -62,6 +62,7 @@ async def fetched(url: str, folder: Path, sha256: str = SHA256, most_bytes: int 
 
 
 @pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.asyncio
 async def test_a_file_arrives_whole_and_read_only(tmp_path: Path, ranges: bool) -> None:
     async with served(tmp_path, ranges=ranges) as (url, asked):
         fetch = await fetched(url, tmp_path / "set")
@@ -72,6 +73,7 @@ async def test_a_file_arrives_whole_and_read_only(tmp_path: Path, ranges: bool) 
     assert len(asked) == (5 if ranges else 2)  # the size, then the parts
 
 
+@pytest.mark.asyncio
 async def test_parts_that_are_here_are_not_read_again(tmp_path: Path) -> None:
     async with served(tmp_path) as (url, asked):
         await fetched(url, tmp_path / "set")
@@ -89,6 +91,7 @@ async def test_parts_that_are_here_are_not_read_again(tmp_path: Path) -> None:
     ("sha256", "most_bytes", "code"),
     [("0" * 64, 10**6, ErrorCode.CONFLICT), (SHA256, 5000, ErrorCode.INVALID)],
 )
+@pytest.mark.asyncio
 async def test_another_content_or_more_bytes_are_refused(
     tmp_path: Path, sha256: str, most_bytes: int, code: ErrorCode
 ) -> None:
@@ -100,6 +103,7 @@ async def test_another_content_or_more_bytes_are_refused(
     assert error.code is code
 
 
+@pytest.mark.asyncio
 async def test_an_absent_file_is_named(tmp_path: Path) -> None:
     async with served(tmp_path) as (url, _):
         with pytest.raises(AppError, match=r"does not exist \(404\)"):
