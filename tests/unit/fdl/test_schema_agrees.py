@@ -33,7 +33,7 @@ VALUES = (
     *("[{path: a-bucket}]", "{path: a-bucket}", "{Variables: {A: 1}}", "{Variables: }"),
     *("{name: q}", "{bucket: a-bucket}", "{x-mine: 1}"),
     *("https://hooks.example/x", "arn:aws:sns:us-east-1:123456789012:ends", "'ssm:/key'"),
-    *("'0 3 * * *'", "UTC"),
+    *("'0 3 * * *'", "UTC", "cloudevents"),
 )
 #: A value of each key that its block cannot be without.
 NEEDED = {
@@ -73,7 +73,7 @@ def _scalar(node: Scalar, text: str) -> Any:
 
 
 def _needed(known: KnownKey, siblings: list[KnownKey]) -> list[str]:
-    if known.path.endswith("notify[].secret"):
+    if known.path.endswith(("notify[].secret", "notify[].format")):
         return ["webhook: https://hooks.example/x"]
     return [
         f"{name}: {NEEDED[name]}"
