@@ -1,4 +1,4 @@
-"""The files of a rule and those of a function's job: names of inputs, places of outputs. Pure."""
+"""The files of a rule and those of a function's job: names of inputs, places of outputs."""
 
 from __future__ import annotations
 
