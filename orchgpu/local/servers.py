@@ -146,7 +146,7 @@ def _write_webhook(file: Path, url: str, token_file: Path | None) -> None:
 
 
 def _serves(address: str, port: int) -> bool:
-    """True when a request without keys is answered, by a refusal: the filer behind it serves too."""
+    """True when a request without keys is refused: the filer behind it serves, too."""
     connection = http.client.HTTPConnection(address, port, timeout=5)
     try:
         connection.request("GET", "/")
