@@ -146,7 +146,7 @@ def _write_webhook(file: Path, url: str, token_file: Path | None) -> None:
 
 
 def _serves(address: str, port: int) -> bool:
-    """Whether a request without keys is answered, by a refusal: the filer behind it serves too."""
+    """True when a request without keys is refused: the filer behind it serves, too."""
     connection = http.client.HTTPConnection(address, port, timeout=5)
     try:
         connection.request("GET", "/")
@@ -214,7 +214,7 @@ def _remove_lock_of_killed(lock: Path, data: Path) -> None:
 
 
 def _is_ready(file: Path, pid: int) -> bool:
-    """Whether that process serves: the file may be of a server that was killed."""
+    """True when that process serves: the file may be of a server that was killed."""
     lines = file.read_text().split() if file.exists() else []
     return lines[:1] == [str(pid)] and "ready" in lines
 

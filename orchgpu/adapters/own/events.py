@@ -1,8 +1,8 @@
 """The events of stores' webhooks, in their several forms, as events of S3. Pure; raises nothing.
 
 SeaweedFS reports changes of files, its own among them: an object `KEY` of a versioned bucket is the
-file `/buckets/BUCKET/KEY.versions/v_ID`, of another one `/buckets/BUCKET/KEY`. MinIO and its kin
-(RustFS), and Ceph, send S3's records. What is not a new object of a user is left out.
+file `/buckets/BUCKET/KEY.versions/v_ID`, of another one `/buckets/BUCKET/KEY`. MinIO, RustFS
+and Ceph send S3's records. What is not a new object of a user is left out.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ async def health(_: web.Request) -> web.Response:
 
 
 def allowed(authorization: str, token: str) -> bool:
-    """Whether the header has the token: as a bearer token, as a password (Ceph), or alone."""
+    """True when the header has the token: as a bearer token, as a password (Ceph), or alone."""
     scheme, separator, given = authorization.partition(" ")
     if not separator:
         given = scheme

@@ -1,4 +1,4 @@
-"""What a store that calls itself S3-compatible can do: the verdict on a few calls. Pure.
+"""The verdict on a store that calls itself S3-compatible, from the outcome of a few calls. Pure.
 
 A deploy does not rely on a store's name or version: it makes a bucket, tries what this product
 needs of S3, and removes the bucket again (`orchgpu.adapters.own.trying`).
@@ -32,7 +32,7 @@ class StoreFacts(Value):
 
 
 class StoreVerdict(Value):
-    """What follows for a deployment."""
+    """The consequences for a deployment."""
 
     refused: tuple[str, ...] = ()  #: reasons why the store cannot be used; empty = it can
     lacks: Mapping[str, str] = {}  #: kinds that plans leave out → the consequence

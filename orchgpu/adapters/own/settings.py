@@ -1,4 +1,4 @@
-"""Where the parts of a cloud of own hosts are: variables, or the local system that runs."""
+"""The addresses of a cloud of own hosts: variables, or the local system that runs."""
 
 from __future__ import annotations
 

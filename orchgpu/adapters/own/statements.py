@@ -108,7 +108,7 @@ FROM orchgpu_queues q LEFT JOIN orchgpu_messages m ON m.queue = q.name
 WHERE q.name = %(queue)s GROUP BY q.name
 """
 
-#: Of every queue; SQS, too, deletes a message by its age alone, whoever has it.
+#: Of every queue; SQS, too, deletes a message by its age alone, also a hidden one.
 EXPIRE: LiteralString = """
 DELETE FROM orchgpu_messages m USING orchgpu_queues q
 WHERE q.name = m.queue AND m.sent_at < now() - make_interval(secs => q.retention_s)

@@ -63,7 +63,7 @@ def _facts(s3: Client, bucket: str) -> StoreFacts:
 
 
 def _works(call: Callable[[], object]) -> bool:
-    """Whether a call succeeds; False: the store refused it, or what it promised does not hold."""
+    """True when a call succeeds; False: the store refused it, or what it promised does not hold."""
     try:
         return call() is not False
     except AppError as error:
