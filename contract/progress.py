@@ -1,4 +1,4 @@
-"""How far the code of a running attempt is, and the folder that its next attempt continues from.
+"""The progress of a running attempt, and the folder that its next attempt continues from.
 
 `attempts/<job_id>/<n>/progress.json` is overwritten while the code runs; nothing is decided by it.
 `attempts/<job_id>/checkpoint.tar` is of the job: attempt n+1 continues from what attempt n saved.
@@ -13,7 +13,7 @@ from contract.record import VERSION, Record
 
 @dataclass(frozen=True)
 class Progress(Record):
-    """What the code last reported, and what was last saved of it."""
+    """The last report of the code, and the last save of its folder."""
 
     attempt: int
     part: float | None  #: of the work, 0…1; None = it reported none

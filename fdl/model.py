@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
+from fdl.beside_device import DeclaredData, Host
 from fdl.notified import Notified
 from fdl.scheduled import Scheduled
 from fdl.text.nodes import Location, Source, as_written, parent
@@ -28,11 +29,6 @@ DEFAULT_RUNTIME = "python3.12"
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
 #: Lambda's limits of one function.
 LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240, 900
-#: Limits of a run on the host of its device. A job keeps its message for SQS's 12 h: an hour of
-#: waiting, the run, its start and its end (`Budget.job_receipt_s_max` is checked against it).
-HOST_MEMORY_MIB_MAX, HOST_TIMEOUT_S_MAX = 2**20, 39_000
-#: The programs by which a host states that it runs functions, and that it runs images.
-HOST_RUNNER, HOST_CONTAINERS = "function-runner", "containers"
 #: Lambda's limits of /tmp; the least is the default.
 STORAGE_MIB_MIN, STORAGE_MIB_MAX = 512, 10240
 #: Of a file's own tags: AWS takes 50 of a resource, and a value of 256 characters.
@@ -209,24 +205,6 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """The `host:` block: the run of a function on the first host of its lease."""
-
-    network: bool = False  #: whether the user's code may open connections beyond its device
-    image: str | None = None  #: OCI image, by digest, in which `command` runs instead of a script
-    command: tuple[str, ...] = ()  #: empty = the image's own
-
-    def __post_init__(self) -> None:
-        if self.command and self.image is None:
-            raise invalid("command runs in an image: write image too")
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The programs that a host must have."""
-        return (HOST_RUNNER,) if self.image is None else (HOST_RUNNER, HOST_CONTAINERS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Lambda:
     """The `lambda:` block, with SCAR's keys."""
 
@@ -279,19 +257,6 @@ class Iam:
     def __post_init__(self) -> None:
         if self.create and self.role is not None:
             raise invalid("role and create contradict each other; keep one")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredData:
-    """One entry of `data:`."""
-
-    source: str  #: as written
-    bytes: int = 0  #: `size`; 0 = not declared
-
-    @property
-    def of_host(self) -> bool:
-        """True for a folder of the host (`gpud --data`)."""
-        return self.source.startswith("host:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

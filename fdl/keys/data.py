@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from corekit.errors import AppError
 from corekit.units import parse_memory_mib
-from fdl.model import DeclaredData
+from fdl.beside_device import DeclaredData
 from fdl.schema.schema import MapOf, Reading, Schema
 from fdl.text.nodes import Mapping, Node, Scalar, kind_of
 from gpu_scheduler.data_names import NAME_PATTERN, REFERENCE_PATTERN, name_of

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from corekit.values import replace
+from fdl.beside_device import HOST_MEMORY_MIB_MAX, HOST_TIMEOUT_S_MAX
 from fdl.keys.aws import AWS_KEYS, ROLE
 from fdl.keys.storage import STORAGES, BucketName
 from fdl.model import (
-    HOST_MEMORY_MIB_MAX,
-    HOST_TIMEOUT_S_MAX,
     LAMBDA_MEMORY_MIB_MIN,
     LAMBDA_TIMEOUT_S_MAX,
     Container,

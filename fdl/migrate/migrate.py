@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from corekit.values import replace
+from fdl.beside_device import HOST_MEMORY_MIB_MAX, HOST_TIMEOUT_S_MAX
 from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS, Batch
 from fdl.migrate.migration import Migration, scalar_text, text
 from fdl.migrate.oscar import services
@@ -22,8 +23,6 @@ from fdl.migrate.scar_shapes import (
 )
 from fdl.model import (
     DEFAULT_RUNTIME,
-    HOST_MEMORY_MIB_MAX,
-    HOST_TIMEOUT_S_MAX,
     LAMBDA_MEMORY_MIB_MAX,
     LAMBDA_MEMORY_MIB_MIN,
     LAMBDA_TIMEOUT_S_MAX,

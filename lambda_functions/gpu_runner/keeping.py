@@ -1,4 +1,4 @@
-"""What is kept of a running attempt: its progress for people, its checkpoint for the next attempt.
+"""Progress of a running attempt for people, and its checkpoint for the next attempt.
 
 A thread looks at both while the user's code runs. What it cannot store is logged once and tried
 again: neither is a reason to end the code.

@@ -356,7 +356,7 @@ class JobCloud:
             return None  # the job's record describes the attempt as well
 
     def progress(self, function: Function, job: str, attempt: int) -> Progress | None:
-        """What the code of an attempt reported last; None when it reported nothing readable."""
+        """The last report of an attempt's code; None when it reported nothing readable."""
         bucket, key = function.intermediate_bucket, progress_key(job, attempt)
         try:
             return Progress.from_json(self.services.read_object(bucket, key)[0])

@@ -135,7 +135,7 @@ class Programs:
         return self._built("database", command, None, {})
 
     def _events_address(self, ready: ReadyFiles) -> str:
-        """Where the orchestrator will receive the store's events: the store starts before it."""
+        """The address at which the orchestrator will receive the store's events, chosen before both start."""
         if not self._events:
             self._events = last_address(ready, "orchestrator", "store_events")
         return self._events

@@ -12,7 +12,7 @@ from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError
-from fdl.model import HOST_CONTAINERS, HOST_RUNNER, HOST_TIMEOUT_S_MAX
+from fdl.beside_device import HOST_CONTAINERS, HOST_RUNNER, HOST_TIMEOUT_S_MAX
 from fdl.parse import parse
 from fdl.plan.resources import (
     FunctionResource,

@@ -1,0 +1,44 @@
+"""What a function has on the host of its device: its run there, and data sets near it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from corekit.errors import invalid
+
+#: Limits of a run on the host of its device. A job keeps its message for SQS's 12 h: an hour of
+#: waiting, the run, its start and its end (`Budget.job_receipt_s_max` is checked against it).
+HOST_MEMORY_MIB_MAX, HOST_TIMEOUT_S_MAX = 2**20, 39_000
+#: The programs by which a host states that it runs functions, and that it runs images.
+HOST_RUNNER, HOST_CONTAINERS = "function-runner", "containers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The `host:` block: the run of a function on the first host of its lease."""
+
+    network: bool = False  #: whether the user's code may open connections beyond its device
+    image: str | None = None  #: OCI image, by digest, in which `command` runs instead of a script
+    command: tuple[str, ...] = ()  #: empty = the image's own
+
+    def __post_init__(self) -> None:
+        if self.command and self.image is None:
+            raise invalid("command runs in an image: write image too")
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that a host must have."""
+        return (HOST_RUNNER,) if self.image is None else (HOST_RUNNER, HOST_CONTAINERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredData:
+    """One entry of `data:`."""
+
+    source: str  #: as written
+    bytes: int = 0  #: `size`; 0 = not declared
+
+    @property
+    def of_host(self) -> bool:
+        """True for a folder of the host (`gpud --data`)."""
+        return self.source.startswith("host:")
