@@ -135,7 +135,7 @@ class Programs:
         return self._built("database", command, None, {})
 
     def _events_address(self, ready: ReadyFiles) -> str:
-        """The address at which the orchestrator will receive the store's events, chosen before both start."""
+        """The address for the store's events, chosen before the orchestrator starts."""
         if not self._events:
             self._events = last_address(ready, "orchestrator", "store_events")
         return self._events
