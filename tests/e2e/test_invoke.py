@@ -75,6 +75,9 @@ def test_invoke_streams_lines_and_ends_as_the_job_does(live: Live) -> None:
     assert "FAILED" in err
     _, err = invoke(live, "slow", "-", "--wait", "1s", sent=b"x", status=9)
     assert "--idempotency-key" in err
+
+
+def test_invoke_names_what_is_not_there(live: Live) -> None:
     assert "no function" in invoke(live, "nothing", "-", status=3)[1]
     assert (
         "does not answer" in invoke(live, "copy", "-", "--url", "http://127.0.0.1:1", status=8)[1]
