@@ -102,7 +102,7 @@ functions:
       output: [{{storage_provider: s3, path: {name}-out}}]
     execution: host
     gpu: {gpu}
-    job: {{input: [{{storage_provider: s3, path: {name}-in}}]}}
+    job: {{attempts: 10, input: [{{storage_provider: s3, path: {name}-in}}]}}
 """
 
 
