@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +17,7 @@ from contract.envelope import Job
 from contract.keys import progress_key
 from contract.progress import Progress
 from lambda_functions.gpu_runner.errors import StorageError
-from lambda_functions.gpu_runner.sandbox import Workspace
+from lambda_functions.gpu_runner.sandbox import Workspace, open_plain
 from lambda_functions.gpu_runner.storage.checkpoint import Checkpoint
 from lambda_functions.gpu_runner.storage.s3 import S3, s3_errors
 
@@ -33,8 +34,14 @@ _PROGRESS_BYTES_MAX = 1000
 class Keeping:
     """A context, within which the user's code runs."""
 
-    def __init__(self, s3: S3, job: Job, workspace: Workspace, every_s: float) -> None:
-        """`every_s`: between two checkpoints; 0 = the job has none. Raises AttemptFailed."""
+    def __init__(
+        self, s3: S3, job: Job, workspace: Workspace, every_s: float, masked: Callable[[str], str]
+    ) -> None:
+        """`every_s`: between two checkpoints; 0 = the job has none; `masked` hides secrets.
+
+        Raises AttemptFailed.
+        """
+        self._masked = masked
         self._s3, self._job, self._every_s = s3, job, every_s
         self._file = workspace.root / ".orchgpu-progress"
         self._checkpoint: Checkpoint | None = None
@@ -55,8 +62,12 @@ class Keeping:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self.stop()
         self._thread.join()
+
+    def stop(self) -> None:
+        """The code has ended: look no more. A save may go on until the context's end."""
+        self._over.set()
 
     def cut_short(self) -> None:
         """The code was stopped before its end: save what it left. After the context's end."""
@@ -90,6 +101,7 @@ class Keeping:
 
     def _report(self) -> None:
         part, text = read_progress(self._file)
+        text = self._masked(text)
         if (part, text) != (self._seen.part, self._seen.text):
             try:
                 self._publish(part, text, self._seen.saved_at_s)
@@ -118,11 +130,11 @@ def read_progress(file: Path) -> tuple[float | None, str]:
     A file that is absent or not text reports nothing.
     """
     try:
-        with file.open("rb") as stream:
-            line = stream.read(_PROGRESS_BYTES_MAX).decode("utf-8", "replace")
+        with open_plain(file) as opened:
+            read = b"" if opened is None else opened.read(_PROGRESS_BYTES_MAX)
     except OSError:
         return None, ""
-    line = (line.splitlines() or [""])[0].strip()
+    line = (read.decode("utf-8", "replace").splitlines() or [""])[0].strip()
     number, _, rest = line.partition(" ")
     try:
         part = float(number)

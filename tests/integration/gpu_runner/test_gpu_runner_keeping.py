@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ import pytest
 from contract.keys import checkpoint_key, progress_key
 from contract.progress import Progress
 from lambda_functions.gpu_runner import keeping
+from lambda_functions.gpu_runner.secrets.stores import Stores
+from lambda_functions.gpu_runner.secrets.values import SecretValues, parsed
 from lambda_functions.gpu_runner.storage.checkpoint import Checkpoint
 from tests.integration.gpu_runner.conftest import Bench
 
@@ -39,6 +43,14 @@ def _content(tar: tarfile.TarFile, one: tarfile.TarInfo) -> bytes:
 def progress(bench: Bench) -> Progress | None:
     body = bench._read(progress_key(bench.job.job_id, bench.job.attempt))
     return None if body is None else Progress.from_json(body)
+
+
+def _go_on(bench: Bench, when: Callable[[], bool]) -> None:
+    """Let the script end once it is so."""
+    while not when():
+        pass
+    home = next(Path(bench.folder, "tmp").glob("orchgpu-run-*"))
+    (home / "go").touch()
 
 
 def test_what_the_code_reports_is_stored_while_it_runs(bench: Bench) -> None:
@@ -120,6 +132,37 @@ def test_a_late_save_of_an_earlier_attempt_replaces_nothing(bench: Bench, tmp_pa
     assert saved(bench) == {"n": b"2 of the second"}
 
 
+def test_it_holds_what_the_next_attempt_can_read_and_nothing_from_outside(
+    bench: Bench, tmp_path: Path
+) -> None:
+    kept = Checkpoint(bench.s3, bench.job, tmp_path / "kept", tmp_path)
+    outside = tmp_path / "private"
+    outside.mkdir()
+    (outside / "credentials").write_text("secret")
+    (kept.folder / "epochs").mkdir()
+    (kept.folder / "epochs/3").write_text("three")
+    (kept.folder / "latest").symlink_to("epochs/3")
+    (kept.folder / "absolute").symlink_to(kept.folder / "epochs/3")
+    (kept.folder / "away").symlink_to("../private")
+    os.mkfifo(kept.folder / "pipe")
+    assert kept.save()
+    assert saved(bench) == {"epochs/3": b"three"}
+    following = Checkpoint(bench.s3, bench.job, tmp_path / "following", tmp_path)
+    assert following.restore()
+    assert (following.folder / "latest").read_text() == "three"
+    assert sorted(one.name for one in following.folder.iterdir()) == ["epochs", "latest"]
+
+
+def test_a_folder_that_became_a_link_is_not_saved(bench: Bench, tmp_path: Path) -> None:
+    kept = Checkpoint(bench.s3, bench.job, tmp_path / "kept", tmp_path)
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/credentials").write_text("secret")
+    kept.folder.rmdir()
+    kept.folder.symlink_to("private")
+    with pytest.raises(OSError, match="not a folder any more"):
+        kept.save()
+
+
 def test_an_unchanged_folder_is_not_stored_again(bench: Bench, tmp_path: Path) -> None:
     kept = Checkpoint(bench.s3, bench.job, tmp_path / "kept", tmp_path)
     (kept.folder / "n").write_text("1")
@@ -159,3 +202,28 @@ def test_forms_of_a_report(
     assert keeping.read_progress(file) == (None, "")
     file.write_bytes(written)
     assert keeping.read_progress(file) == expected
+
+
+def test_progress_is_read_from_a_plain_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "credentials").write_text("secret")
+    (tmp_path / "link").symlink_to("credentials")
+    os.mkfifo(tmp_path / "pipe")
+    assert keeping.read_progress(tmp_path / "link") == (None, "")
+    assert keeping.read_progress(tmp_path / "pipe") == (None, "")
+
+
+def test_a_reported_secret_is_masked(bench: Bench) -> None:
+    bench.secrets = {"": {"TOKEN": "file:" + str(bench.folder / "token")}}
+    (bench.folder / "token").write_text("hunter2-hunter2")
+    bench.values = SecretValues(Stores(parsed(bench.secrets)).read)
+    bench.write(
+        '#!/bin/sh\necho "0.5 $TOKEN" > "$PROGRESS_FILE"\n'
+        'until [ -e "$HOME/go" ]; do sleep 0.02; done\n'
+    )
+    thread = threading.Thread(target=lambda: _go_on(bench, lambda: progress(bench) is not None))
+    thread.start()
+    assert bench.run()["status"] == "succeeded"
+    thread.join()
+    last = progress(bench)
+    assert last is not None
+    assert last.text == "***"
