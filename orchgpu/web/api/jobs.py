@@ -211,7 +211,8 @@ async def _pieces(
 ) -> AsyncGenerator[bytes, None]:
     sent = _Sent(visit, resumed)
     async with contextlib.aclosing(looks):
-        yield sent.events(await anext(looks))  # an error here is the answer
+        seen = await anext(looks)  # an error here is the answer
+        yield sent.events(seen)
         try:
             async for seen in looks:
                 await check_key(visit.console, visit.session)
@@ -219,7 +220,8 @@ async def _pieces(
                     text = "the stream ended: other requests of this key follow too many others"
                     raise AppError(ErrorCode.EXHAUSTED, text)
                 yield sent.events(seen)
-            yield event_text("end", {}, sent.at.text + _END)
+            if seen.known.over:  # else the session is over: the reader returns with its key
+                yield event_text("end", {}, sent.at.text + _END)
         except AppError as error:
             yield event_text("error", error.as_json())
 
