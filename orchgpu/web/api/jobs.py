@@ -211,7 +211,9 @@ async def _pieces(
 ) -> AsyncGenerator[bytes, None]:
     sent = _Sent(visit, resumed)
     async with contextlib.aclosing(looks):
-        seen = await anext(looks)  # an error here is the answer
+        seen = await anext(looks, None)  # an error here is the answer
+        if seen is None:
+            return  # the session ended meanwhile
         yield sent.events(seen)
         try:
             async for seen in looks:
@@ -220,7 +222,7 @@ async def _pieces(
                     text = "the stream ended: other requests of this key follow too many others"
                     raise AppError(ErrorCode.EXHAUSTED, text)
                 yield sent.events(seen)
-            if seen.known.over:  # else the session is over: the reader returns with its key
+            if seen.known.over:  # else the session ended: the reader returns with its key
                 yield event_text("end", {}, sent.at.text + _END)
         except AppError as error:
             yield event_text("error", error.as_json())

@@ -55,7 +55,7 @@ async def test_a_job_by_curl(site: Site) -> None:
 
 async def test_equal_requests_are_one_job_and_another_body_is_refused(site: Site) -> None:
     async with program(site, "lab") as lab:
-        asked = [lab.submit(b"same", Idempotency_Key="k 1") for _ in range(20)]
+        asked = [lab.submit(b"same", Idempotency_Key="k 1") for _ in range(16)]
         jobs = await asyncio.gather(*asked)
         assert len({job["id"] for job in jobs}) == 1
         place = jobs[0]["input"].removeprefix("s3://inputs/")
@@ -331,6 +331,28 @@ async def _forget(site: Site, key: str) -> None:
 
 def _of(tenant: str, site: Site) -> Any:
     return replace(site.function, name="theirs", request=Request(tenant=tenant))
+
+
+async def test_a_silent_sender_delays_no_other_and_is_given_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def halting() -> Any:
+        yield b"x"
+        await asyncio.sleep(50)
+
+    form = aiohttp.FormData()
+    form.add_field("file", halting(), filename="x")
+    async with program(site, "lab") as lab, asyncio.timeout(30):
+        before = len(await inputs(site))
+        silent = asyncio.create_task(lab.ask("POST", JOBS, halting(), Idempotency_Key="silent"))
+        await until(lambda: _is_counted(site.console.api.inputs))
+        await lab.submit(b"x", Idempotency_Key="silent")
+        silent.cancel()
+        monkeypatch.setattr(uploads, "SILENCE_S", 0.05)
+        for body in (halting(), form):
+            status, value, _ = await lab.ask("POST", JOBS, body)
+            assert (status, value["error"]["code"]) == (504, "timeout")
+        assert len(await inputs(site)) == before + 1
 
 
 async def _pieces() -> Any:
