@@ -114,7 +114,8 @@ def seconds_of(request: web.Request) -> float:
 async def finished(request: web.Request, visit: Visit, job: str, wait_s: float) -> Job | None:
     """The job with its outputs, once it is over; None: not in time, or the caller has gone.
 
-    The scheduler's changes end the wait; where it is away, the next request asks again.
+    The scheduler's changes end the wait; where it is away, the next request asks again. Raises
+    NOT_FOUND, DENIED.
     """
     console = visit.console
     until_s = console.clock.monotonic_s() + wait_s
@@ -122,8 +123,11 @@ async def finished(request: web.Request, visit: Visit, job: str, wait_s: float) 
     while True:
         summary = console.picture.jobs.get(job)
         if known is None or (summary is not None and summary.over):
-            with contextlib.suppress(AppError):
+            try:
                 known = await known_of(visit, job)
+            except AppError as error:
+                if not error.retryable:
+                    raise
         if known is not None and known.over:
             return await _with_content(visit, known)
         left_s = until_s - console.clock.monotonic_s()

@@ -75,6 +75,7 @@ def _function(cloud: JobCloud, visit: Visit, name: str) -> Function:
     visit.viewer.require(KeyRole.REQUESTER, "a job")
     function = cloud.function(name)
     visit.viewer.require_function(function)
+    visit.viewer.require_its_jobs(function)
     workflow = workflow_of(cloud, name)
     if workflow is not None:
         text = f"{name} is a step of workflow {workflow.name}, whose inputs start runs: "

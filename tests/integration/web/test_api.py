@@ -15,8 +15,10 @@ from yarl import URL
 
 from contract.keys import job_id
 from corekit.decode import encode
+from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import Request
+from orchgpu.web.api import jobs as api_jobs
 from orchgpu.web.api import outputs as api_outputs
 from orchgpu.web.api import state
 from orchgpu.web.http import uploads
@@ -229,6 +231,26 @@ async def test_who_may_not_submit_reads_no_more(site: Site, key: str | None, sta
             assert (job["id"] in listed) is (key == "labreader")
 
 
+async def test_a_key_submits_no_job_that_it_could_not_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with program(site, "unbound") as unbound:
+        before = len(await inputs(site))
+        status, value, _ = await unbound.ask("POST", JOBS, b"x")
+        assert (status, value["error"]["code"]) == (403, "denied")
+        assert "--tenant" in value["error"]["message"]
+        assert len(await inputs(site)) == before
+    async with program(site, "lab") as lab:
+        job = await lab.submit()
+
+        async def refused(*_: Any) -> Any:
+            raise AppError(ErrorCode.DENIED, "the key was revoked")
+
+        monkeypatch.setattr(api_jobs, "known_of", refused)
+        again = await lab.ask("POST", f"{JOBS}?wait=20", b"y")
+        assert (again[0], job["over"]) == (403, False), "a refusal is no reason to wait"
+
+
 async def test_a_wrong_key_is_refused_and_a_revoked_one_soon(site: Site) -> None:
     for key in ("lab.wrong", "nothing", ""):
         async with program(site, key) as caller:
@@ -362,7 +384,7 @@ async def _pieces() -> Any:
 
 async def test_a_key_has_limits_of_its_own(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     api = site.console.api
-    async with program(site, "lab") as lab, program(site, "unbound") as another:
+    async with program(site, "lab") as lab, program(site, "op") as another:
         await lab.get("/v1/jobs")
         monkeypatch.setattr(api.waiting, "each_max", 1)
         first = asyncio.create_task(lab.ask("POST", f"{JOBS}?wait=50", b"1"))
