@@ -35,6 +35,8 @@ async def followed(
 ) -> AsyncGenerator[Seen, None]:
     """The job with its lines so far, then with new ones each second until it has ended.
 
+    It stops before that when the session ends; the last job seen shows which.
+
     Raises as `story_of` does.
     """
     known, console = await story_of(visit, job, submitted), visit.console

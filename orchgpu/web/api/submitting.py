@@ -34,6 +34,7 @@ from orchgpu.web.http.uploads import (
     body_pieces,
     check_name,
     check_size,
+    timely,
 )
 from orchgpu.web.routes.functions import workflow_of
 
@@ -59,11 +60,9 @@ async def submit(request: web.Request) -> web.Response:
 async def _submit(request: web.Request, visit: Visit, wait_s: float) -> web.Response:
     name = request.match_info["function"]
     id_, api = _id_of(request, name), visit.console.api
-    lock = api.repeats.setdefault(id_, asyncio.Lock())  # kept while a request of that id lives
-    async with lock:
-        function = await visit.ask_cloud(lambda cloud: _function(cloud, visit, name))
-        with api.inputs.one(visit.session.party):
-            submitted = await _stored(request, visit, function, id_)
+    function = await visit.ask_cloud(lambda cloud: _function(cloud, visit, name))
+    with api.inputs.one(visit.session.party):
+        submitted = await _stored(request, visit, function, id_)
     api.note(submitted)
     job = queued(submitted)
     over = await finished(request, visit, job.id, wait_s) if wait_s else None
@@ -76,6 +75,7 @@ def _function(cloud: JobCloud, visit: Visit, name: str) -> Function:
     visit.viewer.require(KeyRole.REQUESTER, "a job")
     function = cloud.function(name)
     visit.viewer.require_function(function)
+    visit.viewer.require_its_jobs(function)
     workflow = workflow_of(cloud, name)
     if workflow is not None:
         text = f"{name} is a step of workflow {workflow.name}, whose inputs start runs: "
@@ -97,8 +97,11 @@ def _id_of(request: web.Request, function: str) -> str:
 async def _stored(request: web.Request, visit: Visit, function: Function, id_: str) -> Submitted:
     """The input of a request, stored once."""
     received = await _received(request, visit, function, id_)
+    # kept while a request of that id has its content: no sender can hold others up
+    lock = visit.console.api.repeats.setdefault(id_, asyncio.Lock())
     try:
-        return await visit.ask_cloud(lambda cloud: _store(cloud, function, received.file, id_))
+        async with lock:
+            return await visit.ask_cloud(lambda cloud: _store(cloud, function, received.file, id_))
     finally:
         received.remove()
 
@@ -166,7 +169,7 @@ async def _filled(upload: Upload, filling: Awaitable[None]) -> Upload:
 async def _of_form(request: web.Request, function: Function, id_: str, named: str | None) -> Upload:
     found: Upload | None = None
     try:
-        async for part in await request.multipart():
+        async for part in timely(await request.multipart()):
             if found is not None or not isinstance(part, BodyPartReader) or not part.filename:
                 raise invalid("a form must have one part, with a file: curl -F file=@NAME")
             found = _upload(function, id_, named or part.filename)

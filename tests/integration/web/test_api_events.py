@@ -109,6 +109,13 @@ async def test_a_quiet_stream_has_a_heartbeat_and_ends_with_its_session(
             text = b""
             while b": beat" not in text:
                 text += await answer.content.readany()
+            session = site.console.sessions.find(site.keys["lab"])
+            assert session is not None
+            site.console.sessions.close(session)  # as its time does
+            rest = text + await answer.content.read()
+            assert b"event: end" not in rest, "the job goes on: the reader is to return"
+        async with lab.http.get(lab.url + job["links"]["events"]) as answer:
+            assert answer.status == 200, "with its key it has another session"
         assert (await lab.ask("GET", f"/v1/jobs/j{'0' * 25}/events"))[0] == 404
 
 
