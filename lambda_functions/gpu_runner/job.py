@@ -222,6 +222,7 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
     job, held = attempt.job, attempt.claim
     input_file = _fetch_input(attempt)
     keeping = Keeping(attempt.s3, job, attempt.workspace, attempt.settings.checkpoint_s)
+    held.grace_part = keeping.grace_part
     try:
         with keeping:
             run = _run_steps(attempt, input_file, secrets, keeping.variables)

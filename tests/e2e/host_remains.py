@@ -46,7 +46,7 @@ def _mounts(live: Live) -> Iterator[str]:
 
 
 def _groups(gpuds: set[int]) -> Iterator[str]:
-    """Cgroups of leases, and those of hosts that have ended."""
+    """Cgroups of hosts that have ended, and empty ones: workers in reserve have theirs."""
     with contextlib.suppress(OSError):  # no version 2 here
         for pid in gpuds:
             folder = own_folder() / f"orchgpu-{pid}"
@@ -54,4 +54,6 @@ def _groups(gpuds: set[int]) -> Iterator[str]:
                 continue
             if not Path(f"/proc/{pid}").exists():
                 yield f"{folder}, of a host that has ended"
-            yield from (str(one) for one in folder.iterdir() if one.is_dir())
+            for group in folder.glob("*/cgroup.procs"):
+                if not group.read_text():
+                    yield f"{group.parent}, which is empty"

@@ -149,6 +149,7 @@ def test_a_run_outlives_its_credentials(tmp_path: Path) -> None:
         live.quiet("steps")
 
 
+@pytest.mark.timeout(300)
 def test_a_spot_notice_saves_what_the_code_has_done(tmp_path: Path) -> None:
     with serving_metadata() as (server, endpoint):
         variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint}
