@@ -44,10 +44,10 @@ out.write_text(json.dumps({"begun": begun, "steps": steps}))
 #: It writes its checkpoint when it has SIGTERM, and only then.
 ON_NOTICE = """#!/bin/sh
 if [ -e "$CHECKPOINT_DIR/state" ]; then
-    cp "$CHECKPOINT_DIR/state" "$TMP_OUTPUT_DIR/state.json"
+    cp "$CHECKPOINT_DIR/state" "$TMP_OUTPUT_DIR/"
     exit 0
 fi
-trap 'echo '"of the notice"' > "$CHECKPOINT_DIR/state"; exit 1' TERM
+trap 'echo 7 > "$CHECKPOINT_DIR/state"; exit 1' TERM
 echo working > "$PROGRESS_FILE"
 while :; do sleep 0.2; done
 """
@@ -162,7 +162,9 @@ def test_a_spot_notice_saves_what_the_code_has_done(tmp_path: Path) -> None:
             assert live.wait("gpu-a") == 0
             result = live.result("noticed", job)
             report = live.report("noticed", job, 1)
-            assert output(live, "noticed", result) == "of the notice"
+            assert output(live, "noticed", result) == 7
+            assert f"{job}, attempt 1" in (log := live.orchgpu("logs", job)), log
+            assert "its device is taken away" in log
             live.quiet("noticed")
     assert report is not None
     assert report.reason == "PREEMPTED"
