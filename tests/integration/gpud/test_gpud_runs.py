@@ -348,17 +348,6 @@ def test_nothing_outlives_a_gpud_that_is_killed(bench: Bench, tmp_path: Path) ->
         until(lambda: not any(map(lives, below)))
 
 
-def test_a_stopping_host_sends_the_last_lines_of_its_runs(bench: Bench, tmp_path: Path) -> None:
-    """Defect: those of the last second were lost, the end of a preempted attempt among them."""
-    mark = new_mark()
-    with running_gpud(tmp_path) as gpud:
-        bench.run(gpud, f"#!/bin/sh\necho last of {mark}\nsleep {mark}\n")
-        until(lambda: running(mark))
-        gpud.process.terminate()
-        assert gpud.process.wait(30) == 0
-    assert f"last of {mark}" in bench.log()
-
-
 def test_an_operator_may_disable_runs(bench: Bench, tmp_path: Path) -> None:
     with running_gpud(tmp_path, "--no-run") as gpud:
         assert "function-runner" not in gpud.hello.get("programs", {})
