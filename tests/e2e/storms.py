@@ -23,8 +23,8 @@ def storm(
     pause_s: float,
     kill: Callable[[int, random.Random], None],
     job_s: float = 20.0,
-) -> None:
-    """No job is lost, and no result is ever another one.
+) -> int:
+    """No job is lost, and no result is ever another one; the number of faults.
 
     `kill`: the n-th fault, of a program that runs again when it returns.
     """
@@ -50,6 +50,7 @@ def storm(
             kill(kills, chance)
             kills += 1
     _check(live, jobs, first, f"seed {seed}, {kills} kills")
+    return kills
 
 
 def restart(live: Live, name: str, chance: random.Random) -> None:

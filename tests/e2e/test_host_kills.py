@@ -16,7 +16,7 @@ from tests.e2e.live import FunctionSpec, Live, live_system, until
 from tests.e2e.storms import restart, storm
 
 SLOW = """#!/bin/sh
-sleep 2
+sleep 4
 cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
 """
 #: An attempt counts for each kill that it meets; eight run at a time.
@@ -52,7 +52,7 @@ def test_no_file_is_lost_and_nothing_is_left_on_the_hosts(tmp_path: Path) -> Non
             restart(live, name, chance)
             gpuds.update(live.children[host].pid for host in HOSTS)
 
-        storm(live, FILES, 25, 3.0, kill, job_s=60.0)
+        assert storm(live, FILES, 25, 3.0, kill, job_s=60.0) >= len(FAULTS)
         with contextlib.suppress(AssertionError):
             until("nothing left", lambda: not remains(live, gpuds))
         assert remains(live, gpuds) == []
