@@ -223,6 +223,7 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
     input_file = _fetch_input(attempt)
     every_s, masked = attempt.settings.checkpoint_s, secrets.masker.text
     with Keeping(attempt.s3, job, attempt.workspace, every_s, masked) as keeping:
+        held.grace_part = keeping.grace_part
         try:
             run = _run_steps(attempt, input_file, secrets, keeping.variables)
         except AttemptFailed as failure:

@@ -7,6 +7,7 @@ again: neither is a reason to end the code.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,9 @@ LOG = logging.getLogger(__name__)
 PROGRESS_FILE, CHECKPOINT_DIR = "PROGRESS_FILE", "CHECKPOINT_DIR"
 #: Between two looks at the progress: each change is one PutObject.
 LOOK_S = 10.0
+#: Of the time after the notice of a preemption, the part of code whose folder is saved then: a
+#: host ends the runner with the lease.
+_CODE_PART = 0.5
 #: Read of the file.
 _PROGRESS_BYTES_MAX = 1000
 
@@ -46,6 +50,7 @@ class Keeping:
         self._file = workspace.root / ".orchgpu-progress"
         self._checkpoint: Checkpoint | None = None
         self.variables = {PROGRESS_FILE: str(self._file)}
+        self.grace_part = _CODE_PART if every_s else 1.0  #: of the code, as in `Claim`
         self._seen = Progress(attempt=job.attempt, part=None, text="", at_s=time.time())
         self._warned: set[str] = set()
         self._over = threading.Event()
@@ -82,12 +87,11 @@ class Keeping:
                 LOG.warning("the checkpoint stays: %s", error)
 
     def _keep(self) -> None:
-        last_s = time.monotonic()
-        look_s = min(LOOK_S, self._every_s or LOOK_S)
-        while not self._over.wait(look_s):
-            if self._checkpoint is not None and time.monotonic() - last_s >= self._every_s:
+        due_s = time.monotonic() + self._every_s if self._every_s else math.inf
+        while not self._over.wait(pause_s(due_s - time.monotonic())):
+            if (now_s := time.monotonic()) >= due_s:
+                due_s = now_s + self._every_s
                 self._save()
-                last_s = time.monotonic()
             self._report()
 
     def _save(self) -> None:
@@ -122,6 +126,11 @@ class Keeping:
         if what not in self._warned:
             self._warned.add(what)
             LOG.warning("the %s cannot be stored now: %s", what, error)
+
+
+def pause_s(due_in_s: float) -> float:
+    """Seconds until the next look, which a checkpoint that is due does not wait for."""
+    return min(LOOK_S, max(0.0, due_in_s))
 
 
 def read_progress(file: Path) -> tuple[float | None, str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import tarfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,6 +117,44 @@ def test_it_is_saved_at_intervals_and_a_crash_costs_one_at_most(bench: Bench) ->
     last = progress(bench)
     assert last is not None
     assert last.saved_at_s is not None
+
+
+def test_code_that_goes_on_after_the_notice_is_saved_before_its_lease_ends(bench: Bench) -> None:
+    """Defect: it had the whole grace time, at whose end a host kills the runner too."""
+    bench.checkpoint_s, grace_s = 60.0, 4.0
+    bench.write(
+        "#!/bin/sh\ntrap 'echo 7 > \"$CHECKPOINT_DIR/epoch\"' TERM\n"
+        'touch "$HOME/ready"\nwhile :; do sleep 0.02; done\n'
+    )
+    found: list[dict[str, bytes]] = []
+
+    def notify() -> None:
+        while not list(Path(bench.folder, "tmp").glob("orchgpu-run-*/ready")):
+            time.sleep(0.01)
+        bench.gateway.preempt(grace_s)
+        ends_s = time.monotonic() + grace_s * 0.9
+        while not (kept := saved(bench)) and time.monotonic() < ends_s:
+            time.sleep(0.01)
+        found.append(kept)
+
+    thread = threading.Thread(target=notify)
+    thread.start()
+    answer = bench.run()
+    thread.join()
+    assert answer["reason"] == "PREEMPTED"
+    assert found == [{"epoch": b"7\n"}]
+
+
+@pytest.mark.parametrize(
+    ("look_s", "due_in_s", "pause_s"),
+    [(10.0, 600.0, 10.0), (10.0, 4.0, 4.0), (10.0, -1.0, 0.0), (10.0, math.inf, 10.0)],
+)
+def test_a_look_comes_no_later_than_a_checkpoint_that_is_due(
+    look_s: float, due_in_s: float, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defect: looks every 10 s saved at 20 s what was due after 11 s."""
+    monkeypatch.setattr(keeping, "LOOK_S", look_s)
+    assert keeping.pause_s(due_in_s) == pause_s
 
 
 def test_a_late_save_of_an_earlier_attempt_replaces_nothing(bench: Bench, tmp_path: Path) -> None:
