@@ -104,7 +104,8 @@ class Executor(concurrent.futures.Executor):
 
     One thread follows all jobs while there are any; the `with` block ends when they have ended.
     What was sent before to the same revision of the function has the answer of that job, unless it
-    failed or its result has expired; `again` makes a new one always. Jobs continue when the program ends early.
+    failed or its result has expired; `again` makes a new one always. Jobs continue when the program
+    ends early.
     """
 
     def __init__(
