@@ -31,7 +31,8 @@ from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.runs.launch import RunStart
-from remote_gpu.host.runs.output import send
+from remote_gpu.host.runs.output import CloudWatchSender, send
+from remote_gpu.host.runs.private import has_credentials
 from remote_gpu.host.runs.run import Run
 from remote_gpu.host.warm.table import is_card
 from remote_gpu.host.workers.tenant_storage import evict
@@ -171,10 +172,10 @@ class FunctionRuns:
             run.order.timeout_s, run.kill, f"killed after {run.order.timeout_s:g} s"
         )
         log = None
-        if run.order.log_group:
+        if run.order.log_group and has_credentials(run.order):
             stream = f"host/{self._settings.host}/{lease}"
-            sends = send(run.output, lambda: run.order, stream, over)
-            log = self._nursery.start(sends, "run's log")
+            sender = CloudWatchSender(lambda: run.order, stream)
+            log = self._nursery.start(send(run.output, sender, over), "run's log")
         is_new = False
         try:
             try:
