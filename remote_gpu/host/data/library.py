@@ -33,6 +33,11 @@ class KeptSet(Value):
     value: float = 0.0
     used_s: float = 0.0  #: wall clock of the last use; decides among equal values
 
+    def grown(self, here_bytes: int, *, whole: bool = False) -> KeptSet:
+        """So many bytes of it are here; `whole`: all of them, which is its size then."""
+        size_bytes = here_bytes if whole else max(self.bytes, here_bytes)
+        return replace(self, here_bytes=here_bytes, whole=whole, bytes=size_bytes)
+
 
 class Room(NamedTuple):
     """The sets to evict for another one."""
@@ -114,11 +119,15 @@ class Library:
         value = self.level if known is None else known.value
         self.sets[one.key] = replace(one, value=value)
 
+    def unbook(self, key: str, known: KeptSet | None) -> None:
+        """A begun fetch does not take place; `known`: what was known of an earlier one."""
+        del self.sets[key]
+        if known is not None:
+            self.sets[key] = known
+
     def arrived(self, key: str, here_bytes: int, *, whole: bool = False) -> None:
-        """So many bytes of a set are here; `whole`: all of them, which is its size then."""
-        one = self.sets[key]
-        size_bytes = here_bytes if whole else max(one.bytes, here_bytes)
-        self.sets[key] = replace(one, here_bytes=here_bytes, whole=whole, bytes=size_bytes)
+        """As `KeptSet.grown`."""
+        self.sets[key] = self.sets[key].grown(here_bytes, whole=whole)
 
     def gone(self, key: str, *, evicted: bool = False) -> None:
         """A set is removed; `evicted`: to make room."""
