@@ -19,6 +19,8 @@ from corekit.values import Value, replace
 _DECAY = 0.7
 #: A shorter fetch teaches nothing about the rate.
 _RATE_BYTES_MIN = 64 << 10
+#: The least rate of a fetch that no lease needs, in each period of so many seconds.
+LEAST_BYTES_PER_S, PACE_S = 64 << 10, 60.0
 
 
 class KeptSet(Value):
@@ -68,6 +70,22 @@ class Rates:
         """The rate of all fetches of the host."""
         seconds = sum(seconds for _, seconds in self._learned.values())
         return sum(size for size, _ in self._learned.values()) / seconds if seconds else None
+
+
+class Pace:
+    """The rate of one fetch: one below the least is ended once no lease needs its set."""
+
+    def __init__(self, now_s: float) -> None:
+        self._since_s = now_s
+        self._since_bytes = 0
+
+    def is_slow(self, now_s: float, done_bytes: int) -> bool:
+        """True where the last period, which is over, had fewer bytes than the least rate."""
+        if (seconds := now_s - self._since_s) < PACE_S:
+            return False
+        brought_bytes = done_bytes - self._since_bytes
+        self._since_s, self._since_bytes = now_s, done_bytes
+        return brought_bytes < seconds * LEAST_BYTES_PER_S
 
 
 class Library:

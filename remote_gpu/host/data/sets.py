@@ -25,7 +25,7 @@ from gpu_scheduler.data_sets import DataSet, size_of
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.data.files import DataFiles
-from remote_gpu.host.data.library import KeptSet, Library
+from remote_gpu.host.data.library import LEAST_BYTES_PER_S, KeptSet, Library, Pace
 from remote_gpu.host.leases.leases import Leases
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 #: Fetches at once; each reads several parts at once.
 FETCHES_MAX = 3
 PART_BYTES = 16 << 20
-#: A fetch that reports nothing for so long has failed; its own tries take less.
+#: A fetch without progress for so long has failed; its own tries take less.
 SILENCE_S = 300.0
 _LINE_BYTES_MAX = 1 << 16
 _GIB = 1 << 30
@@ -196,6 +196,7 @@ class DataSets:
     async def _follow(self, one: DataSet, process: asyncio.subprocess.Process) -> None:
         """Answer and note what a fetch reports, up to its end."""
         origin, first_bytes, began_s = _origin(one.source), -1, 0.0
+        pace = Pace(time.monotonic())
         while True:
             match await _line(process):
                 case {"manifest": {"bytes": size_bytes, "only_file": only}}:
@@ -204,10 +205,15 @@ class DataSets:
                         KeptSet(key=one.key, origin=origin, bytes=most_bytes, only_file=only)
                     )
                     began_s = time.monotonic()
+                    pace = Pace(began_s)
                     await _write_line(process, str(most_bytes))
-                case {"done_bytes": int(done)}:
+                case {"done_bytes": int(done), "verified_bytes": int(verified)}:
                     first_bytes = done if first_bytes < 0 else first_bytes
                     self.library.arrived(one.key, done)
+                    is_slow = pace.is_slow(time.monotonic(), done + verified)
+                    if is_slow and one.key not in self._needed():
+                        text = f"no lease needs it, and it has less than {LEAST_BYTES_PER_S} B/s"
+                        raise AppError(ErrorCode.UNAVAILABLE, text)
                 case {"fetched": {"bytes": int(done)}}:
                     brought_bytes = done - max(0, first_bytes)
                     self.library.rates.learn(origin, brought_bytes, time.monotonic() - began_s)
@@ -250,8 +256,7 @@ class DataSets:
 
     def _room(self, new: KeptSet) -> tuple[str, ...]:
         """The sets that a new one evicts. Raises EXHAUSTED."""
-        in_use = {one.key for entry in self._leases.table for one in entry.install.data_sets}
-        in_use.update(self._fetching)
+        in_use = self._needed() | self._fetching.keys()
         room = self.library.room(new.key, new.bytes, in_use)
         if room.missing_bytes:
             held = sum(known.bytes for key, known in self.library.sets.items() if key in in_use)
@@ -262,6 +267,10 @@ class DataSets:
             )
             raise AppError(ErrorCode.EXHAUSTED, text)
         return room.evict
+
+    def _needed(self) -> set[str]:
+        """The sets of installed leases."""
+        return {one.key for entry in self._leases.table for one in entry.install.data_sets}
 
     def _expected_bytes(self, but: str) -> int:
         """The bytes that the other fetches still bring."""

@@ -48,7 +48,8 @@ class Files(DataFiles):
         """Remove a set, after the act."""
         act, self.during = self.during, lambda: None
         done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (act(), done.set()))
+        self._loop.call_soon_threadsafe(act)
+        self._loop.call_soon_threadsafe(done.set)
         assert done.wait(30.0)
         super().remove(key)
 
