@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from corekit.addresses import refused_address
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.data_manifest import digest_of, https_file, manifest_of
 from remote_gpu.host.data import fetch as fetching
@@ -36,7 +37,12 @@ async def served(folder: Path, *, ranges: bool = True) -> AsyncIterator[tuple[st
         return web.FileResponse(folder / "x.bin") if ranges else web.Response(body=DATA)
 
     app = web.Application()
+
+    async def moved(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("/x.bin")
+
     app.router.add_get("/x.bin", get)
+    app.router.add_get("/moved", moved)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
@@ -58,7 +64,7 @@ def made(folder: Path) -> str:
 
 
 async def fetched(url: str, folder: Path, sha256: str = SHA256, most_bytes: int = 10**6) -> Fetch:
-    source = HttpsSource(url, sha256)
+    source = HttpsSource(url, sha256, refused=refused_address)  # but not loopback
     text = f"{url}#sha256={sha256}"
     digest = digest_of(manifest_of(text, [https_file(text)]))
     task = Task(source=text, digest=digest, folder=made(folder), part_bytes=3000, parent=0)
@@ -138,6 +144,38 @@ async def test_only_progress_is_reported(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = [(line["done_bytes"], line["verified_bytes"]) for line in lines]
     assert found == [(0, 0), (5, 0), (8, 0), (8, 2)]
+
+
+@pytest.mark.asyncio
+async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    async with served(tmp_path) as (url, asked):
+        with pytest.raises(AppError, match=r"redirects \(302\), which is not followed"):
+            await fetched(url.replace("x.bin", "moved"), tmp_path / "set")
+    assert not asked
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "0.0.0.0"])
+@pytest.mark.asyncio
+async def test_a_source_on_this_machine_or_at_its_credentials_is_refused(host: str) -> None:
+    source = source_of(f"https://{host}:1/x#sha256={SHA256}")
+    try:
+        with pytest.raises(AppError, match="leads to this machine") as raised:
+            await source.files()
+    finally:
+        await source.close()
+    assert raised.value.code is ErrorCode.DENIED
+
+
+@pytest.mark.asyncio
+async def test_a_name_that_leads_to_this_machine_is_refused() -> None:
+    source = HttpsSource(
+        "https://localhost:1/x", SHA256, refused=lambda text: text in ("127.0.0.1", "::1")
+    )
+    try:
+        with pytest.raises(AppError, match="leads to this machine"):
+            await source.files()
+    finally:
+        await source.close()
 
 
 def test_a_text_that_names_no_source_is_refused() -> None:
