@@ -13,13 +13,15 @@ import json
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from corekit.aio.files import replace_json
-from corekit.errors import AppError, invalid
+from corekit.errors import AppError, ErrorCode, invalid
 from remote_gpu.host.containers.podman import Podman
 from remote_gpu.host.containers.reference import Archive, archive_of
 
@@ -29,6 +31,8 @@ _CALL_S = 60.0
 _FETCH_S = 3600.0  #: of a pull; the run's own limit ends it earlier
 
 _COPY_BYTES = 1 << 20
+#: Of what belongs to a run that is under way: a new gpud removes it.
+RUN_PREFIX = "run-"
 
 
 class ArchiveNeeded(Exception):
@@ -71,7 +75,11 @@ class Images:
         self._record = folder / "images.json"
         self._known: dict[str, tuple[str, float]] = self._read()  # reference → id, last use
         self._in_use: Counter[str] = Counter()
-        self._changing = asyncio.Lock()
+        self._fetches = 0  #: under way
+        #: Of one reference: fetched once, and no registry holds up the images of others.
+        self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._loading = asyncio.Lock()  #: one archive takes the space at a time, and its name
+        self._changing = asyncio.Lock()  #: of sizes, evictions and the record; short
 
     @contextlib.asynccontextmanager
     async def lent(self, reference: str, given: int | None = None) -> AsyncIterator[str]:
@@ -82,24 +90,43 @@ class Images:
         with podman's reason where it cannot be had.
         """
         archive = archive_of(reference)
-        async with self._changing:
-            sizes = await self._sizes()
-            image = self._known.get(reference, ("", 0.0))[0]
-            if image not in sizes:
-                image = await self._fetched(reference, archive, given)
-                sizes = await self._sizes()
-            self._in_use[image] += 1
-            try:
-                self.note(reference, image)
-                await self._evict(image, sizes)
-                await asyncio.to_thread(replace_json, self._record, self._known)
-            except BaseException:
-                self._in_use[image] -= 1
-                raise
-        try:
+        fetching = self._fetching.setdefault(reference, asyncio.Lock())
+        with contextlib.ExitStack() as kept:
+            async with fetching:
+                image = self._known.get(reference, ("", 0.0))[0]
+                kept.enter_context(self._kept(image))
+                if not await self._taken(reference, image):
+                    kept.close()
+                    self._fetches += 1
+                    try:
+                        image = await self._fetched(reference, archive, given)
+                        kept.enter_context(self._kept(image))
+                    finally:
+                        self._fetches -= 1
+                    if not await self._taken(reference, image):
+                        text = f"podman does not list {image}, as which it fetched {reference}"
+                        raise AppError(ErrorCode.UNAVAILABLE, text)
             yield image
+
+    @contextlib.contextmanager
+    def _kept(self, image: str) -> Iterator[None]:
+        """The image is not evicted during the block."""
+        self._in_use[image] += 1
+        try:
+            yield
         finally:
             self._in_use[image] -= 1
+
+    async def _taken(self, reference: str, image: str) -> bool:
+        """Note the use of an image and make its space; False: podman has none."""
+        async with self._changing:
+            sizes = await self._sizes()
+            if image not in sizes:
+                return False
+            self.note(reference, image)
+            await self._evict(image, sizes)
+            await asyncio.to_thread(replace_json, self._record, self._known)
+            return True
 
     def note(self, reference: str, image: str) -> None:
         """A reference names this image, and it is used now."""
@@ -113,16 +140,17 @@ class Images:
         elif given is None:
             raise ArchiveNeeded(archive)
         else:
-            image = await self._loaded(archive, given)
+            async with self._loading:
+                image = await self._loaded(archive, given)
         about = {"event": "image_fetched", "image": reference, "id": image}
         logger.info("image fetched", extra={**about, "s": round(time.monotonic() - begun_s, 1)})
         return image
 
     async def _loaded(self, archive: Archive, given: int) -> str:
-        with tempfile.TemporaryDirectory(dir=self._folder) as place:
+        with tempfile.TemporaryDirectory(prefix=RUN_PREFIX, dir=self._folder) as place:
             file = Path(place, "image.tar")
             # a copy: the giver of the descriptor may write to its file between check and load
-            digest = await asyncio.to_thread(_copied, given, file, self._space_bytes)
+            digest = await _copy(given, file, self._space_bytes)
             if digest != archive.sha256:
                 text = f"s3://{archive.bucket}/{archive.key} has the SHA-256 {digest}"
                 raise invalid(f"{text}, not {archive.sha256}")
@@ -147,7 +175,11 @@ class Images:
         for image, at_s in self._known.values():
             used_s[image] = max(at_s, used_s.get(image, 0.0))
         in_use = {image for image, count in self._in_use.items() if count}
+        if self._fetches:  # one that is not known may be theirs
+            in_use |= sizes.keys() - used_s.keys()
         for image in to_evict(sizes, used_s, in_use, self._space_bytes):
+            if self._in_use[image]:  # since a moment ago
+                continue
             with contextlib.suppress(AppError):  # a container of a run that ends just now
                 await self._remove(image)
                 logger.info("image evicted", extra={"event": "image_evicted", "id": image})
@@ -168,12 +200,27 @@ class Images:
             return {}  # absent, or torn: all are fetched again
 
 
-def _copied(given: int, file: Path, bytes_max: int) -> str:
-    """Copy to a new file; returns its SHA-256. Raises INVALID, also beyond `bytes_max`."""
+async def _copy(given: int, file: Path, bytes_max: int) -> str:
+    """Copy to a new file; returns its SHA-256. Raises INVALID, also beyond `bytes_max`.
+
+    When it is cancelled, its thread ends too. It has its own descriptor, because the number
+    `given` is another file's once the giver has closed it.
+    """
+    own, stop = os.dup(given), threading.Event()
+    copying = asyncio.ensure_future(asyncio.to_thread(_copied, own, file, bytes_max, stop))
+    copying.add_done_callback(lambda _: os.close(own))
+    try:
+        return await asyncio.shield(copying)
+    finally:
+        stop.set()
+        await asyncio.wait({copying})
+
+
+def _copied(own: int, file: Path, bytes_max: int, stop: threading.Event) -> str:
     digest, at = hashlib.sha256(), 0
     try:
         with file.open("xb") as copy:
-            while chunk := os.pread(given, _COPY_BYTES, at):
+            while not stop.is_set() and (chunk := os.pread(own, _COPY_BYTES, at)):
                 at += len(chunk)
                 if at > bytes_max:
                     raise invalid(f"the archive is over {bytes_max >> 20} MiB, this host's space")

@@ -34,7 +34,7 @@ from remote_gpu.host.containers.command import (
     run_words,
     variables_file,
 )
-from remote_gpu.host.containers.images import ArchiveNeeded, Images
+from remote_gpu.host.containers.images import RUN_PREFIX, ArchiveNeeded, Images
 from remote_gpu.host.containers.podman import Podman, stopped
 from remote_gpu.host.containers.reference import archive_of
 from remote_gpu.isolation.apply import Sandbox
@@ -81,7 +81,7 @@ class ContainerHost:
         for one in ids:
             logger.warning("removing a container of an earlier gpud", extra={"container": one})
             await self.podman.remove(one, _REMOVE_S)
-        for left in self.folder.glob("run-*"):
+        for left in self.folder.glob(f"{RUN_PREFIX}*"):
             await asyncio.to_thread(remove_tree, left)
 
 
@@ -149,7 +149,7 @@ class RunContainer:
         kinds = {str(share.device): str(share.kind) for share in lease.shares}
         self._devices = devices_of(cards(), kinds)
         self._lease = lease
-        self._control = Path(tempfile.mkdtemp(prefix="run-", dir=self._host.folder))
+        self._control = Path(tempfile.mkdtemp(prefix=RUN_PREFIX, dir=self._host.folder))
         self.folder.mkdir(mode=0o700)
         os.chown(self.folder, *_user_of(lease.sandbox))
         self._serving = self._nursery.start(self._serve(), "container")
@@ -203,6 +203,9 @@ class RunContainer:
                         answer = {"needs": asdict(needed.archive)}
                     except (AppError, WireError) as error:
                         answer = {"error": str(error)}
+                    except Exception as error:  # it waits for an answer
+                        logger.exception("a run's container", extra={"lease": self.lease.id})
+                        answer = {"error": f"the host failed: {error!r:.300}"}
                     started = len(descriptors) == DESCRIPTORS
                     _answer(descriptors[1] if started else self._own.fileno(), answer)
 
