@@ -239,7 +239,7 @@ class _Sent:
         self.at = Position()
         self._visit = visit
         self._resumed: Position | None = None if resumed == Position() else resumed
-        self._state: tuple[str, str | None, str | None] | None = None
+        self._state: tuple[object, ...] = ()
 
     def events(self, seen: Seen) -> bytes:
         """The events of one look; a comment where there are none."""
@@ -252,7 +252,7 @@ class _Sent:
             else:
                 lines = left
         job = _job(self._visit, seen.known)
-        if (state := (job.state, job.reason, job.waits)) != self._state:
+        if (state := (job.state, job.reason, job.waits, job.progress)) != self._state:
             self._state = state
             found.append(event_text("state", job))
         for line in lines:
