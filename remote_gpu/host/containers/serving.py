@@ -209,13 +209,17 @@ class RunContainer:
                     started = len(descriptors) == DESCRIPTORS
                     _answer(descriptors[1] if started else self._own.fileno(), answer)
 
-    async def close(self) -> None:
-        """Kill and remove the container and its files; nothing is left then. Idempotent."""
+    async def end(self) -> None:
+        """Kill and remove the container; its files stay until `close`. Idempotent."""
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait({self._serving})
         self.abandon()
         await self._remove()
+
+    async def close(self) -> None:
+        """Kill and remove the container and its files; nothing is left then. Idempotent."""
+        await self.end()
         if self._lease is not None:
             for folder in (self._control, self.folder):
                 await asyncio.to_thread(remove_tree, folder)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from corekit.aio.supervise import Nursery
+from corekit.aio.supervise import Nursery, contained, log_contained
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import HostId, LeaseId
@@ -88,6 +88,7 @@ class FunctionRuns:
         self._budget = budget
         self._nursery = nursery
         self._runs: dict[LeaseId, Run] = {}
+        self._removing: set[Run] = set()  # that are gone, with files
         self._packages: dict[LeaseId, Path] = {}  # that may not be evicted
         self._storage = asyncio.Lock()  # no package is used while others are evicted
 
@@ -110,6 +111,7 @@ class FunctionRuns:
         except (OSError, AppError) as error:
             raise Refused(Refusal.NOT_READY, f"no process for the run: {error}") from None
         self._runs[install.lease] = run
+        run.gone.add_done_callback(functools.partial(self._over, install.lease, run))
         self._nursery.start(self._follow(install, run), "run")
         return True
 
@@ -145,12 +147,14 @@ class FunctionRuns:
         return self._detail(run) if run.exited.done() else detail
 
     async def close(self) -> None:
-        """Kill all runs, and wait for their end, or `worker_cut_s`."""
-        runs = list(self._runs.values())
-        for run in runs:
+        """Kill all runs, and wait for the end of them and their files, or `worker_cut_s`.
+
+        The files that are left then are removed by the next gpud.
+        """
+        for run in self._runs.values():
             run.kill("the host ends")
-        if runs:
-            await asyncio.wait({run.gone for run in runs}, timeout=self._budget.worker_cut_s)
+        if ends := {run.removed for run in (*self._runs.values(), *self._removing)}:
+            await asyncio.wait(ends, timeout=self._budget.worker_cut_s)
 
     def _check(self, order: RunOrder) -> None:
         if self._settings.refused:
@@ -180,23 +184,31 @@ class FunctionRuns:
         try:
             try:
                 is_new = await self._begin(install, run, ends_s)
-            except (OSError, AppError) as error:
+            except Exception as error:
+                if not isinstance(error, OSError | AppError):
+                    log_contained("the start of a run", error)
                 run.kill(f"it cannot be started: {error}")
             await asyncio.shield(run.exited)
-            self._ended(lease, run)
+            with contained("the end of a run"):
+                self._ended(lease, run)
+            await asyncio.shield(run.gone)
         finally:
             timer.cancel()
             if not run.exited.done():
                 run.kill("gpud ends")
-        await asyncio.shield(run.gone)
-        over.set()
-        del self._runs[lease]
-        self._packages.pop(lease, None)
-        self._leases.wake()
+            over.set()
         if is_new:
             self._nursery.start(self._evict(), "evict packages")
         if log is not None:
             await log
+
+    def _over(self, lease: LeaseId, run: Run, _: object) -> None:
+        """Nothing of a run uses the host but its files."""
+        del self._runs[lease]
+        self._packages.pop(lease, None)
+        self._removing.add(run)
+        run.removed.add_done_callback(lambda _: self._removing.discard(run))
+        self._leases.wake()
 
     async def _begin(self, install: Install, run: Run, ends_s: float) -> bool:
         """Put the process into its sandbox and give it its work.
@@ -206,16 +218,22 @@ class FunctionRuns:
         settings, order = self._settings, run.order
         tenants = settings.packages / tenant_folder(install.tenant)
         async with self._storage:
+            if install.lease not in self._runs:  # it is over: no package is its
+                return False
             package = self._packages[install.lease] = tenants / order.package.sha256
             is_new = not _touched(package)
-        run.group = await asyncio.to_thread(self._sandboxes.group, run.pid)
         shares = real_shares(install.shares)
         kinds = tuple(sorted({share.kind for share in shares})) or (DeviceKind.CPU,)
-        memory_bytes = order.memory_mib << 20
-        sandbox = await self._sandboxes.make(
-            install.tenant, memory_bytes, kinds, run.group, settings.packages
-        )
-        aws = run.enter(sandbox)
+        async with run.entering:
+            if run.exited.done():
+                return is_new
+            run.group = await asyncio.to_thread(self._sandboxes.group, run.pid)
+            sandbox = await self._sandboxes.make(
+                install.tenant, order.memory_mib << 20, kinds, run.group, settings.packages
+            )
+            aws = run.enter(sandbox)  # even of one that has ended: its end closes the sandbox
+        if run.exited.done():
+            return is_new
         native = worker_variables(shares) if DeviceKind.CUDA in kinds else {}
         shared, of_container = _entered(run, install, sandbox.sandbox, shares)
         start = RunStart(
