@@ -26,6 +26,7 @@ from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.host.containers.serving import ContainerHost, ContainerLease, RunContainer
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
@@ -78,12 +79,14 @@ class FunctionRuns:
         settings: RunSettings,
         leases: Leases,
         sandboxes: Sandboxes,
+        data: DataSets,
         budget: Budget,
         nursery: Nursery,
     ) -> None:
         self._settings = settings
         self._leases = leases
         self._sandboxes = sandboxes
+        self._data = data
         self._budget = budget
         self._nursery = nursery
         self._runs: dict[LeaseId, Run] = {}
@@ -203,6 +206,7 @@ class FunctionRuns:
         True: its package is not unpacked yet. Raises OSError, AppError.
         """
         settings, order = self._settings, run.order
+        await self._leases.until(lambda: self._has_data(install, run), ends_s - time.monotonic())
         tenants = settings.packages / tenant_folder(install.tenant)
         async with self._storage:
             package = self._packages[install.lease] = tenants / order.package.sha256
@@ -240,6 +244,7 @@ class FunctionRuns:
                 "ends_at_s": ends_s,
                 **of_container,
             },
+            data={name: str(path) for name, path in self._data.folders(install).items()},
             container=shared,
         )
         if self._leases.table.find(install.lease) is None:  # it ended meanwhile
@@ -248,6 +253,11 @@ class FunctionRuns:
         about = {"event": "run", "lease": install.lease, "function": order.function}
         logger.info("a function runs on this host", extra={**about, "job": order.job})
         return is_new
+
+    def _has_data(self, install: Install, run: Run) -> bool:
+        """True when the lease has all its declared data sets, or its run is over."""
+        over = self._leases.table.find(install.lease) is None or run.exited.done()
+        return over or not self._leases.table.data.lacked(install)
 
     def _ended(self, lease: LeaseId, run: Run) -> None:
         """End the lease of a run that ended before it."""
