@@ -206,6 +206,7 @@ class FunctionRuns:
         True: its package is not unpacked yet. Raises OSError, AppError.
         """
         settings, order = self._settings, run.order
+        run.exited.add_done_callback(lambda _: self._leases.wake())
         await self._leases.until(lambda: self._has_data(install, run), ends_s - time.monotonic())
         tenants = settings.packages / tenant_folder(install.tenant)
         async with self._storage:
@@ -220,7 +221,8 @@ class FunctionRuns:
         )
         aws = run.enter(sandbox)
         native = worker_variables(shares) if DeviceKind.CUDA in kinds else {}
-        shared, of_container = _entered(run, install, sandbox.sandbox, shares)
+        data = self._data.folders(install)
+        shared, of_container = _entered(run, install, sandbox.sandbox, shares, data)
         start = RunStart(
             parent=os.getpid(),
             policy=settings.policy,
@@ -244,7 +246,7 @@ class FunctionRuns:
                 "ends_at_s": ends_s,
                 **of_container,
             },
-            data={name: str(path) for name, path in self._data.folders(install).items()},
+            data={name: str(path) for name, path in data.items()},
             container=shared,
         )
         if self._leases.table.find(install.lease) is None:  # it ended meanwhile
@@ -295,10 +297,14 @@ def _ports(aws: Mapping[str, str]) -> set[int]:
 
 
 def _entered(
-    run: Run, install: Install, sandbox: Sandbox, shares: tuple[Share, ...]
+    run: Run,
+    install: Install,
+    sandbox: Sandbox,
+    shares: tuple[Share, ...],
+    data: Mapping[str, Path],
 ) -> tuple[str, dict[str, int]]:
     """The folder of the run's container, if it has one, and the runner's part of it."""
     if run.container is None:
         return "", {}
-    lease = ContainerLease(id=install.lease, sandbox=sandbox, shares=shares)
+    lease = ContainerLease(id=install.lease, sandbox=sandbox, shares=shares, data=data)
     return str(run.container.enter(lease)), {"container": run.container.descriptor}
