@@ -36,6 +36,8 @@ from remote_gpu.isolation.system import prctl
 #: In the sandbox's folder: of the runner alone, and the temporary folder that it shares with the
 #: user's code.
 PRIVATE_NAME, TMP_NAME = "private", "tmp"
+#: Beside them: links to the declared data sets of its lease.
+DATA_NAME = "data"
 _CONFINE = Path(__file__).with_name("confine.py")
 _HTTPS, _DNS = 443, 53
 _ANY_FREE = (0,)
@@ -68,7 +70,7 @@ def enter(policy: IsolationPolicy, sandbox: Sandbox, reach: RunReach, parent: in
             namespaces.unshare_mounts()
             files = reach.files
             needed = [*places.libraries(), *files.data, *files.pipes, reach.packages.parent]
-            bind_mounts.cover([*needed, Path(sandbox.folder).parent])
+            bind_mounts.cover([*needed, *_declared(sandbox), Path(sandbox.folder).parent])
     alive, ours = os.pipe()
     if policy.pid_namespace:
         namespaces.become_first_process()
@@ -172,7 +174,13 @@ def _files(
         own_proc=policy.pid_namespace,
         own_programs=True,
     )
-    return found + [(Path(one), landlock.READ) for one in places.NETWORK]
+    read = [*map(Path, places.NETWORK), *_declared(sandbox), Path(sandbox.folder) / DATA_NAME]
+    return found + [(one, landlock.READ) for one in read]
+
+
+def _declared(sandbox: Sandbox) -> list[Path]:
+    """The declared data sets of its tenant."""
+    return [Path(sandbox.data)] if sandbox.data else []
 
 
 def _ports(reach: RunReach) -> Iterable[int]:

@@ -18,7 +18,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from corekit.aio.supervise import Nursery, until_first
@@ -27,6 +27,7 @@ from gpu_scheduler.model import Share
 from remote_gpu.host.containers import probe
 from remote_gpu.host.containers.cards import cards
 from remote_gpu.host.containers.command import (
+    DATA_FOLDER,
     Container,
     Runtime,
     devices_of,
@@ -117,6 +118,7 @@ class ContainerLease:
     id: str
     sandbox: Sandbox
     shares: tuple[Share, ...] = ()
+    data: Mapping[str, Path] = field(default_factory=dict)  #: declared data sets
 
 
 class RunContainer:
@@ -260,7 +262,8 @@ class RunContainer:
         self._process = None
 
     def _container(self, image: str, start: Start) -> Container:
-        variables = {**start.variables, **device_variables(self.lease.shares)}
+        data = {"DATA_DIR": DATA_FOLDER} if self.lease.data else {}
+        variables = {**data, **start.variables, **device_variables(self.lease.shares)}
         file = self._control / "variables"
         file.touch(mode=0o600)
         file.write_text(variables_file(variables), encoding="utf-8")
@@ -281,6 +284,7 @@ class RunContainer:
             command=self._order.command,
             network=self._order.network,
             devices=self._devices,
+            data=self.lease.data,
         )
 
     async def _ended(self, status: int) -> Ended:

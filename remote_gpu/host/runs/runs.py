@@ -26,6 +26,7 @@ from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.host.containers.serving import ContainerHost, ContainerLease, RunContainer
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
@@ -79,12 +80,14 @@ class FunctionRuns:
         settings: RunSettings,
         leases: Leases,
         sandboxes: Sandboxes,
+        data: DataSets,
         budget: Budget,
         nursery: Nursery,
     ) -> None:
         self._settings = settings
         self._leases = leases
         self._sandboxes = sandboxes
+        self._data = data
         self._budget = budget
         self._nursery = nursery
         self._runs: dict[LeaseId, Run] = {}
@@ -216,6 +219,8 @@ class FunctionRuns:
         True: its package is not unpacked yet. Raises OSError, AppError.
         """
         settings, order = self._settings, run.order
+        run.exited.add_done_callback(lambda _: self._leases.wake())
+        await self._leases.until(lambda: self._has_data(install, run), ends_s - time.monotonic())
         tenants = settings.packages / tenant_folder(install.tenant)
         async with self._storage:
             if install.lease not in self._runs:  # it is over: no package is its
@@ -235,7 +240,8 @@ class FunctionRuns:
         if run.exited.done():
             return is_new
         native = worker_variables(shares) if DeviceKind.CUDA in kinds else {}
-        shared, of_container = _entered(run, install, sandbox.sandbox, shares)
+        data = self._data.folders(install)
+        shared, of_container = _entered(run, install, sandbox.sandbox, shares, data)
         start = RunStart(
             parent=os.getpid(),
             policy=settings.policy,
@@ -259,6 +265,7 @@ class FunctionRuns:
                 "ends_at_s": ends_s,
                 **of_container,
             },
+            data={name: str(path) for name, path in data.items()},
             container=shared,
         )
         if self._leases.table.find(install.lease) is None:  # it ended meanwhile
@@ -267,6 +274,11 @@ class FunctionRuns:
         about = {"event": "run", "lease": install.lease, "function": order.function}
         logger.info("a function runs on this host", extra={**about, "job": order.job})
         return is_new
+
+    def _has_data(self, install: Install, run: Run) -> bool:
+        """True when the lease has all its declared data sets, or its run is over."""
+        over = self._leases.table.find(install.lease) is None or run.exited.done()
+        return over or not self._leases.table.data.lacked(install)
 
     def _ended(self, lease: LeaseId, run: Run) -> None:
         """End the lease of a run that ended before it."""
@@ -304,10 +316,14 @@ def _ports(aws: Mapping[str, str]) -> set[int]:
 
 
 def _entered(
-    run: Run, install: Install, sandbox: Sandbox, shares: tuple[Share, ...]
+    run: Run,
+    install: Install,
+    sandbox: Sandbox,
+    shares: tuple[Share, ...],
+    data: Mapping[str, Path],
 ) -> tuple[str, dict[str, int]]:
     """The folder of the run's container, if it has one, and the runner's part of it."""
     if run.container is None:
         return "", {}
-    lease = ContainerLease(id=install.lease, sandbox=sandbox, shares=shares)
+    lease = ContainerLease(id=install.lease, sandbox=sandbox, shares=shares, data=data)
     return str(run.container.enter(lease)), {"container": run.container.descriptor}

@@ -37,6 +37,7 @@ CONTAINER = Container(
     pid=Path("/s/containers/run-1/pid"),
     memory_mib=512,
     timeout_s=930.4,
+    data={"weights": Path("/s/data-views/t/0a")},
 )
 GOLDEN = """
 run
@@ -52,6 +53,7 @@ run
 --tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size=256m
 --shm-size=64m
 --volume=/s/scratch/t-image:/s/scratch/t-image:rw,nosuid,nodev
+--volume=/s/data-views/t/0a:/mnt/data/weights:ro,nosuid,nodev
 --image-volume=ignore
 --workdir=/s/scratch/t-image/orchgpu-run-1
 --memory=512m

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
+from gpu_scheduler.data_sets import DataSet
 from gpu_scheduler.model import DeviceKind, EndReason
 from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.run import Run
@@ -74,6 +76,21 @@ async def test_a_run_is_gone_before_its_files_are_removed(tmp_path: Path) -> Non
             run.kill("by the test")
             await run.removed
             assert (left, list(scratch.iterdir())) == ([1], [])
+            await runs.close()
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_ends_while_its_data_is_not_here_ends_its_lease(tmp_path: Path) -> None:
+    weights = DataSet(name="w", source="s3://data/w", digest="0" * 64)
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            leases, runs = daemon.parts.leases, daemon.parts.runs
+            install = install_of(1, share_of(D0), data_sets=(weights,))
+            leases.apply(leases.table.install(install, 0.0))
+            assert runs.order(install, ORDER)
+            os.kill(runs._runs[install.lease].pid, signal.SIGKILL)
+            assert await leases.until(lambda: leases.table.find(install.lease) is None, 60.0)
+            assert await leases.until(lambda: not runs._runs, 60.0)
             await runs.close()
 
 
