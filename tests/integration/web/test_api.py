@@ -18,6 +18,7 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import Request
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.web.api import jobs as api_jobs
 from orchgpu.web.api import outputs as api_outputs
 from orchgpu.web.api import state
@@ -205,6 +206,33 @@ async def test_an_object_becomes_an_input_if_the_key_may_read_it(site: Site) -> 
     ):
         status, value = await sent("lab", url)
         assert value["error"]["code"] == code, (url, value)
+
+
+async def test_a_repeated_reference_is_the_first_job_though_its_object_is_gone(site: Site) -> None:
+    await put(site, "outputs", "hits/soon-gone.txt", b"here")
+    json_ = {"Content_Type": "application/json", "Idempotency_Key": "a reference"}
+    async with program(site, "lab") as lab:
+        body = json.dumps({"input": "s3://outputs/hits/soon-gone.txt"}).encode()
+        first = (await lab.ask("POST", JOBS, body, **json_))[1]
+        await site.cloud(lambda s3: s3.delete_object(Bucket="outputs", Key="hits/soon-gone.txt"))
+        status, again, _ = await lab.ask("POST", JOBS, body, **json_)
+        assert (status, again) == (202, first)
+        other = json.dumps({"input": "s3://outputs/hits/other/soon-gone.txt"}).encode()
+        await put(site, "outputs", "hits/other/soon-gone.txt", b"other")
+        assert (await lab.ask("POST", JOBS, other, **json_))[0] == 409
+
+
+@pytest.mark.parametrize(("code", "status"), [(ErrorCode.DENIED, 403), (ErrorCode.NOT_FOUND, 404)])
+async def test_a_store_that_refuses_is_not_asked_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, code: ErrorCode, status: int
+) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise AppError(code, "the bucket")
+
+    monkeypatch.setattr(JobCloud, "submit_once", refused)
+    async with program(site, "lab") as lab:
+        found, value, _ = await lab.ask("POST", JOBS, b"x")
+        assert (found, value["error"]["code"]) == (status, code.value)
 
 
 @pytest.mark.parametrize(
