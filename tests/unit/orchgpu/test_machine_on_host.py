@@ -168,6 +168,8 @@ def test_the_place_of_each_case() -> None:
     assert place(facts=HostFacts(run_s=700.0)) == ("lambda", "it fits Lambda")
     why = "an earlier attempt ran out of Lambda's 900 s"
     assert place(ran_out=True) == ("host", why)
+    short = replace(AUTO, timeout_s=900.0)  # which a host would not exceed
+    assert place(short, ran_out=True) == ("lambda", "it fits Lambda")
     assert place(facts=absent, ran_out=True) == (
         "lambda",
         f"no host offers to run it, although {why}",
