@@ -67,6 +67,8 @@ class RunSettings:
     packages: Path  #: one folder for each tenant
     gateway_port: int
     closed_ports: tuple[int, ...] = ()  #: beside that of the metadata
+    #: The machine's, that its runs may have together; None = no limit.
+    memory_mib: int | None = None
     refused: str = ""  #: why this host runs no functions; "" = it does
     containers: ContainerHost | None = None  #: for images
     no_containers: str = ""  #: the reason why there are none
@@ -166,10 +168,25 @@ class FunctionRuns:
         if order.image and self._settings.containers is None:
             text = f"this host runs no images: {self._settings.no_containers}"
             raise Refused(Refusal.NOT_READY, text)
+        self._check_memory(order)
         closed = {*self._settings.closed_ports, _METADATA_PORT}
-        if self._settings.policy.landlock and (wrong := closed.intersection(_ports(order.aws))):
+        try:
+            ports = _ports(order.aws)
+        except ValueError as error:
+            raise Refused(
+                Refusal.PROTOCOL, f"an endpoint of its cloud is no URL: {error}"
+            ) from None
+        if self._settings.policy.landlock and (wrong := closed.intersection(ports)):
             text = f"no run may connect to port {min(wrong)}, at which an endpoint of its cloud is"
             raise Refused(Refusal.DENIED, text)
+
+    def _check_memory(self, order: RunOrder) -> None:
+        """Book the memory of an order beside that of the runs which are not gone yet."""
+        limit_mib = self._settings.memory_mib
+        booked_mib = sum(run.order.memory_mib for run in self._runs.values())
+        if limit_mib is not None and booked_mib + order.memory_mib > limit_mib:
+            has = f"this host has {limit_mib} MiB for runs, of which {booked_mib} MiB are booked"
+            raise Refused(Refusal.NOT_READY, f"{has}: the run needs {order.memory_mib} MiB")
 
     async def _follow(self, install: Install, run: Run) -> None:
         """Start the run in its sandbox, and wait for its end."""
@@ -310,7 +327,7 @@ def _touched(package: Path) -> bool:
 
 
 def _ports(aws: Mapping[str, str]) -> set[int]:
-    """The ports of the endpoints that an order names."""
+    """The ports of the endpoints that an order names. Raises ValueError."""
     urls = (urlsplit(value) for name, value in aws.items() if name.startswith("AWS_ENDPOINT_URL"))
     return {url.port or _SCHEMES.get(url.scheme, 443) for url in urls}
 

@@ -11,17 +11,19 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
+from corekit.ids import LeaseId
 from gpu_scheduler.data_sets import DataSet
 from gpu_scheduler.model import DeviceKind, EndReason
 from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.run import Run
+from remote_gpu.host.runs.runs import FunctionRuns
 from remote_gpu.isolation.apply import Sandbox
 from remote_gpu.isolation.places import HostFiles
 from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.run import RunReach
 from remote_gpu.wire.errors import Refusal, Refused
 from tests.installs import install_of, share_of
-from tests.unit.remote_gpu.host.host_parts import D0, host_daemon
+from tests.unit.remote_gpu.host.host_parts import D0, host_daemon, run_settings
 from tests.unit.remote_gpu.wire.test_runs import ORDER
 
 
@@ -138,3 +140,25 @@ async def test_orders_that_this_host_cannot_follow_are_refused(tmp_path: Path) -
             with pytest.raises(Refused, match="runs no images") as refused:
                 runs.order(install, replace(ORDER, image="registry/image@sha256:0"))
             assert refused.value.code == Refusal.NOT_READY
+            aws = {"AWS_ENDPOINT_URL": "http://127.0.0.1:99999"}
+            with pytest.raises(Refused, match="is no URL") as refused:
+                runs.order(install, replace(ORDER, aws=aws))
+            assert refused.value.code == Refusal.PROTOCOL
+
+
+@pytest.mark.asyncio
+async def test_runs_together_have_no_more_than_the_memory_of_their_machine(tmp_path: Path) -> None:
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            parts, settings = daemon.parts, replace(run_settings(tmp_path), memory_mib=100)
+            sandboxes = parts.outside.sandboxes
+            runs = FunctionRuns(settings, parts.leases, sandboxes, Budget(), nursery)
+            order = replace(ORDER, memory_mib=60)
+            first, second = (install_of(n, share_of(D0), lease=LeaseId(f"l{n}")) for n in (1, 2))
+            assert runs.order(first, order)
+            with pytest.raises(Refused, match="of which 60 MiB are booked") as refused:
+                runs.order(second, order)
+            assert refused.value.code == Refusal.NOT_READY
+            await runs.close()
+            assert runs.order(second, order)
+            await runs.close()
