@@ -37,14 +37,15 @@ class RunOutput:
     """Reads a pipe until every process of the run has closed it."""
 
     def __init__(self, pipe: int) -> None:
-        """Takes the pipe's reading end."""
+        """Takes the pipe's reading end; -1 = it is closed already."""
         self._pipe = pipe
         self._tail = self._part = b""
         self._waiting: deque[Event] = deque()
         self._waiting_bytes = 0
         self._dropped = 0
-        os.set_blocking(pipe, False)
-        asyncio.get_running_loop().add_reader(pipe, self._read)
+        if pipe >= 0:
+            os.set_blocking(pipe, False)
+            asyncio.get_running_loop().add_reader(pipe, self._read)
 
     @property
     def tail(self) -> str:
@@ -62,6 +63,13 @@ class RunOutput:
         self.drain()
         if self._pipe >= 0:
             self._close()
+
+    def handed_on(self) -> RunOutput:
+        """Read what is there, and leave the rest of the pipe to another reader, of the next job."""
+        self.drain()
+        pipe = -1 if self._pipe < 0 else os.dup(self._pipe)
+        self.finish()
+        return RunOutput(pipe)
 
     def take(self) -> list[Event]:
         """The oldest lines, within the limits of one call."""

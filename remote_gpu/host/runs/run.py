@@ -3,6 +3,8 @@
 It is watched by its pidfd, as a worker is, and gone when nothing of its sandbox is left. Where it
 has a process namespace, the process is a parent of the namespace's first one, which is killed: the
 kernel then ends all others before that end is reported.
+
+The process of a warm order may stay for a later one (`parked`): frozen, without credentials.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from corekit.aio.process import guarded
@@ -21,6 +24,7 @@ from corekit.aio.supervise import Nursery
 from remote_gpu.host.containers.serving import RunContainer
 from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.runs.launch import RunStart
+from remote_gpu.host.runs.link import RunnerLink
 from remote_gpu.host.runs.output import TAIL_BYTES, RunOutput
 from remote_gpu.host.runs.private import PrivateFolder
 from remote_gpu.isolation.cgroup import Group
@@ -54,6 +58,9 @@ class Run:
         reading, writing = os.pipe()
         os.fchmod(writing, 0o200)  # a holder could reopen it, and read
         command = [sys.executable, "-P", "-m", "remote_gpu.host.runs.launch"]
+        self.link = RunnerLink() if order.warm else None
+        passed = [container.descriptor] if container is not None else []
+        passed += [self.link.descriptor] if self.link is not None else []
         try:
             self._process = subprocess.Popen(
                 guarded(command, signal.SIGKILL),
@@ -62,10 +69,12 @@ class Run:
                 stderr=writing,
                 env=spawner_variables(os.environ),
                 start_new_session=True,
-                pass_fds=() if container is None else (container.descriptor,),
+                pass_fds=passed,
             )
         except BaseException:
             os.close(reading)
+            if self.link is not None:
+                self.link.close()
             if container is not None:
                 container.abandon()
             raise
@@ -73,12 +82,20 @@ class Run:
             os.close(writing)
         if container is not None:
             container.inherited()
+        if self.link is not None:
+            self.link.inherited()
         self.pid = self._process.pid
         self.output = RunOutput(reading)
         #: Its first process has ended.
         self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: Nothing of it is left.
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: It has left its present lease: it is gone, or parked.
+        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.package: Path | None = None  #: that may not be evicted
+        self.ends_s = 0.0  #: monotonic: it is killed then
+        self.stays = False  #: its lease has ended in order, and it may be parked
+        self._when_gone: Callable[[], None] | None = None
         self.why_killed = ""  #: by this host
         self.group: Group | None = None  #: cgroup, until it has a sandbox
         self._sandbox: HostSandbox | None = None
@@ -104,6 +121,52 @@ class Run:
         self.order = order
         if self._private is not None and not self.exited.done():
             self._private.write(order)
+
+    async def park(self) -> RunOutput:
+        """Take the credentials, and freeze it; returns the output of the job that is over.
+
+        Raises OSError, TimeoutError: it cannot be frozen, and must be killed.
+        """
+        assert self._private is not None, "it has had a job"
+        self._private.forget()
+        if self.group is not None:
+            await asyncio.to_thread(self.group.freeze)
+        self.stays = False
+        before, self.output = self.output, self.output.handed_on()
+        return before
+
+    def leave(self) -> None:
+        """It is no more its lease's."""
+        if not self.left.done():
+            self.left.set_result(None)
+
+    def take(self, order: RunOrder) -> None:
+        """Take it for another order of its program. Raises OSError."""
+        self.order, self.left = order, asyncio.get_running_loop().create_future()
+        assert self.link is not None, "it was parked"
+        self.link.idle = asyncio.get_running_loop().create_future()
+        if self._private is not None:
+            self._private.write(order)
+
+    async def resume(self, runner: Mapping[str, object]) -> None:
+        """Continue it with its next order. Raises OSError when it has died."""
+        assert self.link is not None, "it was parked"
+        if self.group is not None:
+            await asyncio.to_thread(self.group.thaw)
+        await self.link.send(runner)
+
+    def pids(self) -> list[int]:
+        """All its processes, as far as gpud can list them."""
+        return self.group.pids() if self.group is not None else _tree(self.pid)
+
+    def when_gone(self, act: Callable[[], None]) -> None:
+        """Call `act`, in place of an earlier one, once it is gone; soon if it is gone already."""
+        self._when_gone = act
+        if self.gone.done():
+            asyncio.get_running_loop().call_soon(act)
+
+    def end_in(self, cap_s: float) -> None:
+        """Nothing: it is frozen, and ends with gpud."""
 
     def kill(self, why: str = "") -> None:
         """Kill all of it. Idempotent; `gone` is its end. `why`: for people; the first counts."""
@@ -139,6 +202,8 @@ class Run:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         self.exited.set_result(None)
+        if self.link is not None:
+            self.link.close()
         self._nursery.start_end(self._close, "run")
 
     async def _close(self) -> None:
@@ -153,9 +218,16 @@ class Run:
         self.output.finish()
         if not self.gone.done():
             self.gone.set_result(None)
+            self.leave()
+            if self._when_gone is not None:
+                asyncio.get_running_loop().call_soon(self._when_gone)
 
 
 def _children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
+
+
+def _tree(pid: int) -> list[int]:
+    return [pid, *(below for child in _children(pid) for below in _tree(child))]

@@ -3,6 +3,9 @@
 A lease has one run at most, which ends with the lease, and the lease with it. A device that is a
 card stays the lease's until its run is over: the user's code uses it itself, and only the end of
 its processes frees it.
+
+The process of a warm order may outlive its lease: parked among the warm workers (`host/warm`), for
+the next lease that orders the same program.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,6 +37,7 @@ from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.output import send
 from remote_gpu.host.runs.run import Run
 from remote_gpu.host.warm.table import is_card
+from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.isolation.apply import Sandbox
 from remote_gpu.isolation.places import HostFiles
@@ -78,16 +82,17 @@ class FunctionRuns:
         settings: RunSettings,
         leases: Leases,
         sandboxes: Sandboxes,
+        warm: WarmWorkers,
         budget: Budget,
         nursery: Nursery,
     ) -> None:
         self._settings = settings
+        self._warm = warm
         self._leases = leases
         self._sandboxes = sandboxes
         self._budget = budget
         self._nursery = nursery
         self._runs: dict[LeaseId, Run] = {}
-        self._packages: dict[LeaseId, Path] = {}  # that may not be evicted
         self._storage = asyncio.Lock()  # no package is used while others are evicted
 
     def order(self, install: Install, order: RunOrder) -> bool:
@@ -99,28 +104,54 @@ class FunctionRuns:
             run.renew(order)
             return False
         self._check(order)
+        if (run := self._parked(install, order)) is not None:
+            begins = self._continue(install, run)
+        else:
+            run = self._new(order)
+            begins = self._begin(install, run)
+        self._runs[install.lease] = run
+        self._nursery.start(self._follow(install, run, begins), "run")
+        return True
+
+    def _new(self, order: RunOrder) -> Run:
+        """Start a process. Raises Refused."""
+        namespaced = self._settings.policy.pid_namespace
         try:
-            run = Run(
-                order,
-                self._nursery,
-                self._container(order),
-                namespaced=self._settings.policy.pid_namespace,
-            )
+            return Run(order, self._nursery, self._container(order), namespaced=namespaced)
         except (OSError, AppError) as error:
             raise Refused(Refusal.NOT_READY, f"no process for the run: {error}") from None
-        self._runs[install.lease] = run
-        self._nursery.start(self._follow(install, run), "run")
-        return True
+
+    def _parked(self, install: Install, order: RunOrder) -> Run | None:
+        """The parked process of this lease, if it is of the order's program; any other ends."""
+        found = self._warm.program(install.lease)
+        if not isinstance(found, Run):
+            return None
+        same = order.warm and order.program == found.order.program
+        try:
+            if same and not found.exited.done():
+                found.take(order)
+                return found
+        except OSError:
+            logger.warning("a parked program cannot be continued", exc_info=True)
+        found.kill("its lease runs another program")
+        return None
 
     def _container(self, order: RunOrder) -> RunContainer | None:
         host = self._settings.containers
         return RunContainer(host, order, self._nursery) if order.image and host else None
 
     def keeps_device(self, lease: LeaseId) -> bool:
-        """True for a lease with a card whose run is not over: giving it back has no effect."""
-        entry = self._leases.table.find(lease)
-        cards = entry is not None and any(is_card(share) for share in entry.install.shares)
-        return cards and lease in self._runs
+        """True for a lease whose run is not over, with a card or with a process that may stay:
+        giving the device back has no effect."""
+        entry, run = self._leases.table.find(lease), self._runs.get(lease)
+        if entry is None or run is None:
+            return False
+        return run.order.warm or any(is_card(share) for share in entry.install.shares)
+
+    def stays(self, lease: LeaseId) -> asyncio.Future[None] | None:
+        """Done once the run of an ended lease is parked or gone; None: it is to go."""
+        run = self._runs.get(lease)
+        return run.left if run is not None and run.stays else None
 
     def end(self, step: LeaseStep) -> None:
         """The lease is over: its run ends too, at once unless the runner ended the lease itself."""
@@ -128,13 +159,27 @@ class FunctionRuns:
             return
         why = f"its lease ended as {step.reason}"
         if step.reason in (EndReason.DONE, EndReason.RELEASED):
-            asyncio.get_running_loop().call_later(_LEAVE_S, run.kill, why)
+            run.stays = step.leaves_worker and self.may_park(step.lease)
+            asyncio.get_running_loop().call_later(_LEAVE_S, self._cut, step.lease, run, why)
         else:
             run.kill(why)
 
-    def ending(self, lease: LeaseId) -> Run | None:
-        """The run of a lease that is over: its devices are free once that is gone."""
-        return self._runs.get(lease) if self._leases.table.find(lease) is None else None
+    def _cut(self, lease: LeaseId, run: Run, why: str) -> None:
+        if self._runs.get(lease) is run:  # else it is gone, or parked, or has another lease
+            run.kill(why)
+
+    def may_park(self, lease: LeaseId) -> bool:
+        """Whether the process of a lease may stay: only what is frozen uses no processor while it
+        has no lease."""
+        if (run := self._runs.get(lease)) is None or run.link is None or not self._warm.allowed:
+            return False
+        return run.group is not None or not self._settings.policy.seccomp
+
+    def ending(self, lease: LeaseId) -> LeavingRun | None:
+        """The run of a lease that is over: its devices are free once it has left."""
+        if self._leases.table.find(lease) is not None or (run := self._runs.get(lease)) is None:
+            return None
+        return LeavingRun(pid=run.pid, gone=run.left)
 
     async def explained(self, lease: LeaseId, detail: str) -> str:
         """The reason of a lost session: the end of its run, if that ends too."""
@@ -163,41 +208,66 @@ class FunctionRuns:
             text = f"no run may connect to port {min(wrong)}, at which an endpoint of its cloud is"
             raise Refused(Refusal.DENIED, text)
 
-    async def _follow(self, install: Install, run: Run) -> None:
-        """Start the run in its sandbox, and wait for its end."""
+    async def _follow(self, install: Install, run: Run, begins: Awaitable[bool]) -> None:
+        """Give the run its work, and wait until it has left its lease."""
         lease = install.lease
-        over, ends_s = asyncio.Event(), time.monotonic() + run.order.timeout_s
+        over, run.ends_s = asyncio.Event(), time.monotonic() + run.order.timeout_s
         timer = asyncio.get_running_loop().call_later(
             run.order.timeout_s, run.kill, f"killed after {run.order.timeout_s:g} s"
         )
         log = None
         if run.order.log_group:
             stream = f"host/{self._settings.host}/{lease}"
-            sends = send(run.output, lambda: run.order, stream, over)
+            sends = send(run.output, functools.partial(_newest, run, run.order), stream, over)
             log = self._nursery.start(sends, "run's log")
-        is_new = False
+        is_new = is_parked = False
         try:
             try:
-                is_new = await self._begin(install, run, ends_s)
+                is_new = await begins
             except (OSError, AppError) as error:
                 run.kill(f"it cannot be started: {error}")
-            await asyncio.shield(run.exited)
-            self._ended(lease, run)
+            is_parked = await self._parks(install, run)
+            if not is_parked:
+                await asyncio.shield(run.exited)
+                self._ended(lease, run)
         finally:
             timer.cancel()
-            if not run.exited.done():
+            if not is_parked and not run.exited.done():
                 run.kill("gpud ends")
-        await asyncio.shield(run.gone)
+        if not is_parked:
+            await asyncio.shield(run.gone)
+            del self._runs[lease]
         over.set()
-        del self._runs[lease]
-        self._packages.pop(lease, None)
         self._leases.wake()
         if is_new:
             self._nursery.start(self._evict(), "evict packages")
         if log is not None:
             await log
 
-    async def _begin(self, install: Install, run: Run, ends_s: float) -> bool:
+    async def _parks(self, install: Install, run: Run) -> bool:
+        """Wait for the end of the run's work; True: its process is parked, without the lease."""
+        if run.link is None:
+            return False
+        await asyncio.wait({run.exited, run.link.idle}, return_when=asyncio.FIRST_COMPLETED)
+        if run.exited.done():
+            return False
+        table, lease = self._leases.table, install.lease
+        await self._leases.until(lambda: table.find(lease) is None, _LOST_S)  # it is on its way
+        try:
+            if run.stays and not run.why_killed:
+                await run.park()
+                if await self._warm.park(install, run, run.link.loading_s):
+                    del self._runs[lease]
+                    run.leave()
+                    return True
+        except (OSError, TimeoutError) as error:
+            about = {"event": "not_parked", "lease": lease, "why": str(error)}
+            logger.warning("a program cannot be parked", extra=about)
+            run.kill("it cannot be parked")
+        run.link.close()
+        return False
+
+    async def _begin(self, install: Install, run: Run) -> bool:
         """Put the process into its sandbox and give it its work.
 
         True: its package is not unpacked yet. Raises OSError, AppError.
@@ -205,8 +275,8 @@ class FunctionRuns:
         settings, order = self._settings, run.order
         tenants = settings.packages / tenant_folder(install.tenant)
         async with self._storage:
-            package = self._packages[install.lease] = tenants / order.package.sha256
-            is_new = not _touched(package)
+            run.package = tenants / order.package.sha256
+            is_new = not _touched(run.package)
         run.group = await asyncio.to_thread(self._sandboxes.group, run.pid)
         shares = real_shares(install.shares)
         kinds = tuple(sorted({share.kind for share in shares})) or (DeviceKind.CPU,)
@@ -232,13 +302,12 @@ class FunctionRuns:
             package=order.package,
             aws=aws,
             runner={
-                "event": order.event,
+                **_work(run),
                 "environment": {**order.variables, **native},
-                "request": str(uuid.uuid4()),
                 "function": order.function,
                 "memory_mib": order.memory_mib,
-                "ends_at_s": ends_s,
                 **of_container,
+                **({} if run.link is None else {"warm": run.link.descriptor}),
             },
             container=shared,
         )
@@ -248,6 +317,17 @@ class FunctionRuns:
         about = {"event": "run", "lease": install.lease, "function": order.function}
         logger.info("a function runs on this host", extra={**about, "job": order.job})
         return is_new
+
+    async def _continue(self, install: Install, run: Run) -> bool:
+        """Give a parked process its next order. Raises OSError."""
+        if run.package is not None:
+            _touched(run.package)
+        if self._leases.table.find(install.lease) is None:  # it ended meanwhile
+            run.kill()
+        await run.resume(_work(run))
+        about = {"event": "run", "lease": install.lease, "function": run.order.function}
+        logger.info("a parked program serves another job", extra={**about, "pid": run.pid})
+        return False
 
     def _ended(self, lease: LeaseId, run: Run) -> None:
         """End the lease of a run that ended before it."""
@@ -264,9 +344,28 @@ class FunctionRuns:
 
     async def _evict(self) -> None:
         async with self._storage:
-            used = frozenset(self._packages.values())
+            runs = (*self._runs.values(), *self._warm.programs())
+            used = frozenset(run.package for run in runs if isinstance(run, Run) and run.package)
             act = functools.partial(evict, self._settings.packages, spared=used)
             await asyncio.to_thread(act)
+
+
+@dataclass(slots=True, kw_only=True)
+class LeavingRun:
+    """The run of a lease that is over."""
+
+    pid: int
+    gone: asyncio.Future[None]  #: it has left the lease
+
+
+def _work(run: Run) -> dict[str, object]:
+    """The part of a runner's order that is of one job."""
+    return {"event": run.order.event, "request": str(uuid.uuid4()), "ends_at_s": run.ends_s}
+
+
+def _newest(run: Run, order: RunOrder) -> RunOrder:
+    """The order of a job, with the newest credentials that its run got for it."""
+    return run.order if run.order.job == order.job else order
 
 
 def _touched(package: Path) -> bool:

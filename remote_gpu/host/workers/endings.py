@@ -52,6 +52,12 @@ class Endings:
         cards = tuple(share.device for share in shares if is_card(share))
         return Ended(name=lease, is_lease=True, devices=devices, cards=cards)
 
+    def memory_of(self, device: DeviceId, pids: list[int]) -> int | None:
+        """MiB of a card that processes use; None: its driver lists none of them, or no figure."""
+        found = [one for one in self._memory.processes() if one.device == device]
+        sizes = [one.memory_used_mib for one in found if one.pid in pids]
+        return None if not sizes or None in sizes else sum(size or 0 for size in sizes)
+
     def of_warm(self, worker: WarmWorker) -> Ended:
         return Ended(
             name=worker.id, is_lease=False, devices=tuple(worker.memory_mib), cards=worker.cards
