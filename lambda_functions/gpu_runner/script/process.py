@@ -209,7 +209,7 @@ class _Begun:
         if self.process.returncode is None:
             _end(self.process, spared)
         if self.resident is not None:
-            self.resident.close()
+            self.resident.calls.close()
         os.close(self.output)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -44,9 +45,12 @@ class Resident:
             return False
         return math.isfinite(self.loading_s)
 
-    def close(self) -> None:
-        """Close the socket; the process is ended by its owner."""
+    def end(self) -> None:
+        """Kill it, and release what it has."""
+        self.process.kill()
+        self.process.wait()
         self.calls.close()
+        os.close(self.output)
 
 
 class Kept:
@@ -62,11 +66,13 @@ class Kept:
 
     def take(self, command: Sequence[str]) -> Resident | None:
         """The process of a command, which is kept no more; None = there is none."""
-        found = self._resident
-        if found is None or found.command != tuple(command):
+        found, self._resident = self._resident, None
+        if found is None:
             return None
-        self._resident = None
-        return found
+        if found.process.poll() is None and found.command == tuple(command):
+            return found
+        found.end()  # it died while it was idle
+        return None
 
     @property
     def idle(self) -> Resident | None:

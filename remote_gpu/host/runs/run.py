@@ -90,8 +90,8 @@ class Run:
         self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: Nothing of it is left.
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: It has left its present lease: it is gone, or parked.
-        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: It has left its present lease: it is gone (""), or parked under this id.
+        self.left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.package: Path | None = None  #: that may not be evicted
         self.ends_s = 0.0  #: monotonic: it is killed then
         self.stays = False  #: its lease has ended in order, and it may be parked
@@ -135,10 +135,10 @@ class Run:
         before, self.output = self.output, self.output.handed_on()
         return before
 
-    def leave(self) -> None:
+    def leave(self, parked: str = "") -> None:
         """It is no more its lease's."""
         if not self.left.done():
-            self.left.set_result(None)
+            self.left.set_result(parked)
 
     def take(self, order: RunOrder) -> None:
         """Take it for another order of its program. Raises OSError."""

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from corekit.aio.supervise import Nursery
@@ -148,8 +149,9 @@ class FunctionRuns:
             return False
         return run.order.warm or any(is_card(share) for share in entry.install.shares)
 
-    def stays(self, lease: LeaseId) -> asyncio.Future[None] | None:
-        """Done once the run of an ended lease is parked or gone; None: it is to go."""
+    def stays(self, lease: LeaseId) -> asyncio.Future[str] | None:
+        """Done once the run of an ended lease is parked, with its id, or gone; None: it is to
+        go."""
         run = self._runs.get(lease)
         return run.left if run is not None and run.stays else None
 
@@ -189,8 +191,9 @@ class FunctionRuns:
         return self._detail(run) if run.exited.done() else detail
 
     async def close(self) -> None:
-        """Kill all runs, and wait for their end, or `worker_cut_s`."""
-        runs = list(self._runs.values())
+        """Kill all runs, the parked ones too, and wait for their end, or `worker_cut_s`."""
+        parked = (one for one in self._warm.programs() if isinstance(one, Run))
+        runs = [*self._runs.values(), *parked]
         for run in runs:
             run.kill("the host ends")
         if runs:
@@ -256,9 +259,9 @@ class FunctionRuns:
         try:
             if run.stays and not run.why_killed:
                 await run.park()
-                if await self._warm.park(install, run, run.link.loading_s):
+                if name := await self._warm.park(install, run, run.link.loading_s):
                     del self._runs[lease]
-                    run.leave()
+                    run.leave(name)
                     return True
         except (OSError, TimeoutError) as error:
             about = {"event": "not_parked", "lease": lease, "why": str(error)}
@@ -355,7 +358,7 @@ class LeavingRun:
     """The run of a lease that is over."""
 
     pid: int
-    gone: asyncio.Future[None]  #: it has left the lease
+    gone: asyncio.Future[Any]  #: it has left the lease
 
 
 def _work(run: Run) -> dict[str, object]:

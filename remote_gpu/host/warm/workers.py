@@ -187,8 +187,8 @@ class WarmWorkers:
         """Seconds until an idle worker ends itself, some time after gpud should have ended it."""
         return self._table.limits.idle_s_max + self._budget.worker_cut_s
 
-    async def park(self, install: Install, program: ParkedProgram, loading_s: float) -> bool:
-        """Keep the program of a lease that has ended; False: it has died, and nothing is kept."""
+    async def park(self, install: Install, program: ParkedProgram, loading_s: float) -> str:
+        """Keep the program of a lease that has ended; returns its id. "": it has died."""
         assert install.workload is not None, "leases without a workload keep no program"
         shares = real_shares(install.shares)
         warm = WarmWorker(
@@ -202,7 +202,7 @@ class WarmWorkers:
             models=tuple(share.model for share in install.shares),
             program=True,
         )
-        return self._add(warm, program)
+        return warm.id if self._add(warm, program) else ""
 
     async def _program_mib(
         self, real: tuple[Share, ...], install: Install, pids: list[int]

@@ -32,7 +32,7 @@ class _Ending:
     worker_is_left: bool = False
     kept: str = ""  #: id of the worker, if it stays warm
     processes: list[KilledProcess]  #: killed, to be awaited
-    parks: asyncio.Future[None] | None = None  #: done once its run is parked or gone
+    parks: asyncio.Future[str] | None = None  #: done once its run is parked, by its id, or gone
 
 
 class LeaseEnds:
@@ -60,7 +60,7 @@ class LeaseEnds:
         self,
         step: LeaseStep,
         *others: KilledProcess | None,
-        parks: asyncio.Future[None] | None = None,
+        parks: asyncio.Future[str] | None = None,
     ) -> None:
         """End a lease, of which the `others`, its server and its run, end already, unless its run
         `parks`."""
@@ -99,7 +99,7 @@ class LeaseEnds:
         if (unbinding := self._unbinding.get(lease)) is not None:
             await asyncio.shield(unbinding)
             del self._unbinding[lease]
-        await self._endings.clean(ended, held=functools.partial(self._distrust, ending.kept))
+        await self._endings.clean(ended, held=functools.partial(self._distrust, ending))
         self._leases.apply(self._leases.table.gone(lease))
 
     async def _leave_worker(self, ending: _Ending) -> None:
@@ -120,7 +120,9 @@ class LeaseEnds:
                 worker.kill()
                 ending.processes.append(worker)
 
-    def _distrust(self, kept: str) -> None:
-        """Evict the warm worker of a lease after which a card is not clean."""
+    def _distrust(self, ending: _Ending) -> None:
+        """Evict the warm worker and program of a lease after which a card is not clean."""
         why = "it holds more memory of a card than it reports"
-        self._leases.apply(self._leases.table.evict_warm((kept,), why))
+        parks = ending.parks
+        kept = (ending.kept, parks.result() if parks is not None and parks.done() else "")
+        self._leases.apply(self._leases.table.evict_warm(kept, why))

@@ -6,7 +6,6 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from .conftest import Gpud, lives, running_gpud, until
 from .run_bench import FUNCTION, Bench, bench_in, send_order
 from .test_gpud_runs import finished, nothing_left
 
-PROGRAM = '''
+PROGRAM = """
 import os
 import sys
 import orchgpu
@@ -40,7 +39,7 @@ def work(work, calls):
     if {fails}:
         sys.exit(3)
     (work.output_folder / "out.txt").write_text(work.input.read_text())
-'''
+"""
 WORKLOAD = "echo-1"
 
 
@@ -126,6 +125,7 @@ def test_one_process_serves_two_jobs_and_has_loaded_once(gpud: Gpud, bench: Benc
     assert (first[1], second[1]) == (1, 2)
     assert first[0] == second[0]
     assert process_of(parked(gpud)) == process_of(name)
+    until(lambda: sum("REPORT" in line for line in bench.log()) == 2)
 
 
 def test_a_parked_program_does_not_run(gpud: Gpud, bench: Bench) -> None:
@@ -194,7 +194,7 @@ def test_it_is_evicted_for_a_lease_that_needs_its_memory(gpud: Gpud, bench: Benc
 
 def test_nothing_of_it_outlives_a_gpud_that_is_killed(bench: Bench, tmp_path: Path) -> None:
     with running_gpud(tmp_path) as gpud:
-        pid, _ = served(gpud, bench, package(bench))
+        served(gpud, bench, package(bench))
         name = parked(gpud)
         gpud.kill()
         until(lambda: not lives(process_of(name)))
