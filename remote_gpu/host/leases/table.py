@@ -282,8 +282,7 @@ class LeaseTable:
         return [self._step(entry, LeaseStepKind.CUT), *self._place()]
 
     def adopt(self, lease: LeaseId, *, program: bool = False) -> str:
-        """The warm worker that a placed lease takes before its first lane, or the `program` before
-        its run; "" = there is none."""
+        """The warm worker, or `program`, that a placed lease gets for its lane, or its run, or ""."""
         entry = self.find(lease)
         if entry is None or not entry.occupying:
             return ""

@@ -21,7 +21,7 @@ from lambda_functions.gpu_runner.script.process import Ending, Outcome, handler_
 from lambda_functions.gpu_runner.script.resident import Kept
 
 MODULE = """
-import os, sys, tempfile, time
+import os, sys, tempfile, threading
 import orchgpu
 
 def load():
@@ -35,7 +35,7 @@ def work(work, loaded):
     if work.input.stem == "fails":
         raise ValueError("as it must")
     if work.input.stem == "hangs":
-        time.sleep(600)
+        threading.Event().wait(600)
 """
 ROOT = Path(resident.__file__).parents[3]
 
