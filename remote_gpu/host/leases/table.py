@@ -282,7 +282,7 @@ class LeaseTable:
         return [self._step(entry, LeaseStepKind.CUT), *self._place()]
 
     def adopt(self, lease: LeaseId, *, program: bool = False) -> str:
-        """The warm worker, or `program`, that a placed lease gets for its lane, or its run, or ""."""
+        """The warm worker that a lease gets for its lane, or `program` for its run; or ""."""
         entry = self.find(lease)
         if entry is None or not entry.occupying:
             return ""

@@ -109,10 +109,11 @@ def test_one_that_takes_too_long_is_ended(kept: Kept, tmp_path: Path) -> None:
 
 def test_one_that_died_between_two_calls_is_replaced(kept: Kept, tmp_path: Path) -> None:
     called(tmp_path, "one")
-    assert kept.idle is not None
-    kept.idle.process.kill()
-    kept.idle.process.wait()
-    assert kept.idle is None
+    left = kept.idle
+    assert left is not None
+    left.process.kill()
+    left.process.wait()
+    assert pid_of(kept) is None
     assert called(tmp_path, "two").log_tail.startswith("1 two")
 
 
