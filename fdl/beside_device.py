@@ -20,6 +20,7 @@ class Host:
     network: bool = False  #: whether the user's code may open connections beyond its device
     image: str | None = None  #: OCI image, by digest, in which `command` runs instead of a script
     command: tuple[str, ...] = ()  #: empty = the image's own
+    warm: bool = False  #: whether the handler's process stays for the next job
 
     def __post_init__(self) -> None:
         if self.command and self.image is None:

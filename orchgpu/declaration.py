@@ -35,6 +35,8 @@ Places = Place | Sequence[Place]
 _ATTRIBUTE = "__orchgpu_function__"
 #: The attribute of a decorated function that takes and returns values, read by the runner.
 _VALUES = "__orchgpu_values__"
+#: The attribute of a decorated function with what loads its second argument, read by the runner.
+_LOAD = "__orchgpu_load__"
 #: The attribute of a module: its workflows by name, as a definition has them.
 _WORKFLOWS = "__orchgpu_workflows__"
 
@@ -51,12 +53,19 @@ def function(
     values: bool = False,
     data: Mapping[str, object] | None = None,
     schedule: object = None,
+    execution: str | None = None,
+    host: Mapping[str, object] | None = None,
+    load: Callable[[], object] | None = None,
     **settings: object,
 ) -> Callable[[F], F]:
     """Declare the decorated function, which takes one `lambda_functions.work.Work`.
 
     With `values` it takes the value of its input and returns that of its one output instead, as
     `orchgpu.Executor` sends and receives them: JSON, bytes or a NumPy array, by the file's suffix.
+
+    `load` is called once in each process of it, and what it returns is the second argument of every
+    call there: a model, or an open database. With `execution="host", host={"warm": True}` such a
+    process serves one job after another.
 
     `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name,
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
@@ -84,6 +93,8 @@ def function(
         "secrets": dict(secrets) if secrets else None,
         "data": dict(data) if data else None,
         "schedule": schedule,
+        "execution": execution,
+        "host": dict(host) if host else None,
     }
 
     def declare(decorated: F) -> F:
@@ -96,6 +107,7 @@ def function(
         entry = {"lambda": named, **{key: one for key, one in blocks.items() if one is not None}}
         setattr(decorated, _ATTRIBUTE, entry)
         setattr(decorated, _VALUES, values)
+        setattr(decorated, _LOAD, load)
         return decorated
 
     return declare

@@ -35,6 +35,11 @@ HOST = Block(
             about="Words of the command in `image`.",
             default="the image's own",
         ),
+        "warm": Key(
+            reader=Flag(),
+            about="Whether the handler's process, with what it has loaded, may stay on its host for"
+            " the next job.",
+        ),
     },
 )
 
@@ -65,6 +70,9 @@ def check_place(function: Function, node: Node, reading: Reading) -> None:
         reading.fault(at, f"{function.path}.lambda.{key}", message)
 
     declared = function.function
+    if function.host.warm and (function.execution != "host" or not declared.handler):
+        message = "warm keeps the process of a handler: write `execution: host` and `handler:`"
+        reading.fault(node, f"{function.path}.host.warm", message)
     if function.execution == "lambda":
         for key, value, most, unit in (
             ("memory", declared.memory_mib, LAMBDA_MEMORY_MIB_MAX, "MB"),

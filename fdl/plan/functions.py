@@ -171,6 +171,7 @@ def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -
         "network": function.host.network,
         "image": function.host.image or "",
         "command": list(function.host.command),
+        **({"warm": True} if function.host.warm else {}),  # others keep their revision
     }
     return {"execution": function.execution, "host": run}
 

@@ -36,6 +36,7 @@ class HostRun(Value):
     network: bool = False
     image: str = ""  #: OCI image by digest; "" = the script of the package
     command: tuple[str, ...] = ()
+    warm: bool = False  #: its process may stay for the next job
 
 
 class Function(Value):

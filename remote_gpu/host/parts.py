@@ -79,10 +79,11 @@ class Parts:
             leases, outside.pool, data, warm, outside.turns, cards, traces, budget, nursery
         )
         sessions = self.sessions = SessionReports(scheduler, workers, warm, traces)
-        ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
+        ends = self._ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
         runs = self.runs = FunctionRuns(
-            outside.runs, leases, outside.sandboxes, data, budget, nursery
+            outside.runs, leases, outside.sandboxes, data, warm, budget, nursery
         )
+        sessions.may_park = runs.may_park
         gateway = self.gateway = Gateway(
             outside.endpoints, leases, workers, relays, runs, traces, budget, nursery, sessions
         )
@@ -92,10 +93,7 @@ class Parts:
         on = leases.on
         on(LeaseStepKind.PLACED, warm.placed, self._open_port)
         on(LeaseStepKind.UNPLACED, warm.unplaced)
-        on(
-            LeaseStepKind.KILL,
-            lambda step: ends.begin(step, relays.leave(step.lease), runs.ending(step.lease)),
-        )
+        on(LeaseStepKind.KILL, self._kill)
         on(LeaseStepKind.LOAD, workers.load_ahead)
         on(LeaseStepKind.EVICT, warm.evict)
         on(LeaseStepKind.OPENED, sessions.opened)
@@ -107,6 +105,11 @@ class Parts:
         on(LeaseStepKind.CLOSED, lambda step: ports.close(step.lease))
         on(LeaseStepKind.CLOSED, gateway.session_ended, sessions.closed, runs.end)
         on(LeaseStepKind.CLOSED, lambda step: workers.forget(step.lease))
+
+    def _kill(self, step: LeaseStep) -> None:
+        """End the processes of a lease, but for what stays warm."""
+        lease, server = step.lease, self.outside.relays.leave(step.lease)
+        self._ends.begin(step, server, self.runs.ending(lease), parks=self.runs.stays(lease))
 
     def _cut(self, step: LeaseStep) -> None:
         """Report a lease whose processes are gone, unless its session is still open."""

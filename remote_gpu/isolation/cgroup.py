@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Final
 
 from remote_gpu.isolation.policy import TASKS_MAX
 
 _CONTROLLERS: Final = ("memory", "pids")
+_FREEZE_S, _POLL_S = 1.0, 0.002
 
 
 def own_folder() -> Path:
@@ -77,9 +79,33 @@ class Group:
         try:
             _write(self.folder / "cgroup.kill", "1")
         except FileNotFoundError:
-            for pid in (self.folder / "cgroup.procs").read_text(encoding="ascii").split():
+            for pid in self.pids():
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), 9)
+                    os.kill(pid, 9)
+
+    def freeze(self) -> None:
+        """Stop its processes; blocks until none of them runs. SIGKILL still ends them.
+
+        Raises OSError, TimeoutError when one is blocked in the kernel.
+        """
+        _write(self.folder / "cgroup.freeze", "1")
+        until_s = time.monotonic() + _FREEZE_S
+        while "frozen 1" not in (self.folder / "cgroup.events").read_text(encoding="ascii"):
+            if time.monotonic() > until_s:
+                raise TimeoutError("a process cannot be frozen")
+            time.sleep(_POLL_S)
+
+    def thaw(self) -> None:
+        """Continue its processes. Raises OSError."""
+        _write(self.folder / "cgroup.freeze", "0")
+
+    def pids(self) -> list[int]:
+        """Its processes."""
+        try:
+            text = (self.folder / "cgroup.procs").read_text(encoding="ascii")
+        except OSError:  # it is gone
+            return []
+        return [int(pid) for pid in text.split()]
 
     def remove(self) -> bool:
         """Remove the group; False while it has a process that has not ended."""

@@ -12,7 +12,7 @@ session of its lease as it does in Lambda, by the envelope to which `event` poin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import HEADER_BYTES, FrameLimits, Meta, int_field, text_field
@@ -23,6 +23,8 @@ RUN = FrameLimits(meta_bytes_max=(1 << 16) - HEADER_BYTES, payload_bytes_max=0, 
 _SECONDS_MAX = 2.5e11
 #: What a host must have, among the programs that it reports (`Request.programs`).
 RUNNER, CONTAINERS = "function-runner", "containers"
+#: AWS's variables that are secret, and differ between two orders.
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,13 @@ class RunOrder:
     network: bool = False  #: whether the user's code may open connections beyond its device
     image: str = ""  #: OCI image, by digest, in which the user's command runs; "" = the script
     command: tuple[str, ...] = ()  #: in the image; empty = the image's own
+    warm: bool = False  #: whether its process may stay for the next order of the same program
+
+    @property
+    def program(self) -> RunOrder:
+        """The order without all that differs between two jobs of one deployed function."""
+        aws = {name: value for name, value in self.aws.items() if name not in CREDENTIALS}
+        return replace(self, aws=aws, job="", attempt=0, event="", credentials_end_s=0.0)
 
     def to_meta(self) -> Meta:
         return {"run": asdict(self)}
@@ -85,6 +94,7 @@ class RunOrder:
             network=run.get("network") is True,
             image=text_field(run, "image", 1024),
             command=tuple(command),
+            warm=run.get("warm") is True,
         )
 
 

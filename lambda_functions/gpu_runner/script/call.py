@@ -1,4 +1,5 @@
-"""Call of a Python handler: `python -m lambda_functions.gpu_runner.script.call FOLDER MODULE.NAME`.
+"""Call of a Python handler: `python -m lambda_functions.gpu_runner.script.call FOLDER MODULE.NAME`,
+with a last argument `stays` several calls in turn.
 
 A handler runs like a script, in its own process: the rules for scripts hold for handlers, and one
 that hangs, crashes or leaves threads behind affects nothing else. Import and call are the user's
@@ -9,30 +10,73 @@ line: what called it is ours or Python's own.
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import socket
 import sys
+import tempfile
+import time
 import traceback
 
 from contract.values import decode_value, encode_value
+from lambda_functions.gpu_runner.script.resident import STAYS
 from lambda_functions.work import Work
+
+
+class Program:
+    """A handler, with what its `load` has loaded."""
+
+    def __init__(self, folder: str, handler: str) -> None:
+        """Import the module from `folder`, and load. Raises whatever that raises."""
+        began_s = time.monotonic()
+        sys.path.insert(0, folder)
+        module, _, name = handler.rpartition(".")
+        self._handler = handler
+        self._function = getattr(importlib.import_module(module), name)
+        load = getattr(self._function, "__orchgpu_load__", None)  # of the decorator in `orchgpu`
+        self._loaded = () if load is None else (load(),)
+        self.loading_s = time.monotonic() - began_s
+
+    def call(self, work: Work) -> None:
+        """Call the handler. Raises whatever that raises."""
+        if getattr(self._function, "__orchgpu_values__", False):
+            given = decode_value(work.input.name, work.input.read_bytes())
+            suffix, content = encode_value(self._function(given, *self._loaded))
+            (work.output_folder / f"{work.input.stem}{suffix}").write_bytes(content)
+            return
+        returned = self._function(work, *self._loaded)
+        if returned is not None:
+            raise TypeError(
+                f"{self._handler} returned {type(returned).__name__}: results are files in"
+                " output_folder, return nothing"
+            )
 
 
 def call(folder: str, handler: str, work: Work) -> None:
     """Import the module from `folder` and call its function. Raises whatever that raises."""
-    sys.path.insert(0, folder)
-    module, _, name = handler.rpartition(".")
-    function = getattr(importlib.import_module(module), name)
-    if getattr(function, "__orchgpu_values__", False):  # of the decorator in `orchgpu`
-        value = function(decode_value(work.input.name, work.input.read_bytes()))
-        suffix, content = encode_value(value)
-        (work.output_folder / f"{work.input.stem}{suffix}").write_bytes(content)
-        return
-    returned = function(work)
-    if returned is not None:
-        raise TypeError(
-            f"{handler} returned {type(returned).__name__}: results are files in output_folder,"
-            " return nothing"
-        )
+    Program(folder, handler).call(work)
+
+
+def serve(folder: str, handler: str) -> None:
+    """Call the function for one job after another, as `script.resident` sends them, until there is
+    none. Raises whatever the first call that fails raises."""
+    calls = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(0))
+    none = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(none, 0)  # the user's code has no standard input
+    os.close(none)
+    program = None
+    with calls, calls.makefile("rb") as lines:
+        for line in lines:
+            given = json.loads(line)
+            os.environ.clear()
+            os.environ.update(given["variables"])
+            os.chdir(given["folder"])
+            tempfile.tempdir = None  # that of this job is another
+            program = program or Program(folder, handler)
+            program.call(Work.of(os.environ))
+            sys.stdout.flush()
+            sys.stderr.flush()
+            calls.sendall(json.dumps({"loading_s": program.loading_s}).encode("ascii") + b"\n")
 
 
 def traceback_of(error: BaseException, folder: str) -> str:
@@ -54,9 +98,11 @@ def _leave_out_callers(part: traceback.TracebackException, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    given = Work.of(os.environ)
     try:
-        call(sys.argv[1], sys.argv[2], given)
+        if sys.argv[3:] == [STAYS]:
+            serve(sys.argv[1], sys.argv[2])
+        else:
+            call(sys.argv[1], sys.argv[2], Work.of(os.environ))
     except Exception as error:
         sys.stderr.write(traceback_of(error, sys.argv[1]))
         sys.exit(1)

@@ -16,6 +16,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from contract.result import LOG_TAIL_BYTES_MAX
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.script import confined, reaper
+from lambda_functions.gpu_runner.script.resident import KEPT, STAYS, Resident
 from lambda_functions.gpu_runner.secrets.masking import MaskedStream, Masker
 from remote_gpu.forwarder.pidfd import pidfd_open
 
@@ -145,47 +147,99 @@ def run(
     grace_s: float,
     signals: Signals | None = None,
     masker: Masker | None = None,
+    stays: bool = False,
 ) -> Outcome:
     """Run `command` to its end and kill the processes that it leaves behind.
 
     SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; SIGTERM also when the lease
     is preempted, and SIGKILL when the session is lost (`signals`). `masker`: of the values that no
-    log may show. Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
+    log may show. `stays`: its process stays for the next call of this command when it has answered
+    this one. Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
     """
     guard = reaper.guard()
     spared = reaper.children()
     tail = LogTail(masker=masker)
     reaper.adopt_orphans(True)
+    kept = False
     try:
         started_s = time.time()
-        process, output = _start(command, variables, folder)
+        begun = _begin(command, variables, folder, stays=stays)
+        process = begun.process
         try:
             guard.watch(process.pid)
-            ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, signals)
+            watch = _Watch(process.pid, deadline_s, grace_s)
+            ending = watch.wait(begun.output, tail, signals, begun.resident)
             ended_s = time.time()
-            _end(process, spared)
+            if kept := watch.answered:
+                reaper.sweep_children(spared | {process.pid})
+            else:
+                _end(process, spared)
             reads = 0
-            while reads < _DRAIN_READS_MAX and _read(output, tail):
+            while reads < _DRAIN_READS_MAX and _read(begun.output, tail):
                 reads += 1
         finally:
-            if process.returncode is None:  # an exception of the runner
-                _end(process, spared)
-            os.close(output)
+            if not kept:
+                begun.close(spared)
     finally:
-        guard.watch(0)
+        if not kept:
+            guard.watch(0)
         reaper.adopt_orphans(False)
         tail.finish()
+    if kept and begun.resident is not None:
+        KEPT.put(begun.resident)
     return Outcome(
         ending=ending,
-        status=process.returncode,
+        status=0 if kept else process.returncode,
         started_s=started_s,
         ended_s=ended_s,
         log_tail=tail.text(),
     )
 
 
-def _start(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """A process that has its work."""
+
+    process: subprocess.Popen[bytes]
+    output: int
+    resident: Resident | None = None
+
+    def close(self, spared: frozenset[int]) -> None:
+        """Release it; after an exception of the runner, end it first."""
+        if self.process.returncode is None:
+            _end(self.process, spared)
+        if self.resident is not None:
+            self.resident.calls.close()
+        os.close(self.output)
+
+
+def _begin(
+    command: Sequence[str], variables: Mapping[str, str], folder: Path, *, stays: bool
+) -> _Begun:
+    if not stays:
+        process, output = _start(command, variables, folder, subprocess.DEVNULL)
+        return _Begun(process=process, output=output)
+    resident = KEPT.take(command) or _started_to_stay(command, variables, folder)
+    with contextlib.suppress(OSError):  # it has ended, which its watch finds
+        resident.send(variables, folder)
+    return _Begun(process=resident.process, output=resident.output, resident=resident)
+
+
+def _started_to_stay(
     command: Sequence[str], variables: Mapping[str, str], folder: Path
+) -> Resident:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process, output = _start([*command, STAYS], variables, folder, theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+    return Resident(command=tuple(command), process=process, output=output, calls=ours)
+
+
+def _start(
+    command: Sequence[str], variables: Mapping[str, str], folder: Path, stdin: int
 ) -> tuple[subprocess.Popen[bytes], int]:
     output, inner = os.pipe()
     os.set_blocking(output, False)
@@ -193,7 +247,7 @@ def _start(
         with confined.prepared(command, variables) as start:
             process = subprocess.Popen(
                 start.command,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=inner,
                 stderr=inner,
                 cwd=folder,
@@ -218,12 +272,22 @@ class _Watch:
         self._grace_s = grace_s
         self._killed = False
         self.ending = Ending.OWN
+        self.answered = False  #: it has served its call, and waits for the next one
 
-    def wait(self, output: int, tail: LogTail, signals: Signals | None) -> Ending:
-        """Block until the process has ended; after SIGKILL for _KILL_WAIT_S at most."""
+    def wait(
+        self,
+        output: int,
+        tail: LogTail,
+        signals: Signals | None,
+        resident: Resident | None = None,
+    ) -> Ending:
+        """Block until the process has ended, or has answered; after SIGKILL for _KILL_WAIT_S at
+        most."""
         process = pidfd_open(self._pid)
         poller = select.poll()
-        for fd in (process, output, *(() if signals is None else astuple(signals))):
+        calls = -1 if resident is None else resident.calls.fileno()
+        news = () if signals is None else astuple(signals)
+        for fd in (process, output, *news, *(() if resident is None else (calls,))):
             poller.register(fd, select.POLLIN)
         try:
             while True:
@@ -233,7 +297,12 @@ class _Watch:
                     poller.unregister(output)  # the script closed it; it may still work
                 if process in ready:
                     return self.ending
-                if signals is not None and signals.lost_fd in ready:
+                if resident is not None and calls in ready:
+                    poller.unregister(calls)
+                    self.answered = resident.answered() and self.ending is Ending.OWN
+                    if self.answered:
+                        return self.ending
+                elif signals is not None and signals.lost_fd in ready:
                     poller.unregister(signals.lost_fd)
                     self._end(Ending.LOST, signal.SIGKILL)
                 elif signals is not None and signals.preempt_fd in ready:

@@ -33,6 +33,7 @@ from lambda_functions.gpu_runner.script.process import (
     run,
     script_error,
 )
+from lambda_functions.gpu_runner.script.resident import KEPT
 from lambda_functions.gpu_runner.secrets.values import Secrets
 from lambda_functions.gpu_runner.storage import outputs
 from lambda_functions.gpu_runner.storage.outputs import Destination, Upload, WrittenFile
@@ -220,6 +221,7 @@ def run_step(
         grace_s=limits.grace_s,
         signals=signals,
         masker=secrets.masker,
+        stays=KEPT.wanted and bool(item.step.handler) and not item.step.name,
     )
     if in_container and outcome.ending is Ending.OWN and outcome.status == -signal.SIGKILL:
         return replace(outcome, ending=Ending.MEMORY)

@@ -140,6 +140,7 @@ def order_of(action: do.OrderRun, host: HostRun, credentials: Credentials) -> Ru
         network=host.network,
         image=host.image,
         command=host.command,
+        warm=host.warm,
     )
 
 

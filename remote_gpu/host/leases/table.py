@@ -281,12 +281,12 @@ class LeaseTable:
             self.loads.ended(lease)
         return [self._step(entry, LeaseStepKind.CUT), *self._place()]
 
-    def adopt(self, lease: LeaseId) -> str:
-        """The warm worker that a placed lease takes before its first lane; "" = there is none."""
+    def adopt(self, lease: LeaseId, *, program: bool = False) -> str:
+        """The warm worker that a lease gets for its lane, or `program` for its run; or ""."""
         entry = self.find(lease)
         if entry is None or not entry.occupying:
             return ""
-        found = self.warm.candidate(entry.install, self._promised(entry))
+        found = self.warm.candidate(entry.install, self._promised(entry), program=program)
         return "" if found is None else self.warm.take(found.id).id
 
     def _promised(self, entry: InstalledLease) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from corekit.ids import LeaseId
@@ -61,6 +62,8 @@ class SessionReports:
         self._traces = traces
         #: Reports of ends that wait until the lease's worker is warm or known not to be.
         self._held: dict[LeaseId, list[SessionChange]] = {}
+        #: Whether the run of a lease that has ended may be parked.
+        self.may_park: Callable[[LeaseId], bool] = lambda _: False
         self.lease_ends: Counter[str] = Counter()  #: ended leases by reason
 
     def knocked(self, lease: LeaseId, nonce: str) -> None:
@@ -103,7 +106,8 @@ class SessionReports:
 
     def _may_stay(self, step: LeaseStep) -> bool:
         worker = self._workers.started(step.lease)
-        return step.leaves_worker and worker is not None and self._warm.may_keep(worker)
+        keeps = worker is not None and self._warm.may_keep(worker)
+        return step.leaves_worker and (keeps or self.may_park(step.lease))
 
     def send_held(self, lease: LeaseId) -> None:
         """Send the reports that waited for the warm worker of a lease."""

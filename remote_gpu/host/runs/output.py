@@ -43,7 +43,7 @@ class RunOutput:
     """Reads a pipe until every process of the run has closed it."""
 
     def __init__(self, pipe: int) -> None:
-        """Takes the pipe's reading end."""
+        """Takes the pipe's reading end; -1 = it is closed already."""
         self._pipe = pipe
         self._tail = self._part = b""
         self._waiting: deque[tuple[Event, int]] = deque()  # with its bytes in a batch
@@ -52,8 +52,9 @@ class RunOutput:
         self._reads, self._since_s = 0, 0.0
         self._paused: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        os.set_blocking(pipe, False)
-        self._loop.add_reader(pipe, self._on_readable)
+        if pipe >= 0:
+            os.set_blocking(pipe, False)
+            self._loop.add_reader(pipe, self._on_readable)
 
     @property
     def tail(self) -> str:
@@ -71,6 +72,13 @@ class RunOutput:
         self.drain()
         if self._pipe >= 0:
             self._close()
+
+    def handed_on(self) -> RunOutput:
+        """Read what is there, and leave the rest of the pipe to another reader, of the next job."""
+        self.drain()
+        pipe = -1 if self._pipe < 0 else os.dup(self._pipe)
+        self.finish()
+        return RunOutput(pipe)
 
     def take(self) -> list[Event]:
         """The oldest lines, within the limits of one call."""

@@ -6,6 +6,7 @@ user's, so gpud writes through a descriptor of it, and to new files only: no lin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -15,10 +16,10 @@ from pathlib import Path
 
 from remote_gpu.isolation.apply import Sandbox
 from remote_gpu.isolation.run import PRIVATE_NAME, TMP_NAME
-from remote_gpu.wire.runs import RunOrder
+from remote_gpu.wire.runs import CREDENTIALS, RunOrder
 
 _CREDENTIALS, _CONFIG = "credentials.json", "config"
-_KEY, _SECRET, _TOKEN = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
+_KEY, _SECRET, _TOKEN = CREDENTIALS
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -45,9 +46,14 @@ class PrivateFolder:
         else:
             self._put(_CONFIG, "[default]\n")
 
+    def forget(self) -> None:
+        """Remove the credentials until the next `write`. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_CREDENTIALS, dir_fd=self._folder)
+
     def variables(self, order: RunOrder) -> dict[str, str]:
         """AWS's variables for the runner: none of them is secret."""
-        given = {name: v for name, v in order.aws.items() if name not in (_KEY, _SECRET, _TOKEN)}
+        given = {name: v for name, v in order.aws.items() if name not in CREDENTIALS}
         return given | {
             "AWS_CONFIG_FILE": str(self._path / _CONFIG),
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,

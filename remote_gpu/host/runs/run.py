@@ -4,6 +4,8 @@ It is watched by its pidfd, as a worker is, and gone when no process of its sand
 frees its devices. Its files, of any size, are removed afterwards. Where it
 has a process namespace, the process is a parent of the namespace's first one, which is killed: the
 kernel then ends all others before that end is reported.
+
+The process of a warm order may stay for a later one (`parked`): frozen, without credentials.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from corekit.aio.process import guarded
 from corekit.aio.supervise import Nursery
+from gpu_scheduler.data_sets import DataSet
+from gpu_scheduler.model import Share
 from remote_gpu.host.containers.serving import RunContainer
 from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.runs.launch import RunStart
+from remote_gpu.host.runs.link import RunnerLink
 from remote_gpu.host.runs.output import TAIL_BYTES, RunOutput
 from remote_gpu.host.runs.private import PrivateFolder
 from remote_gpu.isolation.cgroup import Group
@@ -52,14 +58,19 @@ class Run:
         self.container = container
         self._nursery = nursery
         self._namespaced = namespaced
+        self.link: RunnerLink | None = None
         with contextlib.ExitStack() as undo:
             if container is not None:
                 undo.callback(container.abandon)
+            if order.warm:
+                self.link = RunnerLink()
+                undo.callback(self.link.close)
+            passed = [one.descriptor for one in (container, self.link) if one is not None]
             reading, writing = os.pipe()
             undo.callback(os.close, reading)
             try:
                 os.fchmod(writing, 0o200)  # a holder could reopen it, and read
-                self._process = _started(writing, container)
+                self._process = _started(writing, passed)
             finally:
                 os.close(writing)
             undo.callback(_stop, self._process)
@@ -68,6 +79,8 @@ class Run:
             undo.pop_all()
         if container is not None:
             container.inherited()
+        if self.link is not None:
+            self.link.inherited()
         self.output = RunOutput(reading)
         loop = asyncio.get_running_loop()
         #: Its first process has ended.
@@ -76,6 +89,14 @@ class Run:
         self.gone: asyncio.Future[None] = loop.create_future()
         #: No file of it is left.
         self.removed: asyncio.Future[None] = loop.create_future()
+        #: It has left its present lease: it is gone (""), or parked under this id.
+        self.left: asyncio.Future[str] = loop.create_future()
+        self.shares: tuple[Share, ...] = ()  #: of devices with a driver
+        self.data_sets: tuple[DataSet, ...] = ()  #: that it finds at DATA_DIR
+        self.package: Path | None = None  #: that may not be evicted
+        self.ends_s = 0.0  #: monotonic: it is killed then
+        self.stays = False  #: its lease has ended in order, and it may be parked
+        self._when_gone: Callable[[], None] | None = None
         self.why_killed = ""  #: by this host
         #: Held while it gets its cgroup and its sandbox; its end waits for that, and closes them.
         self.entering = asyncio.Lock()
@@ -106,6 +127,57 @@ class Run:
         self.order = order
         if self._private is not None and not self.exited.done():
             self._private.write(order)
+
+    async def park(self) -> RunOutput:
+        """Take the credentials, and freeze it; returns the output of the job that is over.
+
+        Raises OSError, TimeoutError: it cannot be frozen, and must be killed.
+        """
+        assert self._private is not None, "it has had a job"
+        self._private.forget()
+        if self.group is not None:
+            await asyncio.to_thread(self.group.freeze)
+        self.stays = False
+        before, self.output = self.output, self.output.handed_on()
+        return before
+
+    def leave(self, parked: str = "") -> None:
+        """It is no more its lease's."""
+        if not self.left.done():
+            self.left.set_result(parked)
+
+    @property
+    def parked(self) -> str:
+        """The id under which it was parked last, unless it was continued since; or ""."""
+        return self.left.result() if self.left.done() else ""
+
+    def take(self, order: RunOrder) -> None:
+        """Take it for another order of its program. Raises OSError."""
+        if self._private is not None:
+            self._private.write(order)
+        self.order, self.left = order, asyncio.get_running_loop().create_future()
+        assert self.link is not None, "it was parked"
+        self.link.idle = asyncio.get_running_loop().create_future()
+
+    async def resume(self, runner: Mapping[str, object]) -> None:
+        """Continue it with its next order. Raises OSError when it has died."""
+        assert self.link is not None, "it was parked"
+        if self.group is not None:
+            await asyncio.to_thread(self.group.thaw)
+        await self.link.send(runner)
+
+    def pids(self) -> list[int]:
+        """All its processes, as far as gpud can list them."""
+        return self.group.pids() if self.group is not None else _tree(self.pid)
+
+    def when_gone(self, act: Callable[[], None]) -> None:
+        """Call `act`, in place of an earlier one, once it is gone; soon if it is gone already."""
+        self._when_gone = act
+        if self.gone.done():
+            asyncio.get_running_loop().call_soon(act)
+
+    def end_in(self, cap_s: float) -> None:
+        """Nothing: it is frozen, and ends with gpud."""
 
     def kill(self, why: str = "") -> None:
         """Kill all of it. Idempotent; `gone` is its end. `why`: for people; the first counts."""
@@ -141,6 +213,8 @@ class Run:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         self.exited.set_result(None)
+        if self.link is not None:
+            self.link.close()
         self._nursery.start_end(self._end, "run")
 
     async def _end(self) -> None:
@@ -157,6 +231,9 @@ class Run:
         self.output.finish()
         if not self.gone.done():
             self.gone.set_result(None)
+            self.leave()
+            if self._when_gone is not None:
+                asyncio.get_running_loop().call_soon(self._when_gone)
             self._nursery.start_end(self._remove, "run's files")
 
     async def _remove(self) -> None:
@@ -168,7 +245,7 @@ class Run:
             self.removed.set_result(None)
 
 
-def _started(output: int, container: RunContainer | None) -> subprocess.Popen[bytes]:
+def _started(output: int, passed: list[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         guarded([sys.executable, "-P", "-m", "remote_gpu.host.runs.launch"], signal.SIGKILL),
         stdin=subprocess.PIPE,
@@ -176,7 +253,7 @@ def _started(output: int, container: RunContainer | None) -> subprocess.Popen[by
         stderr=output,
         env=spawner_variables(os.environ),
         start_new_session=True,
-        pass_fds=() if container is None else (container.descriptor,),
+        pass_fds=passed,
     )
 
 
@@ -190,3 +267,7 @@ def _children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
+
+
+def _tree(pid: int) -> list[int]:
+    return [pid, *(below for child in _children(pid) for below in _tree(child))]

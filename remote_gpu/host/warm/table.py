@@ -61,6 +61,7 @@ class WarmWorker:
     used: Used = ()  #: what another worker of its workload would load
     ahead_s: float = 0.0  #: that it has loaded before any lease had it
     loads_for: LeaseId | None = None  #: it still loads, for this lease; None = it is idle
+    program: bool = False  #: the parked process of a function's run, not a worker
 
     @property
     def cards(self) -> tuple[DeviceId, ...]:
@@ -130,19 +131,26 @@ class WarmTable:
         self._idle[worker.id] = worker
         return True
 
-    def candidate(self, install: Install, promised: Collection[str] = ()) -> WarmWorker | None:
+    def candidate(
+        self, install: Install, promised: Collection[str] = (), *, program: bool | None = None
+    ) -> WarmWorker | None:
         """The worker that a lease gets: one that its install names, else one that suits and is not
-        `promised` to another; the one that was idle for the shortest time; else one that loads for
-        it."""
-        suited = [worker for worker in self._idle.values() if worker.suits(install)]
+        `promised` to another; a function's program first, then the one that was idle for the
+        shortest time; else one that loads for it. `program`: True = a program only, False = none.
+        """
+        suited = [
+            worker
+            for worker in self._idle.values()
+            if program in (None, worker.program) and worker.suits(install)
+        ]
         named = [worker for worker in suited if worker.id in install.residents]
         free = [
             worker
             for worker in suited
             if worker.id not in promised and worker.id not in install.evict
         ]
-        found = max(named or free, key=lambda worker: worker.idle_since_s, default=None)
-        return found or self.loading_for(install)
+        found = max(named or free, key=lambda one: (one.program, one.idle_since_s), default=None)
+        return found if found or program else self.loading_for(install)
 
     def loading_for(self, install: Install) -> WarmWorker | None:
         """The worker that loads for a lease, and suits it."""

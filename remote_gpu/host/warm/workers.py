@@ -1,5 +1,7 @@
 """The warm workers of a host as processes: kept at the end of a lease, used by the next, evicted.
 
+The parked programs of functions (`host/runs`) are among them, by the same table and limits.
+
 A worker is kept only if it was asked to release its lease, answered that it keeps its models and
 nothing else, and has never announced code of a caller: gpud notes that announcement before the code
 runs, so no worker that ran such code is kept, whatever it reports.
@@ -14,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -27,7 +29,7 @@ from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.warm.loads import Loads
 from remote_gpu.host.warm.table import WarmWorker
-from remote_gpu.host.workers.endings import Endings
+from remote_gpu.host.workers.endings import Endings, KilledProcess
 from remote_gpu.host.workers.worker import Worker, private_bytes
 from remote_gpu.worker import control
 
@@ -53,6 +55,22 @@ class _Kind(NamedTuple):
         return cls(install.tenant, install.workload, devices)
 
 
+class WarmProcess(KilledProcess, Protocol):
+    """A worker, or a parked program."""
+
+    def kill(self) -> None: ...
+    def when_gone(self, act: Callable[[], None]) -> None: ...
+    def end_in(self, cap_s: float) -> None: ...
+
+
+class ParkedProgram(WarmProcess, Protocol):
+    """The process of a function's run, between two leases."""
+
+    def pids(self) -> list[int]:
+        """All its processes."""
+        ...
+
+
 class WarmWorkers:
     """The processes of the table's warm workers; lives in the event loop."""
 
@@ -76,8 +94,9 @@ class WarmWorkers:
         self._nursery = nursery
         self._enabled = enabled
         #: Of the table's, idle or ending.
-        self._processes: dict[str, tuple[WarmWorker, Worker]] = {}
+        self._processes: dict[str, tuple[WarmWorker, WarmProcess]] = {}
         self._taken: dict[LeaseId, tuple[WarmWorker, Worker]] = {}  # before a lease's first lane
+        self._programs: dict[LeaseId, tuple[WarmWorker, WarmProcess]] = {}  # before its run
         #: Ends of leases whose workers may become warm in a moment; the second future is done when
         #: the room of such a worker is needed.
         self._ending: dict[asyncio.Future[None], tuple[_Kind, asyncio.Future[None]]] = {}
@@ -87,14 +106,19 @@ class WarmWorkers:
         self.ahead_s: dict[LeaseId, float] = {}
         self.rest_s: dict[LeaseId, float] = {}  #: and those for which they waited for the rest
 
+    @property
+    def allowed(self) -> bool:
+        """Whether processes may stay without a lease."""
+        return self._enabled and self._table.allowed
+
     # --- the end of a lease
 
     def may_keep(self, worker: Worker) -> bool:
         """Whether the worker of a lease that ends may become warm."""
-        limits = self._table.limits
-        allowed = self._enabled and limits.workers_max > 0 and limits.memory_pct_max > 0
         # one that loaded nothing saves nothing
-        return allowed and worker.loaded_s > 0 and not worker.tainted and not worker.gone.done()
+        return (
+            self.allowed and worker.loaded_s > 0 and not worker.tainted and not worker.gone.done()
+        )
 
     async def keep(self, install: Install, worker: Worker) -> str:
         """Keep the worker of a lease that has ended; returns its id. "": it must be killed."""
@@ -145,7 +169,7 @@ class WarmWorkers:
         )
         return warm.id if self._add(warm, worker) else ""
 
-    def _add(self, warm: WarmWorker, worker: Worker) -> bool:
+    def _add(self, warm: WarmWorker, worker: WarmProcess) -> bool:
         if worker.gone.done():
             return False
         self._processes[warm.id] = warm, worker
@@ -156,12 +180,45 @@ class WarmWorkers:
         self._changed()
         return True
 
-    def _new_id(self, worker: Worker) -> str:
+    def _new_id(self, worker: WarmProcess) -> str:
         return f"w{worker.pid}-{next(self._numbers)}"
 
     def _cap_s(self) -> float:
         """Seconds until an idle worker ends itself, some time after gpud should have ended it."""
         return self._table.limits.idle_s_max + self._budget.worker_cut_s
+
+    async def park(self, install: Install, program: ParkedProgram, loading_s: float) -> str:
+        """Keep the program of a lease that has ended; returns its id. "": it has died."""
+        assert install.workload is not None, "leases without a workload keep no program"
+        warm = WarmWorker(
+            id=self._new_id(program),
+            tenant=install.tenant,
+            workload=install.workload,
+            memory_mib=await _program_mib(install, program.pids()),
+            card_limits=(),
+            loading_s=loading_s,
+            idle_since_s=self._leases.now_s(),
+            models=tuple(share.model for share in install.shares),
+            program=True,
+        )
+        return warm.id if self._add(warm, program) else ""
+
+    def program(self, lease: LeaseId) -> WarmProcess | None:
+        """The program that a lease has, or gets now, for its run; None: there is none."""
+        if lease not in self._programs:
+            if not (name := self._leases.table.adopt(lease, program=True)):
+                return None
+            self.take(lease, name)
+        warm, program = self._programs.pop(lease)
+        self._leases.log.write_warm(warm, "warm_start", self._leases.now_s(), lease=lease)
+        return program
+
+    def unused_program(self, lease: LeaseId) -> None:
+        """Park the program of a lease that ended without a run again."""
+        if (found := self._programs.pop(lease, None)) is not None:
+            warm, program = found
+            again = replace(warm, id=self._new_id(program), idle_since_s=self._leases.now_s())
+            self._add(again, program)
 
     # --- the next lease
 
@@ -191,7 +248,8 @@ class WarmWorkers:
         for name in step.warm:
             if self.loads.untake(step.lease):
                 continue
-            warm, worker = self._processes[name] = self._taken.pop(step.lease)
+            found = self._programs.pop(step.lease, None) or self._taken.pop(step.lease)
+            warm, worker = self._processes[name] = found
             self._leases.log.write_warm(warm, "warm_kept", self._leases.now_s())
             if worker.gone.done():
                 self._gone(warm, worker)
@@ -199,9 +257,14 @@ class WarmWorkers:
 
     def take(self, lease: LeaseId, name: str) -> None:
         """Reserve a worker that the table gave to a lease, for its first lane."""
-        if not self.loads.take(lease, name):
-            self._taken[lease] = self._processes.pop(name)
-            self._changed()
+        if self.loads.take(lease, name):
+            return
+        warm, process = self._processes.pop(name)
+        if isinstance(process, Worker):
+            self._taken[lease] = warm, process
+        else:
+            self._programs[lease] = warm, process
+        self._changed()
 
     async def hand_over(self, lease: LeaseId, start: control.WorkerStart) -> Worker | None:
         """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
@@ -274,7 +337,7 @@ class WarmWorkers:
             self._nursery.start_end(functools.partial(self._end, warm, worker), "evict")
         self._changed()
 
-    async def _end(self, warm: WarmWorker, worker: Worker) -> None:
+    async def _end(self, warm: WarmWorker, worker: WarmProcess) -> None:
         """Await the end of a killed worker and of its memory on cards; then its room is free."""
         ended = self._endings.of_warm(warm)
         await self._endings.end(ended, worker)
@@ -283,7 +346,7 @@ class WarmWorkers:
         self._leases.log.write_warm(warm, "warm_gone", self._leases.now_s())
         self._leases.apply(self._leases.table.warm_gone(warm.id))
 
-    def _gone(self, warm: WarmWorker, worker: Worker) -> None:
+    def _gone(self, warm: WarmWorker, worker: WarmProcess) -> None:
         """Withdraw a worker that died while it was idle; `evict` awaits those that it kills."""
         if self._table.find(warm.id) is not None:
             logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(warm)})
@@ -335,6 +398,17 @@ async def _memory_mib(install: Install, pid: int, kept_bytes: int) -> dict[Devic
             used_bytes = kept_bytes
         found[share.device] = min(share.memory_mib, max(1, used_bytes >> 20))
     return found
+
+
+async def _program_mib(install: Install, pids: list[int]) -> dict[DeviceId, int]:
+    """The memory of each device that the end of a program frees, within its lease's shares: none on
+    an emulated device; on a card there is no program."""
+    sizes = await asyncio.to_thread(lambda: [private_bytes(pid) for pid in pids])
+    used_mib = {DeviceKind.CPU: sum(sizes) >> 20}
+    return {
+        share.device: min(share.memory_mib, max(1, used_mib.get(share.kind, 0)))
+        for share in install.shares
+    }
 
 
 def _missing_mib() -> int:

@@ -20,6 +20,8 @@ from remote_gpu.host.workers.endings import Endings, KilledProcess
 from remote_gpu.host.workers.lease_workers import LeaseWorkers
 from remote_gpu.host.workers.worker import Worker
 
+_PARK_S = 1.0  #: longest delay of the report of an end, for the program that the lease leaves
+
 
 @dataclass(slots=True, kw_only=True)
 class _Ending:
@@ -30,6 +32,7 @@ class _Ending:
     worker_is_left: bool = False
     kept: str = ""  #: id of the worker, if it stays warm
     processes: list[KilledProcess]  #: killed, to be awaited
+    parks: asyncio.Future[str] | None = None  #: done once its run is parked, by its id, or gone
 
 
 class LeaseEnds:
@@ -44,7 +47,7 @@ class LeaseEnds:
         nursery: Nursery,
         left: Callable[[LeaseId], None],
     ) -> None:
-        """`left`: called once the worker of a lease is warm, or known not to be."""
+        """`left`: called once the worker or program of a lease is warm, or known not to be."""
         self._leases = leases
         self._endings = endings
         self._workers = workers
@@ -53,11 +56,17 @@ class LeaseEnds:
         self._left = left
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
 
-    def begin(self, step: LeaseStep, *others: KilledProcess | None) -> None:
-        """End a lease, of which the `others`, its server and its run, end already."""
+    def begin(
+        self,
+        step: LeaseStep,
+        *others: KilledProcess | None,
+        parks: asyncio.Future[str] | None = None,
+    ) -> None:
+        """End a lease, of which the `others`, its server and its run, end already, unless its run
+        `parks`."""
         worker = self._workers.leave(step.lease)
         processes = [one for one in others if one is not None]
-        ending = _Ending(step=step, worker=worker, processes=processes)
+        ending = _Ending(step=step, worker=worker, processes=processes, parks=parks)
         self._nursery.start_end(functools.partial(self._end, ending), "kill")
 
     def unbind(self, lease: LeaseId) -> None:
@@ -81,6 +90,8 @@ class LeaseEnds:
         ended = self._endings.of_lease(lease)
         if not ending.worker_is_left:
             await self._leave_worker(ending)
+        if ending.parks is not None:
+            await asyncio.wait({ending.parks}, timeout=_PARK_S)
         self._left(lease)
         await self._workers.batches.leave(lease, ending.processes.append)
         for process in ending.processes:
@@ -88,12 +99,13 @@ class LeaseEnds:
         if (unbinding := self._unbinding.get(lease)) is not None:
             await asyncio.shield(unbinding)
             del self._unbinding[lease]
-        await self._endings.clean(ended, held=functools.partial(self._distrust, ending.kept))
+        await self._endings.clean(ended, held=functools.partial(self._distrust, ending))
         self._leases.apply(self._leases.table.gone(lease))
 
     async def _leave_worker(self, ending: _Ending) -> None:
         """Keep the worker warm; kill it if that fails or is not wanted."""
         lease, keeps = ending.step.lease, ending.step.keeps
+        self._warm.unused_program(lease)
         worker = None if ending.worker is None else await asyncio.shield(ending.worker)
         ending.worker_is_left = True
         if worker is None:
@@ -108,7 +120,9 @@ class LeaseEnds:
                 worker.kill()
                 ending.processes.append(worker)
 
-    def _distrust(self, kept: str) -> None:
-        """Evict the warm worker of a lease after which a card is not clean."""
+    def _distrust(self, ending: _Ending) -> None:
+        """Evict the warm worker and program of a lease after which a card is not clean."""
         why = "it holds more memory of a card than it reports"
-        self._leases.apply(self._leases.table.evict_warm((kept,), why))
+        parks = ending.parks
+        kept = (ending.kept, parks.result() if parks is not None and parks.done() else "")
+        self._leases.apply(self._leases.table.evict_warm(kept, why))

@@ -145,6 +145,18 @@ def test_an_image_needs_a_host_that_runs_images() -> None:
     assert errors(text.replace("      init_script: fold.sh\n", "")) == []
 
 
+def test_only_the_handler_of_a_function_on_a_host_stays_warm() -> None:
+    text = file("host", more="    host: {warm: true}\n")
+    handler = text.replace("init_script: fold.sh", "handler: fold.work")
+    assert errors(handler) == []
+    record = record_of(handler)
+    assert record.host is not None
+    assert record.host.warm
+    wrong = (text, handler.replace("execution: host", "execution: auto"))
+    for one in wrong:
+        assert "write `execution: host` and `handler:`" in message(one)
+
+
 def test_auto_has_both_with_lambdas_limits() -> None:
     text = file("auto", "      timeout: 3600\n      memory: 20480\n")
     found = resources(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ ORDERS = st.builds(
     network=st.booleans(),
     image=st.text(max_size=200),
     command=st.lists(st.text(max_size=20), max_size=3).map(tuple),
+    warm=st.booleans(),
 )
 ORDER = RunOrder(
     function="f",
@@ -49,6 +51,28 @@ ORDER = RunOrder(
 @given(ORDERS)
 def test_an_order_is_what_was_sent(order: RunOrder) -> None:
     assert RunOrder.from_meta(json.loads(json.dumps(order.to_meta()))) == order
+
+
+SECRET = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "t"}
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"job": "k", "attempt": 2, "event": "[]", "credentials_end_s": 5.0}, True),
+        ({"aws": {**SECRET, "AWS_REGION": "r"}}, True),
+        ({"aws": {"AWS_REGION": "s"}}, False),
+        ({"variables": {"A": "b"}}, False),
+        ({"package": Package(bucket="b", key="k", sha256="1" * 64)}, False),
+        ({"memory_mib": 2}, False),
+        ({"network": True}, False),
+    ],
+)
+def test_two_jobs_of_one_program_differ_in_their_job_alone(
+    change: dict[str, Any], same: bool
+) -> None:
+    order = replace(ORDER, aws={"AWS_REGION": "r"})
+    assert (replace(order, **change).program == order.program) is same
 
 
 def test_fields_of_a_newer_client_are_ignored() -> None:

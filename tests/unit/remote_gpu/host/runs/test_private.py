@@ -56,6 +56,17 @@ def test_the_credentials_are_in_a_file_and_in_no_variable(tmp_path: Path) -> Non
         assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_forgotten_credentials_are_gone_until_the_next_order(tmp_path: Path) -> None:
+    order = replace(ORDER, aws=AWS, credentials_end_s=0.0)
+    with private_in(tmp_path) as private:
+        private.write(order)
+        private.forget()
+        private.forget()
+        assert [file.name for file in (tmp_path / "private").iterdir()] == ["config"]
+        private.write(replace(order, aws={**AWS, "AWS_ACCESS_KEY_ID": "AKIANEXT"}))
+        assert asked(private.variables(order))["AccessKeyId"] == "AKIANEXT"
+
+
 def test_a_link_of_the_runner_is_replaced_and_not_followed(tmp_path: Path) -> None:
     order = replace(ORDER, aws=AWS)
     (tmp_path / "elsewhere").write_text("stays")

@@ -14,9 +14,10 @@ from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.data_sets import DataSet
 from gpu_scheduler.model import DeviceKind, EndReason
+from remote_gpu.host.parts import Parts
 from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.run import Run
-from remote_gpu.host.runs.runs import FunctionRuns
+from remote_gpu.host.runs.runs import FunctionRuns, RunSettings
 from remote_gpu.isolation.apply import Sandbox
 from remote_gpu.isolation.places import HostFiles
 from remote_gpu.isolation.policy import IsolationPolicy
@@ -55,13 +56,13 @@ async def test_a_run_that_ends_while_its_sandbox_is_made_leaves_nothing(tmp_path
             async with parts.outside.sandboxes._making:
                 parts.runs.order(install, ORDER)
                 parts.leases.end(install.lease, EndReason.REVOKED, "by the test")
-                run = parts.runs.ending(install.lease)
-                assert run is not None
+                assert parts.runs.ending(install.lease) is not None
+                run = parts.runs._runs[install.lease]
                 await run.exited
             await run.removed
             assert list((tmp_path / "scratch").iterdir()) == []
             await parts.leases.until(lambda: parts.runs.ending(install.lease) is None, 60.0)
-            assert parts.runs._packages == {}
+            assert parts.runs._kept == {}
 
 
 @pytest.mark.asyncio
@@ -151,8 +152,7 @@ async def test_runs_together_have_no_more_than_the_memory_of_their_machine(tmp_p
     async with Nursery("test") as nursery:
         with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
             parts, settings = daemon.parts, replace(run_settings(tmp_path), memory_mib=100)
-            sandboxes = parts.outside.sandboxes
-            runs = FunctionRuns(settings, parts.leases, sandboxes, Budget(), nursery)
+            runs = _runs(parts, settings, nursery)
             order = replace(ORDER, memory_mib=60)
             first, second = (install_of(n, share_of(D0), lease=LeaseId(f"l{n}")) for n in (1, 2))
             assert runs.order(first, order)
@@ -162,3 +162,51 @@ async def test_runs_together_have_no_more_than_the_memory_of_their_machine(tmp_p
             await runs.close()
             assert runs.order(second, order)
             await runs.close()
+
+
+@pytest.mark.asyncio
+async def test_a_parked_program_is_booked_and_makes_room_for_another_run(tmp_path: Path) -> None:
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            parts, settings = daemon.parts, replace(run_settings(tmp_path), memory_mib=100)
+            runs = _runs(parts, settings, nursery)
+            order = replace(ORDER, memory_mib=60, warm=True)
+            first, second, third = (
+                install_of(n, share_of(D0), lease=LeaseId(f"l{n}"), workload="w") for n in (1, 2, 3)
+            )
+            assert runs.order(first, order)
+            run = runs._runs.pop(first.lease)
+            run.leave(await parts.warm.park(first, run, 1.0))
+            with pytest.raises(Refused, match="of which 60 MiB are booked"):
+                runs.order(second, replace(order, memory_mib=101))
+            assert parts.leases.table.warm.find(run.parked) is not None
+            assert runs.order(second, order)
+            assert parts.leases.table.warm.find(run.parked) is None
+            with pytest.raises(Refused, match="of which 120 MiB are booked"):  # one ends
+                runs.order(third, order)
+            await run.gone
+            await runs.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "parks"),
+    [(DeviceKind.CPU, True), (DeviceKind.CUDA, False), (DeviceKind.OPENCL, False)],
+)
+@pytest.mark.asyncio
+async def test_nothing_is_parked_after_a_lease_with_a_card(
+    tmp_path: Path, kind: DeviceKind, parks: bool
+) -> None:
+    """What it launched there would run on without a lease."""
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            runs, install = daemon.parts.runs, install_of(1, share_of(D0, kind=kind), workload="w")
+            assert runs.order(install, replace(ORDER, warm=True))
+            assert runs.may_park(install.lease) is parks
+            await runs.close()
+
+
+def _runs(parts: Parts, settings: RunSettings, nursery: Nursery) -> FunctionRuns:
+    sandboxes = parts.outside.sandboxes
+    return FunctionRuns(
+        settings, parts.leases, sandboxes, parts.data, parts.warm, Budget(), nursery
+    )

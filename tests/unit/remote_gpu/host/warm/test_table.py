@@ -59,6 +59,29 @@ def seen(steps: list[LeaseStep]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(step.kind.value, step.lease, step.warm) for step in steps]
 
 
+@pytest.mark.parametrize(
+    ("program", "found"), [(None, "program"), (True, "program"), (False, "newer")]
+)
+def test_a_lease_gets_a_program_first_and_each_side_its_own_kind(
+    program: bool | None, found: str
+) -> None:
+    workers = warm("older"), warm("newer", idle_since_s=2.0), warm("program", program=True)
+    chosen = table(*workers).warm.candidate(install(1), program=program)
+    assert chosen is not None
+    assert chosen.id == found
+
+
+def test_a_lane_adopts_no_program_and_a_run_no_worker() -> None:
+    leases = table()
+    lease = install(1)
+    leases.install(lease, 0.0)
+    leases.warm.keep(warm("program", 100, program=True))
+    assert leases.adopt(lease.lease) == ""
+    assert leases.adopt(lease.lease, program=True) == "program"
+    leases.warm.keep(warm("worker", 100))
+    assert leases.adopt(lease.lease, program=True) == ""
+
+
 CARD = share(kind=DeviceKind.CUDA)
 
 

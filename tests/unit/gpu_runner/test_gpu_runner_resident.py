@@ -1,0 +1,152 @@
+"""A handler's process that stays for the next call, as the runner starts and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lambda_functions.gpu_runner import on_host
+from lambda_functions.gpu_runner.on_host import HostContext
+from lambda_functions.gpu_runner.script import resident
+from lambda_functions.gpu_runner.script.process import Ending, Outcome, handler_command, run
+from lambda_functions.gpu_runner.script.resident import Kept
+
+MODULE = """
+import os, sys, tempfile, threading
+import orchgpu
+
+def load():
+    return {"calls": 0}
+
+@orchgpu.function(input="a/in", output="a/out", load=load)
+def work(work, loaded):
+    loaded["calls"] += 1
+    print(loaded["calls"], os.environ["MINE"], os.getcwd() == os.environ["TMPDIR"]
+          == tempfile.gettempdir(), sys.stdin.read() == "")
+    if work.input.stem == "fails":
+        raise ValueError("as it must")
+    if work.input.stem == "hangs":
+        threading.Event().wait(600)
+"""
+ROOT = Path(resident.__file__).parents[3]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+    made = Kept()
+    for module in (resident, sys.modules[run.__module__], on_host):
+        monkeypatch.setattr(module, "KEPT", made)
+    yield made
+    if (left := made.idle) is not None:
+        left.end()
+
+
+def called(folder: Path, name: str, *, lasts_s: float = 60.0) -> Outcome:
+    (folder / "work.py").write_text(MODULE)
+    own = folder / name
+    own.mkdir()
+    variables = {
+        "INPUT_FILE_PATH": str(own / f"{name}.txt"),
+        "TMP_INPUT_DIR": str(own),
+        "TMP_OUTPUT_DIR": str(own),
+        "STORAGE_OBJECT_KEY": name,
+        "EVENT": "{}",
+        "MINE": name,
+        "TMPDIR": str(own),
+        "PYTHONPATH": str(ROOT),
+    }
+    return run(
+        handler_command(folder, "work.work"),
+        variables=variables,
+        folder=own,
+        deadline_s=time.monotonic() + lasts_s,
+        grace_s=0.1,
+        stays=True,
+    )
+
+
+def pid_of(kept: Kept) -> int | None:
+    return None if kept.idle is None else kept.idle.process.pid
+
+
+def test_one_process_serves_calls_with_their_own_variables_and_folder(
+    kept: Kept, tmp_path: Path
+) -> None:
+    first = called(tmp_path, "one")
+    pid = pid_of(kept)
+    second = called(tmp_path, "two")
+    assert [first.good, second.good] == [True, True]
+    assert first.log_tail == "1 one True True\n"
+    assert second.log_tail == "2 two True True\n"
+    assert pid is not None
+    assert pid_of(kept) == pid
+    assert kept.idle is not None
+    assert kept.idle.loading_s > 0
+
+
+def test_one_that_fails_ends_and_the_next_loads_again(kept: Kept, tmp_path: Path) -> None:
+    called(tmp_path, "one")
+    failed = called(tmp_path, "fails")
+    assert (failed.status, pid_of(kept)) == (1, None)
+    assert "ValueError: as it must" in failed.log_tail
+    assert called(tmp_path, "two").log_tail.startswith("1 two")
+
+
+def test_one_that_takes_too_long_is_ended(kept: Kept, tmp_path: Path) -> None:
+    called(tmp_path, "one")
+    cut = called(tmp_path, "hangs", lasts_s=0.5)
+    assert (cut.ending, pid_of(kept)) == (Ending.DEADLINE, None)
+
+
+def test_one_that_died_between_two_calls_is_replaced(kept: Kept, tmp_path: Path) -> None:
+    called(tmp_path, "one")
+    left = kept.idle
+    assert left is not None
+    left.process.kill()
+    left.process.wait()
+    assert pid_of(kept) is None
+    assert called(tmp_path, "two").log_tail.startswith("1 two")
+
+
+class _Host(contextlib.AbstractContextManager["_Host"]):
+    """The host's end of the runner's socket."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+
+    def __exit__(self, *_: object) -> None:
+        self.ours.close()
+        self.theirs.close()
+
+
+def test_the_runner_serves_orders_while_its_program_stays(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[object] = []
+
+    def handled(event: Any, context: HostContext) -> int:
+        events.append((event, context.aws_request_id))
+        called(tmp_path, event)
+        return 0  # a failed attempt is no failed run
+
+    monkeypatch.setattr(on_host, "_handled", handled)
+    monkeypatch.setattr(on_host, "_log_like_lambda", lambda _: None)
+    with _Host() as host:
+        order = {"event": '"fails"', "request": "r2", "ends_at_s": 1.0}
+        host.ours.sendall(json.dumps(order).encode() + b"\n")
+        with host.theirs.makefile("rb") as orders:
+            context = HostContext("r1", 1.0)
+            assert on_host._run_several("one", context, host.theirs, orders) == 0
+        assert events == [("one", "r1"), ("fails", "r2")]
+        (idle,) = host.ours.recv(1000).splitlines()
+        assert json.loads(idle)["idle"]["loading_s"] > 0
+        assert not os.get_inheritable(host.theirs.fileno())
