@@ -19,8 +19,6 @@ from remote_gpu.wire.frames import HEADER_BYTES, FrameLimits, Meta, int_field, t
 
 #: Variables of a Lambda function have 4 KiB at most; those of a run have these, and its event.
 RUN = FrameLimits(meta_bytes_max=(1 << 16) - HEADER_BYTES, payload_bytes_max=0, buffers_max=0)
-#: What a host must have, among the programs that it reports (`Request.programs`).
-RUNNER, CONTAINERS = "function-runner", "containers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

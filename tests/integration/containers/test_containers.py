@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
 from lambda_functions.gpu_runner.script import container
-from remote_gpu.host.containers.serving import RunContainer
+from remote_gpu.host.containers.serving import RunContainer, open_containers, run_folder
 from tests.integration.containers.conftest import USER, Hosted
 from tests.leaks import no_task_left
 
@@ -86,6 +87,18 @@ async def test_leftovers_of_a_killed_gpud_are_removed(hosted: Hosted) -> None:
     await hosted.host.open()
     assert await hosted.containers() == []
     assert not (hosted.host.folder / "run-left").exists()
+
+
+@no_task_left
+async def test_images_have_a_network_by_the_operators_decision_alone(tmp_path: Path) -> None:
+    closed, why = await open_containers(tmp_path, 1 << 20)
+    if closed is None:
+        pytest.skip(f"NOT TESTED: containers; {why}")
+    opened, _ = await open_containers(tmp_path, 1 << 20, network=True)
+    assert "--images-network" in closed.runtime.network_refused
+    assert opened is not None
+    assert "--images-network" not in opened.runtime.network_refused
+    shutil.rmtree(run_folder(tmp_path))
 
 
 @no_task_left
