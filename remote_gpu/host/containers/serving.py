@@ -179,13 +179,6 @@ class RunContainer:
         self._own.close()
         self._inner.close()
 
-    @property
-    def pid(self) -> int | None:
-        """The first process of the container, while it runs."""
-        with contextlib.suppress(OSError, ValueError):
-            return int((self._control / "pid").read_text())
-        return None
-
     async def _serve(self) -> None:
         """Answer the run until it closes its socket."""
         async with contextlib.AsyncExitStack() as stack:
@@ -276,7 +269,6 @@ class RunContainer:
             folder=self.folder,
             workdir=start.workdir,
             variables=file,
-            pid=self._control / "pid",
             memory_mib=self._order.memory_mib,
             timeout_s=self._order.timeout_s + _BACKSTOP_S,
             command=self._order.command,

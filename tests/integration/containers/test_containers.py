@@ -73,8 +73,6 @@ async def test_a_stopped_and_a_killed_client_end_the_container(hosted: Hosted) -
 async def test_the_end_of_a_lease_kills_the_container(hosted: Hosted) -> None:
     async with hosted.run(hosted.order("ignore")) as one:
         process = await _waiting(hosted, one)
-        assert one.pid is not None
-        os.kill(one.pid, 0)
     assert await process.wait() != 0
 
 

@@ -34,7 +34,6 @@ CONTAINER = Container(
     folder=Path("/s/scratch/t-image"),
     workdir="/s/scratch/t-image/orchgpu-run-1",
     variables=Path("/s/containers/run-1/variables"),
-    pid=Path("/s/containers/run-1/pid"),
     memory_mib=512,
     timeout_s=930.4,
 )
@@ -71,7 +70,6 @@ run
 --no-healthcheck
 --log-driver=none
 --timeout=930
---pidfile=/s/containers/run-1/pid
 --env-file=/s/containers/run-1/variables
 abc
 """.strip().splitlines()
