@@ -7,6 +7,7 @@ from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function
 from fdl.schema.scalars import Choice, Flag, Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Mapping, Node
+from gpu_scheduler.names import IMAGE_PATTERN
 
 COMMAND_WORDS_MAX = 64
 
@@ -24,8 +25,9 @@ HOST = Block(
         ),
         "image": Key(
             reader=Text(
-                pattern=r"[a-z0-9][\w.:/-]{0,400}@sha256:[0-9a-f]{64}",
-                what="an image by its digest, as registry/name@sha256: with 64 hex digits",
+                pattern=IMAGE_PATTERN,
+                what="an image by its digest, as registry/name@sha256: with 64 hex digits, or as"
+                " s3://bucket/key.tar#sha256: for an archive",
                 short="an image by digest",
             ),
             about="OCI image in which `command` runs instead of a script.",
