@@ -122,7 +122,7 @@ def _moved(storages: Iterable[Storage], way: Way) -> tuple[Storage, ...]:
 
 
 class Figures(Value):
-    """What one job took; None = not known, or it did not happen."""
+    """Times, bytes and cost of one job; None = not known, or it did not happen."""
 
     job: str
     state: str

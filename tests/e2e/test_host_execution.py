@@ -94,6 +94,7 @@ def test_auto_runs_in_lambda_what_fits_there(live: Live) -> None:
     live.quiet("slow")
 
 
+@pytest.mark.timeout(300)  # three deploys and removals on a loaded machine
 def test_the_ways_of_a_function_are_compared(live: Live, tmp_path: Path) -> None:
     live.start("orchestrator")
     (tmp_path / "in.txt").write_bytes(b"data")
