@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fdl.beside_device import Host
 from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function
 from fdl.schema.scalars import Choice, Flag, Text
@@ -59,13 +61,19 @@ LAMBDA_LIMITS: Schema = {
 def check_place(function: Function, node: Node, reading: Reading) -> None:
     """Note the faults of a function that its place cannot run."""
     block = node.child("lambda") if isinstance(node, Mapping) else None
+    place = node.child("execution") if isinstance(node, Mapping) else None
+    for key, message in place_faults(function):
+        if key == "execution":
+            reading.fault(place or node, f"{function.path}.{key}", message)
+        else:
+            entry = block.entry(key) if isinstance(block, Mapping) else None
+            at = node if entry is None else entry.value
+            reading.fault(at, f"{function.path}.lambda.{key}", message)
 
-    def fault(key: str, message: str) -> None:
-        """Of a key of `lambda:`."""
-        entry = block.entry(key) if isinstance(block, Mapping) else None
-        at = node if entry is None else entry.value
-        reading.fault(at, f"{function.path}.lambda.{key}", message)
 
+def place_faults(function: Function) -> Iterator[tuple[str, str]]:
+    """Why the declared place cannot run a function: `execution` or a key of `lambda`, and a
+    sentence."""
     declared = function.function
     if function.execution == "lambda":
         for key, value, most, unit in (
@@ -73,21 +81,20 @@ def check_place(function: Function, node: Node, reading: Reading) -> None:
             ("timeout", declared.timeout_s, LAMBDA_TIMEOUT_S_MAX, "s"),
         ):
             if value > most:
-                fault(key, f"{value}: Lambda has {most} {unit} at most; write `execution: host`")
+                message = f"{value}: Lambda has {most} {unit} at most; write `execution: host`"
+                yield key, message
         return
-    at = node.child("execution") if isinstance(node, Mapping) else None
-    where, key = at or node, f"{function.path}.execution"
     if declared.layers:
-        message = (
-            "a host has no layers: write `host: {image: …}`, or add the files by `extra_payload`"
+        yield (
+            "layers",
+            "a host has no layers: write `host: {image: …}`, or add the files by `extra_payload`",
         )
-        fault("layers", message)
     if declared.runtime == "image":
         message = "an image of Lambda's runs in Lambda alone: name one by `host: {image: …}`"
-        fault("runtime", message)
+        yield "runtime", message
     if function.foreign:
         message = f"{function.execution} runs code by our runner: write `completion: result`"
-        reading.fault(where, key, message)
+        yield "execution", message
     if function.execution == "auto" and function.host.image is not None:
         message = "auto may run in Lambda, which has no such image: write `execution: host`"
-        reading.fault(where, key, message)
+        yield "execution", message
