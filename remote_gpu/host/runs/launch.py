@@ -74,13 +74,6 @@ def main() -> None:
     _become_runner(start, package, shared[0] if shared else tmp, confining)
 
 
-def _link(data: dict[str, str], folder: Path) -> None:
-    """Make the folder of DATA_DIR."""
-    folder.mkdir()
-    for name, path in data.items():
-        (folder / name).symlink_to(path)
-
-
 def _fetch(package: Package, target: Path) -> None:
     """Download with the function's credentials."""
     # a second to load, and most runs find their package unpacked
@@ -131,6 +124,13 @@ def _become_runner(start: RunStart, package: Path, tmp: Path, confining: list[st
     }
     command = [sys.executable, "-P", "-m", "lambda_functions.gpu_runner.on_host"]
     os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
+
+
+def _link(data: dict[str, str], folder: Path) -> None:
+    """Make the folder of DATA_DIR."""
+    folder.mkdir()
+    for name, path in data.items():
+        (folder / name).symlink_to(path)
 
 
 def _fail(text: str) -> None:
