@@ -152,9 +152,7 @@ async def test_runs_together_have_no_more_than_the_memory_of_their_machine(tmp_p
         with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
             parts, settings = daemon.parts, replace(run_settings(tmp_path), memory_mib=100)
             sandboxes = parts.outside.sandboxes
-            runs = FunctionRuns(
-                settings, parts.leases, sandboxes, parts.data, Budget(), nursery
-            )
+            runs = FunctionRuns(settings, parts.leases, sandboxes, parts.data, Budget(), nursery)
             order = replace(ORDER, memory_mib=60)
             first, second = (install_of(n, share_of(D0), lease=LeaseId(f"l{n}")) for n in (1, 2))
             assert runs.order(first, order)
