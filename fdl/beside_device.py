@@ -1,4 +1,4 @@
-"""What a function has on the host of its device: its run there, and data sets near it. Pure."""
+"""A function beside its device: its run on the host of that, and data sets near it. Pure."""
 
 from __future__ import annotations
 
