@@ -18,6 +18,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import logging
+import math
 import tempfile
 import threading
 import time
@@ -74,7 +75,9 @@ class JobFuture(Future[Any]):
         self.job_id: str | None = None  #: None until the value is uploaded
 
     def cancel(self) -> bool:
-        """End the job as `orchgpu cancel` does; False when its answer or error is known.
+        """End the job as `orchgpu cancel` does, if this executor made it.
+
+        False when its answer or error is known.
 
         The future is cancelled at once; the job ends soon after (`Executor.shutdown` waits).
         """
@@ -101,7 +104,8 @@ class Executor(concurrent.futures.Executor):
 
     One thread follows all jobs while there are any; the `with` block ends when they have ended.
     What was sent before to the same revision of the function has the answer of that job, unless it
-    failed; `again` makes a new one always. Jobs continue when the program ends early.
+    failed or its result has expired; `again` makes a new one always. Jobs continue when the program
+    ends early.
     """
 
     def __init__(
@@ -300,6 +304,7 @@ class _Calls:
             weakref.WeakValueDictionary()
         )
         self._ended: dict[int, tuple[Followed, JobFuture, asyncio.Future[None]]] = {}
+        self._made: set[tuple[str, ...]] = set()  # ids of jobs that are not of another program
 
     async def answer(self, call: _Call) -> Any:
         """The answer; None for a future that was cancelled, whose job has ended then.
@@ -312,19 +317,26 @@ class _Calls:
             if sent is None:
                 return None
             submitted, is_new = sent
-            job = await self._followed(submitted, call.future)
+            job = await self._followed(submitted, call.future, is_new=is_new)
             if job is None:
                 return None
             if job.succeeded or is_new:
                 break
-            again = True  # an earlier job that failed
+            again = True  # an earlier job that failed, or whose result has expired
         async with self._transfers:
             return await asyncio.to_thread(self._answer_of, call, job)
 
-    async def _followed(self, submitted: Submitted, future: JobFuture) -> Followed | None:
-        """The job when it is over; None for a future that was cancelled, whose job has ended."""
+    async def _followed(
+        self, submitted: Submitted, future: JobFuture, *, is_new: bool
+    ) -> Followed | None:
+        """The job when it is over, or left no trace; None for a future that was cancelled.
+
+        Then the job has ended, too, unless another future or program made it or waits for it.
+        """
         job = self._follower.add(submitted)
         future.job_id = job.job_id
+        if is_new:
+            self._made.add(submitted.job_ids)
         ended = asyncio.get_running_loop().create_future()
         self._ended[id(job)] = (job, future, ended)
         try:
@@ -334,7 +346,8 @@ class _Calls:
             self._follower.jobs.remove(job)
         if not future.cancelled():
             return job
-        if not job.over and not self._is_shared(job):
+        is_own = submitted.job_ids in self._made and not self._is_shared(job)
+        if is_own and not job.over:
             await asyncio.to_thread(self._cancel, job)
         return None
 
@@ -353,6 +366,8 @@ class _Calls:
                 ended.set_result(None)
             elif job.error is not None and not job.error.retryable:
                 ended.set_exception(job.error)
+            elif self._left_no_trace(job):
+                ended.set_result(None)
 
     async def _sent(self, call: _Call, again: bool) -> tuple[Submitted, bool] | None:
         lock = self._uploads.setdefault(call.file, asyncio.Lock())
@@ -374,9 +389,18 @@ class _Calls:
             made = before or self._cloud.submit(function, file, now_s=time.time())
         return made, before is None
 
+    def _left_no_trace(self, job: Followed) -> bool:
+        """Whether an earlier job has no record and no result, long after its upload.
+
+        Without a scheduler only a result shows a job: it may run, and is waited for.
+        """
+        is_lost = job.unreceived_s == math.inf and job.state is None and job.result is None
+        is_earlier = job.submitted.job_ids not in self._made
+        return is_lost and is_earlier and self._address is not None
+
     def _is_shared(self, job: Followed) -> bool:
         """Whether another future waits for the same job."""
-        return any(other.submitted.key == job.submitted.key for other in self._follower.jobs)
+        return any(one.submitted.job_ids == job.submitted.job_ids for one in self._follower.jobs)
 
     def _cancel(self, job: Followed) -> None:
         function, detail = job.submitted.function.name, "cancelled by its future"

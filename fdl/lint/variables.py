@@ -26,6 +26,8 @@ SET_BY_RUNNER = (
     "RESULT_FILE",
     "RUN_DIR",
     "TRACEPARENT",
+    "PROGRESS_FILE",
+    "CHECKPOINT_DIR",
 )
 #: Variables by which a loader or an interpreter runs code before the program's own.
 LOADERS = (

@@ -291,7 +291,7 @@ def _lost(declared: Batch, memory_mb: int | None, most_mb: int) -> str:
         reason = "only `execution_mode: batch` uses it; write `lambda.memory`"
         found.append(f"memory: {memory} ({reason})")
     if declared.get("vcpus", 1) != 1:
-        found.append(f"vcpus: {declared['vcpus']} (Lambda gives processors by memory)")
+        found.append(f"vcpus: {declared['vcpus']} (a function declares no processors)")
     nodes = declared.get("multi_node_parallel") or {}
     if nodes.get("enabled"):
         found.append("multi_node_parallel (a job runs in one function)")

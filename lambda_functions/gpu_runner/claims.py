@@ -46,6 +46,8 @@ class Claim:
     nonce: str  #: of this start, for result and report
     booked_at_s: float | None = None  #: wall clock: of a device that was not free at its grant
     outcome = "FAILED"  #: DONE after the result
+    #: Of the time that a preempted lease has left: the user's code has it, the rest its checkpoint.
+    grace_part = 1.0
 
     def __init__(self) -> None:
         flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
@@ -111,8 +113,9 @@ class SessionClaim(Claim):
         os.eventfd_write(self.signals.lost_fd, 1)
 
     def _on_preempt(self, grace_s: float) -> None:
-        LOG.warning("the lease ends in %g s for a request of higher priority", grace_s)
-        os.eventfd_write(self.signals.preempt_fd, max(1, round(grace_s * 1000)))
+        LOG.warning("the lease ends in %g s: its device is taken away", grace_s)
+        code_s = grace_s * self.grace_part
+        os.eventfd_write(self.signals.preempt_fd, max(1, round(code_s * 1000)))
 
     def check(self) -> None:
         if (lost := self.session.lost) is not None:

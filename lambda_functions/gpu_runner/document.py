@@ -7,8 +7,6 @@ like any other file of the user's: a job whose document is not valid has failed.
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +16,7 @@ from contract.result import DOCUMENT_BYTES_MAX
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.provenance import json_masked
+from lambda_functions.gpu_runner.sandbox import open_plain
 
 VARIABLE = "RESULT_FILE"
 #: Objects and arrays inside each other: every reader of the result must follow them.
@@ -59,10 +58,8 @@ def read_document(file: Path, masked: Callable[[str], str] = str) -> JsonObject 
 
 
 def _read(file: Path) -> bytes:
-    """A plain file alone: the code may have made a link or a pipe there."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    with open_plain(file) as opened:
+        if opened is None:
             _fail("is not a plain file")
         return opened.read(DOCUMENT_BYTES_MAX * 2 + 1)
 

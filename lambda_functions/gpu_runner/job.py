@@ -221,15 +221,17 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
     """Input, script, device given back, outputs, result. Raises AttemptFailed."""
     job, held = attempt.job, attempt.claim
     input_file = _fetch_input(attempt)
-    keeping = Keeping(attempt.s3, job, attempt.workspace, attempt.settings.checkpoint_s)
-    try:
-        with keeping:
+    every_s, masked = attempt.settings.checkpoint_s, secrets.masker.text
+    with Keeping(attempt.s3, job, attempt.workspace, every_s, masked) as keeping:
+        held.grace_part = keeping.grace_part
+        try:
             run = _run_steps(attempt, input_file, secrets, keeping.variables)
-    except AttemptFailed as failure:
-        if failure.times:  # a step ran, and one of its files is not a valid output
-            _give_back(attempt, succeeded=False)
-        raise
-    _give_back(attempt, succeeded=run.outcome.good)
+        except AttemptFailed as failure:
+            if failure.times:  # a step ran, and one of its files is not a valid output
+                _give_back(attempt, succeeded=False)
+            raise
+        keeping.stop()
+        _give_back(attempt, succeeded=run.outcome.good)
     outcome = run.outcome
     if outcome.ending in (Ending.PREEMPTED, Ending.DEADLINE):
         keeping.cut_short()

@@ -7,8 +7,10 @@ again: neither is a reason to end the code.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +18,7 @@ from contract.envelope import Job
 from contract.keys import progress_key
 from contract.progress import Progress
 from lambda_functions.gpu_runner.errors import StorageError
-from lambda_functions.gpu_runner.sandbox import Workspace
+from lambda_functions.gpu_runner.sandbox import Workspace, open_plain
 from lambda_functions.gpu_runner.storage.checkpoint import Checkpoint
 from lambda_functions.gpu_runner.storage.s3 import S3, s3_errors
 
@@ -26,6 +28,9 @@ LOG = logging.getLogger(__name__)
 PROGRESS_FILE, CHECKPOINT_DIR = "PROGRESS_FILE", "CHECKPOINT_DIR"
 #: Between two looks at the progress: each change is one PutObject.
 LOOK_S = 10.0
+#: Of the time after the notice of a preemption, the part of code whose folder is saved then: a
+#: host ends the runner with the lease.
+_CODE_PART = 0.5
 #: Read of the file.
 _PROGRESS_BYTES_MAX = 1000
 
@@ -33,12 +38,19 @@ _PROGRESS_BYTES_MAX = 1000
 class Keeping:
     """A context, within which the user's code runs."""
 
-    def __init__(self, s3: S3, job: Job, workspace: Workspace, every_s: float) -> None:
-        """`every_s`: between two checkpoints; 0 = the job has none. Raises AttemptFailed."""
+    def __init__(
+        self, s3: S3, job: Job, workspace: Workspace, every_s: float, masked: Callable[[str], str]
+    ) -> None:
+        """`every_s`: between two checkpoints; 0 = the job has none; `masked` hides secrets.
+
+        Raises AttemptFailed.
+        """
+        self._masked = masked
         self._s3, self._job, self._every_s = s3, job, every_s
         self._file = workspace.root / ".orchgpu-progress"
         self._checkpoint: Checkpoint | None = None
         self.variables = {PROGRESS_FILE: str(self._file)}
+        self.grace_part = _CODE_PART if every_s else 1.0  #: of the code, as in `Claim`
         self._seen = Progress(attempt=job.attempt, part=None, text="", at_s=time.time())
         self._warned: set[str] = set()
         self._over = threading.Event()
@@ -55,8 +67,12 @@ class Keeping:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self.stop()
         self._thread.join()
+
+    def stop(self) -> None:
+        """The code has ended: look no more. A save may go on until the context's end."""
+        self._over.set()
 
     def cut_short(self) -> None:
         """The code was stopped before its end: save what it left. After the context's end."""
@@ -71,12 +87,11 @@ class Keeping:
                 LOG.warning("the checkpoint stays: %s", error)
 
     def _keep(self) -> None:
-        last_s = time.monotonic()
-        look_s = min(LOOK_S, self._every_s or LOOK_S)
-        while not self._over.wait(look_s):
-            if self._checkpoint is not None and time.monotonic() - last_s >= self._every_s:
+        due_s = time.monotonic() + self._every_s if self._every_s else math.inf
+        while not self._over.wait(pause_s(due_s - time.monotonic())):
+            if (now_s := time.monotonic()) >= due_s:
+                due_s = now_s + self._every_s
                 self._save()
-                last_s = time.monotonic()
             self._report()
 
     def _save(self) -> None:
@@ -90,6 +105,7 @@ class Keeping:
 
     def _report(self) -> None:
         part, text = read_progress(self._file)
+        text = self._masked(text)
         if (part, text) != (self._seen.part, self._seen.text):
             try:
                 self._publish(part, text, self._seen.saved_at_s)
@@ -112,17 +128,22 @@ class Keeping:
             LOG.warning("the %s cannot be stored now: %s", what, error)
 
 
+def pause_s(due_in_s: float) -> float:
+    """Seconds until the next look, which a checkpoint that is due does not wait for."""
+    return min(LOOK_S, max(0.0, due_in_s))
+
+
 def read_progress(file: Path) -> tuple[float | None, str]:
     """The part and the text that the code wrote last: `0.4 epoch 3`, or a text alone.
 
     A file that is absent or not text reports nothing.
     """
     try:
-        with file.open("rb") as stream:
-            line = stream.read(_PROGRESS_BYTES_MAX).decode("utf-8", "replace")
+        with open_plain(file) as opened:
+            read = b"" if opened is None else opened.read(_PROGRESS_BYTES_MAX)
     except OSError:
         return None, ""
-    line = (line.splitlines() or [""])[0].strip()
+    line = (read.decode("utf-8", "replace").splitlines() or [""])[0].strip()
     number, _, rest = line.partition(" ")
     try:
         part = float(number)

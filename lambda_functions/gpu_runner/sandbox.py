@@ -22,7 +22,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 _PREFIX = "orchgpu-run-"
 #: A file name has at most 255 bytes on Linux, a key 1,024; this much of its end is kept.
@@ -164,6 +164,19 @@ def input_name(key: str) -> str:
     data = name.encode("utf-8", "surrogatepass")[-NAME_BYTES_MAX:]
     name = data.decode("utf-8", "ignore")
     return "input" if name in ("", ".", "..") else name
+
+
+@contextlib.contextmanager
+def open_plain(path: Path | str, folder: int | None = None) -> Iterator[BinaryIO | None]:
+    """A file of the user's code, to be read; None unless it is a plain file.
+
+    The code may have made a link or a pipe there, and may still run. `folder`: a descriptor that
+    `path` is relative to. Raises OSError, also for a link.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as opened:
+        yield opened if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
 def remove_tree(path: Path) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import count, takewhile
+from itertools import count, islice, takewhile
 from typing import Any
 
 from corekit.cron import aws_times
@@ -23,6 +23,8 @@ from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 PUT_OBJECT = "arn:aws:scheduler:::aws-sdk:s3:putObject"
 #: A run that begins later is one that was missed.
 LATE_S_MAX = 60.0
+#: Missed runs that are counted: each takes a step of the expression, while nothing else is served.
+MISSED_MAX = 1000
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _UNIT_S = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
 #: Parameters of PutObject that are here.
@@ -68,8 +70,9 @@ class Schedule(Value):
         return aws_times(expression, zone, self.seen_s)
 
     def missed(self, now_s: float) -> int:
-        """The number of runs that are too late to begin."""
-        return sum(1 for _ in takewhile(lambda at_s: at_s < now_s - LATE_S_MAX, self.times()))
+        """The number of runs that are too late to begin, up to `MISSED_MAX`."""
+        late = takewhile(lambda at_s: at_s < now_s - LATE_S_MAX, self.times())
+        return sum(1 for _ in islice(late, MISSED_MAX))
 
     def parameters(self, at_s: float) -> Mapping[str, Any]:
         """Those of the call of a run, with the schedule's attributes filled in."""

@@ -9,7 +9,7 @@ from functools import partial
 
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.object_version import Condition
-from local_cloud.model.schedules import LATE_S_MAX, PUT_OBJECT, Schedule
+from local_cloud.model.schedules import LATE_S_MAX, MISSED_MAX, PUT_OBJECT, Schedule
 from local_cloud.model.weather import LostAnswerError
 from local_cloud.server.context import Context
 from local_cloud.server.services import Answer, Body, RestService
@@ -107,9 +107,10 @@ class ScheduledCalls:
             schedule, now_s = schedules.get(name), self._context.now_s()
             if missed := schedule.missed(now_s):
                 logger.warning(
-                    "the schedule %s missed %d runs: this cloud was not running",
+                    "the schedule %s missed %d%s runs: this cloud was not running",
                     name,
                     missed,
+                    " or more" if missed == MISSED_MAX else "",
                     extra={"event": "schedule_missed", "schedule": name, "runs": missed},
                 )
                 schedule = schedules.seen(name, now_s - LATE_S_MAX)
@@ -119,8 +120,8 @@ class ScheduledCalls:
             if at_s > now_s:  # in steps: the machine's clock may be set
                 await asyncio.sleep(min(at_s - now_s, LATE_S_MAX / 2))
             else:
+                self._run(schedule, at_s)  # first: a cloud that ends between repeats it
                 schedules.seen(name, at_s)
-                self._run(schedule, at_s)
 
     def _run(self, schedule: Schedule, at_s: float) -> None:
         cloud, now_s = self._context.cloud, self._context.now_s()

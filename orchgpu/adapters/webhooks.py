@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from http import HTTPStatus
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from corekit.addresses import refused_address
+from corekit.aio.checked_resolver import CheckedResolver, RefusedAddressError
 from corekit.errors import AppError, ErrorCode
 
 #: Of all webhooks, and of one host.
 CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX = 100, 32
 #: Of an answer that is not a success; it is quoted in the log.
 _QUOTED_BYTES = 200
-
-
-class _Refused(OSError):
-    """A name that leads to an address that no request may reach."""
-
-
-class _CheckedResolver(AbstractResolver):
-    """Checks the very addresses that are connected to: a name may change between two lookups."""
-
-    def __init__(self) -> None:
-        self._inner = ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = await self._inner.resolve(host, port, family)
-        if any(refused_address(one["host"]) for one in found):
-            raise _Refused(f"{host} is a link-local or metadata address")
-        return found
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 class Webhooks:
@@ -66,7 +42,9 @@ class Webhooks:
                 ErrorCode.TIMEOUT, f"{_shown(where)}: no answer in {within_s:g} s"
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            if isinstance(error, _Refused) or isinstance(error.__cause__, _Refused):
+            if isinstance(error, RefusedAddressError) or isinstance(
+                error.__cause__, RefusedAddressError
+            ):
                 message = f"{_shown(where)} leads to a link-local or metadata address"
                 raise AppError(ErrorCode.DENIED, message) from error
             message = f"{_shown(where)}: {str(error)[:_QUOTED_BYTES]}"
@@ -86,7 +64,7 @@ class Webhooks:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                resolver=_CheckedResolver(),
+                resolver=CheckedResolver(),
                 limit=CONNECTIONS_MAX,
                 limit_per_host=CONNECTIONS_OF_HOST_MAX,
                 use_dns_cache=False,

@@ -112,6 +112,7 @@ class StageEnvelope(Action):
     traceparent: str = ""  #: of the function's span; "" = no trace
     cost: Mapping[str, float] | None = None  #: of a job that counts it: see `contract.envelope`
     place: Place = Place.LAMBDA  #: a host starts its run by an order (`OrderRun`)
+    form: str = "zip"  #: `Function.envelope_form` when the attempt opened
 
 
 class OrderRun(Action):
@@ -120,6 +121,7 @@ class OrderRun(Action):
     attempt: int
     function: Function
     granted: GrantedLease
+    form: str = "zip"  #: of its envelope
 
 
 class RemoveEnvelope(Action):
@@ -132,7 +134,7 @@ class RemoveEnvelope(Action):
     function: Function
     #: 0: without a device. None: another replica had the lease, and every envelope is deleted.
     fence: int | None
-    place: Place = Place.LAMBDA
+    form: str = "zip"
 
 
 class RecordStaged(Action):

@@ -49,6 +49,8 @@ def _remember_place(job: Job, record: Record) -> None:
     job.place = Place.HOST if at_host else Place.LAMBDA
     job.place_why = str(record.block.get("place_why", ""))
     job.ran_out = record.block.get("ran_out") is True
+    form = record.block.get("form")  # an older version's record has none
+    job.form = form if isinstance(form, str) else job.function.envelope_form(job.place)
 
 
 def open_next(context: Context, job: Job) -> list[do.Action]:
@@ -156,6 +158,7 @@ def envelope(job: Job) -> do.StageEnvelope:
         traceparent=function_traceparent(job.trace, job.attempt),
         cost=max_cost.of_attempt(job),
         place=job.place,
+        form=job.form,
     )
 
 
@@ -181,7 +184,11 @@ def order_run(job: Job) -> list[do.Action]:
     if job.place is not Place.HOST or job.granted is None:
         return []
     ordering = do.OrderRun(
-        job=job.id, attempt=job.attempt, function=job.function, granted=job.granted
+        job=job.id,
+        attempt=job.attempt,
+        function=job.function,
+        granted=job.granted,
+        form=job.form,
     )
     return [ordering]
 

@@ -227,9 +227,7 @@ def _envelope_removed(job: Job) -> list[do.Action]:
     if not n or (fence is None and job.result is None):
         return []
     return [
-        do.RemoveEnvelope(
-            job=job.id, attempt=n, function=job.function, fence=fence, place=job.place
-        )
+        do.RemoveEnvelope(job=job.id, attempt=n, function=job.function, fence=fence, form=job.form)
     ]
 
 

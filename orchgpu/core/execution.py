@@ -72,9 +72,8 @@ def _beyond_lambda(function: Function, storage_mib: int, size: int) -> str:
 
 def _too_long(function: Function, facts: HostFacts, ran_out: bool) -> str:
     """Why it takes too long for Lambda; "" = it does not, as far as is known."""
-    if ran_out:
-        limit_s = min(function.timeout_s, float(LAMBDA_TIMEOUT_S_MAX))
-        return f"an earlier attempt ran out of Lambda's {limit_s:.0f} s"
+    if ran_out and function.timeout_s > LAMBDA_TIMEOUT_S_MAX:  # else a host gives it no more
+        return f"an earlier attempt ran out of Lambda's {LAMBDA_TIMEOUT_S_MAX} s"
     if facts.run_s is not None and facts.run_s > LAMBDA_PART * LAMBDA_TIMEOUT_S_MAX:
         return f"its runs take {facts.run_s:.0f} s, and Lambda has {LAMBDA_TIMEOUT_S_MAX} s"
     return ""

@@ -116,6 +116,9 @@ class Job:
     fell_back: bool = False  #: there was no device: from now on any cpu will do
     place: Place = Place.LAMBDA  #: of the newest attempt
     place_why: str = ""  #: the reason for it, in one sentence
+    form: str = (
+        "zip"  #: of the newest attempt's envelope; a deploy meanwhile changes that of later ones
+    )
     ran_out: bool = False  #: an attempt of it ran out of Lambda's time
     order_error: str = ""  #: why its host did not take the newest order
     #: Data sets and programs that hosts of earlier attempts did not have.
@@ -207,6 +210,7 @@ class Job:
         """Of the next attempt."""
         choice: Choice = place_of(self.function, facts, size=self.input.size, ran_out=self.ran_out)
         self.place, self.place_why, self.order_error = choice.place, choice.why, ""
+        self.form = self.function.envelope_form(self.place)
 
     def note_end(self, reason: str) -> None:
         """The newest attempt failed for this reason."""
@@ -290,9 +294,10 @@ class Job:
         }
 
     def _place(self) -> dict[str, object]:
+        form = {"form": self.form} if self.form != "zip" else {}
         if self.function.host is None:
-            return {}
-        place = {"place": self.place.value, "place_why": self.place_why}
+            return {**form}
+        place = {"place": self.place.value, "place_why": self.place_why, "form": self.form}
         return {**place, **({"ran_out": True} if self.ran_out else {})}
 
     def _input(self) -> dict[str, object]:

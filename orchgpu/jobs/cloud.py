@@ -68,6 +68,8 @@ T = TypeVar("T")
 
 #: Metadata of an input: the sha256 of its content.
 _DIGEST = "orchgpu-sha256"
+#: Metadata of an input that was copied: the sha256 of the URL of its source.
+_SOURCE = "orchgpu-source-sha256"
 #: Pauses before a read is repeated: for 15 minutes after versioning was first enabled on a bucket,
 #: S3 may answer 404 for what was just written, now and then.
 _FALSE_404_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
@@ -284,17 +286,15 @@ class JobCloud:
             head = _existing(lambda: self.services.head_object(bucket, key))
         return head if head.metadata == _origin(to, file, parameters) else None
 
-    def submit_once(self, function: Function, file: Path, *, now_s: float) -> Submitted:
+    def submit_once(self, function: Function, file: Path, *, source: str = "") -> Submitted:
         """Upload an input unless it is there; a repeated call returns the same job.
 
+        `source`: the object that it was copied from, by which `submitted_from` knows it.
         Raises CONFLICT where another content is there, which stays; INVALID as `submit` does.
         """
         self.check(function, file)
-        bucket, key, origin = (
-            function.input_bucket,
-            input_key(function, file),
-            _origin(function, file),
-        )
+        bucket, key = function.input_bucket, input_key(function, file)
+        origin = {**_origin(function, file), **({_SOURCE: _hash(source)} if source else {})}
         try:
             version = self.services.upload(file, bucket, key, origin, once=True)
         except AppError as error:
@@ -304,7 +304,14 @@ class JobCloud:
         head = _existing(lambda: self.services.head_object(bucket, key, version))
         if head.metadata.get(_DIGEST) != origin[_DIGEST]:
             raise AppError(ErrorCode.CONFLICT, f"s3://{bucket}/{key} has another content")
-        return _submitted(function, file, head, now_s)
+        return _submitted(function, file, head, head.modified.timestamp())
+
+    def submitted_from(self, function: Function, file: PurePath, source: str) -> Submitted | None:
+        """The job of an input that exists; None for one that was not copied from this object."""
+        head = self.head(function.input_bucket, input_key(function, file))
+        if head.metadata.get(_SOURCE) != _hash(source):
+            return None
+        return _submitted(function, file, head, head.modified.timestamp())
 
     @staticmethod
     def check(function: TakesInputs, file: Path) -> None:
@@ -445,7 +452,11 @@ def _existing(read: Callable[[], T]) -> T:
     return read()
 
 
-def input_key(function: TakesInputs, file: Path) -> str:
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def input_key(function: TakesInputs, file: PurePath) -> str:
     """The key under which a file becomes an input of the function."""
     return "/".join(part for part in (function.input_prefix, file.name) if part)
 
@@ -480,7 +491,7 @@ def versions_of(head: Head) -> tuple[str, ...]:
     return (*([] if head.version_id is None else [head.version_id]), undated)
 
 
-def _submitted(function: Function, file: Path, head: Head, uploaded_s: float) -> Submitted:
+def _submitted(function: Function, file: PurePath, head: Head, uploaded_s: float) -> Submitted:
     key = input_key(function, file)
     ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions_of(head))
     return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=uploaded_s)

@@ -36,9 +36,9 @@ UNRECEIVED_S = 10.0
 LOOKS_WITHOUT_RECORD = 10
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Followed:
-    """The known facts about one job."""
+    """The known facts about one job, for one who waits for it."""
 
     submitted: Submitted
     job_id: str

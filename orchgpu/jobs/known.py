@@ -168,13 +168,20 @@ def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None,
     newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)
     read = {n: cloud.report(function, job, n) for n in newest} if function else {}
     stored = {n: one for n, one in read.items() if one is not None}
-    runs = known is not None and known.record.step is Step.RUNNING
-    return replace(
+    found = replace(
         found,
-        progress=cloud.progress(function, job, found.attempt) if function and runs else None,
         reports={n: report for n, (report, _) in stored.items()},
         reported_s={n: at_s for n, (_, at_s) in stored.items()},
     )
+    return with_progress(cloud, found)
+
+
+def with_progress(cloud: JobCloud, known: Known) -> Known:
+    """The job with the newest report of its code; none unless it runs."""
+    function, record = known.function, known.record
+    if function is None or record is None or record.step is not Step.RUNNING:
+        return known
+    return replace(known, progress=cloud.progress(function, known.job, known.attempt))
 
 
 def _function(cloud: JobCloud, known: Scheduled | None, job: str) -> Function | None:

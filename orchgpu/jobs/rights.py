@@ -65,6 +65,13 @@ class KeyRights(Value):
         elif not self.sees_function(function):
             raise self.denied(f"function {function.name} belongs to another tenant")
 
+    def require_its_jobs(self, function: Function) -> None:
+        """Raise DENIED for a key that could not read a job which it submits: it has no tenant."""
+        if not self.sees_all and self.tenant is None:
+            why = f"a job of {function.name} belongs to the function's tenant, and a key without a "
+            why += "tenant cannot read it: use a key that was added with --tenant"
+            raise self.denied(why)
+
     def require(self, least: KeyRole, what: str) -> None:
         """Raise DENIED below this role."""
         if _RANK[self.role] < _RANK[least]:

@@ -8,6 +8,7 @@ it. Data stay in the state folder, also when the server is killed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import http.client
 import importlib.util
@@ -22,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from corekit.aio.files import replace_json
+from corekit.aio.files import replace_file, replace_json
 from corekit.aio.process import guarded, private_folder, write_ready
 from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import parse_address
@@ -138,9 +139,8 @@ def _write_webhook(file: Path, url: str, token_file: Path | None) -> None:
     if not url or token_file is None:
         file.unlink(missing_ok=True)
         return
-    if not token_file.exists():
-        token_file.touch(mode=0o600)
-        token_file.write_text(secrets.token_urlsafe(32))
+    if not token_file.exists() or not token_file.read_text().strip():
+        replace_file(token_file, secrets.token_urlsafe(32).encode())
     token = token_file.read_text().strip()
     file.write_text(_WEBHOOK.format(url=json.dumps(url), token=json.dumps(token)))
 
@@ -220,12 +220,23 @@ def _is_ready(file: Path, pid: int) -> bool:
 
 
 def _socket_folder(state: Path) -> Path:
-    """A socket's path has at most 107 bytes: that of a deeper folder is reached by a link."""
+    """A socket's path has at most 107 bytes: that of a deeper folder is reached by a link.
+
+    Raises DENIED for a link that another user made, or that leads elsewhere.
+    """
     if len(str(state)) < 80:
         return state
     short = Path("/tmp") / f"orchgpu-{hashlib.sha256(str(state).encode()).hexdigest()[:16]}"  # noqa: S108
-    if not short.is_symlink():
+    with contextlib.suppress(FileExistsError):
         short.symlink_to(state)
+    why = ""
+    if not short.is_symlink() or short.lstat().st_uid != os.getuid():
+        why = "is of another user, or no link"
+    elif short.readlink() != state:
+        why = "leads elsewhere"
+    if why:
+        text = f"{short}, the way to the sockets in {state}, {why}: remove it, or start the system "
+        raise AppError(ErrorCode.DENIED, f"{text}in a folder with a shorter path")
     return short
 
 

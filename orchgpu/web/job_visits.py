@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from corekit.errors import AppError, ErrorCode
-from corekit.values import Value
+from corekit.values import Value, replace
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.core.function import Function
 from orchgpu.jobs.cancelling import commit_cancelled, delete_message, finish_cancelled
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.joblog import Line, Stream, function_lines, record_lines
-from orchgpu.jobs.known import Known
+from orchgpu.jobs.known import Known, with_progress
 from orchgpu.jobs.rights import JobRights
 from orchgpu.web.http.security import Visit
 from orchgpu.web.stories import story_of, summary_of_known
@@ -35,21 +35,27 @@ async def followed(
 ) -> AsyncGenerator[Seen, None]:
     """The job with its lines so far, then with new ones each second until it has ended.
 
+    It stops before that when the session ends; the last job seen shows which.
+
     Raises as `story_of` does.
     """
     known, console = await story_of(visit, job, submitted), visit.console
 
-    def of_function(cloud: JobCloud) -> list[Line]:
-        return function_lines(cloud.services, known)
+    def of_function(cloud: JobCloud) -> tuple[list[Line], Known]:
+        """Its lines and its progress, of which the scheduler knows nothing."""
+        return function_lines(cloud.services, known), with_progress(cloud, known)
+
+    def of_record() -> Iterator[Line]:
+        return record_lines(replace(known, progress=None))  # a report replaces the one before
 
     found: list[Line] = []
     seen = console.picture.jobs.get(job)
-    stream = Stream([lambda: record_lines(known), lambda: found])
+    stream = Stream([of_record, lambda: found])
     left_s = AFTER_END_S
     if known.over:
         left_s -= console.clock.wall_s() - summary_of_known(known).changed_s
     while console.sessions.is_open(visit.session):
-        found = await visit.ask_cloud(of_function)
+        found, known = await visit.ask_cloud(of_function)
         yield Seen(known=known, lines=stream.fresh())
         if known.over:
             left_s -= ASK_EVERY_S

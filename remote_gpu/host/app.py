@@ -32,7 +32,13 @@ from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.devices.card_checks import CardChecks
 from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe
 from remote_gpu.host.devices.offer import KeptContents, Offer
-from remote_gpu.host.devices.probe import CPU_INDEX, CpuSettings, HostCpuProbe, HostProbe
+from remote_gpu.host.devices.probe import (
+    CPU_INDEX,
+    CpuSettings,
+    HostCpuProbe,
+    HostProbe,
+    machine_memory_mib,
+)
 from remote_gpu.host.digests import DIGESTS_NAME, Digests
 from remote_gpu.host.environment import MPS_DIRECTORY
 from remote_gpu.host.gateway.gateway import Endpoints, GatewayLimits
@@ -68,6 +74,8 @@ SOCKET_NAME = "gateway.sock"  #: in the state folder: the gateway for programs o
 DATA_NAME = "data"  #: in the state folder: declared data sets
 SERVERS_NAME = "servers"  #: in the state folder: one folder for each server that runs
 PACKAGES_NAME = "packages"  #: in the state folder: tenants' packages of functions, unpacked
+#: Of the machine's memory, for Linux, gpud and workers: runs have the rest.
+_RESERVE_MIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +267,7 @@ def _runs(settings: HostSettings, policy: IsolationPolicy, listeners: Listeners)
         packages=packages,
         gateway_port=int(shown.rpartition(":")[2]),
         closed_ports=tuple(port for _, port in parse_addresses(settings.options.scheduler)),
+        memory_mib=machine_memory_mib() - _RESERVE_MIB,
         refused=refused,
     )
 

@@ -80,7 +80,9 @@ class Parts:
         )
         sessions = self.sessions = SessionReports(scheduler, workers, warm, traces)
         ends = LeaseEnds(leases, endings, workers, warm, nursery, sessions.send_held)
-        runs = self.runs = FunctionRuns(outside.runs, leases, outside.sandboxes, budget, nursery)
+        runs = self.runs = FunctionRuns(
+            outside.runs, leases, outside.sandboxes, data, budget, nursery
+        )
         gateway = self.gateway = Gateway(
             outside.endpoints, leases, workers, relays, runs, traces, budget, nursery, sessions
         )

@@ -36,6 +36,8 @@ from remote_gpu.isolation.system import prctl
 #: In the sandbox's folder: of the runner alone, and the temporary folder that it shares with the
 #: user's code.
 PRIVATE_NAME, TMP_NAME = "private", "tmp"
+#: Beside them: links to the declared data sets of its lease.
+DATA_NAME = "data"
 _CONFINE = Path(__file__).with_name("confine.py")
 _HTTPS, _DNS = 443, 53
 _ANY_FREE = (0,)
@@ -51,7 +53,7 @@ class RunReach:
     packages: Path  #: the tenant's folder of packages
     gateway_port: int
     endpoint_ports: tuple[int, ...] = ()  #: of the cloud's services, beside HTTPS
-    closed_ports: tuple[int, ...] = ()  #: to which nothing of a run connects
+    closed_ports: tuple[int, ...] = ()  #: to which the user's code never connects
     network: bool = False  #: the user's code may connect to all others
 
 
@@ -68,7 +70,7 @@ def enter(policy: IsolationPolicy, sandbox: Sandbox, reach: RunReach, parent: in
             namespaces.unshare_mounts()
             files = reach.files
             needed = [*places.libraries(), *files.data, *files.pipes, reach.packages.parent]
-            bind_mounts.cover([*needed, Path(sandbox.folder).parent])
+            bind_mounts.cover([*needed, *_declared(sandbox), Path(sandbox.folder).parent])
     alive, ours = os.pipe()
     if policy.pid_namespace:
         namespaces.become_first_process()
@@ -114,7 +116,7 @@ def restrict(
 def filter_calls(policy: IsolationPolicy, sandbox: Sandbox) -> None:
     """Refuse the system calls that neither runner nor user's code needs. Raises OSError."""
     if policy.seccomp:
-        _install(_permit(policy, sandbox, datagrams=True))
+        _install(_permit(policy, sandbox, network=True))
 
 
 def confining(
@@ -132,7 +134,7 @@ def confining(
         "files": [[str(at), access] for at, access in _files(policy, sandbox, reach, own, package)],
         "connect": [] if reach.network else [reach.gateway_port],
         "closed": reach.closed_ports if reach.network else None,
-        "permit": asdict(_permit(policy, sandbox, datagrams=reach.network)),
+        "permit": asdict(_permit(policy, sandbox, network=reach.network)),
     }
     return [sys.executable, "-I", "-S", str(_CONFINE), json.dumps(rules)]
 
@@ -172,13 +174,20 @@ def _files(
         own_proc=policy.pid_namespace,
         own_programs=True,
     )
-    return found + [(Path(one), landlock.READ) for one in places.NETWORK]
+    read = [*map(Path, places.NETWORK), *_declared(sandbox), Path(sandbox.folder) / DATA_NAME]
+    return found + [(one, landlock.READ) for one in read]
+
+
+def _declared(sandbox: Sandbox) -> list[Path]:
+    """The declared data sets of its tenant."""
+    return [Path(sandbox.data)] if sandbox.data else []
 
 
 def _ports(reach: RunReach) -> Iterable[int]:
+    needed = {reach.gateway_port, _HTTPS, _DNS, *reach.endpoint_ports}
     if reach.network:
-        return _but(reach.closed_ports)
-    return sorted({reach.gateway_port, _HTTPS, _DNS, *reach.endpoint_ports})
+        return _but(set(reach.closed_ports) - needed)
+    return sorted(needed)
 
 
 def _but(closed: Iterable[int]) -> Iterable[int]:
@@ -186,10 +195,11 @@ def _but(closed: Iterable[int]) -> Iterable[int]:
     return (port for port in _PORTS if port not in without)
 
 
-def _permit(policy: IsolationPolicy, sandbox: Sandbox, *, datagrams: bool) -> seccomp.Permit:
+def _permit(policy: IsolationPolicy, sandbox: Sandbox, *, network: bool) -> seccomp.Permit:
     """A worker's that may start programs, with sockets."""
     started = permit(_starting(policy), sandbox.kinds)
-    return seccomp.Permit(**{**asdict(started), "tcp": True, "datagrams": datagrams})
+    sockets = {"tcp": True, "accept": network, "datagrams": network}
+    return seccomp.Permit(**{**asdict(started), **sockets})
 
 
 def _starting(policy: IsolationPolicy) -> IsolationPolicy:

@@ -59,7 +59,7 @@ class HostSandbox:
         self._kills_user = kills_user
         self._sandboxes = sandboxes
         self._group = group
-        self._closed = False
+        self._ended = self._closed = False
 
     @property
     def holds_all(self) -> bool:
@@ -87,9 +87,12 @@ class HostSandbox:
             with contextlib.suppress(OSError):
                 self._group.kill()
 
-    async def close(self) -> None:
-        """Remove it, once its first process has ended; returns when nothing is left. Idempotent."""
-        if self._closed:
+    async def end(self) -> None:
+        """End its processes, once its first one has ended; returns when none is left. Idempotent.
+
+        Its files and its user stay until `close`.
+        """
+        if self._ended:
             return
         self.kill()
         if self._kills_user and self.sandbox.user >= 0:
@@ -99,6 +102,13 @@ class HostSandbox:
             while not self._group.remove():
                 self.kill()
                 await asyncio.sleep(_POLL_S)
+        self._ended = True
+
+    async def close(self) -> None:
+        """Remove it, once its first process has ended; returns when nothing is left. Idempotent."""
+        await self.end()
+        if self._closed:
+            return
         self._closed = True  # its user may have another lease now
         await asyncio.to_thread(self._sandboxes.release, self.sandbox)
 
@@ -186,14 +196,14 @@ class Sandboxes:
         except BaseException:
             folder.rmdir()
             raise
-        if packages is not None:
-            try:
+        try:
+            if packages is not None:
                 _make_tenants(packages, tenant_folder(tenant), sandbox.group)
-            except BaseException:
-                self.release(sandbox)
-                raise
-        if group is not None:
-            group.limit(group_bytes(memory_bytes, kinds))
+            if group is not None:
+                group.limit(group_bytes(memory_bytes, kinds))
+        except BaseException:
+            self.release(sandbox)
+            raise
         kills_user = self._kills_users or (packages is not None and not self._namespaces)
         return HostSandbox(self, sandbox, group, kills_user=kills_user)
 

@@ -111,6 +111,9 @@ _ALWAYS: Final[dict[str, tuple[int | None, int | None]]] = {
 _CONNECTING: Final[dict[str, tuple[int | None, int | None]]] = {
     "connect": (42, 203),
     "bind": (49, 200),
+}
+#: `listen` binds a socket that is not bound, by a way that Landlock does not check.
+_ACCEPTING: Final[dict[str, tuple[int | None, int | None]]] = {
     "listen": (50, 201),
     "accept": (43, 202),
     "accept4": (288, 242),
@@ -189,6 +192,7 @@ class Permit:
     link: bool = False  #: a compiler's linker, in a child that shares our memory until its `exec`
     local_sockets: bool = False  #: of the Unix family, for clients of NVIDIA MPS
     tcp: bool = False  #: sockets of TCP; Landlock limits their ports
+    accept: bool = False  #: connections of others to sockets of TCP
     datagrams: bool = False  #: sockets of UDP too
     attributes: bool = False  #: modes, owners, dates of files: its user owns no others' files
     others: bool = False  #: name other processes, from which another mechanism protects
@@ -223,6 +227,8 @@ def build(machine: str, permit: Permit, pid: int) -> bytes:
         refused = refused | _ATTRIBUTES
     if not permit.tcp:
         refused = refused | _CONNECTING
+    if not permit.accept:
+        refused = refused | _ACCEPTING
     for numbers in refused.values():
         if (number := numbers[column]) is not None:
             code += _if(_JEQ, number, _REFUSE)

@@ -19,6 +19,8 @@ from remote_gpu.wire.frames import HEADER_BYTES, FrameLimits, Meta, int_field, t
 
 #: Variables of a Lambda function have 4 KiB at most; those of a run have these, and its event.
 RUN = FrameLimits(meta_bytes_max=(1 << 16) - HEADER_BYTES, payload_bytes_max=0, buffers_max=0)
+#: A wall clock has the years to 9999.
+_SECONDS_MAX = 2.5e11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,10 @@ def _texts(meta: Mapping[str, object], name: str) -> dict[str, str]:
 
 def _seconds(meta: Mapping[str, object], name: str) -> float:
     found = meta.get(name)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found < 1e12:
+    if (
+        not isinstance(found, int | float)
+        or isinstance(found, bool)
+        or not 0 <= found < _SECONDS_MAX
+    ):
         raise WireError(f"{name!r} must be a number of seconds")
     return float(found)

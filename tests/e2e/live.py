@@ -33,6 +33,7 @@ from orchgpu.local.programs import (
     Programs,
     base_environment,
     cloud_environment,
+    key_pair,
 )
 from tests.weather import chosen
 
@@ -63,6 +64,7 @@ class Live:
     host_options: Sequence[str] = ("--operation", "noop")  #: the others take seconds to load
     own_host_options: Mapping[str, Sequence[str]] = field(default_factory=dict)  #: of one host
     scale: str = SCALE  #: of its times
+    verified: bool = False  #: its cloud verifies signatures
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ready: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -72,7 +74,13 @@ class Live:
         cores = tuple(sorted(os.sched_getaffinity(0)))
         weather = chosen() if self.weather is None else self.weather
         data = {name: str(path) for name, path in self.data.items()}
-        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=data, weather=weather)
+        settings = LocalSettings(
+            cores=cores,
+            host_memory_mib=2048,
+            data=data,
+            weather=weather,
+            verify_signatures=self.verified,
+        )
         outer = {**os.environ, "ORCHGPU_TIME_SCALE": self.scale}
         self._settings = settings
         self._base = base_environment(outer, self.home, ROOT)
@@ -191,19 +199,20 @@ class Live:
         """For commands run as a user would."""
         return {
             **os.environ,
-            **cloud_environment(self.endpoint),
+            **cloud_environment(self.endpoint, key_pair(self.ready)),
             "ORCHGPU_TIME_SCALE": self.scale,
             "ORCHGPU_SCHEDULER": str(self.ready["scheduler"]["socket"]),
             "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', ROOT)}",
         }
 
     def client(self, service: str) -> Any:
+        access, secret = key_pair(self.ready)
         client = boto3.client(
             service,
             endpoint_url=self.endpoint,
             region_name="us-east-1",
-            aws_access_key_id="local",
-            aws_secret_access_key="local",
+            aws_access_key_id=access or "local",
+            aws_secret_access_key=secret or "local",
             config=Config(
                 retries={"mode": "standard", "max_attempts": 6 if chosen() or self.weather else 2},
                 s3={"addressing_style": "path"},

@@ -13,12 +13,10 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from corekit.errors import ErrorCode
 from corekit.values import replace
 from orchgpu.adapters.own.database import Database, conninfo
 from orchgpu.adapters.own.tables import Queues
 from orchgpu.local.programs import HOSTS, OWN, Programs, cloud_environment, key_pair, queues_of
-from orchgpu.ports import Tolerating
 from tests.e2e.live import Live
 from tests.own_cloud import needs_own_cloud
 
@@ -115,10 +113,3 @@ def own_live(path: Path, **settings: Any) -> Iterator[OwnLive]:
         yield live
     finally:
         live.stop_all()
-
-
-def messages_of(live: OwnLive, function: str) -> dict[str, int]:
-    """The messages of its queues; empty while the database is away."""
-    with Tolerating(ErrorCode.UNAVAILABLE):
-        return {queue: live.messages(function, queue) for queue in ("jobs", "dlq")}
-    return {}

@@ -113,6 +113,31 @@ def test_a_function_in_lambda_is_refused_with_the_way_out(bench: Bench) -> None:
     assert "cloud `own` has no Lambda for old: write `execution: host`" in refused.stderr
 
 
+def test_a_schedule_is_refused_by_its_name(bench: Bench) -> None:
+    file = bench.write("timed")
+    file.write_text(f"{file.read_text()}    schedule: [{{cron: 0 3 * * 1, name: weekly}}]\n")
+    refused = bench.run("deploy", file, status=2).stderr
+    assert "no schedules for timed-weekly" in refused
+    assert "cron" in refused
+    assert "execution: host" not in refused
+
+
+def test_declared_data_are_pinned_as_they_are_in_the_store(bench: Bench) -> None:
+    file = bench.write("aligned")
+    text = file.read_text()
+    file.write_text(f"{text}    data: {{db: {{source: s3://shared-data/db/}}}}\n")
+    with closing(boto3.Session().client("s3")) as s3:
+        s3.create_bucket(Bucket="shared-data")
+        s3.put_object(Bucket="shared-data", Key="db/part", Body=b"ACGT")
+    assert "aligned: deployed" in bench.run("deploy", file).output
+    assert "plan: nothing to do" in bench.run("plan", file).output
+    with closing(boto3.Session().client("s3")) as s3:
+        s3.put_object(Bucket="shared-data", Key="db/part", Body=b"ACGTACGT")
+    changed = bench.run("plan", file, status=2).output
+    assert "aligned" in changed, "other content is another version"
+    bench.run("rm", file)
+
+
 def test_seaweedfs_is_judged_by_what_it_does(own: OwnCloud) -> None:
     with closing(boto3.Session().client("s3")) as s3:
         facts = try_store(AwsClient(s3))

@@ -27,6 +27,7 @@ IMPORT_ROOT = Path(__file__).resolve().parents[3]
 _PASSED = (
     "LD_LIBRARY_PATH",
     "LAMBDA_TASK_ROOT",
+    "DATA_DIR",  # of a run on the host of its device, with declared data sets
     "AWS_REGION",
     "AWS_DEFAULT_REGION",
     "AWS_LAMBDA_FUNCTION_NAME",

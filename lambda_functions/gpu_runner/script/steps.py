@@ -236,7 +236,7 @@ def check_outcome(outcome: Outcome, limits: TimeLimits, step: str = "") -> None:
             f"{script} was stopped after {ran_s:.1f} s: {limits.origin}",
         )
     if outcome.ending is Ending.PREEMPTED:
-        text = f"{script} was stopped after {ran_s:.1f} s for a request of higher priority"
+        text = f"{script} was stopped after {ran_s:.1f} s: its device was taken away"
         raise AttemptFailed(Reason.PREEMPTED, text)
     if outcome.ending is Ending.MEMORY:
         text = f"{script} needed more memory than its container has: declare more of `memory`"

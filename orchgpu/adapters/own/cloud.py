@@ -15,7 +15,9 @@ from corekit.values import replace
 from fdl.model import Function
 from fdl.plan.facts import Facts
 from fdl.plan.resources import DeployTarget, LogRetention
+from fdl.plan.schedules import schedule_name
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud, Parts
+from orchgpu.adapters.aws.deploy.facts import FactsReader
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
 from orchgpu.adapters.aws.deploy.storage import Buckets, Expiries, StateObjects
 from orchgpu.adapters.aws.endpoints import ClientSettings
@@ -28,7 +30,10 @@ from orchgpu.adapters.own.trying import try_store
 #: The adapters of services that are AWS's alone.
 _OF_AWS = (
     *("retentions", "roles", "interfaces", "reader", "functions", "configs"),
-    *("permissions", "sources", "schedules"),
+    *("permissions", "sources"),
+)
+_USE_CRON = (
+    "remove `schedule:`, and let the cron of a machine run `orchgpu put FILE FUNCTION` at its times"
 )
 _LOGS = "logs of functions stay with the hosts that run them; a result has the last lines"
 
@@ -48,11 +53,14 @@ class OwnCloud(AwsCloud):
     def facts(self, functions: Sequence[Function]) -> Facts:
         """Tries the store; from then on `place` has what it lacks.
 
-        Raises INVALID for a function with Lambda, and for a store that cannot be used.
+        Raises INVALID for a function with Lambda or schedules, and for a store that cannot be used;
+        NOT_FOUND for declared data that are not in the store.
         """
         in_lambda = [one.name for one in functions if one.in_lambda]
         if in_lambda:
             raise invalid(f"cloud `own` has no Lambda for {', '.join(in_lambda)}: {USE_HOSTS}")
+        if scheduled := [schedule_name(one, at) for one in functions for at in one.schedule]:
+            raise invalid(f"cloud `own` has no schedules for {', '.join(scheduled)}: {_USE_CRON}")
         verdict = judge(try_store(self.client("s3")))
         if verdict.refused:
             reasons = "; ".join(verdict.refused)
@@ -63,7 +71,9 @@ class OwnCloud(AwsCloud):
             )
         lacks = {**verdict.lacks, LogRetention.kind: _LOGS}
         self.place = replace(self.place, lacks=lacks, notes=verdict.notes)
-        return Facts()
+        s3 = self.client("s3")
+        reader = FactsReader(self.client, self.place, CheckedBuckets(s3, self.place))
+        return Facts(data=reader.data(functions))
 
     def close(self) -> None:
         super().close()
@@ -73,7 +83,8 @@ class OwnCloud(AwsCloud):
     def _parts(self) -> Parts:
         s3, place = self.client("s3"), self.place
         locks = Locks(s3, place)
-        absent: dict[str, Any] = dict.fromkeys(_OF_AWS, Absent())
+        absent: dict[str, Any] = dict.fromkeys(_OF_AWS, Absent("Lambda and roles", USE_HOSTS))
+        absent["schedules"] = Absent("schedules", _USE_CRON)
         return Parts(
             buckets=CheckedBuckets(s3, place),
             expiries=Expiries(s3, locks.held),
@@ -98,7 +109,10 @@ class CheckedBuckets(Buckets):
 class Absent:
     """An adapter of what is not here."""
 
+    def __init__(self, what: str, remedy: str) -> None:
+        self._refusal = f"cloud `own` has no {what}: {remedy}"
+
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise invalid(f"cloud `own` has no Lambda, roles and schedules: {USE_HOSTS}")
+        raise invalid(self._refusal)

@@ -86,7 +86,7 @@ def allowed(authorization: str, token: str) -> bool:
             given = base64.b64decode(given, validate=True).decode().partition(":")[2]
         except (binascii.Error, ValueError):
             return False
-    return hmac.compare_digest(given.strip().encode(), token.encode())
+    return hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode())
 
 
 def _answer(status: int, message: str) -> web.Response:

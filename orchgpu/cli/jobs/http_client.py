@@ -29,6 +29,9 @@ URL_VARIABLE = "ORCHGPU_URL"
 SILENCE_S = 30.0
 #: Repetitions of a request without an answer.
 TRIES = 5
+#: Requests for the events of a job of ours, in a row, that a server may not know: another one took
+#: it, and knows it alone until an orchestrator receives it.
+UNKNOWN_TRIES = 20
 _LINE_BYTES_MAX = 2**20
 _PIECE_BYTES = 256 * 1024
 _LOST = (aiohttp.ClientError, TimeoutError, OSError)
@@ -84,25 +87,27 @@ class HttpClient:
             return _job(await answer.read())
 
     async def events(self, job: str) -> AsyncGenerator[Event, None]:
-        """The events of a job until its end, across disconnects."""
-        last, backoff = "", Backoff(0.2, 5.0)
+        """The events of a job that this client submitted until its end, across disconnects."""
+        last, backoff, unknown = "", Backoff(0.2, 5.0), 0
         while True:
-            headers = {LAST_EVENT_ID: last} if last else {}
+            headers, has_failed = {LAST_EVENT_ID: last} if last else {}, True
             try:
                 async with self._asked("GET", f"/v1/jobs/{job}/events", headers=headers) as answer:
+                    unknown = 0
                     async for event, id_ in _events(answer):
-                        last = id_ or last
-                        backoff.reset()
+                        last, has_failed = id_ or last, event.name == "error"
                         yield event
                         if event.name == "end":
                             return
                     if answer.status == 204:
                         return
-            except AppError as error:
-                if not error.retryable:
+            except AppError as error:  # else it continues after the last event
+                is_unknown = error.code is ErrorCode.NOT_FOUND
+                unknown += is_unknown
+                if not error.retryable and not (is_unknown and unknown < UNKNOWN_TRIES):
                     raise
-            except _LOST:
-                pass  # it continues after the last event
+            if not has_failed:
+                backoff.reset()
             await asyncio.sleep(backoff.next_s())
 
     async def content(self, file: JobFile) -> AsyncIterator[bytes]:
@@ -124,7 +129,11 @@ class HttpClient:
         async with answer:
             if answer.status >= 400:
                 raise await _refusal(answer)
-            yield answer
+            try:
+                yield answer
+            except aiohttp.ClientError as error:
+                text = f"the answer of {self._url} broke off: {error}"
+                raise AppError(ErrorCode.UNAVAILABLE, text) from None
 
 
 @asynccontextmanager

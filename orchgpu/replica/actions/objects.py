@@ -119,8 +119,7 @@ async def put_envelope(store: ObjectStore, action: do.StageEnvelope, body: bytes
     """Store an envelope, whose event starts the function; its key. Idempotent: one stays."""
     function = action.function
     fence = 0 if action.granted is None else action.granted.lease.fence
-    form = function.envelope_form(action.place)
-    key = staging_key(function.name, action.job, action.attempt, fence, form)
+    key = staging_key(function.name, action.job, action.attempt, fence, action.form)
     await put_once(store, function.intermediate_bucket, key, body)
     return key
 
@@ -133,8 +132,7 @@ async def remove_envelope(store: ObjectStore, action: do.RemoveEnvelope) -> None
         keys = [*await store.etags(bucket, prefix)]
     else:
         n, fence = action.attempt, action.fence
-        form = function.envelope_form(action.place)
-        keys = [staging_key(function.name, action.job, n, fence, form)]
+        keys = [staging_key(function.name, action.job, n, fence, action.form)]
     for key in keys:
         await store.delete(bucket, key)
 

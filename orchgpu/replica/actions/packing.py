@@ -38,7 +38,7 @@ def pack(
         entries[envelope.ENV_NAME] = json.dumps(environment).encode()
     if stored.body is not None:
         entries[envelope.INPUT_FOLDER + local_name(action.input.key)] = stored.body
-    return _FORMATS[action.function.envelope_form(action.place)](entries)
+    return _FORMATS[action.form](entries)
 
 
 def _zip(entries: Mapping[str, bytes]) -> bytes:

@@ -21,7 +21,6 @@ from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, invalid
 from orchgpu.core import actions as do
-from orchgpu.core.execution import Place
 from orchgpu.core.function import Function, HostRun
 from orchgpu.ports import Credentials, FunctionCredentials, FunctionStarter, RunStarter
 from remote_gpu.wire.runs import Package, RunOrder
@@ -106,7 +105,10 @@ class HostStarts:
         Raises AppError as `RunStarter` and `FunctionCredentials` do.
         """
         function, host = action.function, action.function.host
-        if self._runs is None or self._credentials is None or host is None:
+        if host is None:
+            why = "it was deployed again, for Lambda alone, after this attempt opened"
+            raise invalid(f"{function.name} cannot run on a host: {why}")
+        if self._runs is None or self._credentials is None:
             message = f"{function.name} cannot run on a host: this cloud has no roles of functions"
             raise invalid(message)
         name = f"{action.job}-{action.attempt}"
@@ -120,8 +122,7 @@ class HostStarts:
 def order_of(action: do.OrderRun, host: HostRun, credentials: Credentials) -> RunOrder:
     """The order of a staged attempt."""
     function, fence = action.function, action.granted.lease.fence
-    form = function.envelope_form(Place.HOST)
-    key = staging_key(function.name, action.job, action.attempt, fence, form)
+    key = staging_key(function.name, action.job, action.attempt, fence, action.form)
     return RunOrder(
         function=function.name,
         job=action.job,

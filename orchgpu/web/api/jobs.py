@@ -114,7 +114,8 @@ def seconds_of(request: web.Request) -> float:
 async def finished(request: web.Request, visit: Visit, job: str, wait_s: float) -> Job | None:
     """The job with its outputs, once it is over; None: not in time, or the caller has gone.
 
-    The scheduler's changes end the wait; where it is away, the next request asks again.
+    The scheduler's changes end the wait; where it is away, the next request asks again. Raises
+    NOT_FOUND, DENIED.
     """
     console = visit.console
     until_s = console.clock.monotonic_s() + wait_s
@@ -122,8 +123,11 @@ async def finished(request: web.Request, visit: Visit, job: str, wait_s: float) 
     while True:
         summary = console.picture.jobs.get(job)
         if known is None or (summary is not None and summary.over):
-            with contextlib.suppress(AppError):
+            try:
                 known = await known_of(visit, job)
+            except AppError as error:
+                if not error.retryable:
+                    raise
         if known is not None and known.over:
             return await _with_content(visit, known)
         left_s = until_s - console.clock.monotonic_s()
@@ -211,7 +215,10 @@ async def _pieces(
 ) -> AsyncGenerator[bytes, None]:
     sent = _Sent(visit, resumed)
     async with contextlib.aclosing(looks):
-        yield sent.events(await anext(looks))  # an error here is the answer
+        seen = await anext(looks, None)  # an error here is the answer
+        if seen is None:
+            return  # the session ended meanwhile
+        yield sent.events(seen)
         try:
             async for seen in looks:
                 await check_key(visit.console, visit.session)
@@ -219,7 +226,8 @@ async def _pieces(
                     text = "the stream ended: other requests of this key follow too many others"
                     raise AppError(ErrorCode.EXHAUSTED, text)
                 yield sent.events(seen)
-            yield event_text("end", {}, sent.at.text + _END)
+            if seen.known.over:  # else the session ended: the reader returns with its key
+                yield event_text("end", {}, sent.at.text + _END)
         except AppError as error:
             yield event_text("error", error.as_json())
 
@@ -231,7 +239,7 @@ class _Sent:
         self.at = Position()
         self._visit = visit
         self._resumed: Position | None = None if resumed == Position() else resumed
-        self._state: tuple[str, str | None, str | None] | None = None
+        self._state: tuple[object, ...] = ()
 
     def events(self, seen: Seen) -> bytes:
         """The events of one look; a comment where there are none."""
@@ -244,7 +252,7 @@ class _Sent:
             else:
                 lines = left
         job = _job(self._visit, seen.known)
-        if (state := (job.state, job.reason, job.waits)) != self._state:
+        if (state := (job.state, job.reason, job.waits, job.progress)) != self._state:
             self._state = state
             found.append(event_text("state", job))
         for line in lines:

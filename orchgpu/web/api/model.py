@@ -72,10 +72,19 @@ class JobFile(Value):
     encoding: str | None = None  #: of `content`: utf-8 or base64
 
 
+class JobProgress(Value):
+    """What the code of a running job reported last."""
+
+    part: float | None  #: of the work, 0 to 1
+    text: str
+    at_s: float
+
+
 class Job(JobEntry):
     """One job with its outcome."""
 
     waits: str | None = None  #: why it waits now
+    progress: JobProgress | None = None  #: of a running job, if its code reports any
     exit_code: int | None = None
     detail: str = ""  #: one sentence about the end
     log_tail: str = ""
@@ -160,6 +169,7 @@ def job_of(known: Known, submitted: Submitted | None) -> Job:
     job = Job(
         **{name: getattr(entry, name) for name in JobEntry.__struct_fields__},
         waits=None if why is None else str(why["text"]),
+        progress=_progress_of(known),
     )
     if result is None:
         return job
@@ -171,6 +181,12 @@ def job_of(known: Known, submitted: Submitted | None) -> Job:
         document=result.document,
         outputs=tuple(file for file, _ in files_of(known)),
     )
+
+
+def _progress_of(known: Known) -> JobProgress | None:
+    if (found := known.progress) is None:
+        return None
+    return JobProgress(part=found.part, text=found.text, at_s=found.at_s)
 
 
 def files_of(known: Known) -> list[tuple[JobFile, JobOutput]]:

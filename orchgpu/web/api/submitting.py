@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
 
 from aiohttp import BodyPartReader, web
@@ -34,6 +33,7 @@ from orchgpu.web.http.uploads import (
     body_pieces,
     check_name,
     check_size,
+    timely,
 )
 from orchgpu.web.routes.functions import workflow_of
 
@@ -59,11 +59,9 @@ async def submit(request: web.Request) -> web.Response:
 async def _submit(request: web.Request, visit: Visit, wait_s: float) -> web.Response:
     name = request.match_info["function"]
     id_, api = _id_of(request, name), visit.console.api
-    lock = api.repeats.setdefault(id_, asyncio.Lock())  # kept while a request of that id lives
-    async with lock:
-        function = await visit.ask_cloud(lambda cloud: _function(cloud, visit, name))
-        with api.inputs.one(visit.session.party):
-            submitted = await _stored(request, visit, function, id_)
+    function = await visit.ask_cloud(lambda cloud: _function(cloud, visit, name))
+    with api.inputs.one(visit.session.party):
+        submitted = await _stored(request, visit, function, id_)
     api.note(submitted)
     job = queued(submitted)
     over = await finished(request, visit, job.id, wait_s) if wait_s else None
@@ -76,6 +74,7 @@ def _function(cloud: JobCloud, visit: Visit, name: str) -> Function:
     visit.viewer.require(KeyRole.REQUESTER, "a job")
     function = cloud.function(name)
     visit.viewer.require_function(function)
+    visit.viewer.require_its_jobs(function)
     workflow = workflow_of(cloud, name)
     if workflow is not None:
         text = f"{name} is a step of workflow {workflow.name}, whose inputs start runs: "
@@ -96,30 +95,61 @@ def _id_of(request: web.Request, function: str) -> str:
 
 async def _stored(request: web.Request, visit: Visit, function: Function, id_: str) -> Submitted:
     """The input of a request, stored once."""
-    received = await _received(request, visit, function, id_)
+    at = await _reference(request) if request.content_type == "application/json" else None
+    source = "" if at is None else at.url
+    received = await _received(request, function, id_, at)
+    # kept while a request of that id has its content: no sender can hold others up
+    lock = visit.console.api.repeats.setdefault(id_, asyncio.Lock())
     try:
-        return await visit.ask_cloud(lambda cloud: _store(cloud, function, received.file, id_))
+        if at is not None:
+            file = received.file
+            earlier = await visit.ask_cloud(lambda one: _earlier(one, function, file, id_, source))
+            if earlier is not None:
+                return earlier  # whatever became of the source
+            await _copied(visit, at, file)
+        async with lock:
+            return await visit.ask_cloud(
+                lambda cloud: _store(cloud, function, received.file, id_, source)
+            )
     finally:
         received.remove()
 
 
-def _store(cloud: JobCloud, function: Function, file: Path, id_: str) -> Submitted:
+def _earlier(
+    cloud: JobCloud, function: Function, file: Path, id_: str, source: str
+) -> Submitted | None:
+    """The job of that id, if its input was copied from there. Raises CONFLICT for another name."""
+    if _is_there(cloud, function, file, id_):
+        return cloud.submitted_from(function, file, source)
+    return None
+
+
+def _is_there(cloud: JobCloud, function: Function, file: Path, id_: str) -> bool:
+    """Whether an input of that id exists. Raises CONFLICT for one with another name."""
     key = input_key(function, file)
     beginning = key.removesuffix(file.name) + f"{id_}-"
     earlier = next(iter(cloud.objects(function.input_bucket, beginning)), None)
     if earlier is not None and earlier.key != key:
         raise _another(earlier.key)
+    return earlier is not None
+
+
+def _store(cloud: JobCloud, function: Function, file: Path, id_: str, source: str) -> Submitted:
+    """Store the input unless it is there. Raises CONFLICT, and what the store refuses."""
+    _is_there(cloud, function, file, id_)
     cloud.check(function, file)
+    key = input_key(function, file)
     try:
-        return cloud.submit_once(function, file, now_s=time.time())
+        return cloud.submit_once(function, file, source=source)
     except AppError as error:
         if error.code is ErrorCode.CONFLICT:
             raise _another(key) from error
+        if not error.retryable:
+            raise
         where = f"s3://{function.input_bucket}/{key}"
         text = f"{error.message}; the input may be stored as {where}: send the request again with "
         text += f"the same {IDEMPOTENCY_KEY}"
-        code = error.code if error.retryable else ErrorCode.UNAVAILABLE
-        raise AppError(code, text, may_be_stored=where) from error
+        raise AppError(error.code, text, may_be_stored=where) from error
 
 
 def _another(key: str) -> AppError:
@@ -130,20 +160,22 @@ def _another(key: str) -> AppError:
 # ---------------------------------------------------------------------- bodies
 
 
-async def _received(request: web.Request, visit: Visit, function: Function, id_: str) -> Upload:
-    """The input in a file: the body, the one file of a form, or the object that JSON names."""
+async def _received(request: web.Request, function: Function, id_: str, at: At | None) -> Upload:
+    """The input in a file: the body, the one file of a form; empty yet for a reference."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise invalid("Content-Encoding is not accepted; send the content as the function reads it")
     named = request.query.get("name")
-    match request.content_type:
-        case "multipart/form-data":
-            return await _of_form(request, function, id_, named)
-        case "application/json":
-            at = await _reference(request)
-            upload = _upload(function, id_, named or PurePosixPath(at.prefix).name)
-            return await _filled(upload, _copied(visit, at, upload.file))
+    if at is not None:
+        return _upload(function, id_, named or PurePosixPath(at.prefix).name)
+    if request.content_type == "multipart/form-data":
+        return await _of_form(request, function, id_, named)
     upload = _upload(function, id_, named)
-    return await _filled(upload, upload.receive(body_pieces(request)))
+    try:
+        await upload.receive(body_pieces(request))
+    except BaseException:
+        upload.remove()
+        raise
+    return upload
 
 
 def _upload(function: Function, id_: str, name: str | None) -> Upload:
@@ -153,20 +185,10 @@ def _upload(function: Function, id_: str, name: str | None) -> Upload:
     return Upload(f"{id_}-{name}")
 
 
-async def _filled(upload: Upload, filling: Awaitable[None]) -> Upload:
-    """The upload with its content; after an error nothing is left of it."""
-    try:
-        await filling
-    except BaseException:
-        upload.remove()
-        raise
-    return upload
-
-
 async def _of_form(request: web.Request, function: Function, id_: str, named: str | None) -> Upload:
     found: Upload | None = None
     try:
-        async for part in await request.multipart():
+        async for part in timely(await request.multipart()):
             if found is not None or not isinstance(part, BodyPartReader) or not part.filename:
                 raise invalid("a form must have one part, with a file: curl -F file=@NAME")
             found = _upload(function, id_, named or part.filename)

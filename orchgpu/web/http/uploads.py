@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -14,7 +16,11 @@ from corekit.errors import AppError, ErrorCode, invalid
 #: The largest file of a request; `orchgpu put` has the store's own limit.
 UPLOAD_BYTES_MAX = 512 * 2**20
 PIECE_BYTES = 256 * 1024
+#: A body of which no byte came for this long is given up: it holds one of few places.
+SILENCE_S = 30.0
 _NAME_BYTES_MAX = 255
+
+T = TypeVar("T")
 
 
 class Upload:
@@ -27,16 +33,31 @@ class Upload:
         self.file = self._folder / name
 
     async def receive(self, pieces: AsyncIterable[bytes]) -> None:
-        """Write the content. Raises IMPOSSIBLE for one above `UPLOAD_BYTES_MAX`."""
+        """Write the content. Raises IMPOSSIBLE above `UPLOAD_BYTES_MAX`, TIMEOUT as `timely`."""
         size = 0
         with self.file.open("wb") as file:
-            async for piece in pieces:
+            async for piece in timely(pieces):
                 size += len(piece)
                 check_size(size)
                 file.write(piece)
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+async def timely(pieces: AsyncIterable[T]) -> AsyncIterator[T]:
+    """The pieces of a body as they come. Raises TIMEOUT after `SILENCE_S` without one."""
+    coming = aiter(pieces)
+    while True:
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                piece = await anext(coming)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            text = f"no byte of the body came for {SILENCE_S:g} s; nothing was stored: send the "
+            raise AppError(ErrorCode.TIMEOUT, f"{text}request again") from None
+        yield piece
 
 
 def check_name(name: str, bytes_max: int) -> None:

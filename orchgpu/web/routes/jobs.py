@@ -128,19 +128,22 @@ async def _pieces(
     lines: AsyncGenerator[Seen, None], stream: OpenStream
 ) -> AsyncGenerator[bytes, None]:
     async with contextlib.aclosing(lines):
-        yield _events(await anext(lines, None))  # an error here is the answer
+        seen = await anext(lines, None)  # an error here is the answer
+        if seen is None:
+            return  # the session ended meanwhile
+        yield _events(seen)
         try:
             async for seen in lines:
                 yield _events(seen)
                 if stream.evicted:
                     text = "the log stopped: other pages of this key follow too many others"
                     raise AppError(ErrorCode.EXHAUSTED, text)
-            yield event_text("end", {})
+            if seen.known.over:  # else the session ended
+                yield event_text("end", {})
         except AppError as error:
             yield event_text("error", {"message": error.message})
 
 
-def _events(seen: Seen | None) -> bytes:
+def _events(seen: Seen) -> bytes:
     """The lines as events; without any, a comment that keeps the stream open."""
-    lines = () if seen is None else seen.lines
-    return b"".join(event_text("line", LogLine.of(line)) for line in lines) or BEAT
+    return b"".join(event_text("line", LogLine.of(line)) for line in seen.lines) or BEAT

@@ -16,6 +16,7 @@ from remote_gpu.isolation.policy import TASKS_MAX
 
 #: Open files of one process; podman's own default is above the hard limit of many services.
 _FILES_MAX = 4096
+DATA_FOLDER = "/mnt/data"  #: of declared data sets, as the container sees it
 _SHM_MIB = 64  #: shared memory, charged to the run's like `/tmp`
 #: podman reads a variables' file by lines of 64 KiB.
 _VARIABLE_BYTES_MAX = 60_000
@@ -59,6 +60,7 @@ class Container:
     command: tuple[str, ...] = ()  #: empty = the image's own
     network: bool = False
     devices: tuple[str, ...] = ()  #: `--device` values
+    data: Mapping[str, Path] = field(default_factory=dict)  #: declared data sets, read-only
 
 
 def name_of(lease: str) -> str:
@@ -86,6 +88,10 @@ def run_words(runtime: Runtime, container: Container) -> list[str]:
         f"--tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size={max(1, container.memory_mib // 2)}m",
         f"--shm-size={_SHM_MIB}m",
         f"--volume={own}:{own}:rw,nosuid,nodev",
+        *(
+            f"--volume={path}:{DATA_FOLDER}/{name}:ro,nosuid,nodev"
+            for name, path in container.data.items()
+        ),
         "--image-volume=ignore",
         f"--workdir={container.workdir}",
         f"--memory={container.memory_mib}m",

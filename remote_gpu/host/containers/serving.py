@@ -18,7 +18,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from corekit.aio.supervise import Nursery, until_first
@@ -28,6 +28,7 @@ from gpu_scheduler.names import archive_of
 from remote_gpu.host.containers import probe
 from remote_gpu.host.containers.cards import cards
 from remote_gpu.host.containers.command import (
+    DATA_FOLDER,
     Container,
     Runtime,
     devices_of,
@@ -122,6 +123,7 @@ class ContainerLease:
     id: str
     sandbox: Sandbox
     shares: tuple[Share, ...] = ()
+    data: Mapping[str, Path] = field(default_factory=dict)  #: declared data sets
 
 
 class RunContainer:
@@ -207,13 +209,17 @@ class RunContainer:
                     started = len(descriptors) == DESCRIPTORS
                     _answer(descriptors[1] if started else self._own.fileno(), answer)
 
-    async def close(self) -> None:
-        """Kill and remove the container and its files; nothing is left then. Idempotent."""
+    async def end(self) -> None:
+        """Kill and remove the container; its files stay until `close`. Idempotent."""
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait({self._serving})
         self.abandon()
         await self._remove()
+
+    async def close(self) -> None:
+        """Kill and remove the container and its files; nothing is left then. Idempotent."""
+        await self.end()
         if self._lease is not None:
             for folder in (self._control, self.folder):
                 await asyncio.to_thread(remove_tree, folder)
@@ -254,7 +260,8 @@ class RunContainer:
         self._process = None
 
     def _container(self, image: str, start: Start) -> Container:
-        variables = {**start.variables, **device_variables(self.lease.shares)}
+        data = {"DATA_DIR": DATA_FOLDER} if self.lease.data else {}
+        variables = {**data, **start.variables, **device_variables(self.lease.shares)}
         file = self._control / "variables"
         file.touch(mode=0o600)
         file.write_text(variables_file(variables), encoding="utf-8")
@@ -274,6 +281,7 @@ class RunContainer:
             command=self._order.command,
             network=self._order.network,
             devices=self._devices,
+            data=self.lease.data,
         )
 
     async def _ended(self, status: int) -> Ended:

@@ -4,7 +4,7 @@ It reads its task as one line of JSON and reports lines of JSON:
 
     task → {"source", "digest", "folder", "part_bytes", "parent": pid}
     {"manifest": {"bytes", "only_file"}}   then it waits for a line: the most bytes to fetch
-    {"done_bytes": n}                      again and again
+    {"done_bytes": n, "verified_bytes": n} again and again, while one of them grows
     {"fetched": {"bytes"}} or {"failed": {"code", "message"}}, at the end
 
 In `folder` are `files/`, and `parts.jsonl` with the parts that are on the disk: a fetch that was
@@ -22,7 +22,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,7 @@ AT_ONCE = 4
 _TRIES = 6
 _PAUSE_S = 0.5  #: before the second try; doubled each time
 _REPORT_S = 0.2
+_VERIFY_BYTES = 1 << 20
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +91,7 @@ class Fetch:
         self._files = Path(task.folder, FILES_NAME)
         self._log = Path(task.folder, PARTS_NAME)
         self.done_bytes = 0
+        self.verified_bytes = 0  #: read again for their hash
         self.most_bytes = 0  #: of all files together
 
     async def manifest(self) -> Manifest:
@@ -178,6 +180,8 @@ class Fetch:
         for file in manifest.files:
             path = self._files / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                path.chmod(0o644)  # verified, but not published
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
             descriptor = os.open(path, flags if done else flags | os.O_TRUNC, 0o644)
             os.close(descriptor)
@@ -188,13 +192,20 @@ class Fetch:
         path = self._files / file.path
         if kind == "sha256":
             with path.open("rb") as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
+                found = self._sha256(stream)
             if found != expected:
                 self._log.unlink(missing_ok=True)  # nothing of it is used again
                 text = f"{self._task.source}: the content of {file.path} is sha256:{found[:12]}…"
                 text += f", not the declared sha256:{expected[:12]}…"
                 raise AppError(ErrorCode.CONFLICT, text)
         path.chmod(0o444)
+
+    def _sha256(self, stream: BinaryIO) -> str:
+        found = hashlib.sha256()
+        while data := stream.read(_VERIFY_BYTES):
+            found.update(data)
+            self.verified_bytes += len(data)
+        return found.hexdigest()
 
 
 def _report(**line: object) -> None:
@@ -221,8 +232,13 @@ async def _fetch(task: Task) -> None:
 
 
 async def _reports(fetch: Fetch) -> None:
+    """Report progress alone: gpud ends a fetch that is silent."""
+    seen = (-1, -1)
     while True:
-        _report(done_bytes=fetch.done_bytes)
+        now = (fetch.done_bytes, fetch.verified_bytes)
+        if now > seen:
+            seen = now
+            _report(done_bytes=fetch.done_bytes, verified_bytes=fetch.verified_bytes)
         await asyncio.sleep(_REPORT_S)
 
 

@@ -19,6 +19,8 @@ from corekit.values import Value, replace
 _DECAY = 0.7
 #: A shorter fetch teaches nothing about the rate.
 _RATE_BYTES_MIN = 64 << 10
+#: The least rate of a fetch that no lease needs, in each period of so many seconds.
+LEAST_BYTES_PER_S, PACE_S = 64 << 10, 60.0
 
 
 class KeptSet(Value):
@@ -32,6 +34,11 @@ class KeptSet(Value):
     here_bytes: int = 0
     value: float = 0.0
     used_s: float = 0.0  #: wall clock of the last use; decides among equal values
+
+    def grown(self, here_bytes: int, *, whole: bool = False) -> KeptSet:
+        """So many bytes of it are here; `whole`: all of them, which is its size then."""
+        size_bytes = here_bytes if whole else max(self.bytes, here_bytes)
+        return replace(self, here_bytes=here_bytes, whole=whole, bytes=size_bytes)
 
 
 class Room(NamedTuple):
@@ -63,6 +70,22 @@ class Rates:
         """The rate of all fetches of the host."""
         seconds = sum(seconds for _, seconds in self._learned.values())
         return sum(size for size, _ in self._learned.values()) / seconds if seconds else None
+
+
+class Pace:
+    """The rate of one fetch: one below the least is ended once no lease needs its set."""
+
+    def __init__(self, now_s: float) -> None:
+        self._since_s = now_s
+        self._since_bytes = 0
+
+    def is_slow(self, now_s: float, done_bytes: int) -> bool:
+        """True where the last period, which is over, had fewer bytes than the least rate."""
+        if (seconds := now_s - self._since_s) < PACE_S:
+            return False
+        brought_bytes = done_bytes - self._since_bytes
+        self._since_s, self._since_bytes = now_s, done_bytes
+        return brought_bytes < seconds * LEAST_BYTES_PER_S
 
 
 class Library:
@@ -114,11 +137,15 @@ class Library:
         value = self.level if known is None else known.value
         self.sets[one.key] = replace(one, value=value)
 
+    def unbook(self, key: str, known: KeptSet | None) -> None:
+        """A begun fetch does not take place; `known`: what was known of an earlier one."""
+        del self.sets[key]
+        if known is not None:
+            self.sets[key] = known
+
     def arrived(self, key: str, here_bytes: int, *, whole: bool = False) -> None:
-        """So many bytes of a set are here; `whole`: all of them, which is its size then."""
-        one = self.sets[key]
-        size_bytes = here_bytes if whole else max(one.bytes, here_bytes)
-        self.sets[key] = replace(one, here_bytes=here_bytes, whole=whole, bytes=size_bytes)
+        """As `KeptSet.grown`."""
+        self.sets[key] = self.sets[key].grown(here_bytes, whole=whole)
 
     def gone(self, key: str, *, evicted: bool = False) -> None:
         """A set is removed; `evicted`: to make room."""

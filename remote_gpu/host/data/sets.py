@@ -25,7 +25,7 @@ from gpu_scheduler.data_sets import DataSet, size_of
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.data.files import DataFiles
-from remote_gpu.host.data.library import KeptSet, Library
+from remote_gpu.host.data.library import LEAST_BYTES_PER_S, KeptSet, Library, Pace
 from remote_gpu.host.leases.leases import Leases
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 #: Fetches at once; each reads several parts at once.
 FETCHES_MAX = 3
 PART_BYTES = 16 << 20
-#: A fetch that reports nothing for so long has failed; its own tries take less.
+#: A fetch without progress for so long has failed; its own tries take less.
 SILENCE_S = 300.0
 _LINE_BYTES_MAX = 1 << 16
 _GIB = 1 << 30
@@ -63,6 +63,8 @@ class DataSets:
         self._part_bytes = part_bytes
         self._slots = asyncio.Semaphore(FETCHES_MAX)
         self._fetching: dict[str, None] = {}
+        self._showing: dict[tuple[str, str], None] = {}  #: tenants, each with the key of a set
+        self._disk = asyncio.Lock()  #: the folders of sets have one change at a time
         self.library = Library(space_bytes)
         self.library.load(files.found())
         self.fetched_bytes = 0  #: in this run
@@ -74,7 +76,9 @@ class DataSets:
         """A lease was installed, or changed: begin to fetch what it lacks. Idempotent."""
         for one in self._leases.table.data.lacked(install):
             if self._is_whole(one.key):
-                self._nursery.start(self._show(one, install.tenant), "data set")
+                if (install.tenant, one.key) not in self._showing:
+                    self._showing[install.tenant, one.key] = None
+                    self._nursery.start(self._show(one, install.tenant), "data set")
             elif one.key not in self._fetching:
                 self._fetching[one.key] = None
                 self._nursery.start(self._fetch(one), "data set")
@@ -114,14 +118,17 @@ class DataSets:
     async def _show(self, one: DataSet, tenant: str) -> None:
         """Show a whole set to the leases of a tenant."""
         try:
-            await asyncio.to_thread(self._files.view, tenant, one.key)
+            async with self._disk:
+                if not self._is_whole(one.key):
+                    return  # evicted, because no lease needed it: the next one fetches it
+                await asyncio.to_thread(self._files.view, tenant, one.key)
+                self.library.use(one.key, time.time())
+                self._leases.apply(self._leases.table.data_here(tenant, one.key))
+                await asyncio.to_thread(self._files.note, self.library.sets[one.key])
         except OSError as error:
             self._failed(one.key, f"its files cannot be shown: {error}")
-            return
-        if self._is_whole(one.key):  # it was not evicted meanwhile
-            self.library.use(one.key, time.time())
-            self._leases.apply(self._leases.table.data_here(tenant, one.key))
-            await asyncio.to_thread(self._files.note, self.library.sets[one.key])
+        finally:
+            self._showing.pop((tenant, one.key), None)
 
     def _failed(self, key: str, why: str) -> None:
         """End the leases that wait for a set."""
@@ -139,8 +146,8 @@ class DataSets:
         try:
             async with self._slots:
                 await self._run(one)
-        except (AppError, OSError) as error:
-            why = error.message if isinstance(error, AppError) else f"on this host: {error}"
+        except Exception as error:  # its leases wait for nothing else
+            why = error.message if isinstance(error, AppError) else f"on this host: {error!r}"
             about = {"event": "data_failed", "source": one.source, "why": why}
             logger.warning("a data set cannot be fetched", extra=about)
             self._failed(one.key, why)
@@ -155,9 +162,10 @@ class DataSets:
         self._changed()
 
     async def _run(self, one: DataSet) -> None:
-        """Raises AppError, OSError."""
+        """Raises AppError and OSError; ValueError for a malformed report."""
         self._check(one)
-        folder = await asyncio.to_thread(self._files.partial, one.key)
+        async with self._disk:
+            folder = await asyncio.to_thread(self._files.partial, one.key)
         task: dict[str, object] = {
             "source": one.source,
             "digest": one.digest,
@@ -188,57 +196,86 @@ class DataSets:
     async def _follow(self, one: DataSet, process: asyncio.subprocess.Process) -> None:
         """Answer and note what a fetch reports, up to its end."""
         origin, first_bytes, began_s = _origin(one.source), -1, 0.0
+        pace = Pace(time.monotonic())
         while True:
             match await _line(process):
                 case {"manifest": {"bytes": size_bytes, "only_file": only}}:
                     most_bytes = size_of(one) if size_bytes is None else int(size_bytes)
-                    await self._make_room(one, most_bytes)
-                    self.library.begin(
+                    await self._make_room(
                         KeptSet(key=one.key, origin=origin, bytes=most_bytes, only_file=only)
                     )
-                    await asyncio.to_thread(self._files.note, self.library.sets[one.key])
                     began_s = time.monotonic()
+                    pace = Pace(began_s)
                     await _write_line(process, str(most_bytes))
-                case {"done_bytes": int(done)}:
+                case {"done_bytes": int(done), "verified_bytes": int(verified)}:
                     first_bytes = done if first_bytes < 0 else first_bytes
                     self.library.arrived(one.key, done)
+                    is_slow = pace.is_slow(time.monotonic(), done + verified)
+                    if is_slow and one.key not in self._needed():
+                        text = f"no lease needs it, and it has less than {LEAST_BYTES_PER_S} B/s"
+                        raise AppError(ErrorCode.UNAVAILABLE, text)
                 case {"fetched": {"bytes": int(done)}}:
                     brought_bytes = done - max(0, first_bytes)
                     self.library.rates.learn(origin, brought_bytes, time.monotonic() - began_s)
                     self.fetched_bytes += brought_bytes
-                    self.library.arrived(one.key, done, whole=True)
-                    await asyncio.to_thread(self._files.publish, self.library.sets[one.key])
+                    await self._publish(one.key, done)
                     return
                 case {"failed": {"code": code, "message": str(message)}}:
                     raise AppError(ErrorCode(code), message)
 
-    async def _make_room(self, one: DataSet, size_bytes: int) -> None:
-        """Evict what makes room for a set. Raises EXHAUSTED."""
-        table = self._leases.table
-        in_use = {one.key for entry in table for one in entry.install.data_sets}
-        in_use.update(self._fetching)
-        room = self.library.room(one.key, size_bytes, in_use)
+    async def _publish(self, key: str, size_bytes: int) -> None:
+        """Give a whole set its name; it counts as whole from then on. Raises OSError."""
+        async with self._disk:
+            whole = self.library.sets[key].grown(size_bytes, whole=True)
+            await asyncio.to_thread(self._files.publish, whole)
+            self.library.arrived(key, size_bytes, whole=True)
+
+    async def _make_room(self, new: KeptSet) -> None:
+        """Book a set, and evict what makes room for it. Raises EXHAUSTED, OSError.
+
+        The sets that go are neither offered nor counted before the first is removed.
+        """
+        async with self._disk:
+            evict, known = self._room(new), self.library.sets.get(new.key)
+            self.library.begin(new)
+            for key in evict:
+                self.library.gone(key, evicted=True)
+                self._leases.table.data.gone(key)
+            for key in evict:
+                await asyncio.to_thread(self._files.remove, key)
+                self.evicted += 1
+            free_bytes = await asyncio.to_thread(self._files.free_bytes)
+            missing_bytes = new.bytes - (0 if known is None else known.here_bytes)
+            missing_bytes += self._expected_bytes(new.key)
+            if missing_bytes > free_bytes:
+                self.library.unbook(new.key, known)
+                free, needed = free_bytes / _GIB, missing_bytes / _GIB
+                text = f"the disk has {free:.2f} GiB free, {needed:.2f} are needed"
+                raise AppError(ErrorCode.EXHAUSTED, text)
+            await asyncio.to_thread(self._files.note, self.library.sets[new.key])
+
+    def _room(self, new: KeptSet) -> tuple[str, ...]:
+        """The sets that a new one evicts. Raises EXHAUSTED."""
+        in_use = self._needed() | self._fetching.keys()
+        room = self.library.room(new.key, new.bytes, in_use)
         if room.missing_bytes:
             held = sum(known.bytes for key, known in self.library.sets.items() if key in in_use)
             text = (
-                f"no space for {size_bytes / _GIB:.2f} GiB: this host keeps"
+                f"no space for {new.bytes / _GIB:.2f} GiB: this host keeps"
                 f" {self.library.space_bytes / _GIB:.2f} GiB (--data-space), of which leases use"
                 f" {held / _GIB:.2f} GiB"
             )
             raise AppError(ErrorCode.EXHAUSTED, text)
-        for key in room.evict:
-            self.library.gone(key, evicted=True)
-            table.data.gone(key)
-            self.evicted += 1
-            await asyncio.to_thread(self._files.remove, key)
-        known = self.library.sets.get(one.key)
-        missing_bytes = size_bytes - (0 if known is None else known.here_bytes)
-        free_bytes = await asyncio.to_thread(self._files.free_bytes)
-        if missing_bytes > free_bytes:
-            text = (
-                f"the disk has {free_bytes / _GIB:.2f} GiB free, {size_bytes / _GIB:.2f} are needed"
-            )
-            raise AppError(ErrorCode.EXHAUSTED, text)
+        return room.evict
+
+    def _needed(self) -> set[str]:
+        """The sets of installed leases."""
+        return {one.key for entry in self._leases.table for one in entry.install.data_sets}
+
+    def _expected_bytes(self, but: str) -> int:
+        """The bytes that the other fetches still bring."""
+        sets = [self.library.sets[key] for key in self._fetching if key in self.library.sets]
+        return sum(one.bytes - one.here_bytes for one in sets if one.key != but)
 
 
 async def _write_line(process: asyncio.subprocess.Process, line: str) -> None:

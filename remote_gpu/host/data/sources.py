@@ -15,10 +15,14 @@ from typing import Any, Protocol, TypeVar
 import aiohttp
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from yarl import URL
 
 from contract.aws.clients import patience, quoted, session_of
 from contract.aws.faults import Fault, fault_of
+from corekit.addresses import refused_address
+from corekit.aio.checked_resolver import CheckedResolver, RefusedAddressError
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.net.addresses import is_loopback
 from gpu_scheduler.data_manifest import File, https_file, s3_files, s3_version
 from gpu_scheduler.data_sets import HTTPS_PATTERN, S3_PATTERN, source_problem
 
@@ -131,10 +135,19 @@ def s3_error(place: str, error: Exception) -> AppError:
 # ---------------------------------------------------------------------- HTTPS
 
 
-class _Web:
-    """Reads of parts by HTTP; a server that knows no ranges sends the whole file."""
+def _refused(address: str) -> bool:
+    """The machine itself, whose services trust it, and its credentials."""
+    return is_loopback(address) or refused_address(address)
 
-    def __init__(self) -> None:
+
+class _Web:
+    """Reads of parts by HTTP; a server that knows no ranges sends the whole file.
+
+    No redirect is followed: it could lead where the operator lets no source be.
+    """
+
+    def __init__(self, refused: Callable[[str], bool]) -> None:
+        self._refused = refused
         self._session: aiohttp.ClientSession | None = None
 
     async def size_bytes(self, url: str, headers: Mapping[str, str]) -> int | None:
@@ -159,16 +172,26 @@ class _Web:
         self, url: str, headers: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         place = url.partition("?")[0]
+        if self._refused(URL(url).host or ""):  # a resolver is not asked about an address
+            raise _denied(place)
         if self._session is None:
             limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=SILENCE_S)
-            self._session = aiohttp.ClientSession(timeout=limits, auto_decompress=False)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(resolver=CheckedResolver(self._refused)),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=limits,
+                auto_decompress=False,
+            )
         try:
             plain = {"Accept-Encoding": "identity", **headers}
-            async with self._session.get(url, headers=plain) as answer:
-                if answer.status >= 400:
+            get = self._session.get(url, headers=plain, allow_redirects=False)
+            async with get as answer:
+                if answer.status >= 300:
                     raise _answered(place, answer.status)
                 yield answer
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if isinstance(error.__cause__, RefusedAddressError):
+                raise _denied(place) from None
             raise AppError(ErrorCode.UNAVAILABLE, f"{place}: {error!r:.200}") from None
 
     async def close(self) -> None:
@@ -176,7 +199,15 @@ class _Web:
             await self._session.close()
 
 
+def _denied(place: str) -> AppError:
+    text = f"{place} leads to this machine, or to a link-local or metadata address"
+    return AppError(ErrorCode.DENIED, text)
+
+
 def _answered(place: str, status: int) -> AppError:
+    if status < 400:
+        text = f"{place} redirects ({status}), which is not followed; declare where the file is"
+        return invalid(text)
     if status in (404, 410):
         return AppError(ErrorCode.NOT_FOUND, f"{place} does not exist ({status})")
     if status in (401, 403):
@@ -189,9 +220,10 @@ def _answered(place: str, status: int) -> AppError:
 class HttpsSource:
     """One file with a known digest."""
 
-    def __init__(self, url: str, sha256: str) -> None:
+    def __init__(self, url: str, sha256: str, *, refused: Callable[[str], bool] = _refused) -> None:
+        """`refused`: addresses that may not be connected to."""
         self._url, self._sha256 = url, sha256
-        self._web = _Web()
+        self._web = _Web(refused)
 
     async def files(self) -> list[File]:
         size_bytes = await self._web.size_bytes(self._url, {})

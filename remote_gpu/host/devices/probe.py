@@ -173,9 +173,14 @@ def parse_cpus(text: str) -> tuple[int, ...]:
 
 def default_memory_mib() -> int:
     """Half of the machine's memory."""
+    return int(machine_memory_mib() * _DEFAULT_PART)
+
+
+def machine_memory_mib() -> int:
+    """Raises AppError(INVALID) where Linux does not show it."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemTotal:"):
-            return int(int(line.split()[1]) / 1024 * _DEFAULT_PART)
+            return int(line.split()[1]) >> 10
     raise invalid("/proc/meminfo has no MemTotal; give --memory-mib")
 
 

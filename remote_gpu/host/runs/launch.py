@@ -38,6 +38,7 @@ class RunStart(Value):
     package: Package
     aws: dict[str, str]  #: AWS's variables: where the credentials lie, region, endpoints
     runner: dict[str, Any]  #: for `on_host`
+    data: dict[str, str] = {}  #: declared data sets: name → path
     container: str = ""  #: folder that the run shares with its container; "" = it has none
 
     def to_json(self) -> bytes:
@@ -57,6 +58,7 @@ def main() -> None:
     tmp = folder / run.TMP_NAME
     run.enter(policy, sandbox, reach, start.parent)
     shared = [Path(start.container)] if start.container else []
+    _link(start.data, folder / run.DATA_NAME)
     run.restrict(policy, sandbox, reach, folder, reach.packages, *shared, package=None)
     run.filter_calls(policy, sandbox)
     os.chdir(tmp)
@@ -70,6 +72,13 @@ def main() -> None:
     run.restrict(policy, sandbox, reach, folder, *shared, package=package)
     confining = [] if shared else run.confining(policy, sandbox, reach, package)
     _become_runner(start, package, shared[0] if shared else tmp, confining)
+
+
+def _link(data: dict[str, str], folder: Path) -> None:
+    """Make the folder of DATA_DIR."""
+    folder.mkdir()
+    for name, path in data.items():
+        (folder / name).symlink_to(path)
 
 
 def _fetch(package: Package, target: Path) -> None:
@@ -94,6 +103,7 @@ def _fetch(package: Package, target: Path) -> None:
 
 
 def _become_runner(start: RunStart, package: Path, tmp: Path, confining: list[str]) -> None:
+    folder = Path(start.sandbox.folder) / run.DATA_NAME
     runner = {
         **start.runner,
         "confine": confining,
@@ -103,6 +113,7 @@ def _become_runner(start: RunStart, package: Path, tmp: Path, confining: list[st
             "LAMBDA_TASK_ROOT": str(package),
             "TMPDIR": str(tmp),
             "HOME": str(tmp),
+            **({"DATA_DIR": str(folder)} if start.data else {}),
         },
     }
     given = os.memfd_create("order")

@@ -1,7 +1,8 @@
 """The output of one run: its end for errors, and all of it for CloudWatch Logs.
 
 Lines are sent by batches, in a thread, with the function's own credentials: by each second, and at
-the end. What cannot be sent is dropped; gpud's log has the reason once, and the run is not harmed.
+the end. After a failure the pauses become longer; what cannot be sent is dropped and counted, and
+gpud's log has the reason once. A run that writes too fast waits for its pipe, not gpud for it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from remote_gpu.host.runs.private import session_variables
+from corekit.errors import invalid
+from remote_gpu.host.runs.private import has_credentials, session_variables
 from remote_gpu.wire.runs import RunOrder
 
 logger = logging.getLogger(__name__)
@@ -23,10 +25,14 @@ logger = logging.getLogger(__name__)
 TAIL_BYTES = 2000
 _READ_BYTES = 1 << 16
 _READS_AT_END = 32  #: as much as a pipe can hold
-_EVERY_S = 1.0
+#: Reads of one pipe within a time: 16 MiB/s, which a run's own text never has.
+_READS_MAX, _READS_S = 25, 0.1
+_EVERY_S, _PAUSE_S_MAX = 1.0, 60.0
+_TRIES = 5  #: of one batch
 #: PutLogEvents: a batch has 10,000 events and 1 MiB at most, with 26 bytes for each.
 #: https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
 _EVENTS_MAX, _BATCH_BYTES_MAX, _EVENT_BYTES = 10_000, 1 << 20, 26
+_NOTE_BYTES_MAX = 100  #: of the event that counts lines which are not shown
 _LINE_BYTES_MAX = 1 << 16
 _WAITING_BYTES_MAX = 4 << 20  #: of a run that writes faster than they are sent
 
@@ -40,11 +46,14 @@ class RunOutput:
         """Takes the pipe's reading end."""
         self._pipe = pipe
         self._tail = self._part = b""
-        self._waiting: deque[Event] = deque()
-        self._waiting_bytes = 0
+        self._waiting: deque[tuple[Event, int]] = deque()  # with its bytes in a batch
+        self._waiting_bytes = 0  # the sum of those
         self._dropped = 0
+        self._reads, self._since_s = 0, 0.0
+        self._paused: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
         os.set_blocking(pipe, False)
-        asyncio.get_running_loop().add_reader(pipe, self._read)
+        self._loop.add_reader(pipe, self._on_readable)
 
     @property
     def tail(self) -> str:
@@ -66,17 +75,37 @@ class RunOutput:
     def take(self) -> list[Event]:
         """The oldest lines, within the limits of one call."""
         found: list[Event] = []
-        size = 0
-        while self._waiting and len(found) < _EVENTS_MAX:
-            size += len(self._waiting[0][1].encode()) + _EVENT_BYTES
-            if size > _BATCH_BYTES_MAX:
+        left = _BATCH_BYTES_MAX - _EVENT_BYTES - _NOTE_BYTES_MAX
+        while self._waiting and len(found) < _EVENTS_MAX - 1:
+            event, size = self._waiting[0]
+            if size > left:
                 break
-            found.append(self._waiting.popleft())
-        self._waiting_bytes = 0 if not self._waiting else max(0, self._waiting_bytes - size)
+            left -= size
+            self._waiting_bytes -= size
+            found.append(event)
+            self._waiting.popleft()
         if found and self._dropped:
             found.append((found[-1][0], f"[log: {self._dropped} lines more are not shown]"))
             self._dropped = 0
         return found
+
+    def lost(self, events: list[Event]) -> None:
+        """Count lines that were taken and not sent."""
+        self._dropped += len(events)
+
+    def _on_readable(self) -> None:
+        """Read; a run that writes without a pause waits until the time of its reads is over."""
+        now_s = self._loop.time()
+        if now_s - self._since_s >= _READS_S:
+            self._reads, self._since_s = 0, now_s
+        self._reads += 1
+        if self._read() and self._reads >= _READS_MAX:
+            self._loop.remove_reader(self._pipe)
+            self._paused = self._loop.call_at(self._since_s + _READS_S, self._resume)
+
+    def _resume(self) -> None:
+        self._paused = None
+        self._loop.add_reader(self._pipe, self._on_readable)
 
     def _read(self) -> bool:
         with contextlib.suppress(BlockingIOError):
@@ -85,6 +114,10 @@ class RunOutput:
                 self._close()
                 return False
             self._tail = (self._tail + output)[-TAIL_BYTES:]
+            if self._waiting_bytes > _WAITING_BYTES_MAX:
+                self._dropped += output.count(b"\n")
+                self._part = output.rpartition(b"\n")[2]
+                return True
             *lines, self._part = (self._part + output).split(b"\n")
             if len(self._part) > _LINE_BYTES_MAX:
                 lines.append(self._part)
@@ -101,11 +134,15 @@ class RunOutput:
         if self._waiting_bytes > _WAITING_BYTES_MAX:
             self._dropped += 1
             return
-        self._waiting_bytes += len(line) + _EVENT_BYTES
-        self._waiting.append((int(time.time() * 1000), text))
+        size = len(text.encode()) + _EVENT_BYTES  # three bytes for one that is no character
+        self._waiting_bytes += size
+        self._waiting.append(((int(time.time() * 1000), text), size))
 
     def _close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pipe)
+        if self._paused is not None:
+            self._paused.cancel()
+            self._paused = None
+        self._loop.remove_reader(self._pipe)
         os.close(self._pipe)
         self._pipe = -1
         if self._part:
@@ -113,43 +150,63 @@ class RunOutput:
             self._part = b""
 
 
-async def send(
-    output: RunOutput, newest: Callable[[], RunOrder], stream: str, over: asyncio.Event
-) -> None:
-    """Send its lines until `over` and all are sent, or one call fails. Raises nothing.
+class LogSender(Protocol):
+    """A log; used by one thread at a time."""
 
-    `newest`: the last order, which has the newest credentials.
+    stream: str  #: its name, for people
+
+    def put(self, events: list[Event]) -> None:
+        """Append the lines of one batch. Raises anything; a repetition may show lines twice."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+async def send(output: RunOutput, sender: LogSender, over: asyncio.Event) -> None:
+    """Send its lines until `over` and all are sent, or one call fails then. Raises nothing.
+
+    Closes the sender.
     """
-    sender = _Sender(newest, stream)
+    events: list[Event] = []
+    failures = 0  # since a call succeeded
     try:
         while True:
             last = over.is_set()
-            while events := output.take():
-                await asyncio.to_thread(sender.put, events)
+            try:
+                while events := events or output.take():
+                    await asyncio.to_thread(sender.put, events)
+                    events, failures = [], 0
+            except Exception as error:  # of botocore, which has many
+                failures += 1
+                if failures == 1:
+                    about = {"event": "run_log", "stream": sender.stream, "why": str(error)[:500]}
+                    text = "the output of a run is not in its function's log"
+                    logger.warning(text, extra=about)
+                if failures % _TRIES == 0:
+                    output.lost(events)
+                    events = []
             if last:
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_EVERY_S):
+                async with asyncio.timeout(min(_EVERY_S * 2**failures, _PAUSE_S_MAX)):
                     await over.wait()
-    except Exception as error:  # of botocore, which has many
-        about = {"event": "run_log", "stream": stream, "why": str(error)[:500]}
-        logger.warning("the output of a run is not in its function's log", extra=about)
     finally:
         sender.close()
 
 
-class _Sender:
-    """CloudWatch Logs for one stream; used by one thread at a time."""
+class CloudWatchSender:
+    """CloudWatch Logs for one stream."""
 
     def __init__(self, newest: Callable[[], RunOrder], stream: str) -> None:
+        """`newest`: the last order, which has the newest credentials."""
         self._newest = newest
-        self._stream = stream
+        self.stream = stream
         self._order: RunOrder | None = None
         self._client: Any = None
         self._made = False
 
     def put(self, events: list[Event]) -> None:
-        """Raises botocore's errors."""
+        """Raises botocore's errors, and AppError(INVALID) without credentials."""
         client, where = self._current()
         if not self._made:
             _make_stream(client, where)
@@ -165,10 +222,12 @@ class _Sender:
 
     def _current(self) -> tuple[Any, dict[str, str]]:
         order = self._newest()
+        if not has_credentials(order):  # botocore would look for those of gpud
+            raise invalid("the order has no credentials of its function")
         if order is not self._order:
             self.close()
             self._client, self._order = _client(order), order
-        return self._client, {"logGroupName": order.log_group, "logStreamName": self._stream}
+        return self._client, {"logGroupName": order.log_group, "logStreamName": self.stream}
 
 
 def _client(order: RunOrder) -> Any:

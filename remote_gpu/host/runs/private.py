@@ -69,6 +69,11 @@ class PrivateFolder:
         os.rename(fresh, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
 
+def has_credentials(order: RunOrder) -> bool:
+    """True for an order with a key and its secret."""
+    return bool(order.aws.get(_KEY) and order.aws.get(_SECRET))
+
+
 def session_variables(order: RunOrder) -> Mapping[str, str]:
     """The order's credentials and region, by botocore's names of arguments."""
     names = {

@@ -1,6 +1,7 @@
 """One run: the process of a function's runner, from its start to its certain end.
 
-It is watched by its pidfd, as a worker is, and gone when nothing of its sandbox is left. Where it
+It is watched by its pidfd, as a worker is, and gone when no process of its sandbox is left: that
+frees its devices. Its files, of any size, are removed afterwards. Where it
 has a process namespace, the process is a parent of the namespace's first one, which is killed: the
 kernel then ends all others before that end is reported.
 """
@@ -51,40 +52,37 @@ class Run:
         self.container = container
         self._nursery = nursery
         self._namespaced = namespaced
-        reading, writing = os.pipe()
-        os.fchmod(writing, 0o200)  # a holder could reopen it, and read
-        command = [sys.executable, "-P", "-m", "remote_gpu.host.runs.launch"]
-        try:
-            self._process = subprocess.Popen(
-                guarded(command, signal.SIGKILL),
-                stdin=subprocess.PIPE,
-                stdout=writing,
-                stderr=writing,
-                env=spawner_variables(os.environ),
-                start_new_session=True,
-                pass_fds=() if container is None else (container.descriptor,),
-            )
-        except BaseException:
-            os.close(reading)
+        with contextlib.ExitStack() as undo:
             if container is not None:
-                container.abandon()
-            raise
-        finally:
-            os.close(writing)
+                undo.callback(container.abandon)
+            reading, writing = os.pipe()
+            undo.callback(os.close, reading)
+            try:
+                os.fchmod(writing, 0o200)  # a holder could reopen it, and read
+                self._process = _started(writing, container)
+            finally:
+                os.close(writing)
+            undo.callback(_stop, self._process)
+            self.pid = self._process.pid
+            self._pidfd = os.pidfd_open(self.pid)
+            undo.pop_all()
         if container is not None:
             container.inherited()
-        self.pid = self._process.pid
         self.output = RunOutput(reading)
+        loop = asyncio.get_running_loop()
         #: Its first process has ended.
-        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: Nothing of it is left.
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        #: No process of it is left.
+        self.gone: asyncio.Future[None] = loop.create_future()
+        #: No file of it is left.
+        self.removed: asyncio.Future[None] = loop.create_future()
         self.why_killed = ""  #: by this host
+        #: Held while it gets its cgroup and its sandbox; its end waits for that, and closes them.
+        self.entering = asyncio.Lock()
         self.group: Group | None = None  #: cgroup, until it has a sandbox
         self._sandbox: HostSandbox | None = None
         self._private: PrivateFolder | None = None
-        self._pidfd = os.pidfd_open(self.pid)
-        asyncio.get_running_loop().add_reader(self._pidfd, self._on_exit)
+        loop.add_reader(self._pidfd, self._on_exit)
 
     def enter(self, sandbox: HostSandbox) -> dict[str, str]:
         """Give it its sandbox, which it closes; returns AWS's variables. Raises OSError."""
@@ -96,8 +94,12 @@ class Run:
     def begin(self, start: RunStart) -> None:
         """Send it its work; blocks until it has read that. Raises OSError when it has died."""
         assert self._process.stdin is not None, "it is a pipe"
-        with self._process.stdin as stdin:
-            stdin.write(start.to_json())
+        data = start.to_json()
+        try:
+            with self._process.stdin as stdin:
+                stdin.write(data)
+        except ValueError:  # closed at its end
+            raise BrokenPipeError("its process has ended") from None
 
     def renew(self, order: RunOrder) -> None:
         """Replace its credentials by those of a repeated order. Raises OSError."""
@@ -139,13 +141,15 @@ class Run:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         self.exited.set_result(None)
-        self._nursery.start_end(self._close, "run")
+        self._nursery.start_end(self._end, "run")
 
-    async def _close(self) -> None:
+    async def _end(self) -> None:
+        async with self.entering:
+            pass  # what it gets, it has now
         if self.container is not None:
-            await self.container.close()
+            await self.container.end()
         if self._sandbox is not None:
-            await self._sandbox.close()
+            await self._sandbox.end()
         elif self.group is not None:
             self.group.remove()
         if self._private is not None:
@@ -153,6 +157,33 @@ class Run:
         self.output.finish()
         if not self.gone.done():
             self.gone.set_result(None)
+            self._nursery.start_end(self._remove, "run's files")
+
+    async def _remove(self) -> None:
+        if self.container is not None:
+            await self.container.close()
+        if self._sandbox is not None:
+            await self._sandbox.close()
+        if not self.removed.done():
+            self.removed.set_result(None)
+
+
+def _started(output: int, container: RunContainer | None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        guarded([sys.executable, "-P", "-m", "remote_gpu.host.runs.launch"], signal.SIGKILL),
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        env=spawner_variables(os.environ),
+        start_new_session=True,
+        pass_fds=() if container is None else (container.descriptor,),
+    )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process that has no work yet."""
+    with process:
+        process.kill()
 
 
 def _children(pid: int) -> list[int]:

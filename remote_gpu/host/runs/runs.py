@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from corekit.aio.supervise import Nursery
+from corekit.aio.supervise import Nursery, contained, log_contained
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import HostId, LeaseId
@@ -26,12 +26,14 @@ from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.host.containers.serving import ContainerHost, ContainerLease, RunContainer
+from remote_gpu.host.data.sets import DataSets
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep
 from remote_gpu.host.runs.launch import RunStart
-from remote_gpu.host.runs.output import send
+from remote_gpu.host.runs.output import CloudWatchSender, send
+from remote_gpu.host.runs.private import has_credentials
 from remote_gpu.host.runs.run import Run
 from remote_gpu.host.warm.table import is_card
 from remote_gpu.host.workers.tenant_storage import evict
@@ -65,6 +67,8 @@ class RunSettings:
     packages: Path  #: one folder for each tenant
     gateway_port: int
     closed_ports: tuple[int, ...] = ()  #: beside that of the metadata
+    #: The machine's, that its runs may have together; None = no limit.
+    memory_mib: int | None = None
     refused: str = ""  #: why this host runs no functions; "" = it does
     containers: ContainerHost | None = None  #: for images
     no_containers: str = ""  #: the reason why there are none
@@ -78,15 +82,18 @@ class FunctionRuns:
         settings: RunSettings,
         leases: Leases,
         sandboxes: Sandboxes,
+        data: DataSets,
         budget: Budget,
         nursery: Nursery,
     ) -> None:
         self._settings = settings
         self._leases = leases
         self._sandboxes = sandboxes
+        self._data = data
         self._budget = budget
         self._nursery = nursery
         self._runs: dict[LeaseId, Run] = {}
+        self._removing: set[Run] = set()  # that are gone, with files
         self._packages: dict[LeaseId, Path] = {}  # that may not be evicted
         self._storage = asyncio.Lock()  # no package is used while others are evicted
 
@@ -109,6 +116,7 @@ class FunctionRuns:
         except (OSError, AppError) as error:
             raise Refused(Refusal.NOT_READY, f"no process for the run: {error}") from None
         self._runs[install.lease] = run
+        run.gone.add_done_callback(functools.partial(self._over, install.lease, run))
         self._nursery.start(self._follow(install, run), "run")
         return True
 
@@ -144,12 +152,14 @@ class FunctionRuns:
         return self._detail(run) if run.exited.done() else detail
 
     async def close(self) -> None:
-        """Kill all runs, and wait for their end, or `worker_cut_s`."""
-        runs = list(self._runs.values())
-        for run in runs:
+        """Kill all runs, and wait for the end of them and their files, or `worker_cut_s`.
+
+        The files that are left then are removed by the next gpud.
+        """
+        for run in self._runs.values():
             run.kill("the host ends")
-        if runs:
-            await asyncio.wait({run.gone for run in runs}, timeout=self._budget.worker_cut_s)
+        if ends := {run.removed for run in (*self._runs.values(), *self._removing)}:
+            await asyncio.wait(ends, timeout=self._budget.worker_cut_s)
 
     def _check(self, order: RunOrder) -> None:
         if self._settings.refused:
@@ -158,10 +168,25 @@ class FunctionRuns:
         if order.image and self._settings.containers is None:
             text = f"this host runs no images: {self._settings.no_containers}"
             raise Refused(Refusal.NOT_READY, text)
+        self._check_memory(order)
         closed = {*self._settings.closed_ports, _METADATA_PORT}
-        if self._settings.policy.landlock and (wrong := closed.intersection(_ports(order.aws))):
+        try:
+            ports = _ports(order.aws)
+        except ValueError as error:
+            raise Refused(
+                Refusal.PROTOCOL, f"an endpoint of its cloud is no URL: {error}"
+            ) from None
+        if self._settings.policy.landlock and (wrong := closed.intersection(ports)):
             text = f"no run may connect to port {min(wrong)}, at which an endpoint of its cloud is"
             raise Refused(Refusal.DENIED, text)
+
+    def _check_memory(self, order: RunOrder) -> None:
+        """Book the memory of an order beside that of the runs which are not gone yet."""
+        limit_mib = self._settings.memory_mib
+        booked_mib = sum(run.order.memory_mib for run in self._runs.values())
+        if limit_mib is not None and booked_mib + order.memory_mib > limit_mib:
+            has = f"this host has {limit_mib} MiB for runs, of which {booked_mib} MiB are booked"
+            raise Refused(Refusal.NOT_READY, f"{has}: the run needs {order.memory_mib} MiB")
 
     async def _follow(self, install: Install, run: Run) -> None:
         """Start the run in its sandbox, and wait for its end."""
@@ -171,31 +196,39 @@ class FunctionRuns:
             run.order.timeout_s, run.kill, f"killed after {run.order.timeout_s:g} s"
         )
         log = None
-        if run.order.log_group:
+        if run.order.log_group and has_credentials(run.order):
             stream = f"host/{self._settings.host}/{lease}"
-            sends = send(run.output, lambda: run.order, stream, over)
-            log = self._nursery.start(sends, "run's log")
+            sender = CloudWatchSender(lambda: run.order, stream)
+            log = self._nursery.start(send(run.output, sender, over), "run's log")
         is_new = False
         try:
             try:
                 is_new = await self._begin(install, run, ends_s)
-            except (OSError, AppError) as error:
+            except Exception as error:
+                if not isinstance(error, OSError | AppError):
+                    log_contained("the start of a run", error)
                 run.kill(f"it cannot be started: {error}")
             await asyncio.shield(run.exited)
-            self._ended(lease, run)
+            with contained("the end of a run"):
+                self._ended(lease, run)
+            await asyncio.shield(run.gone)
         finally:
             timer.cancel()
             if not run.exited.done():
                 run.kill("gpud ends")
-        await asyncio.shield(run.gone)
-        over.set()
-        del self._runs[lease]
-        self._packages.pop(lease, None)
-        self._leases.wake()
+            over.set()
         if is_new:
             self._nursery.start(self._evict(), "evict packages")
         if log is not None:
             await log
+
+    def _over(self, lease: LeaseId, run: Run, _: object) -> None:
+        """Nothing of a run uses the host but its files."""
+        del self._runs[lease]
+        self._packages.pop(lease, None)
+        self._removing.add(run)
+        run.removed.add_done_callback(lambda _: self._removing.discard(run))
+        self._leases.wake()
 
     async def _begin(self, install: Install, run: Run, ends_s: float) -> bool:
         """Put the process into its sandbox and give it its work.
@@ -203,20 +236,29 @@ class FunctionRuns:
         True: its package is not unpacked yet. Raises OSError, AppError.
         """
         settings, order = self._settings, run.order
+        run.exited.add_done_callback(lambda _: self._leases.wake())
+        await self._leases.until(lambda: self._has_data(install, run), ends_s - time.monotonic())
         tenants = settings.packages / tenant_folder(install.tenant)
         async with self._storage:
+            if install.lease not in self._runs:  # it is over: no package is its
+                return False
             package = self._packages[install.lease] = tenants / order.package.sha256
             is_new = not _touched(package)
-        run.group = await asyncio.to_thread(self._sandboxes.group, run.pid)
         shares = real_shares(install.shares)
         kinds = tuple(sorted({share.kind for share in shares})) or (DeviceKind.CPU,)
-        memory_bytes = order.memory_mib << 20
-        sandbox = await self._sandboxes.make(
-            install.tenant, memory_bytes, kinds, run.group, settings.packages
-        )
-        aws = run.enter(sandbox)
+        async with run.entering:
+            if run.exited.done():
+                return is_new
+            run.group = await asyncio.to_thread(self._sandboxes.group, run.pid)
+            sandbox = await self._sandboxes.make(
+                install.tenant, order.memory_mib << 20, kinds, run.group, settings.packages
+            )
+            aws = run.enter(sandbox)  # even of one that has ended: its end closes the sandbox
+        if run.exited.done():
+            return is_new
         native = worker_variables(shares) if DeviceKind.CUDA in kinds else {}
-        shared, of_container = _entered(run, install, sandbox.sandbox, shares)
+        data = self._data.folders(install)
+        shared, of_container = _entered(run, install, sandbox.sandbox, shares, data)
         start = RunStart(
             parent=os.getpid(),
             policy=settings.policy,
@@ -240,6 +282,7 @@ class FunctionRuns:
                 "ends_at_s": ends_s,
                 **of_container,
             },
+            data={name: str(path) for name, path in data.items()},
             container=shared,
         )
         if self._leases.table.find(install.lease) is None:  # it ended meanwhile
@@ -248,6 +291,11 @@ class FunctionRuns:
         about = {"event": "run", "lease": install.lease, "function": order.function}
         logger.info("a function runs on this host", extra={**about, "job": order.job})
         return is_new
+
+    def _has_data(self, install: Install, run: Run) -> bool:
+        """True when the lease has all its declared data sets, or its run is over."""
+        over = self._leases.table.find(install.lease) is None or run.exited.done()
+        return over or not self._leases.table.data.lacked(install)
 
     def _ended(self, lease: LeaseId, run: Run) -> None:
         """End the lease of a run that ended before it."""
@@ -279,16 +327,20 @@ def _touched(package: Path) -> bool:
 
 
 def _ports(aws: Mapping[str, str]) -> set[int]:
-    """The ports of the endpoints that an order names."""
+    """The ports of the endpoints that an order names. Raises ValueError."""
     urls = (urlsplit(value) for name, value in aws.items() if name.startswith("AWS_ENDPOINT_URL"))
     return {url.port or _SCHEMES.get(url.scheme, 443) for url in urls}
 
 
 def _entered(
-    run: Run, install: Install, sandbox: Sandbox, shares: tuple[Share, ...]
+    run: Run,
+    install: Install,
+    sandbox: Sandbox,
+    shares: tuple[Share, ...],
+    data: Mapping[str, Path],
 ) -> tuple[str, dict[str, int]]:
     """The folder of the run's container, if it has one, and the runner's part of it."""
     if run.container is None:
         return "", {}
-    lease = ContainerLease(id=install.lease, sandbox=sandbox, shares=shares)
+    lease = ContainerLease(id=install.lease, sandbox=sandbox, shares=shares, data=data)
     return str(run.container.enter(lease)), {"container": run.container.descriptor}

@@ -41,17 +41,23 @@ class StoredItem:
 
 
 def surplus(
-    kept: Collection[StoredItem], bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX
+    kept: Collection[StoredItem],
+    bytes_max: int = HOST_BYTES_MAX,
+    tenants_max: int = TENANTS_MAX,
+    spared: Collection[Path] = (),
 ) -> list[StoredItem]:
-    """The items to evict: all of the least recently seen tenants, then the least recently used."""
+    """The items to evict: all of the least recently seen tenants, then the least recently used.
+
+    `spared`: items that stay, and count.
+    """
     last_ns: dict[Path, int] = {}
     for item in kept:
         last_ns[item.tenant] = max(item.used_ns, last_ns.get(item.tenant, 0))
     staying = set(sorted(last_ns, key=lambda tenant: (-last_ns[tenant], tenant))[:tenants_max])
-    evicted = [item for item in kept if item.tenant not in staying]
-    left = sorted(item for item in kept if item.tenant in staying)
-    held = sum(item.bytes for item in left)
-    for item in left:
+    free = [item for item in kept if item.path not in spared]
+    evicted = [item for item in free if item.tenant not in staying]
+    held = sum(item.bytes for item in kept) - sum(item.bytes for item in evicted)
+    for item in sorted(item for item in free if item.tenant in staying):
         if held <= bytes_max:
             break
         evicted.append(item)
@@ -80,9 +86,7 @@ def evict(
     kept = _scan(root)
     if bytes_max is None:
         bytes_max = limit_bytes(shutil.disk_usage(root).total) if kept else 0
-    for item in surplus(kept, bytes_max, tenants_max):
-        if item.path in spared:
-            continue
+    for item in surplus(kept, bytes_max, tenants_max, spared):
         if item.path.is_dir() and not item.path.is_symlink():
             remove_tree(_renamed(item.path))
         else:

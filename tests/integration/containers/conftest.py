@@ -125,13 +125,13 @@ class Hosted:
         return RunOrder(**{**fields, **changes})  # type: ignore[arg-type]
 
     @contextlib.asynccontextmanager
-    async def run(self, order: RunOrder) -> AsyncIterator[RunContainer]:
-        """The container of a run, served; nothing of it is left after the block."""
+    async def run(self, order: RunOrder, **data: Path) -> AsyncIterator[RunContainer]:
+        """The container of a run with data sets, served; nothing is left after the block."""
         folder = self.place / "sandbox"
         sandbox = Sandbox(user=USER, group=USER, folder=str(folder))
         async with Nursery("gpud") as nursery:
             one = RunContainer(self.host, order, nursery)
-            one.enter(ContainerLease(id=self.lease, sandbox=sandbox))
+            one.enter(ContainerLease(id=self.lease, sandbox=sandbox, data=data))
             try:
                 yield one
             finally:

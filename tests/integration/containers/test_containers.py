@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lambda_functions.gpu_runner.script import container
+from remote_gpu.host.containers.command import DATA_FOLDER
 from remote_gpu.host.containers.serving import RunContainer, open_containers, run_folder
 from tests.integration.containers.conftest import USER, Hosted
 from tests.leaks import no_task_left
@@ -40,6 +41,30 @@ async def test_a_command_gets_its_variables_input_and_output(hosted: Hosted) -> 
     assert "EMPTY=" in shown
     assert "CUDA_VISIBLE_DEVICES=" in shown
     assert not [line for line in shown if line.startswith(("LD_", "TESTS_OF", "CONTAINERS_"))]
+
+
+@no_task_left
+async def test_a_command_reads_the_declared_data_sets(hosted: Hosted, tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    weights.chmod(0o777)
+    (weights / "part-0").write_text("a part")
+    async with hosted.run(hosted.order("copy"), weights=weights) as one:
+        (one.folder / "output").mkdir()
+        os.chown(one.folder / "output", USER, USER)
+        variables = {
+            "INPUT_FILE_PATH": f"{DATA_FOLDER}/weights/part-0",
+            "TMP_OUTPUT_DIR": str(one.folder / "output"),
+        }
+        assert (await hosted.whole(one, variables)).status == 0
+        assert (one.folder / "output" / "copy").read_text() == "a part"
+    async with hosted.run(hosted.order("copy"), weights=weights) as one:
+        variables["TMP_OUTPUT_DIR"] = f"{DATA_FOLDER}/weights"
+        assert (await hosted.whole(one, variables)).status != 0
+    async with hosted.run(hosted.order("env"), weights=weights) as one:
+        ran = await hosted.whole(one, {})
+    assert f"DATA_DIR={DATA_FOLDER}" in ran.output.splitlines()
+    assert [path.name for path in weights.iterdir()] == ["part-0"]
 
 
 @no_task_left

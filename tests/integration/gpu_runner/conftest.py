@@ -122,6 +122,11 @@ class TinyGateway:
             with contextlib.suppress(OSError):  # the runner was faster
                 stream.shutdown(socket.SHUT_RDWR)
 
+    def preempt(self, grace_s: float) -> None:
+        """Send the notice of a preemption."""
+        for stream in self._streams:
+            Channel(stream, SESSION).send({"preempt": {"grace_s": grace_s}})
+
     def close(self) -> None:
         """Safe to repeat."""
         with contextlib.suppress(OSError):

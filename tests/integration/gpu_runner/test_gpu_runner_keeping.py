@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
+import os
 import tarfile
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,8 @@ import pytest
 from contract.keys import checkpoint_key, progress_key
 from contract.progress import Progress
 from lambda_functions.gpu_runner import keeping
+from lambda_functions.gpu_runner.secrets.stores import Stores
+from lambda_functions.gpu_runner.secrets.values import SecretValues, parsed
 from lambda_functions.gpu_runner.storage.checkpoint import Checkpoint
 from tests.integration.gpu_runner.conftest import Bench
 
@@ -39,6 +45,14 @@ def _content(tar: tarfile.TarFile, one: tarfile.TarInfo) -> bytes:
 def progress(bench: Bench) -> Progress | None:
     body = bench._read(progress_key(bench.job.job_id, bench.job.attempt))
     return None if body is None else Progress.from_json(body)
+
+
+def _go_on(bench: Bench, when: Callable[[], bool]) -> None:
+    """Let the script end once it is so."""
+    while not when():
+        pass
+    home = next(Path(bench.folder, "tmp").glob("orchgpu-run-*"))
+    (home / "go").touch()
 
 
 def test_what_the_code_reports_is_stored_while_it_runs(bench: Bench) -> None:
@@ -105,6 +119,44 @@ def test_it_is_saved_at_intervals_and_a_crash_costs_one_at_most(bench: Bench) ->
     assert last.saved_at_s is not None
 
 
+def test_code_that_goes_on_after_the_notice_is_saved_before_its_lease_ends(bench: Bench) -> None:
+    """Defect: it had the whole grace time, at whose end a host kills the runner too."""
+    bench.checkpoint_s, grace_s = 60.0, 4.0
+    bench.write(
+        "#!/bin/sh\ntrap 'echo 7 > \"$CHECKPOINT_DIR/epoch\"' TERM\n"
+        'touch "$HOME/ready"\nwhile :; do sleep 0.02; done\n'
+    )
+    found: list[dict[str, bytes]] = []
+
+    def notify() -> None:
+        while not list(Path(bench.folder, "tmp").glob("orchgpu-run-*/ready")):
+            time.sleep(0.01)
+        bench.gateway.preempt(grace_s)
+        ends_s = time.monotonic() + grace_s * 0.9
+        while not (kept := saved(bench)) and time.monotonic() < ends_s:
+            time.sleep(0.01)
+        found.append(kept)
+
+    thread = threading.Thread(target=notify)
+    thread.start()
+    answer = bench.run()
+    thread.join()
+    assert answer["reason"] == "PREEMPTED"
+    assert found == [{"epoch": b"7\n"}]
+
+
+@pytest.mark.parametrize(
+    ("look_s", "due_in_s", "pause_s"),
+    [(10.0, 600.0, 10.0), (10.0, 4.0, 4.0), (10.0, -1.0, 0.0), (10.0, math.inf, 10.0)],
+)
+def test_a_look_comes_no_later_than_a_checkpoint_that_is_due(
+    look_s: float, due_in_s: float, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defect: looks every 10 s saved at 20 s what was due after 11 s."""
+    monkeypatch.setattr(keeping, "LOOK_S", look_s)
+    assert keeping.pause_s(due_in_s) == pause_s
+
+
 def test_a_late_save_of_an_earlier_attempt_replaces_nothing(bench: Bench, tmp_path: Path) -> None:
     first = Checkpoint(bench.s3, bench.job, tmp_path / "first", tmp_path)
     second = Checkpoint(bench.s3, bench.job, tmp_path / "second", tmp_path)
@@ -118,6 +170,37 @@ def test_a_late_save_of_an_earlier_attempt_replaces_nothing(bench: Bench, tmp_pa
     assert not first.save()
     first.remove()
     assert saved(bench) == {"n": b"2 of the second"}
+
+
+def test_it_holds_what_the_next_attempt_can_read_and_nothing_from_outside(
+    bench: Bench, tmp_path: Path
+) -> None:
+    kept = Checkpoint(bench.s3, bench.job, tmp_path / "kept", tmp_path)
+    outside = tmp_path / "private"
+    outside.mkdir()
+    (outside / "credentials").write_text("secret")
+    (kept.folder / "epochs").mkdir()
+    (kept.folder / "epochs/3").write_text("three")
+    (kept.folder / "latest").symlink_to("epochs/3")
+    (kept.folder / "absolute").symlink_to(kept.folder / "epochs/3")
+    (kept.folder / "away").symlink_to("../private")
+    os.mkfifo(kept.folder / "pipe")
+    assert kept.save()
+    assert saved(bench) == {"epochs/3": b"three"}
+    following = Checkpoint(bench.s3, bench.job, tmp_path / "following", tmp_path)
+    assert following.restore()
+    assert (following.folder / "latest").read_text() == "three"
+    assert sorted(one.name for one in following.folder.iterdir()) == ["epochs", "latest"]
+
+
+def test_a_folder_that_became_a_link_is_not_saved(bench: Bench, tmp_path: Path) -> None:
+    kept = Checkpoint(bench.s3, bench.job, tmp_path / "kept", tmp_path)
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/credentials").write_text("secret")
+    kept.folder.rmdir()
+    kept.folder.symlink_to("private")
+    with pytest.raises(OSError, match="not a folder any more"):
+        kept.save()
 
 
 def test_an_unchanged_folder_is_not_stored_again(bench: Bench, tmp_path: Path) -> None:
@@ -159,3 +242,28 @@ def test_forms_of_a_report(
     assert keeping.read_progress(file) == (None, "")
     file.write_bytes(written)
     assert keeping.read_progress(file) == expected
+
+
+def test_progress_is_read_from_a_plain_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "credentials").write_text("secret")
+    (tmp_path / "link").symlink_to("credentials")
+    os.mkfifo(tmp_path / "pipe")
+    assert keeping.read_progress(tmp_path / "link") == (None, "")
+    assert keeping.read_progress(tmp_path / "pipe") == (None, "")
+
+
+def test_a_reported_secret_is_masked(bench: Bench) -> None:
+    bench.secrets = {"": {"TOKEN": "file:" + str(bench.folder / "token")}}
+    (bench.folder / "token").write_text("hunter2-hunter2")
+    bench.values = SecretValues(Stores(parsed(bench.secrets)).read)
+    bench.write(
+        '#!/bin/sh\necho "0.5 $TOKEN" > "$PROGRESS_FILE"\n'
+        'until [ -e "$HOME/go" ]; do sleep 0.02; done\n'
+    )
+    thread = threading.Thread(target=lambda: _go_on(bench, lambda: progress(bench) is not None))
+    thread.start()
+    assert bench.run()["status"] == "succeeded"
+    thread.join()
+    last = progress(bench)
+    assert last is not None
+    assert last.text == "***"

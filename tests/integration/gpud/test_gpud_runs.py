@@ -248,6 +248,7 @@ WHAT = [
     ("abstract", "abstract"),
     ("local", "gateway_socket"),
     ("listen", ""),
+    ("listen_unbound", ""),
     ("datagrams", ""),
     ("udp", "scheduler"),
     ("multipath", ""),
@@ -260,7 +261,16 @@ WHAT = [
 ]
 CONFINED = [*WHAT, ("connect", "gateway")]
 #: Where they succeed.
-HARMLESS = ("read", "listed", "connect", "udp", "multipath", "listen", "datagrams")
+HARMLESS = (
+    "read",
+    "listed",
+    "connect",
+    "udp",
+    "multipath",
+    "listen",
+    "listen_unbound",
+    "datagrams",
+)
 CALLS = {"io_uring": 425, "bpf": 321, "userfaultfd": 323, "perf": 298, "keyctl": 250}
 
 
@@ -316,7 +326,7 @@ def test_the_users_code_reaches_nothing_but_its_device(gpud: Gpud, bench: Bench)
 def test_the_users_code_with_the_network_reaches_no_more_of_the_host(
     gpud: Gpud, bench: Bench
 ) -> None:
-    network = {"connect cloud", "listen ", "udp scheduler"}
+    network = {"connect cloud", "listen ", "listen_unbound ", "udp scheduler"}
     assert taken(attacked(gpud, bench, CONFINED, network=True)) == {"connect gateway", *network}
 
 

@@ -54,8 +54,8 @@ async def program(site: Site, key: str | None, url: str = "") -> AsyncIterator[P
         yield Program(http, url or site.url)
 
 
-async def receive(site: Site, peer: Peer, job: Mapping[str, Any]) -> None:
-    """The orchestrator opens an attempt of a job that was submitted."""
+async def receive(site: Site, peer: Peer, job: Mapping[str, Any], *, count: int = 1) -> None:
+    """The orchestrator opens an attempt of a job that was submitted; of none: without a device."""
     bucket, _, key = job["input"].removeprefix("s3://").partition("/")
     source = {
         "bucket": bucket,
@@ -73,7 +73,7 @@ async def receive(site: Site, peer: Peer, job: Mapping[str, Any]) -> None:
         n=1,
         revision=0,
         handle="no-handle",
-        request={"sharing": "exclusive", "tenant": "lab", "kinds": ["cuda"]},
+        request={"sharing": "exclusive", "tenant": "lab", "kinds": ["cuda"], "count": count},
         block={"function": "f", "input": source},
     )
     assert "ok" in answer, answer

@@ -15,8 +15,11 @@ from yarl import URL
 
 from contract.keys import job_id
 from corekit.decode import encode
+from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.model import Request
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.web.api import jobs as api_jobs
 from orchgpu.web.api import outputs as api_outputs
 from orchgpu.web.api import state
 from orchgpu.web.http import uploads
@@ -55,7 +58,7 @@ async def test_a_job_by_curl(site: Site) -> None:
 
 async def test_equal_requests_are_one_job_and_another_body_is_refused(site: Site) -> None:
     async with program(site, "lab") as lab:
-        asked = [lab.submit(b"same", Idempotency_Key="k 1") for _ in range(20)]
+        asked = [lab.submit(b"same", Idempotency_Key="k 1") for _ in range(16)]
         jobs = await asyncio.gather(*asked)
         assert len({job["id"] for job in jobs}) == 1
         place = jobs[0]["input"].removeprefix("s3://inputs/")
@@ -205,6 +208,33 @@ async def test_an_object_becomes_an_input_if_the_key_may_read_it(site: Site) -> 
         assert value["error"]["code"] == code, (url, value)
 
 
+async def test_a_repeated_reference_is_the_first_job_though_its_object_is_gone(site: Site) -> None:
+    await put(site, "outputs", "hits/soon-gone.txt", b"here")
+    json_ = {"Content_Type": "application/json", "Idempotency_Key": "a reference"}
+    async with program(site, "lab") as lab:
+        body = json.dumps({"input": "s3://outputs/hits/soon-gone.txt"}).encode()
+        first = (await lab.ask("POST", JOBS, body, **json_))[1]
+        await site.cloud(lambda s3: s3.delete_object(Bucket="outputs", Key="hits/soon-gone.txt"))
+        status, again, _ = await lab.ask("POST", JOBS, body, **json_)
+        assert (status, again) == (202, first)
+        other = json.dumps({"input": "s3://outputs/hits/other/soon-gone.txt"}).encode()
+        await put(site, "outputs", "hits/other/soon-gone.txt", b"other")
+        assert (await lab.ask("POST", JOBS, other, **json_))[0] == 409
+
+
+@pytest.mark.parametrize(("code", "status"), [(ErrorCode.DENIED, 403), (ErrorCode.NOT_FOUND, 404)])
+async def test_a_store_that_refuses_is_not_asked_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, code: ErrorCode, status: int
+) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise AppError(code, "the bucket")
+
+    monkeypatch.setattr(JobCloud, "submit_once", refused)
+    async with program(site, "lab") as lab:
+        found, value, _ = await lab.ask("POST", JOBS, b"x")
+        assert (found, value["error"]["code"]) == (status, code.value)
+
+
 @pytest.mark.parametrize(
     ("key", "status"), [("reader", 403), ("labreader", 403), ("other", 403), (None, 401)]
 )
@@ -227,6 +257,26 @@ async def test_who_may_not_submit_reads_no_more(site: Site, key: str | None, sta
         if key is not None:
             listed = [one["id"] for one in (await caller.get("/v1/jobs"))["jobs"]]
             assert (job["id"] in listed) is (key == "labreader")
+
+
+async def test_a_key_submits_no_job_that_it_could_not_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with program(site, "unbound") as unbound:
+        before = len(await inputs(site))
+        status, value, _ = await unbound.ask("POST", JOBS, b"x")
+        assert (status, value["error"]["code"]) == (403, "denied")
+        assert "--tenant" in value["error"]["message"]
+        assert len(await inputs(site)) == before
+    async with program(site, "lab") as lab:
+        job = await lab.submit()
+
+        async def refused(*_: Any) -> Any:
+            raise AppError(ErrorCode.DENIED, "the key was revoked")
+
+        monkeypatch.setattr(api_jobs, "known_of", refused)
+        again = await lab.ask("POST", f"{JOBS}?wait=20", b"y")
+        assert (again[0], job["over"]) == (403, False), "a refusal is no reason to wait"
 
 
 async def test_a_wrong_key_is_refused_and_a_revoked_one_soon(site: Site) -> None:
@@ -333,6 +383,28 @@ def _of(tenant: str, site: Site) -> Any:
     return replace(site.function, name="theirs", request=Request(tenant=tenant))
 
 
+async def test_a_silent_sender_delays_no_other_and_is_given_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def halting() -> Any:
+        yield b"x"
+        await asyncio.sleep(50)
+
+    form = aiohttp.FormData()
+    form.add_field("file", halting(), filename="x")
+    async with program(site, "lab") as lab, asyncio.timeout(30):
+        before = len(await inputs(site))
+        silent = asyncio.create_task(lab.ask("POST", JOBS, halting(), Idempotency_Key="silent"))
+        await until(lambda: _is_counted(site.console.api.inputs))
+        await lab.submit(b"x", Idempotency_Key="silent")
+        silent.cancel()
+        monkeypatch.setattr(uploads, "SILENCE_S", 0.05)
+        for body in (halting(), form):
+            status, value, _ = await lab.ask("POST", JOBS, body)
+            assert (status, value["error"]["code"]) == (504, "timeout")
+        assert len(await inputs(site)) == before + 1
+
+
 async def _pieces() -> Any:
     for _ in range(11):
         yield b"x"
@@ -340,7 +412,7 @@ async def _pieces() -> Any:
 
 async def test_a_key_has_limits_of_its_own(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     api = site.console.api
-    async with program(site, "lab") as lab, program(site, "unbound") as another:
+    async with program(site, "lab") as lab, program(site, "op") as another:
         await lab.get("/v1/jobs")
         monkeypatch.setattr(api.waiting, "each_max", 1)
         first = asyncio.create_task(lab.ask("POST", f"{JOBS}?wait=50", b"1"))

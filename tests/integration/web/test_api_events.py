@@ -13,6 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from contract.keys import progress_key
+from contract.progress import Progress
 from corekit.budget import Budget
 from corekit.errors import AppError
 from gpu_scheduler.client.access import Access
@@ -21,8 +23,8 @@ from orchgpu.web.app import check_listen, running
 from orchgpu.web.console import ConsoleSettings
 from orchgpu.web.doors import SchedulerDoor
 from tests.integration.ssgmd.conftest import serving
-from tests.integration.web.conftest import Site, until
-from tests.integration.web.programs import Program, end, program, receive
+from tests.integration.web.conftest import Site, asked, until
+from tests.integration.web.programs import Program, end, program, put, receive
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -99,6 +101,25 @@ async def test_a_stream_continues_after_a_disconnect_until_the_end(site: Site) -
     await until(is_empty)
 
 
+async def test_progress_is_of_the_state_and_breaks_no_place(site: Site) -> None:
+    async with program(site, "lab") as lab, site.orchestrator() as peer, asyncio.timeout(60):
+        job = await lab.submit()
+        events = Events(lab, job)
+        await receive(site, peer, job, count=0)
+        assert "ok" in await asked(peer, op="started", holder=job["id"], n=1)
+        for part, text in ((0.25, "a quarter"), (0.5, "half")):
+            report = Progress(attempt=1, part=part, text=text, at_s=2e9 + part)
+            await put(site, "middle", progress_key(job["id"], 1), report.to_json())
+            async with events.open() as stream:
+                async for kind, value in stream:
+                    assert kind != "reset", "the lines before its place are the same"
+                    assert text not in value.get("text", "")
+                    if kind == "state" and (value["progress"] or {}).get("part") == part:
+                        break
+        assert value["progress"] == {"part": 0.5, "text": "half", "at_s": 2e9 + 0.5}
+        await end(site, peer, job["id"], {})
+
+
 async def test_a_quiet_stream_has_a_heartbeat_and_ends_with_its_session(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +130,13 @@ async def test_a_quiet_stream_has_a_heartbeat_and_ends_with_its_session(
             text = b""
             while b": beat" not in text:
                 text += await answer.content.readany()
+            session = site.console.sessions.find(site.keys["lab"])
+            assert session is not None
+            site.console.sessions.close(session)  # as its time does
+            rest = text + await answer.content.read()
+            assert b"event: end" not in rest, "the job goes on: the reader is to return"
+        async with lab.http.get(lab.url + job["links"]["events"]) as answer:
+            assert answer.status == 200, "with its key it has another session"
         assert (await lab.ask("GET", f"/v1/jobs/j{'0' * 25}/events"))[0] == 404
 
 

@@ -53,7 +53,7 @@ def test_a_hint_leads_to_no_key_without_effect(name: str) -> None:
 
 def test_a_misplaced_batch_block_gets_its_hint() -> None:
     text = "functions:\n  aws:\n  - lambda:\n      name: f\n      batch: {}\n"
-    with pytest.raises(AppError, match="unknown key 'batch'; leave it out: functions run in Lam"):
+    with pytest.raises(AppError, match="unknown key 'batch'; leave it out: hosts are used inst"):
         parse(text, "f.yaml")
 
 

@@ -47,7 +47,7 @@ def test_a_shape_plans_and_then_plans_nothing(path: Path) -> None:
     functions, world = wanted(path.read_text()), World()
     first = plan(functions, world.observed(), LOCAL)
     assert {s.resource.name for s in first.steps if s.resource.kind == "function"} == {
-        function.name for function in document.functions.aws
+        function.name for function in document.functions.aws if function.in_lambda
     }
     world.apply(first.steps)
     assert plan(functions, world.observed(), LOCAL).empty
@@ -68,7 +68,8 @@ def test_scars_batch_gpu_becomes_one_device() -> None:
     assert split.gpu is subtitles.gpu is None
     assert objects.gpu is not None
     assert objects.gpu.request.count == 1
-    assert (objects.function.memory_mib, objects.function.timeout_s) == (10240, 900)
+    assert (objects.function.memory_mib, objects.function.timeout_s) == (12288, 39_000)
+    assert objects.execution == "host"
     assert objects.user_input[0].path == split.function.output[0].path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Coroutine
@@ -21,7 +22,7 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
 from local_cloud.model.functions.functions import FunctionSettings
 from local_cloud.model.s3.notifications import Rule
-from local_cloud.model.schedules import PUT_OBJECT
+from local_cloud.model.schedules import LATE_S_MAX, MISSED_MAX, PUT_OBJECT
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
 from local_cloud.server.schedules import ScheduledCalls
@@ -104,6 +105,33 @@ class World:
         """Those in the keys of the objects that were put."""
         keys = self.cloud.bucket("box").page().keys
         return [key.removeprefix("in/s-2026-03-29T") for key in keys]
+
+
+def test_runs_missed_in_years_are_counted_up_to_a_bound() -> None:
+    schedules = Cloud().schedules
+    for expression in ("rate(1 minute)", EVERY_MINUTE):
+        schedule = schedules.create(60.0, expression, putting(expression))
+        assert schedule.missed(60.0 + LATE_S_MAX + 5 * 60.0 + 1.0) == 5
+        assert schedule.missed(1e12) == MISSED_MAX, "no loop over all of them"
+
+
+def test_a_time_is_begun_again_where_the_cloud_ended_before_its_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, BEFORE_SUMMER_S)
+    schedules = world.cloud.schedules
+
+    async def story() -> None:
+        schedules.create(world.now_s(), "s", putting())
+        await asyncio.sleep(40.0)
+
+    def ended(*_: Any, **__: Any) -> None:
+        raise MemoryError("the cloud ends here")
+
+    with monkeypatch.context() as patch, contextlib.suppress(BaseExceptionGroup, MemoryError):
+        patch.setattr(Cloud, "put_object", ended)
+        world.run(story)
+    assert not schedules.get("s").seen_at_s, "its time has not begun: no object has it"
 
 
 def test_a_function_is_called_at_its_rate_until_the_schedule_goes(tmp_path: Path) -> None:

@@ -196,7 +196,13 @@ def test_the_metadata_of_the_input_travels_with_the_job_and_is_in_its_provenance
 def test_a_packed_tar_is_the_same_on_every_replica_and_opens() -> None:
     function = replace(FUNCTION, envelope="tar.gz")
     action = do.StageEnvelope(
-        job=JOB, attempt=1, function=function, input=INPUT, granted=granted(), replace_etag=None
+        job=JOB,
+        attempt=1,
+        function=function,
+        input=INPUT,
+        granted=granted(),
+        replace_etag=None,
+        form="tar.gz",
     )
     stored = StoredObject(body=b"abc", etag="e1", version_id="v1", last_modified="t", size=3)
     environment: dict[str, Any] = {"connection": {}}

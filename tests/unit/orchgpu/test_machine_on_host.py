@@ -137,6 +137,28 @@ def test_an_adopter_repeats_the_order(bench: Bench, step: Step) -> None:
     assert bench.kinds() == ["OrderRun"]
 
 
+def test_an_adopters_order_names_the_envelope_that_was_stored() -> None:
+    """A deploy meanwhile changes the form of later envelopes alone."""
+    block = {**_block(), "place": "host", "form": "tar.gz"}  # of `auto`
+    for step in (Step.STAGED, Step.RUNNING):
+        bench = bench_of(ON_HOST)
+        found = record(step, owner=None, block=block)
+        bench.on(on.Orphaned, function="search", record=found)
+        bench.on(on.Adopted, record=found, granted=granted())
+        assert bench.one(do.OrderRun).form == "tar.gz"
+
+
+def test_the_envelope_is_removed_whose_attempt_opened_before_a_deploy() -> None:
+    bench = bench_of(AUTO)
+    bench.running()
+    bench.machine.set_functions({"search": replace(AUTO, envelope="tar.gz")})
+    bench.ended(EndReason.DONE)
+    bench.unresolved(report())
+    between = record(Step.RECEIVED, lease=None)
+    bench.on(on.AttemptFailureRecorded, record=between, pause_s=0.0)
+    assert bench.one(do.RemoveEnvelope).form == "zip"
+
+
 def test_an_adopter_of_a_run_in_lambda_orders_nothing(bench: Bench) -> None:
     found = left(Step.RUNNING, place="lambda")
     bench.on(on.Orphaned, function="search", record=found)
@@ -168,6 +190,8 @@ def test_the_place_of_each_case() -> None:
     assert place(facts=HostFacts(run_s=700.0)) == ("lambda", "it fits Lambda")
     why = "an earlier attempt ran out of Lambda's 900 s"
     assert place(ran_out=True) == ("host", why)
+    short = replace(AUTO, timeout_s=900.0)  # which a host would not exceed
+    assert place(short, ran_out=True) == ("lambda", "it fits Lambda")
     assert place(facts=absent, ran_out=True) == (
         "lambda",
         f"no host offers to run it, although {why}",
@@ -187,7 +211,7 @@ def test_a_host_runs_what_ran_out_of_lambdas_time() -> None:
     between = record(Step.RECEIVED, lease=None)
     bench.on(on.AttemptFailureRecorded, record=between, pause_s=0.0)
     removed = bench.one(do.RemoveEnvelope)
-    assert removed.place is Place.LAMBDA
+    assert removed.form == "zip"
     bench.retried()
     second = bench.one(do.OpenAttempt)
     assert (second.payload["place"], second.payload["ran_out"]) == ("host", True)

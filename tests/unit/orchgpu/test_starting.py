@@ -194,6 +194,7 @@ ORDER = do.OrderRun(
         FUNCTION, execution="auto", host=RUN, package_sha256="ab" * 32, memory_mib=2048
     ),
     granted=granted(2),
+    form="tar.gz",
 )
 
 
@@ -215,6 +216,13 @@ def test_an_order_has_credentials_of_its_functions_role(
     assert (order.variables, order.aws) == ({"ORCHGPU_MODE": "job"}, {"AWS_REGION": "us-east-1"})
     assert (order.log_group, order.network) == ("/aws/lambda/search", True)
     assert (order.image, order.command) == ("registry/tool@sha256:1", ("tool", "-v"))
+
+
+def test_an_order_after_a_deploy_for_lambda_names_the_reason() -> None:
+    order = replace(ORDER, function=replace(ORDER.function, execution="lambda", host=None))
+    hosts = Hosts(0.0)
+    with pytest.raises(AppError, match="it was deployed again, for Lambda alone"):
+        run_virtual(HostStarts(hosts, hosts, LoopClock()).order(order))
 
 
 def test_a_cloud_without_roles_runs_nothing_on_hosts() -> None:

@@ -162,6 +162,7 @@ def test_no_body_raises(body: object) -> None:
         ("Basic " + b64("ceph:secret-of-the-store"), True),
         ("Basic " + b64("secret-of-the-store"), False),
         ("Basic ü", False),
+        ("Bearer \udcff", False),  # bytes that are not UTF-8, as the server reads them
         ("Bearer secret", False),
         ("secret-of-the-store", True),
         ("", False),

@@ -52,7 +52,7 @@ class FactsReader:
         self._place = place
 
     def facts(self, functions: Sequence[Function]) -> Facts:
-        data = self._data(functions)
+        data = self.data(functions)
         if self._place.local:
             return Facts(data=data)
         made = [one for one in functions if one.iam.create]
@@ -69,7 +69,7 @@ class FactsReader:
             data=data,
         )
 
-    def _data(self, functions: Sequence[Function]) -> dict[str, DataFacts]:
+    def data(self, functions: Sequence[Function]) -> dict[str, DataFacts]:
         """The digest and size of each declared source of S3. Raises NOT_FOUND."""
         declared = (one.source for function in functions for one in function.data.values())
         of_s3 = dict.fromkeys(one for one in declared if one.startswith("s3://"))

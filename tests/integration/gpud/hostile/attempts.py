@@ -180,6 +180,13 @@ def listen(_: object) -> object:
         return stream.getsockname()
 
 
+def listen_unbound(_: object) -> object:
+    """`listen` binds by itself."""
+    with socket.socket() as stream:
+        stream.listen()
+        return stream.getsockname()
+
+
 def datagrams(_: object) -> None:
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     for one in pair:

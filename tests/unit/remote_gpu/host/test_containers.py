@@ -36,6 +36,7 @@ CONTAINER = Container(
     variables=Path("/s/containers/run-1/variables"),
     memory_mib=512,
     timeout_s=930.4,
+    data={"weights": Path("/s/data-views/t/0a")},
 )
 GOLDEN = """
 run
@@ -51,6 +52,7 @@ run
 --tmpfs=/tmp:rw,nosuid,nodev,mode=1777,size=256m
 --shm-size=64m
 --volume=/s/scratch/t-image:/s/scratch/t-image:rw,nosuid,nodev
+--volume=/s/data-views/t/0a:/mnt/data/weights:ro,nosuid,nodev
 --image-volume=ignore
 --workdir=/s/scratch/t-image/orchgpu-run-1
 --memory=512m

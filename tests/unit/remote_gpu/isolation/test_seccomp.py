@@ -19,6 +19,7 @@ NR = {
         "sendto": 44,
         "sendmmsg": 307,
         "listen": 50,
+        "accept4": 288,
         "execve": 59,
         "clone": 56,
         "clone3": 435,
@@ -45,6 +46,7 @@ NR = {
         "sendto": 206,
         "sendmmsg": 269,
         "listen": 201,
+        "accept4": 242,
         "execve": 221,
         "clone": 220,
         "clone3": 435,
@@ -205,7 +207,8 @@ FASTOPEN = 0x20000000
         ("socket", (UNIX, STREAM, 0), EPERM, EPERM),
         ("socket", (NETLINK, RAW, 0), EPERM, EPERM),
         ("connect", (), ALLOWED, ALLOWED),
-        ("listen", (), ALLOWED, ALLOWED),
+        ("listen", (), EPERM, ALLOWED),
+        ("accept4", (), EPERM, ALLOWED),
         ("sendto", (3, 0, 0, 0), ALLOWED, ALLOWED),
         ("sendto", (3, 0, 0, FASTOPEN), EPERM, EPERM),
         ("sendmsg", (3, 0, FASTOPEN | 1), EPERM, EPERM),
@@ -217,7 +220,7 @@ FASTOPEN = 0x20000000
 def test_sockets_of_runs(
     machine: str, call: str, arguments: tuple[int, ...], confined: int, runner: int
 ) -> None:
-    for datagrams, expected in ((False, confined), (True, runner)):
-        allowed = Permit(start=True, tcp=True, datagrams=datagrams)
+    for network, expected in ((False, confined), (True, runner)):
+        allowed = Permit(start=True, tcp=True, accept=network, datagrams=network)
         code = seccomp.build(machine, allowed, 77)
         assert verdict(code, ARCH[machine], NR[machine][call], *arguments) == expected

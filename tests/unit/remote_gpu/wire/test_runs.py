@@ -63,6 +63,7 @@ def test_fields_of_a_newer_client_are_ignored() -> None:
         (("function",), 1),
         (("timeout_s",), -1),
         (("timeout_s",), True),
+        (("credentials_end_s",), 9e11),  # after the last year of a date
         (("memory_mib",), "1"),
         (("package",), "b"),
         (("package", "sha256"), "../" * 21 + "a"),

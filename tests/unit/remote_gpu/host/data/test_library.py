@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_gpu.host.data.library import KeptSet, Library, Rates
+from remote_gpu.host.data.library import (
+    LEAST_BYTES_PER_S,
+    PACE_S,
+    KeptSet,
+    Library,
+    Pace,
+    Rates,
+)
 
 
 def library(space_bytes: int, **sizes: int) -> Library:
@@ -100,3 +107,16 @@ def test_room_is_enough_and_spares_what_is_used(
         assert sum(one.bytes for key, one in kept.sets.items() if key in in_use) + size_bytes > 100
     else:
         assert left + size_bytes <= 100 or not room.evict
+
+
+def test_a_fetch_is_slow_by_its_last_period() -> None:
+    enough = int(PACE_S * LEAST_BYTES_PER_S)
+    pace = Pace(100.0)
+    found = [
+        pace.is_slow(100.0 + PACE_S / 2, 0),  # no period is over
+        pace.is_slow(100.0 + PACE_S, enough),
+        pace.is_slow(100.0 + 2 * PACE_S, 2 * enough - 1),
+        pace.is_slow(100.0 + 2 * PACE_S, 2 * enough - 1),  # a new period has begun
+        pace.is_slow(100.0 + 3 * PACE_S, 9 * enough),
+    ]
+    assert found == [False, False, True, False, False]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +11,19 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
+from corekit.ids import LeaseId
+from gpu_scheduler.data_sets import DataSet
 from gpu_scheduler.model import DeviceKind, EndReason
+from remote_gpu.host.runs.launch import RunStart
+from remote_gpu.host.runs.run import Run
+from remote_gpu.host.runs.runs import FunctionRuns
+from remote_gpu.isolation.apply import Sandbox
+from remote_gpu.isolation.places import HostFiles
+from remote_gpu.isolation.policy import IsolationPolicy
+from remote_gpu.isolation.run import RunReach
 from remote_gpu.wire.errors import Refusal, Refused
 from tests.installs import install_of, share_of
-from tests.unit.remote_gpu.host.host_parts import D0, host_daemon
+from tests.unit.remote_gpu.host.host_parts import D0, host_daemon, run_settings
 from tests.unit.remote_gpu.wire.test_runs import ORDER
 
 
@@ -36,6 +47,92 @@ async def test_a_card_stays_with_its_lease_until_the_run_is_over(tmp_path: Path)
 
 
 @pytest.mark.asyncio
+async def test_a_run_that_ends_while_its_sandbox_is_made_leaves_nothing(tmp_path: Path) -> None:
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            parts, install = daemon.parts, install_of(1, share_of(D0))
+            parts.leases.apply(parts.leases.table.install(install, 0.0))
+            async with parts.outside.sandboxes._making:
+                parts.runs.order(install, ORDER)
+                parts.leases.end(install.lease, EndReason.REVOKED, "by the test")
+                run = parts.runs.ending(install.lease)
+                assert run is not None
+                await run.exited
+            await run.removed
+            assert list((tmp_path / "scratch").iterdir()) == []
+            await parts.leases.until(lambda: parts.runs.ending(install.lease) is None, 60.0)
+            assert parts.runs._packages == {}
+
+
+@pytest.mark.asyncio
+async def test_a_run_is_gone_before_its_files_are_removed(tmp_path: Path) -> None:
+    """A card whose processes are gone is free, however large the workspace was."""
+    left: list[int] = []
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            runs, sandboxes = daemon.parts.runs, daemon.parts.outside.sandboxes
+            run = Run(ORDER, nursery, namespaced=False)
+            run.enter(await sandboxes.make("t", 1 << 20, ("cpu",), None))
+            scratch = tmp_path / "scratch"
+            run.gone.add_done_callback(lambda _: left.append(len(list(scratch.iterdir()))))
+            run.kill("by the test")
+            await run.removed
+            assert (left, list(scratch.iterdir())) == ([1], [])
+            await runs.close()
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_ends_while_its_data_is_not_here_ends_its_lease(tmp_path: Path) -> None:
+    weights = DataSet(name="w", source="s3://data/w", digest="0" * 64)
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            leases, runs = daemon.parts.leases, daemon.parts.runs
+            install = install_of(1, share_of(D0), data_sets=(weights,))
+            leases.apply(leases.table.install(install, 0.0))
+            assert runs.order(install, ORDER)
+            os.kill(runs._runs[install.lease].pid, signal.SIGKILL)
+            assert await leases.until(lambda: leases.table.find(install.lease) is None, 60.0)
+            assert await leases.until(lambda: not runs._runs, 60.0)
+            await runs.close()
+
+
+@pytest.mark.asyncio
+async def test_work_for_a_run_that_has_ended_is_an_error_of_that_run() -> None:
+    async with Nursery("test") as nursery:
+        run = Run(ORDER, nursery, namespaced=False)
+        run.kill()
+        await run.removed
+        start = RunStart(
+            parent=os.getpid(),
+            policy=IsolationPolicy(),
+            sandbox=Sandbox(),
+            reach=RunReach(files=HostFiles(), packages=Path(), gateway_port=1),
+            package=ORDER.package,
+            aws={},
+            runner={},
+        )
+        with pytest.raises(OSError, match="has ended"):
+            run.begin(start)
+
+
+@pytest.mark.parametrize("failing", ["pipe", "pidfd_open"])
+@pytest.mark.asyncio
+async def test_a_run_that_cannot_be_started_leaves_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no descriptor is left")
+
+    async with Nursery("test") as nursery:
+        before = len(os.listdir("/proc/self/fd"))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, failing, refuse)
+            with pytest.raises(OSError, match="no descriptor"):
+                Run(ORDER, nursery, namespaced=False)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.asyncio
 async def test_orders_that_this_host_cannot_follow_are_refused(tmp_path: Path) -> None:
     async with Nursery("test") as nursery:
         with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
@@ -43,3 +140,25 @@ async def test_orders_that_this_host_cannot_follow_are_refused(tmp_path: Path) -
             with pytest.raises(Refused, match="runs no images") as refused:
                 runs.order(install, replace(ORDER, image="registry/image@sha256:0"))
             assert refused.value.code == Refusal.NOT_READY
+            aws = {"AWS_ENDPOINT_URL": "http://127.0.0.1:99999"}
+            with pytest.raises(Refused, match="is no URL") as refused:
+                runs.order(install, replace(ORDER, aws=aws))
+            assert refused.value.code == Refusal.PROTOCOL
+
+
+@pytest.mark.asyncio
+async def test_runs_together_have_no_more_than_the_memory_of_their_machine(tmp_path: Path) -> None:
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            parts, settings = daemon.parts, replace(run_settings(tmp_path), memory_mib=100)
+            sandboxes = parts.outside.sandboxes
+            runs = FunctionRuns(settings, parts.leases, sandboxes, Budget(), nursery)
+            order = replace(ORDER, memory_mib=60)
+            first, second = (install_of(n, share_of(D0), lease=LeaseId(f"l{n}")) for n in (1, 2))
+            assert runs.order(first, order)
+            with pytest.raises(Refused, match="of which 60 MiB are booked") as refused:
+                runs.order(second, order)
+            assert refused.value.code == Refusal.NOT_READY
+            await runs.close()
+            assert runs.order(second, order)
+            await runs.close()

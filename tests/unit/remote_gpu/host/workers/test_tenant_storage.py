@@ -31,6 +31,12 @@ def test_the_least_recently_used_item_is_evicted_first() -> None:
     assert surplus(kept, 0) == sorted(kept)
 
 
+def test_what_is_spared_frees_nothing() -> None:
+    kept = [item("a", "1", 1), item("a", "2", 2), item("b", "1", 3)]
+    assert surplus(kept, 20, spared={kept[0].path}) == [kept[1]]
+    assert surplus(kept, 20, tenants_max=1, spared={kept[0].path}) == [kept[1]]
+
+
 def test_a_small_disk_has_a_smaller_limit() -> None:
     assert limit_bytes(1 << 40) == HOST_BYTES_MAX
     assert limit_bytes(8 << 30) == 2 << 30
