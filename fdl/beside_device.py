@@ -1,4 +1,4 @@
-"""A function on the host of its device: its run there, and data sets near it. Pure."""
+"""A function beside its device: its run on the host of that, and data sets near it. Pure."""
 
 from __future__ import annotations
 
