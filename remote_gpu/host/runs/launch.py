@@ -145,13 +145,6 @@ def _become_runner(start: RunStart, package: Path, tmp: Path, confining: list[st
     os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
 
 
-def _link(data: dict[str, str], folder: Path) -> None:
-    """Make the folder of DATA_DIR."""
-    folder.mkdir()
-    for name, path in data.items():
-        (folder / name).symlink_to(path)
-
-
 def _fail(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
