@@ -1,16 +1,15 @@
-"""What a function has on the host of its device: its run there, and data sets near it. Pure."""
+"""A function beside its device: its run on the host of that, and data sets near it. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from corekit.errors import invalid
+from gpu_scheduler.names import HOST_CONTAINERS, HOST_IMAGES_NETWORK, HOST_RUNNER
 
 #: Limits of a run on the host of its device. A job keeps its message for SQS's 12 h: an hour of
 #: waiting, the run, its start and its end (`Budget.job_receipt_s_max` is checked against it).
 HOST_MEMORY_MIB_MAX, HOST_TIMEOUT_S_MAX = 2**20, 39_000
-#: The programs by which a host states that it runs functions, and that it runs images.
-HOST_RUNNER, HOST_CONTAINERS = "function-runner", "containers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +28,10 @@ class Host:
     @property
     def programs(self) -> tuple[str, ...]:
         """The programs that a host must have."""
-        return (HOST_RUNNER,) if self.image is None else (HOST_RUNNER, HOST_CONTAINERS)
+        if self.image is None:
+            return (HOST_RUNNER,)
+        network = (HOST_IMAGES_NETWORK,) if self.network else ()
+        return (HOST_RUNNER, HOST_CONTAINERS, *network)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ invisible characters, cursor movements and changes of the writing direction. Pur
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from corekit.errors import invalid
 from corekit.values import Meta
@@ -51,6 +52,47 @@ NAME = Meta(
     extra_json_schema={"pattern": NAME_PATTERN},
     extra={"problem": name_problem},
 )
+
+#: The programs by which a host states that it runs functions, that it runs images, and that the
+#: operator lets these have a network.
+HOST_RUNNER, HOST_CONTAINERS, HOST_IMAGES_NETWORK = (
+    "function-runner",
+    "containers",
+    "images-network",
+)
+HOST_PROGRAMS = (HOST_RUNNER, HOST_CONTAINERS, HOST_IMAGES_NETWORK)
+
+#: Images are named with their content's digest, so that a name means one image: one of a registry,
+#: and a tar in S3. Its key has none of IAM's wildcards and variables: a role's statement names it.
+_REGISTRY_IMAGE = r"[a-z0-9][\w.:/-]{0,400}@sha256:[0-9a-f]{64}"
+_IMAGE_ARCHIVE = r"s3://([a-z0-9][a-z0-9.-]{1,62})/([^#*?$\s]{1,512})#sha256:([0-9a-f]{64})"
+#: For JSON Schema too.
+IMAGE_PATTERN = f"{_REGISTRY_IMAGE}|{_IMAGE_ARCHIVE}"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageArchive:
+    """A tar in S3, of `podman save` or `docker save`, with exactly one image."""
+
+    bucket: str
+    key: str
+    sha256: str  #: of the whole file, hex
+
+
+def archive_of(image: str) -> ImageArchive | None:
+    """The archive that a reference names; None for an image of a registry.
+
+    Raises INVALID for a text that is neither `name@sha256:…` nor `s3://bucket/key.tar#sha256:…`.
+    """
+    if found := re.fullmatch(_IMAGE_ARCHIVE, image, re.ASCII):
+        return ImageArchive(*found.groups())
+    if re.fullmatch(_REGISTRY_IMAGE, image, re.ASCII):
+        return None
+    raise invalid(
+        f"image {image!r}: write name@sha256:… with 64 hex digits, or"
+        " s3://bucket/key.tar#sha256:… for an archive"
+    )
+
 
 #: Begin of the ids of devices of a pool, whose hosts have not come: `pool/<name>/<host>/<index>`.
 POOL = "pool/"

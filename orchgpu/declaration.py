@@ -72,9 +72,11 @@ def function(
     with hyphens; `variables`: of its environment; `secrets`: variables with references to their
     values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `data`: data sets
     with their sources, near the device (`{"weights": "s3://models/llm"}`); `schedule`: times at
-    which it runs, as `"0 3 * * 1"`; `settings`: further keys of `lambda:`, such as `memory` and
-    `timeout`. Every key and its values are those of a definition file, and are checked by the
-    deploy. Raises TypeError for `values` without `output`.
+    which it runs, as `"0 3 * * 1"`; `execution`, `host`: where it runs, in `"lambda"`, on the
+    `"host"` of its device or `"auto"`, and the terms there (`{"network": True}`); `settings`:
+    further keys of `lambda:`, such as `memory` and `timeout`. Every key and its values are those of
+    a definition file, and are checked by the deploy. Raises TypeError for `values` without
+    `output`.
     """
     if values and not output:
         raise TypeError("values=True needs an output: it is where the returned value is stored")
@@ -94,7 +96,7 @@ def function(
         "data": dict(data) if data else None,
         "schedule": schedule,
         "execution": execution,
-        "host": dict(host) if host else None,
+        "host": dict(host) if host is not None else None,
     }
 
     def declare(decorated: F) -> F:

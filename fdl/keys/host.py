@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fdl.beside_device import Host
 from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function
 from fdl.schema.scalars import Choice, Flag, Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Mapping, Node
+from gpu_scheduler.names import IMAGE_PATTERN
 
 COMMAND_WORDS_MAX = 64
 
@@ -24,8 +27,9 @@ HOST = Block(
         ),
         "image": Key(
             reader=Text(
-                pattern=r"[a-z0-9][\w.:/-]{0,400}@sha256:[0-9a-f]{64}",
-                what="an image by its digest, as registry/name@sha256: with 64 hex digits",
+                pattern=IMAGE_PATTERN,
+                what="an image by its digest, as registry/name@sha256: with 64 hex digits, or as"
+                " s3://bucket/key.tar#sha256: for an archive",
                 short="an image by digest",
             ),
             about="OCI image in which `command` runs instead of a script.",
@@ -62,38 +66,43 @@ LAMBDA_LIMITS: Schema = {
 def check_place(function: Function, node: Node, reading: Reading) -> None:
     """Note the faults of a function that its place cannot run."""
     block = node.child("lambda") if isinstance(node, Mapping) else None
-
-    def fault(key: str, message: str) -> None:
-        """Of a key of `lambda:`."""
-        entry = block.entry(key) if isinstance(block, Mapping) else None
-        at = node if entry is None else entry.value
-        reading.fault(at, f"{function.path}.lambda.{key}", message)
-
-    declared = function.function
-    if function.host.warm and (function.execution != "host" or not declared.handler):
+    place = node.child("execution") if isinstance(node, Mapping) else None
+    if function.host.warm and (function.execution != "host" or not function.function.handler):
         message = "warm keeps the process of a handler: write `execution: host` and `handler:`"
         reading.fault(node, f"{function.path}.host.warm", message)
+    for key, message in place_faults(function):
+        if key == "execution":
+            reading.fault(place or node, f"{function.path}.{key}", message)
+        else:
+            entry = block.entry(key) if isinstance(block, Mapping) else None
+            at = node if entry is None else entry.value
+            reading.fault(at, f"{function.path}.lambda.{key}", message)
+
+
+def place_faults(function: Function) -> Iterator[tuple[str, str]]:
+    """Why the declared place cannot run a function: `execution` or a key of `lambda`, and a
+    sentence."""
+    declared = function.function
     if function.execution == "lambda":
         for key, value, most, unit in (
             ("memory", declared.memory_mib, LAMBDA_MEMORY_MIB_MAX, "MB"),
             ("timeout", declared.timeout_s, LAMBDA_TIMEOUT_S_MAX, "s"),
         ):
             if value > most:
-                fault(key, f"{value}: Lambda has {most} {unit} at most; write `execution: host`")
+                message = f"{value}: Lambda has {most} {unit} at most; write `execution: host`"
+                yield key, message
         return
-    at = node.child("execution") if isinstance(node, Mapping) else None
-    where, key = at or node, f"{function.path}.execution"
     if declared.layers:
-        message = (
-            "a host has no layers: write `host: {image: …}`, or add the files by `extra_payload`"
+        yield (
+            "layers",
+            "a host has no layers: write `host: {image: …}`, or add the files by `extra_payload`",
         )
-        fault("layers", message)
     if declared.runtime == "image":
         message = "an image of Lambda's runs in Lambda alone: name one by `host: {image: …}`"
-        fault("runtime", message)
+        yield "runtime", message
     if function.foreign:
         message = f"{function.execution} runs code by our runner: write `completion: result`"
-        reading.fault(where, key, message)
+        yield "execution", message
     if function.execution == "auto" and function.host.image is not None:
         message = "auto may run in Lambda, which has no such image: write `execution: host`"
-        reading.fault(where, key, message)
+        yield "execution", message

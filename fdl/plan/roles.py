@@ -16,6 +16,7 @@ from fdl.model import Function, Path, Storage
 from fdl.plan.facts import Facts
 from fdl.plan.resources import DeployTarget, Role
 from fdl.plan.tags import FUNCTION_TAG, tags_of
+from gpu_scheduler.names import ImageArchive, archive_of
 
 #: IAM's limit for the name of a role.
 _NAME_CHARS_MAX = 64
@@ -106,6 +107,9 @@ def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[S
     if function.on_host:
         packages = place.bucket_arn(declared.deployment.bucket or place.state_bucket)
         statements.append(_allow("Package", ("s3:GetObject",), (f"{packages}/packages/*",)))
+    if (archive := _image_of(function)) is not None:
+        named = f"{place.bucket_arn(archive.bucket)}/{archive.key}"
+        statements.append(_allow("Image", ("s3:GetObject",), (named,)))
     if declared.vpc.subnet_ids:
         statements.append(_allow("Network", INTERFACES, ("*",)))
         statements.append(_not_by_code(function, place))
@@ -116,6 +120,11 @@ def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[S
     statements += _secrets(function, place)
     statements += _keys(function, facts)
     return [statement for statement in statements if statement["Resource"]]
+
+
+def _image_of(function: Function) -> ImageArchive | None:
+    """The object from which a host loads the function's image."""
+    return archive_of(function.host.image) if function.host.image else None
 
 
 def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
@@ -185,6 +194,8 @@ def _keys(function: Function, facts: Facts) -> list[Statement]:
         written.append(between)
     read = [function.function.kms_key or "", between, listed, *written]
     read += [_key_of(storage, facts) for storage in inputs]
+    if (archive := _image_of(function)) is not None:
+        read.append(facts.bucket_keys.get(archive.bucket, ""))
     read += [facts.secret_keys.get(str(reference), "") for reference in function.references]
     return [
         _allow("Decryption", ("kms:Decrypt",), [key for key in read if key]),

@@ -7,6 +7,7 @@ none: a run that EventBridge delivers twice, or two replicas see, is one upload,
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import PurePath
 
 from corekit.cron import aws_cron
@@ -29,6 +30,11 @@ SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
 def schedule_name(function: Function, scheduled: Scheduled) -> str:
     """The schedule's name in EventBridge and on command lines."""
     return f"{function.name}-{scheduled.name}"
+
+
+def input_text(put: Mapping[str, str]) -> str:
+    """The input of a target that puts an object, as it is sent."""
+    return json.dumps(put, ensure_ascii=False)
 
 
 def needs_role(function: Function) -> bool:
@@ -87,7 +93,7 @@ def _schedule(function: Function, place: DeployTarget, scheduled: Scheduled, rol
         "ExpectedBucketOwner": owners_of(function).get(source.path.bucket) or place.account,
         "IfNoneMatch": "*",
     }
-    if len(json.dumps(put)) > INPUT_BYTES_MAX:
+    if len(input_text(put).encode()) > INPUT_BYTES_MAX:
         most = f"{INPUT_BYTES_MAX // 1024} KiB"
         raise invalid(f"{name}: EventBridge takes an object of {most} as JSON at most")
     return Schedule(

@@ -22,6 +22,7 @@ from lambda_functions.gpu_runner.errors import RunnerError
 from lambda_functions.gpu_runner.job import Answer, run_attempt
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.plain import run_plain
+from lambda_functions.gpu_runner.script import container
 from lambda_functions.gpu_runner.secrets.stores import Stores
 from lambda_functions.gpu_runner.secrets.values import SecretValues, parsed
 from lambda_functions.gpu_runner.settings import Settings, read_settings
@@ -35,7 +36,7 @@ _EXTENSIONS = Path("/opt/extensions")
 _PROVISIONED = os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "provisioned-concurrency"
 _RUNS = itertools.count()
 
-SETTINGS = read_settings(os.environ)
+SETTINGS = read_settings(os.environ, container.descriptor())
 S3 = make_client(SETTINGS.account, SETTINGS.owners)
 VALUES = SecretValues(Stores(parsed(SETTINGS.secrets)).read)
 sandbox.hide()

@@ -15,7 +15,6 @@ from lambda_functions.gpu_runner.script.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.script.steps import Step, read_steps
 from lambda_functions.gpu_runner.secrets.values import References
 from lambda_functions.gpu_runner.storage.outputs import Destination
-from remote_gpu.wire.containers import FD_VARIABLE
 
 T = TypeVar("T")
 
@@ -38,9 +37,8 @@ class Settings:
     folder: Path = IMPORT_ROOT
     group: tuple[Step, ...] = ()  #: the steps of a group, the first one first
     secrets: References = field(default_factory=dict)  #: step → variable → reference
-    container: int = (
-        -1
-    )  #: descriptor of the host's socket, where the function is an image's command
+    #: Descriptor of the host's socket, where the function is an image's command.
+    container: int = -1
     account: str = ""  #: owner of the buckets; "" = deployed by an older version
     owners: Mapping[str, str] = field(default_factory=dict)  #: bucket → another account
 
@@ -59,8 +57,11 @@ class Settings:
         return (step,)
 
 
-def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Decode the variables. Raises RunnerError naming the variable that is not valid."""
+def read_settings(environ: Mapping[str, str], container: int = -1) -> Settings:
+    """Decode the variables; `container`: as in `Settings`.
+
+    Raises RunnerError naming the variable that is not valid.
+    """
     mode = environ.get("ORCHGPU_MODE") or None
     if mode not in (None, "job", "plain"):
         raise RunnerError(f"ORCHGPU_MODE={mode!r} must be job or plain; deploy the function again")
@@ -79,7 +80,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         folder=root / "script",
         group=_group(root, environ.get("ORCHGPU_STEPS")),
         secrets=_secrets(environ),
-        container=_descriptor(environ.get(FD_VARIABLE, "")),
+        container=container,
         account=environ.get("ORCHGPU_ACCOUNT") or "",
         owners=_json(environ, "ORCHGPU_BUCKET_OWNERS", dict),
     )
@@ -104,10 +105,6 @@ def _secrets(environ: Mapping[str, str]) -> References:
     ):
         raise RunnerError(f"{VARIABLE} is not an object of references; deploy the function again")
     return found
-
-
-def _descriptor(text: str) -> int:
-    return int(text) if text.isdecimal() else -1
 
 
 def _seconds(environ: Mapping[str, str], name: str) -> float:

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -28,6 +29,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.files import check_file, unreadable
 from orchgpu.jobs.provider import provider
+from orchgpu.ports import Tolerating
 
 
 class DirectFunction(Value):
@@ -364,15 +366,10 @@ class JobCloud:
 
     def progress(self, function: Function, job: str, attempt: int) -> Progress | None:
         """The last report of an attempt's code; None when it reported nothing readable."""
-        bucket, key = function.intermediate_bucket, progress_key(job, attempt)
-        try:
-            return Progress.from_json(self.services.read_object(bucket, key)[0])
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None
-            raise
-        except (ValueError, RecursionError):
-            return None
+        where = function.intermediate_bucket, progress_key(job, attempt)
+        with Tolerating(ErrorCode.NOT_FOUND), suppress(ValueError, RecursionError):
+            return Progress.from_json(self.services.read_object(*where)[0])
+        return None
 
     # ------------------------------------------------------------------ objects and queues
 

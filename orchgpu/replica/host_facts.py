@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Protocol
 
 from gpu_scheduler.data_names import first_missing, offered_of
 from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol.ops import Op
 from orchgpu.core.execution import HostFacts
 from orchgpu.core.function import Function
-from orchgpu.ports import Scheduler
+from orchgpu.ports import AnswerT
 
 
-async def host_facts(scheduler: Scheduler, functions: Collection[Function]) -> dict[str, HostFacts]:
+class Asked(Protocol):
+    """The scheduler, as far as it is asked here: a port of a replica, or a client."""
+
+    async def ask(self, op: Op[AnswerT]) -> AnswerT:
+        """Any op of the protocol, and its answer."""
+        ...
+
+
+async def host_facts(scheduler: Asked, functions: Collection[Function]) -> dict[str, HostFacts]:
     """By the name of each function with `execution: auto`. Raises AppError."""
     auto = [one for one in functions if one.execution == "auto"]
     if not auto:
@@ -29,7 +39,7 @@ async def host_facts(scheduler: Scheduler, functions: Collection[Function]) -> d
     return facts
 
 
-async def _workloads(scheduler: Scheduler) -> list[answers.WorkloadView]:
+async def _workloads(scheduler: Asked) -> list[answers.WorkloadView]:
     found: list[answers.WorkloadView] = []
     while True:
         page = await scheduler.ask(ops.Workloads(after=found[-1].id if found else ""))

@@ -22,6 +22,7 @@ from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
+from gpu_scheduler.names import HOST_CONTAINERS, HOST_IMAGES_NETWORK, HOST_RUNNER
 from remote_gpu.host.containers.serving import open_containers
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.daemon import HostDaemon
@@ -61,7 +62,6 @@ from remote_gpu.isolation.policy import IsolationPolicy
 from remote_gpu.isolation.privileges import take
 from remote_gpu.isolation.sandboxes import Sandboxes
 from remote_gpu.middleware.base import VisibleDevices
-from remote_gpu.wire.runs import CONTAINERS, RUNNER
 from remote_gpu.wire.uses import DATA, PROGRAMS, Uses
 from remote_gpu.worker.programs.programs import ListedProgram
 from remote_gpu.worker.settings import WorkerSettings
@@ -226,16 +226,23 @@ def _offered(outside: Outside) -> Uses:
     offered = outside.pool.offered_digests
     if outside.runs.refused:
         return offered
-    own = {RUNNER: ""} | ({} if outside.runs.containers is None else {CONTAINERS: ""})
-    return {**offered, PROGRAMS: {**offered.get(PROGRAMS, {}), **own}}
+    own = [HOST_RUNNER]
+    if (containers := outside.runs.containers) is not None:
+        own.append(HOST_CONTAINERS)
+        if not containers.runtime.network_refused:
+            own.append(HOST_IMAGES_NETWORK)
+    programs = {**offered.get(PROGRAMS, {}), **dict.fromkeys(own, "")}
+    return {**offered, PROGRAMS: programs}
 
 
 async def _with_containers(settings: HostSettings, runs: RunSettings) -> RunSettings:
     """The settings of runs with this host's containers, or the reason why it has none, logged."""
     if runs.refused:
         return runs
-    space_bytes = settings.options.images_mib << 20
-    host, why = await open_containers(settings.state.resolve(), space_bytes)
+    options, state = settings.options, settings.state.resolve()
+    host, why = await open_containers(
+        state, options.images_mib << 20, network=options.images_network
+    )
     return replace(runs, containers=host, no_containers=why)
 
 

@@ -38,6 +38,7 @@ from gpu_scheduler.client.access import (
 )
 from gpu_scheduler.client.joining import IamJoin
 from gpu_scheduler.data_names import is_data_name
+from gpu_scheduler.names import HOST_PROGRAMS
 from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.departure.departure import Departure
@@ -55,7 +56,6 @@ from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, Wat
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.isolation.privileges import make_undumpable, take
 from remote_gpu.middleware import names
-from remote_gpu.wire.runs import CONTAINERS, RUNNER
 from remote_gpu.worker.programs.programs import ListedProgram, parse_program
 from remote_gpu.worker.registry import installed
 
@@ -302,7 +302,7 @@ def _programs(items: Iterable[str]) -> dict[str, ListedProgram]:
     """The commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
     found: dict[str, ListedProgram] = {}
     for name, command in _pairs("--program", "COMMAND", items):
-        if name in (RUNNER, CONTAINERS):
+        if name in HOST_PROGRAMS:
             raise invalid(f"--program {name}: this name is that of a host's own program")
         try:
             found[name] = parse_program(command)

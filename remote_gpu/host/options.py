@@ -122,6 +122,13 @@ class OwnOptions:
             range=(0, 1 << 30),
         ),
     ] = 0
+    images_network: Annotated[
+        bool,
+        Option(
+            "Let images with `network: true` open connections to all that this host reaches, also"
+            " to the metadata of a cloud machine, which serves the credentials of its role."
+        ),
+    ] = False
     on_memory_excess: Annotated[
         OnExcess,
         Option(

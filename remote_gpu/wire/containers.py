@@ -1,7 +1,7 @@
 """Messages between a run and its host, about the container of the run's order. Pure.
 
 The host gives the run one end of a Unix socket that keeps messages apart (SOCK_SEQPACKET), and its
-number in `FD_VARIABLE`. The run's messages:
+number in the runner's order (`container`). The run's messages:
 
     prepare  {"prepare": true}              have the image ready. Answers: {}, {"error": text}, or
              {"needs": {"bucket", "key"}}: an archive, whose descriptor the next prepare has
@@ -22,8 +22,6 @@ from dataclasses import asdict, dataclass
 
 from remote_gpu.wire.errors import WireError
 
-#: In the environment of a run whose order names an image.
-FD_VARIABLE = "ORCHGPU_CONTAINER_FD"
 MESSAGE_BYTES_MAX = 1 << 17  #: below the send buffer of a Unix socket
 DESCRIPTORS = 2  #: with a start: output, and the socket of the container
 

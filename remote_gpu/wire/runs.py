@@ -21,8 +21,6 @@ from remote_gpu.wire.frames import HEADER_BYTES, FrameLimits, Meta, int_field, t
 RUN = FrameLimits(meta_bytes_max=(1 << 16) - HEADER_BYTES, payload_bytes_max=0, buffers_max=0)
 #: A wall clock has the years to 9999.
 _SECONDS_MAX = 2.5e11
-#: What a host must have, among the programs that it reports (`Request.programs`).
-RUNNER, CONTAINERS = "function-runner", "containers"
 #: AWS's variables that are secret, and differ between two orders.
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,3 +92,24 @@ def test_auto_runs_in_lambda_what_fits_there(live: Live) -> None:
     assert isinstance(function, dict)
     assert (result.state, function["place"]) == ("SUCCEEDED", "lambda")
     live.quiet("slow")
+
+
+@pytest.mark.timeout(300)  # three deploys and removals on a loaded machine
+def test_the_ways_of_a_function_are_compared(live: Live, tmp_path: Path) -> None:
+    live.start("orchestrator")
+    (tmp_path / "in.txt").write_bytes(b"data")
+    (tmp_path / "way.py").write_text(DEVICE)
+    entry = FunctionSpec(DEVICE).entry("way", "way.py")
+    (tmp_path / "fdl.yaml").write_text(json.dumps({"functions": {"aws": [entry]}}))
+    shown = live.orchgpu("compare", "--json", str(tmp_path / "fdl.yaml"), str(tmp_path / "in.txt"))
+    found = json.loads(shown)
+    remote, host, cpu = found["ways"]
+    assert not remote["why"] + host["why"], found
+    for one in (remote["mean"], host["mean"]):
+        assert one["total_s"] > one["code_s"] > 0
+        assert (one["input_bytes"], one["output_bytes"]) == (4, 4)
+        assert one["usd"] > 0
+    assert cpu["mean"] is None  # its script needs the device
+    assert "EXIT_NONZERO" in cpu["why"]
+    assert found["auto"] == {"place": "lambda", "why": "it fits Lambda"}
+    assert names_of(live) == ["slow"]  # the variants are removed

@@ -86,7 +86,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/recognition": (700, "images: text, and the outputs of given models"),
     "orchgpu/*": (1_550, "declaration, map, settings and ports"),
     "orchgpu/adapters": (6_800, "AWS behind the ports: queue, store, commands, deploy"),
-    "orchgpu/cli": (9_900, "commands, `top`, live tables"),
+    "orchgpu/cli": (10_200, "commands, `top`, live tables"),
     "orchgpu/core": (5_650, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_700, "packages, files, revisions, waiting for AWS"),
     "orchgpu/fleet": (2_050, "hosts that come and go: a pure core, ports, the program"),
@@ -97,12 +97,12 @@ PYTHON: dict[str, tuple[int, str]] = {
     "orchgpu/local": (2_000, "the local system: up, down, supervision"),
     "orchgpu/permissions": (1_000, "policies of every role"),
     "orchgpu/replica": (4_450, "loops, actions and observers of an orchestrator"),
-    "orchgpu/report": (800, "report page and costs"),
+    "orchgpu/report": (1_050, "report page and costs"),
     "orchgpu/web": (5_450, "the console behind its pages"),
     "remote_gpu/*": (50, "the public names for plug-ins"),
     "remote_gpu/client": (2_900, "what a script imports: session, lanes, graphs"),
     "remote_gpu/forwarder": (400, "relay for unmodified clients"),
-    "remote_gpu/host": (12_250, "gpud: gateway, leases, workers, warm workers, devices"),
+    "remote_gpu/host": (12_300, "gpud: gateway, leases, workers, warm workers, devices"),
     "remote_gpu/isolation": (2_450, "users, namespaces, Landlock, seccomp, cgroups (ADR 10)"),
     "remote_gpu/middleware": (800, "rules of the foreign middlewares"),
     "remote_gpu/wire": (1_600, "frames and proof, standard library only"),
@@ -111,7 +111,7 @@ PYTHON: dict[str, tuple[int, str]] = {
         10_500,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (123_850, "the guarantees"),
+    "tests": (124_350, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -119,7 +119,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_650, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (118_300, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (129_200, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache

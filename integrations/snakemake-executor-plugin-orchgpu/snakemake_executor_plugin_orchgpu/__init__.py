@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 from pathlib import Path
@@ -23,6 +22,7 @@ from snakemake_interface_executor_plugins.settings import CommonSettings
 import orchgpu
 from corekit.errors import AppError
 from snakemake_executor_plugin_orchgpu.files import function_of, object_name, only_input, placed
+from snakemake_executor_plugin_orchgpu.processes import end, started
 
 #: A check reads no more than the memory of this process.
 CHECK_EVERY_S = 0.2
@@ -90,8 +90,7 @@ class Executor(RemoteExecutor):
             threads = info.job.threads
             if "command" in info.aux and (not used or used + threads <= self._own_cores):
                 used += threads
-                command = info.aux.pop("command")
-                info.aux["process"] = subprocess.Popen(command, shell=True)  # noqa: S602 - its own
+                info.aux["process"] = started(info.aux.pop("command"))
 
     def _ended(self, info: SubmittedJobInfo) -> bool:
         """Whether the job ended, which is reported then."""
@@ -134,7 +133,7 @@ class Executor(RemoteExecutor):
             if "future" in info.aux:
                 info.aux["future"].cancel()
             if "process" in info.aux:
-                info.aux["process"].terminate()
+                end(info.aux["process"])
 
     def shutdown(self) -> None:
         """Return when every job has ended, also those that were cancelled."""

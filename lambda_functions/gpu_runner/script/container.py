@@ -16,7 +16,7 @@ from typing import NoReturn
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.script import confined
-from remote_gpu.wire.containers import FD_VARIABLE, MESSAGE_BYTES_MAX, decoded, encoded
+from remote_gpu.wire.containers import MESSAGE_BYTES_MAX, decoded, encoded
 from remote_gpu.wire.errors import WireError
 
 _CONTAINED = Path(__file__).with_name("contained.py")
@@ -32,9 +32,13 @@ def command(descriptor: int) -> list[str]:
 
 def use(descriptor: int) -> None:
     """Run the user's code in the container of the host's socket, from now on."""
-    os.environ[FD_VARIABLE] = str(descriptor)
     confined.COMMAND[:] = command(descriptor)
     confined.DESCRIPTORS[:] = [descriptor]
+
+
+def descriptor() -> int:
+    """The descriptor of the host's socket; -1 where the user's code has no container."""
+    return confined.DESCRIPTORS[0] if confined.DESCRIPTORS else -1
 
 
 def prepare(descriptor: int, limit_s: float, download: Download) -> None:

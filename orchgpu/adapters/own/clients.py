@@ -17,7 +17,7 @@ from orchgpu.adapters.aws.notices import open_notices
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.adapters.own.database import conninfo
 from orchgpu.adapters.own.listener import receiving, token_of
-from orchgpu.adapters.own.queue import open_queue
+from orchgpu.adapters.own.queue import PostgresQueue, open_queue
 from orchgpu.adapters.own.settings import (
     EVENTS_VARIABLE,
     TOKEN_VARIABLE,
@@ -26,7 +26,7 @@ from orchgpu.adapters.own.settings import (
     queues_address,
     store_settings,
 )
-from orchgpu.ports import CloudPorts, Credentials, JobQueue
+from orchgpu.ports import CloudPorts, Credentials
 
 
 @asynccontextmanager
@@ -35,9 +35,9 @@ async def open_cloud() -> AsyncIterator[CloudPorts]:
 
     Raises AppError when one of them refuses access.
     """
-    settings, where = store_settings(), conninfo(queues_address())
+    settings = store_settings()
     async with AsyncExitStack() as stack:
-        queue = await stack.enter_async_context(open_queue(where))
+        queue = await stack.enter_async_context(open_queue(conninfo(queues_address())))
         store = await stack.enter_async_context(open_client(settings, CONNECTIONS_MAX))
         address = os.environ.get(EVENTS_VARIABLE)
         yield CloudPorts(
@@ -47,14 +47,14 @@ async def open_cloud() -> AsyncIterator[CloudPorts]:
             notices=await stack.enter_async_context(open_notices(_no_service)),
             credentials=StoreKeys(settings),
             state_bucket=place_of(settings).state_bucket,
-            events=partial(_receiving, queue, where, address) if address else None,
+            events=partial(_receiving, queue, address) if address else None,
         )
 
 
 def _receiving(
-    queue: JobQueue, where: str, address: str
+    queue: PostgresQueue, address: str
 ) -> AbstractAsyncContextManager[Mapping[str, str]]:
-    return receiving(queue, where, address, token_of(os.environ.get(TOKEN_VARIABLE)))
+    return receiving(queue, address, token_of(os.environ.get(TOKEN_VARIABLE)))
 
 
 class OwnStore(S3Store):

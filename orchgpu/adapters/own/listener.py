@@ -20,12 +20,11 @@ from aiohttp import web
 from corekit.aio.http_server import listening
 from corekit.errors import AppError, invalid
 from orchgpu.adapters.own import statements
-from orchgpu.adapters.own.database import Pool
 from orchgpu.adapters.own.events import events_of, messages_for
+from orchgpu.adapters.own.queue import PostgresQueue
 from orchgpu.adapters.own.settings import TOKEN_VARIABLE
 from orchgpu.adapters.own.tables import rule_of
 from orchgpu.core.routing import BODY_BYTES_MAX
-from orchgpu.ports import JobQueue
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +35,8 @@ _TOKEN_CHARS_MIN = 16
 class StoreEvents:
     """Turns events into messages, by the rules of their bucket."""
 
-    def __init__(self, queue: JobQueue, pool: Pool, token: str) -> None:
+    def __init__(self, queue: PostgresQueue, token: str) -> None:
         self._queue = queue
-        self._pool = pool
         self._token = token
 
     def application(self) -> web.Application:
@@ -65,7 +63,7 @@ class StoreEvents:
     async def _send(self, body: object) -> int:
         sent = 0
         for event in events_of(body):
-            rows = await self._pool.rows(statements.READ_RULES, {"bucket": event.bucket})
+            rows = await self._queue.pool.rows(statements.READ_RULES, {"bucket": event.bucket})
             for queue, message in messages_for(event, [rule_of(row[0]) for row in rows]):
                 await self._queue.send(queue, [message])
                 sent += 1
@@ -108,16 +106,12 @@ def token_of(file: str | None) -> str:
 
 @asynccontextmanager
 async def receiving(
-    queue: JobQueue, conninfo: str, address: str, token: str
+    queue: PostgresQueue, address: str, token: str
 ) -> AsyncIterator[Mapping[str, str]]:
     """Receive for the length of the block; yields the ready file's fields.
 
     Raises INVALID and UNAVAILABLE, naming the address.
     """
-    pool = Pool(conninfo)
-    try:
-        events = StoreEvents(queue, pool, token)
-        async with listening(events.application(), address, "events of the store") as bound:
-            yield {"store_events": bound}
-    finally:
-        await pool.close()
+    events = StoreEvents(queue, token)
+    async with listening(events.application(), address, "events of the store") as bound:
+        yield {"store_events": bound}

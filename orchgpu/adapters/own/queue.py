@@ -32,7 +32,7 @@ class PostgresQueue:
     """A parked receive holds no connection: one connection listens for all of them."""
 
     def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+        self.pool = pool
         self._parked: dict[str, set[asyncio.Event]] = {}  #: by queue
         self._listens = False
 
@@ -47,7 +47,7 @@ class PostgresQueue:
         try:
             while True:
                 arrival.clear()
-                rows = await self._pool.rows(statements.RECEIVE, values)
+                rows = await self.pool.rows(statements.RECEIVE, values)
                 if rows:
                     return [message_of(row) for row in rows]
                 next_s = await self._next_visible_s(queue_url)
@@ -62,7 +62,7 @@ class PostgresQueue:
 
     async def _next_visible_s(self, queue_url: str) -> float:
         """Seconds until a message of the queue becomes visible by itself. Raises NOT_FOUND."""
-        rows = await self._pool.rows(statements.NEXT_VISIBLE_S, {"queue": queue_url})
+        rows = await self.pool.rows(statements.NEXT_VISIBLE_S, {"queue": queue_url})
         if not rows:
             raise statements.no_queue(queue_url)
         next_s = rows[0][0]
@@ -75,24 +75,24 @@ class PostgresQueue:
                 await arrival.wait()
 
     async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
-        await self._pool.rows(statements.DELETE, statements.held(queue_url, receipt_handles))
+        await self.pool.rows(statements.DELETE, statements.held(queue_url, receipt_handles))
 
     async def set_visibility(
         self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
     ) -> None:
         values = statements.held(queue_url, receipt_handles, visibility_s)
-        await self._pool.rows(statements.HIDE, values)
+        await self.pool.rows(statements.HIDE, values)
 
     async def send(self, queue_url: str, bodies: Sequence[str], *, traceparent: str = "") -> None:
         if not bodies:
             return
         values = statements.sent(queue_url, bodies, traceparent)
-        ((count, _),) = await self._pool.rows(statements.SEND, values)
+        ((count, _),) = await self.pool.rows(statements.SEND, values)
         if not count:
             raise statements.no_queue(queue_url)
 
     async def backlog(self, queue_url: str) -> int:
-        rows = await self._pool.rows(statements.COUNT, {"queue": queue_url})
+        rows = await self.pool.rows(statements.COUNT, {"queue": queue_url})
         if not rows:
             raise statements.no_queue(queue_url)
         return int(str(rows[0][0]))
@@ -114,7 +114,7 @@ class PostgresQueue:
             await asyncio.sleep(BLIND_LOOK_S)
 
     async def _listen(self) -> None:
-        connection = await self._pool.connect()
+        connection = await self.pool.connect()
         try:
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
             self._listens = True
@@ -137,7 +137,7 @@ class PostgresQueue:
         while True:
             await asyncio.sleep(EXPIRE_EVERY_S)
             try:
-                await self._pool.rows(statements.EXPIRE)
+                await self.pool.rows(statements.EXPIRE)
             except AppError as error:
                 text = "old messages were not deleted: %s"
                 logger.warning(text, error.message, extra={"event": "expiry_failed"})

@@ -18,7 +18,7 @@ from orchgpu.cli.definition.target import (
     refuse_infeasible,
 )
 from orchgpu.cli.options import Deploying
-from orchgpu.cloud_services import Address
+from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import warm_up
 from orchgpu.deploy.visits import VisitSettings
 
@@ -72,7 +72,12 @@ def deploy(
         if not as_json:
             done = "deployed" if not prepared.plan.empty else "already deployed"
             echo(f"{', '.join(prepared.names)}: {done} ({target.where})", err=aside)
-        place = target.cloud.place
+        return run_address(target, address, document)
+
+
+def run_address(target: DeployCloud, address: Address, document: Document) -> Address:
+    """The address at which the functions of a file run, once they are deployed to a target."""
+    place = target.cloud.place
     profile = None if place.local else declared_address(document).profile
     return Address(
         endpoint_url=address.endpoint_url,

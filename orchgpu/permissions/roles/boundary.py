@@ -15,10 +15,11 @@ from corekit.values import replace
 from fdl.plan.roles import DENIED_TO_CODE, INTERFACES, LOGS, MOUNT, TRACES
 from fdl.plan.schedules import needs_role, schedule_role
 from orchgpu.permissions.model import RoleKind, Scope, Statement, allow, below, document
-from orchgpu.permissions.roles import function
+from orchgpu.permissions.roles import deployer, function
 
 #: The services through which a function uses KMS keys.
 _BY = ("s3", "lambda", "secretsmanager", "ssm")
+_WRITES = ("s3:Put*", "Delete*")
 #: IAM's quota for a managed policy, without white space.
 _CHARACTERS_MAX = 6144
 
@@ -26,14 +27,20 @@ _CHARACTERS_MAX = 6144
 def _needs(scope: Scope) -> tuple[Statement, ...]:
     """The union of the functions' policies, or all that functions with the prefixes may need.
 
-    Never the state bucket: its records decide what orchestrators do.
+    Never the state bucket, but for reading packages, as on hosts: its records decide what
+    orchestrators do.
     """
-    state = replace(allow("NotState", "s3:*", on=(scope.state, f"{scope.state}/*")), effect="Deny")
+    records = (scope.state, *below((scope.state,), *deployer.STATE_FOLDERS, "infra/"))
+    denied = (
+        allow("NotState", "s3:*", on=records),
+        allow("NotPackages", *_WRITES, on=(f"{scope.state}/*",)),
+    )
+    state = [replace(one, effect="Deny") for one in denied]
     named = function.ROLE.statements(scope) if scope.functions else _general(scope)
     roles = (schedule_role(f, scope.place) for f in scope.functions if needs_role(f))
     puts = [path for role in roles for path in role.policy["Statement"][0]["Resource"]]
     scheduled = [allow("Schedules", "s3:PutObject", on=tuple(dict.fromkeys(puts)))] if puts else []
-    statements = (*named, *scheduled, _keys(scope), state)
+    statements = (*named, *scheduled, _keys(scope), *state)
     size = len(json.dumps(document(statements), separators=(",", ":")))
     if size > _CHARACTERS_MAX:
         message = f"a managed policy has at most {_CHARACTERS_MAX} characters, this one {size}"
@@ -54,6 +61,7 @@ def _general(scope: Scope) -> Iterator[Statement]:
     objects = ("s3:GetObject", "GetObjectVersion", "PutObject", "AbortMultipartUpload")
     by_code = {"ArnLike": {"lambda:SourceFunctionArn": scope.place.function_arn("*")}}
     yield allow("Objects", *objects, on=below(scope.inputs))
+    yield allow("Packages", "s3:GetObject", on=below(scope.packages, "packages/"))
     yield allow("Checkpoints", "s3:DeleteObject", on=below(scope.inputs, "attempts/"))
     yield allow("Absence", "s3:ListBucket", on=scope.inputs)
     yield allow("Failures", "sqs:SendMessage", on=scope.queues())

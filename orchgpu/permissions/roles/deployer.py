@@ -19,7 +19,7 @@ _BUCKETS = (
     *("GetBucketTagging", "PutBucketTagging", "GetEncryptionConfiguration"),
 )
 #: Folders of the state bucket, without `infra/`: hosts trust the authority that is there.
-_STATE = ("functions/", "deployments/", "workflows/", "registry/", "revisions/", "locks/")
+STATE_FOLDERS = ("functions/", "deployments/", "workflows/", "registry/", "revisions/", "locks/")
 _QUEUES = (
     *("sqs:CreateQueue", "ListQueueTags", "TagQueue", "UntagQueue", "DeleteQueue"),
     *("GetQueueUrl", "GetQueueAttributes", "SetQueueAttributes", "ReceiveMessage"),
@@ -50,7 +50,7 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     services = {"StringEquals": {"iam:PassedToService": to[0] if len(to) == 1 else to}}
     layers = [layer for f in scope.functions for layer in f.function.layers]
     yield allow("Buckets", *_BUCKETS, on=scope.all_buckets)
-    state = (*below((scope.state,), *_STATE), *below(scope.packages, "packages/"))
+    state = (*below((scope.state,), *STATE_FOLDERS), *below(scope.packages, "packages/"))
     yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=state)
     yield allow("Queues", *_QUEUES, on=(*scope.queues(), *scope.workflow_queues))
     yield allow("Functions", *FUNCTIONS, on=scope.lambdas)

@@ -73,7 +73,7 @@ class JobFile(Value):
 
 
 class JobProgress(Value):
-    """What the code of a running job reported last."""
+    """The newest report of a running job's code."""
 
     part: float | None  #: of the work, 0 to 1
     text: str

@@ -55,7 +55,6 @@ class Container:
     folder: Path  #: the run's, writable and at the same path inside
     workdir: str  #: in it, as the container sees it
     variables: Path  #: file of `variables_file`
-    pid: Path  #: file that gets the number of its first process
     memory_mib: int
     timeout_s: float
     command: tuple[str, ...] = ()  #: empty = the image's own
@@ -114,7 +113,6 @@ def run_words(runtime: Runtime, container: Container) -> list[str]:
         "--no-healthcheck",
         "--log-driver=none",
         f"--timeout={max(1, round(container.timeout_s))}",
-        f"--pidfile={container.pid}",
         f"--env-file={container.variables}",
     ]
     if container.command:

@@ -22,8 +22,8 @@ from weakref import WeakValueDictionary
 
 from corekit.aio.files import replace_json
 from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.names import ImageArchive, archive_of
 from remote_gpu.host.containers.podman import Podman
-from remote_gpu.host.containers.reference import Archive, archive_of
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ RUN_PREFIX = "run-"
 class ArchiveNeeded(Exception):
     """The image is an archive that is not loaded here: its bytes must be given."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: ImageArchive) -> None:
         super().__init__(f"s3://{archive.bucket}/{archive.key} is not loaded")
         self.archive = archive
 
@@ -132,7 +132,9 @@ class Images:
         """A reference names this image, and it is used now."""
         self._known[reference] = image, time.time()
 
-    async def _fetched(self, reference: str, archive: Archive | None, given: int | None) -> str:
+    async def _fetched(
+        self, reference: str, archive: ImageArchive | None, given: int | None
+    ) -> str:
         begun_s = time.monotonic()
         if archive is None:
             output = await self._podman.call("pull", "--quiet", reference, limit_s=_FETCH_S)
@@ -146,7 +148,7 @@ class Images:
         logger.info("image fetched", extra={**about, "s": round(time.monotonic() - begun_s, 1)})
         return image
 
-    async def _loaded(self, archive: Archive, given: int) -> str:
+    async def _loaded(self, archive: ImageArchive, given: int) -> str:
         with tempfile.TemporaryDirectory(prefix=RUN_PREFIX, dir=self._folder) as place:
             file = Path(place, "image.tar")
             # a copy: the giver of the descriptor may write to its file between check and load

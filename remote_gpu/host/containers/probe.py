@@ -113,7 +113,6 @@ def _trial(runtime: Runtime, image: str, place: Path, *, network: bool) -> Conta
         folder=folder,
         workdir=str(folder),
         variables=variables,
-        pid=place / "pid",
         memory_mib=64,
         timeout_s=_CALL_S,
         command=_INIT,

@@ -18,12 +18,13 @@ import signal
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from corekit.aio.supervise import Nursery, until_first
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.model import Share
+from gpu_scheduler.names import archive_of
 from remote_gpu.host.containers import probe
 from remote_gpu.host.containers.cards import cards
 from remote_gpu.host.containers.command import (
@@ -37,7 +38,6 @@ from remote_gpu.host.containers.command import (
 )
 from remote_gpu.host.containers.images import RUN_PREFIX, ArchiveNeeded, Images
 from remote_gpu.host.containers.podman import Podman, stopped
-from remote_gpu.host.containers.reference import archive_of
 from remote_gpu.isolation.apply import Sandbox
 from remote_gpu.isolation.removal import remove_tree
 from remote_gpu.middleware.base import device_variables
@@ -86,16 +86,21 @@ class ContainerHost:
             await asyncio.to_thread(remove_tree, left)
 
 
-async def open_containers(state: Path, space_bytes: int) -> tuple[ContainerHost | None, str]:
+async def open_containers(
+    state: Path, space_bytes: int, *, network: bool = False
+) -> tuple[ContainerHost | None, str]:
     """This host's containers, or the reason why it has none, which is logged.
 
-    `state`: the host's folder; `space_bytes`: for images, 0 = none are wanted.
+    `state`: the host's folder; `space_bytes`: for images, 0 = none are wanted; `network`: whether
+    the operator lets images have one, by which they reach the metadata of a cloud machine.
     """
     if not space_bytes:
         return None, "it has no space for them (--images-mib)"
     try:
         folder = state / FOLDER_NAME
         runtime = await probe.find(folder / "store", run_folder(state))
+        if not network:
+            runtime = replace(runtime, network_refused="start gpud with --images-network")
         host = ContainerHost(runtime, folder, space_bytes)
         await host.open()
     except (AppError, OSError) as error:
@@ -175,13 +180,6 @@ class RunContainer:
         """There is no run: close what an order has opened. Idempotent."""
         self._own.close()
         self._inner.close()
-
-    @property
-    def pid(self) -> int | None:
-        """The first process of the container, while it runs."""
-        with contextlib.suppress(OSError, ValueError):
-            return int((self._control / "pid").read_text())
-        return None
 
     async def _serve(self) -> None:
         """Answer the run until it closes its socket."""
@@ -278,7 +276,6 @@ class RunContainer:
             folder=self.folder,
             workdir=start.workdir,
             variables=file,
-            pid=self._control / "pid",
             memory_mib=self._order.memory_mib,
             timeout_s=self._order.timeout_s + _BACKSTOP_S,
             command=self._order.command,

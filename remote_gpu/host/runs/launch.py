@@ -8,9 +8,11 @@ beside the runner's: `UNPACKED_STATUS`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +66,11 @@ def main() -> None:
     os.chdir(tmp)
     os.environ.update(start.aws)
     try:
-        package = unpacked(start.package, reach.packages, tmp, _fetch)
+        fetch = functools.partial(_fetch, owners_of(start.runner["environment"]))
+        package = unpacked(start.package, reach.packages, tmp, fetch)
     except AppError as error:
         _fail(error.message)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         _fail(f"the package cannot be unpacked: {error}")
     run.restrict(policy, sandbox, reach, folder, *shared, package=package)
     confining = [] if shared else run.confining(policy, sandbox, reach, package)
@@ -81,20 +84,29 @@ def _link(data: dict[str, str], folder: Path) -> None:
         (folder / name).symlink_to(path)
 
 
-def _fetch(package: Package, target: Path) -> None:
-    """Download with the function's credentials."""
+def owners_of(variables: Mapping[str, str]) -> Callable[[str], str | None]:
+    """The account that must own a bucket, by the runner's own variables; None = not known."""
+    account = variables.get("ORCHGPU_ACCOUNT") or None
+    others: dict[str, str] = json.loads(variables.get("ORCHGPU_BUCKET_OWNERS") or "{}")
+    return lambda bucket: others.get(bucket, account)
+
+
+def _fetch(owner_of: Callable[[str], str | None], package: Package, target: Path) -> None:
+    """Download with the function's credentials, from the account that deployed."""
     # a second to load, and most runs find their package unpacked
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
+    owner = owner_of(package.bucket)
+    owned = {"ExpectedBucketOwner": owner} if owner else {}
     where = f"s3://{package.bucket}/{package.key}"
     emulated = "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
     try:
         style = {"addressing_style": "path" if emulated else "auto"}
         s3 = boto3.client("s3", config=Config(s3=style))
         with contextlib.closing(s3):
-            body = s3.get_object(Bucket=package.bucket, Key=package.key)["Body"]
+            body = s3.get_object(Bucket=package.bucket, Key=package.key, **owned)["Body"]
             with target.open("wb") as file:
                 for chunk in body.iter_chunks(1 << 20):
                     file.write(chunk)

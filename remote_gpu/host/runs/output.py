@@ -142,7 +142,7 @@ class RunOutput:
         if self._waiting_bytes > _WAITING_BYTES_MAX:
             self._dropped += 1
             return
-        size = len(text.encode()) + _EVENT_BYTES  # three bytes for one that is no character
+        size = len(text.encode()) + _EVENT_BYTES  # three bytes for one of an invalid character
         self._waiting_bytes += size
         self._waiting.append(((int(time.time() * 1000), text), size))
 

@@ -228,7 +228,7 @@ class FunctionRuns:
             ports = _ports(order.aws)
         except ValueError as error:
             raise Refused(
-                Refusal.PROTOCOL, f"an endpoint of its cloud is no URL: {error}"
+                Refusal.PROTOCOL, f"an endpoint of its cloud is not a valid URL: {error}"
             ) from None
         if self._settings.policy.landlock and (wrong := closed.intersection(ports)):
             text = f"no run may connect to port {min(wrong)}, at which an endpoint of its cloud is"

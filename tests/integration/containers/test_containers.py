@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from lambda_functions.gpu_runner.script import container
 from remote_gpu.host.containers.command import DATA_FOLDER
-from remote_gpu.host.containers.serving import RunContainer
+from remote_gpu.host.containers.serving import RunContainer, open_containers, run_folder
 from tests.integration.containers.conftest import USER, Hosted
 from tests.leaks import no_task_left
 
@@ -97,8 +98,6 @@ async def test_a_stopped_and_a_killed_client_end_the_container(hosted: Hosted) -
 async def test_the_end_of_a_lease_kills_the_container(hosted: Hosted) -> None:
     async with hosted.run(hosted.order("ignore")) as one:
         process = await _waiting(hosted, one)
-        assert one.pid is not None
-        os.kill(one.pid, 0)
     assert await process.wait() != 0
 
 
@@ -111,6 +110,18 @@ async def test_leftovers_of_a_killed_gpud_are_removed(hosted: Hosted) -> None:
     await hosted.host.open()
     assert await hosted.containers() == []
     assert not (hosted.host.folder / "run-left").exists()
+
+
+@no_task_left
+async def test_images_have_a_network_by_the_operators_decision_alone(tmp_path: Path) -> None:
+    closed, why = await open_containers(tmp_path, 1 << 20)
+    if closed is None:
+        pytest.skip(f"NOT TESTED: containers; {why}")
+    opened, _ = await open_containers(tmp_path, 1 << 20, network=True)
+    assert "--images-network" in closed.runtime.network_refused
+    assert opened is not None
+    assert "--images-network" not in opened.runtime.network_refused
+    shutil.rmtree(run_folder(tmp_path))
 
 
 @no_task_left

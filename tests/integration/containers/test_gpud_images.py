@@ -13,6 +13,7 @@ import pytest
 
 from contract.states import JobState, Reason
 from remote_gpu.host.containers.serving import run_folder
+from remote_gpu.wire.errors import Refused
 from remote_gpu.wire.runs import RunOrder
 from tests.integration.containers.conftest import Hosted, unmount
 from tests.integration.gpud.conftest import Gpud, running_gpud, until
@@ -59,10 +60,14 @@ def _programs() -> int:
 
 def test_an_image_runs_to_its_result_and_to_other_ends(on: ImageBench) -> None:
     gpud, bench = on.gpud, on.bench
-    assert {"function-runner", "containers"} <= set(gpud.hello["programs"])
+    programs = set(gpud.hello["programs"])
+    assert {"function-runner", "containers"} <= programs
+    assert "images-network" not in programs
 
     install = gpud.install()
     job, event = bench.stage(gpud, install)
+    with pytest.raises(Refused, match="start gpud with --images-network"):
+        send_order(gpud, install, on.order(job, event, "copy", network=True))
     assert send_order(gpud, install, on.order(job, event, "copy", ",", "status"))
     until(lambda: bench.ended(job))
     result = bench.result(job)

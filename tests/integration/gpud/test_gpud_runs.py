@@ -180,6 +180,17 @@ def test_another_content_than_that_of_the_order_is_not_run(gpud: Gpud, bench: Be
     assert "another content than its order" in closed(gpud, install)["detail"]
 
 
+def test_a_package_of_another_account_is_not_fetched(gpud: Gpud, bench: Bench) -> None:
+    install = gpud.install()
+    job, event = bench.stage(gpud, install)
+    order = bench.order(job, event, bench.package("#!/bin/sh\n# of another account\n"))
+    variables = {**order.variables, "ORCHGPU_ACCOUNT": "999999999999"}
+    assert send_order(gpud, install, replace(order, variables=variables))
+    detail = closed(gpud, install)["detail"]
+    assert "cannot be read" in detail
+    assert "AccessDenied" in detail or "403" in detail
+
+
 def test_the_end_of_a_lease_ends_all_that_the_user_started(gpud: Gpud, bench: Bench) -> None:
     mark = new_mark()
     install, _ = bench.run(gpud, DAEMON.format(mark=mark))

@@ -12,8 +12,9 @@ from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError
-from fdl.beside_device import HOST_CONTAINERS, HOST_RUNNER, HOST_TIMEOUT_S_MAX
+from fdl.beside_device import HOST_TIMEOUT_S_MAX
 from fdl.parse import parse
+from fdl.plan.facts import Facts
 from fdl.plan.resources import (
     FunctionResource,
     InvokeConfig,
@@ -24,7 +25,6 @@ from fdl.plan.resources import (
     Role,
 )
 from orchgpu.core.function import Function
-from remote_gpu.wire.runs import CONTAINERS, RUNNER
 from tests.unit.fdl.definitions import AWS, LOCAL, errors, only, resources
 
 FILE = """\
@@ -57,8 +57,7 @@ def message(text: str) -> str:
     return caught.value.message.splitlines()[0]
 
 
-def test_the_names_and_the_bound_are_those_of_their_other_ends() -> None:
-    assert (HOST_RUNNER, HOST_CONTAINERS) == (RUNNER, CONTAINERS)
+def test_the_bound_is_that_of_its_other_end() -> None:
     budget = Budget()
     longest_s = HOST_TIMEOUT_S_MAX + budget.connect_by_s + CAP_SLACK_S
     assert longest_s <= budget.job_receipt_s_max
@@ -97,7 +96,8 @@ def test_the_names_and_the_bound_are_those_of_their_other_ends() -> None:
             file("host", more="    host: {image: 'ghcr.io/lab/fold:1'}\n"),
             (
                 "f:10:19: error: functions.aws[0].host.image: 'ghcr.io/lab/fold:1' is not an image"
-                " by its digest, as registry/name@sha256: with 64 hex digits"
+                " by its digest, as registry/name@sha256: with 64 hex digits, or as"
+                " s3://bucket/key.tar#sha256: for an archive"
             ),
         ),
     ],
@@ -138,7 +138,10 @@ def test_an_image_needs_a_host_that_runs_images() -> None:
         "host", more=f"    host: {{image: '{IMAGE}', command: [fold, -v], network: true}}\n"
     )
     record = record_of(text.replace("      init_script: fold.sh\n", ""))
-    assert record.request.programs == ("function-runner", "containers")
+    # the last: of hosts whose operator lets images have a network
+    assert record.request.programs == ("function-runner", "containers", "images-network")
+    alone = text.replace(", network: true", "").replace("      init_script: fold.sh\n", "")
+    assert record_of(alone).request.programs == ("function-runner", "containers")
     assert record.host is not None
     assert (record.host.image, record.host.command) == (IMAGE, ("fold", "-v"))
     assert record.host.network
@@ -155,6 +158,27 @@ def test_only_the_handler_of_a_function_on_a_host_stays_warm() -> None:
     wrong = (text, handler.replace("execution: host", "execution: auto"))
     for one in wrong:
         assert "write `execution: host` and `handler:`" in message(one)
+
+
+def test_an_archive_in_s3_is_an_image_that_the_role_may_read() -> None:
+    archive = f"s3://lab-images/fold/v1.tar#sha256:{64 * 'a'}"
+    text = file("host", more=f"    host: {{image: '{archive}'}}\n    iam: {{create: true}}\n")
+    text = text.replace("      init_script: fold.sh\n", "")
+    assert errors(text) == []
+    record = record_of(text)
+    assert record.host is not None
+    assert record.host.image == archive
+    key = "arn:aws:kms:eu-west-1:123456789012:key/1"
+    role = only(Role, resources(text, facts=Facts(bucket_keys={"lab-images": key})))
+    policy: Any = role.policy
+    statements = {one["Sid"]: one for one in policy["Statement"]}
+    assert statements["Image"]["Action"] == ["s3:GetObject"]
+    assert statements["Image"]["Resource"] == ["arn:aws:s3:::lab-images/fold/v1.tar"]
+    assert key in statements["Decryption"]["Resource"]
+    own = "    iam: {create: true}\n"
+    for plain in (text.replace(archive, IMAGE), file("host", more=own)):
+        assert "Image" not in json.dumps(only(Role, resources(plain)).policy)
+    assert "is not an image by its digest" in message(text.replace("v1.tar", "*"))
 
 
 def test_auto_has_both_with_lambdas_limits() -> None:

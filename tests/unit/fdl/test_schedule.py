@@ -133,6 +133,9 @@ def test_a_file_that_is_not_there_is_an_error() -> None:
 
 def test_an_object_has_eventbridges_size() -> None:
     function = deployed(parse(FILE, "f"))[0]
-    large = replace(function.schedule[0], input="x" * 300_000)
-    with pytest.raises(AppError, match="256 KiB"):
-        schedules_of(replace(function, schedule=(large,)), AWS, Facts())
+    for text in ("x" * 300_000, "ü" * 150_000):
+        large = replace(function.schedule[0], input=text)
+        with pytest.raises(AppError, match="256 KiB"):
+            schedules_of(replace(function, schedule=(large,)), AWS, Facts())
+    fits = replace(function.schedule[0], input="ü" * 100_000)  # two bytes each, as it is sent
+    assert schedules_of(replace(function, schedule=(fits,)), AWS, Facts())

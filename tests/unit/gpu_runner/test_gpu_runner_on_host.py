@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-from lambda_functions.gpu_runner.script import confined
+from contract.states import Reason
+from lambda_functions.gpu_runner.errors import AttemptFailed
+from lambda_functions.gpu_runner.limits import TimeLimits
+from lambda_functions.gpu_runner.sandbox import Workspace
+from lambda_functions.gpu_runner.script import confined, container, steps
+from lambda_functions.gpu_runner.secrets.values import Secrets
+from lambda_functions.gpu_runner.settings import read_settings
 
 REQUEST = "00000000-0000-4000-8000-000000000000"
 #: Stands for the host's: adds a variable, and is restricted to nothing.
@@ -92,3 +98,40 @@ def test_the_users_command_gets_its_variables_behind_the_hosts(
 def test_in_lambda_the_command_is_started_as_it_is() -> None:
     with confined.prepared(["/bin/true"], {"A": "1"}) as start:
         assert start == confined.Start(command=["/bin/true"], environment={"A": "1"})
+
+
+@pytest.mark.parametrize(
+    ("in_container", "reason"), [(True, Reason.OUT_OF_MEMORY), (False, Reason.KILLED)]
+)
+def test_a_container_that_is_killed_had_too_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_container: bool, reason: Reason
+) -> None:
+    """`contained` ends so when its host reports that; a script may be killed for any reason."""
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    monkeypatch.setattr(confined, "COMMAND", [sys.executable, "-I", "-S", "-c", killed])
+    step = steps.Step(
+        name="", script=Path("/bin/true"), folder=tmp_path, container=in_container, outputs=()
+    )
+    limits = TimeLimits.within(60.0)
+    with Workspace(tmp_path) as workspace:
+        file = tmp_path / "input"
+        file.touch()
+        item = steps.Item(step=step, file=file, key="input", event={}, workspace=workspace)
+        outcome = steps.run_step(item, limits, {}, Secrets())
+    with pytest.raises(AttemptFailed) as failed:
+        steps.check_outcome(outcome, limits)
+    assert failed.value.reason is reason
+
+
+def test_the_hosts_socket_is_that_of_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confined, "COMMAND", [])
+    monkeypatch.setattr(confined, "DESCRIPTORS", [])
+    without = read_settings({}, container.descriptor())
+    assert not without.steps(())[0].container
+    before = dict(os.environ)
+    container.use(5)
+    settings = read_settings({}, container.descriptor())
+    assert settings.container == 5
+    assert settings.steps(())[0].container
+    assert confined.DESCRIPTORS == [5]
+    assert os.environ == before  # one place for it: no process inherits its number

@@ -47,7 +47,6 @@ functions:
   aws:
   - lambda:
       name: search
-      init_script: search.py
       output:
       - {path: search-out/hits, kms_key: arn:aws:kms:eu-west-1:123456789012:key/2}
       vpc: {SubnetIds: [subnet-1], SecurityGroupIds: [sg-1]}
@@ -60,8 +59,10 @@ functions:
     secrets: {A: ssm:/search/a, B: secretsmanager:search/b}
     schedule: "0 3 * * 1"
     gpu: {memory: 512}
+    execution: host
+    host: {image: "s3://search-images/search.tar#sha256:%s"}
     job: {input: {path: search-in/queries}, checkpoint: 10min}
-"""
+""" % (64 * "0")
 ACCOUNT = ("--account", PLACE.account, "--region", PLACE.region)
 
 
@@ -221,6 +222,8 @@ def test_a_role_within_the_boundary_does_its_work_and_no_more() -> None:
             ("iam:CreateUser", f"{IAM}:user/me"),
             ("s3:PutObject", f"{STATE}/functions/f.json"),
             ("s3:GetObject", f"{STATE}/functions/f.json"),
+            ("s3:GetObject", f"{STATE}/infra/orchgpu/ca.pem"),
+            ("s3:PutObject", f"{STATE}/packages/p.zip"),
             ("s3:GetObject", "arn:aws:s3:::payroll/x"),
             ("s3:PutBucketPolicy", "arn:aws:s3:::lab-in"),
             ("lambda:UpdateFunctionCode", f"arn:aws:lambda:{WHERE}:function:payroll"),

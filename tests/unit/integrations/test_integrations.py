@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -141,3 +142,17 @@ def test_a_job_has_one_input() -> None:
     for inputs in ([], ["a", "b"]):
         with pytest.raises(ValueError, match="one input file"):
             FILES.only_input(inputs)
+
+
+def test_a_cancelled_command_leaves_no_process(tmp_path: Path) -> None:
+    plugin = next(one for one in PACKAGES if one.name.startswith("snakemake"))
+    processes = load(module_of(plugin) / "processes.py")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = processes.started(f"(echo begun; exec sleep 100) > {pipe} & wait")
+    with pipe.open() as output:  # of the child, which has it until it ends
+        assert output.readline() == "begun\n"
+        processes.end(process)
+        assert output.read() == ""
+    assert process.wait() != 0
+    processes.end(process)

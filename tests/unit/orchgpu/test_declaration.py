@@ -39,6 +39,7 @@ print("printed while it is imported")
     variables={"TOP": "1.10"},
     secrets={"TOKEN": "ssm:/search/token"},
     job={"max_wait": "10m"} if False else None,
+    execution="host", host={"network": True},
 )
 def search_all(work):
     pass
@@ -72,6 +73,8 @@ functions:
     gpu: {memory: 512MiB, kinds: [cpu]}
     secrets: {TOKEN: ssm:/search/token}
     job: {input: {path: queries/in, suffix: [.fasta]}}
+    execution: host
+    host: {network: true}
   - lambda:
       name: pick
       handler: mine.best

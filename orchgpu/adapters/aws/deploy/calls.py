@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from fdl.plan.resources import DeployTarget, EventSource, Schedule
+from fdl.plan.schedules import input_text
 from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
 
 _REPORTS = ["ReportBatchItemFailures"]
@@ -103,7 +104,7 @@ class Schedules:
         target = {
             "Arn": self._put_arn if schedule.put else self._place.function_arn(schedule.function),
             "RoleArn": schedule.role,
-            "Input": json.dumps(schedule.put, ensure_ascii=False),
+            "Input": input_text(schedule.put),
         }
         write = self._client().create_schedule if found is None else self._client().update_schedule
         write(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import closing
 
 import click
@@ -12,9 +11,9 @@ from corekit.cli.table import Column
 from corekit.errors import invalid
 from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.lookup import known_job, whole_id
+from orchgpu.cli.jobs.prices import Finite, price_options
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.prices import Prices
-from orchgpu.infra.deployment import read_prices
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import measured_run
 from orchgpu.report.cost import Comparison, UsedTime, device_seconds
@@ -27,29 +26,17 @@ SECONDS_MAX = 1e9
 SHARERS = (1, 2, 3, 4, 6, 8)
 
 
-class _Finite(click.FloatRange):
-    """A range of finite numbers: a comparison with `nan` would accept it."""
-
-    def convert(
-        self, value: float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not an amount.", param, ctx)
-        return number
-
-
 @click.command("cost")
 @click.argument("job", required=False, metavar="[ID]", shell_complete=any_job)
 @click.option(
     "--cpu-s",
-    type=_Finite(0, SECONDS_MAX, min_open=True),
+    type=Finite(0, SECONDS_MAX, min_open=True),
     required=True,
     help="Seconds the function takes without a device.",
 )
 @click.option(
     "--gpu-s",
-    type=_Finite(0, SECONDS_MAX, min_open=True),
+    type=Finite(0, SECONDS_MAX, min_open=True),
     help="Seconds the function takes with a device. [default: as measured for ID]",
 )
 @click.option(
@@ -57,21 +44,7 @@ class _Finite(click.FloatRange):
     type=click.IntRange(128, 10240),
     help=f"Memory of the function. [default: {DEFAULT_MEMORY_MIB}, or ID's]",
 )
-@click.option(
-    "--device-usd-per-hour",
-    type=_Finite(0),
-    help="Price of the device. [default: 0.90, a p2.xlarge in 2021]",
-)
-@click.option(
-    "--instance-type",
-    metavar="TYPE",
-    help="Instead of a price: an EC2 type with GPUs, such as g5.xlarge; its list price.",
-)
-@click.option(
-    "--lambda-usd-per-gb-s",
-    type=_Finite(0, min_open=True),
-    help="Price of the function. [default: 0.0000166667, x86 in us-east-1]",
-)
+@price_options
 @scheduler_option
 @json_option
 def command(
@@ -79,9 +52,7 @@ def command(
     cpu_s: float,
     gpu_s: float | None,
     memory_mib: int | None,
-    device_usd_per_hour: float | None,
-    instance_type: str | None,
-    lambda_usd_per_gb_s: float | None,
+    prices: Prices,
     scheduler: str | None,
     as_json: bool,
 ) -> None:
@@ -94,7 +65,6 @@ def command(
     \b
     Example:  orchgpu cost --cpu-s 368 --gpu-s 118
     """
-    prices = _prices(device_usd_per_hour, instance_type, lambda_usd_per_gb_s)
     held = None
     if job is not None:
         measured_s, its_memory_mib, device_s = _measured(job, scheduler)
@@ -112,40 +82,6 @@ def command(
         echo_json(_as_json(compared, held))
     else:
         _echo(compared, held)
-
-
-def _prices(
-    device_usd_per_hour: float | None, instance_type: str | None, lambda_usd_per_gb_s: float | None
-) -> Prices:
-    standard, as_of = Prices(), Prices().as_of
-    if instance_type is not None:
-        if device_usd_per_hour is not None:
-            raise invalid("give --device-usd-per-hour or --instance-type, not both")
-        device_usd_per_hour, as_of = _list_price(instance_type)
-    elif device_usd_per_hour is not None or lambda_usd_per_gb_s is not None:
-        as_of = "given"
-    return Prices(
-        device_usd_per_hour=_or(device_usd_per_hour, standard.device_usd_per_hour),
-        lambda_usd_per_gb_s=_or(lambda_usd_per_gb_s, standard.lambda_usd_per_gb_s),
-        as_of=as_of,
-    )
-
-
-def _list_price(instance_type: str) -> tuple[float, str]:
-    """US dollars an hour for each device of an instance; date and region of the price."""
-    prices = read_prices()
-    gpus = prices.gpus.get(instance_type)
-    if gpus is None:
-        known = ", ".join(prices.gpus)
-        raise invalid(
-            f"{instance_type!r} has no price here; give --device-usd-per-hour, or {known}"
-        )
-    per_hour = prices.instance_hour[instance_type] / gpus.devices
-    return per_hour, f"{prices.as_of}, {prices.region}"
-
-
-def _or(given: float | None, standard: float) -> float:
-    return standard if given is None else given
 
 
 def _measured(job: str, scheduler: str | None) -> tuple[float, int, float | None]:

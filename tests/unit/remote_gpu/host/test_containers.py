@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.names import ImageArchive, archive_of
 from remote_gpu.host.containers.cards import cards
 from remote_gpu.host.containers.command import (
     Cards,
@@ -21,7 +22,6 @@ from remote_gpu.host.containers.command import (
     variables_file,
 )
 from remote_gpu.host.containers.images import to_evict
-from remote_gpu.host.containers.reference import Archive, archive_of
 
 ROOT = Runtime(
     podman=Path("/usr/bin/podman"), version="4.3.1", store=Path("/s/store"), run=Path("/run/o")
@@ -34,7 +34,6 @@ CONTAINER = Container(
     folder=Path("/s/scratch/t-image"),
     workdir="/s/scratch/t-image/orchgpu-run-1",
     variables=Path("/s/containers/run-1/variables"),
-    pid=Path("/s/containers/run-1/pid"),
     memory_mib=512,
     timeout_s=930.4,
     data={"weights": Path("/s/data-views/t/0a")},
@@ -73,7 +72,6 @@ run
 --no-healthcheck
 --log-driver=none
 --timeout=930
---pidfile=/s/containers/run-1/pid
 --env-file=/s/containers/run-1/variables
 abc
 """.strip().splitlines()
@@ -194,10 +192,10 @@ def test_cards_are_read_from_cdi_and_the_driver(
     [
         (f"docker.io/library/python@sha256:{64 * 'a'}", None),
         (f"localhost:5000/a/b:1@sha256:{64 * 'a'}", None),
-        (f"s3://bucket/a/b.tar#sha256:{64 * 'b'}", Archive("bucket", "a/b.tar", 64 * "b")),
+        (f"s3://bucket/a/b.tar#sha256:{64 * 'b'}", ImageArchive("bucket", "a/b.tar", 64 * "b")),
     ],
 )
-def test_images_are_named_with_their_digest(reference: str, archive: Archive | None) -> None:
+def test_images_are_named_with_their_digest(reference: str, archive: ImageArchive | None) -> None:
     assert archive_of(reference) == archive
 
 
@@ -210,6 +208,7 @@ def test_images_are_named_with_their_digest(reference: str, archive: Archive | N
         f"--root=/@sha256:{64 * 'a'}",
         "s3://bucket/a.tar",
         f"s3://bucket/#sha256:{64 * 'b'}",
+        f"s3://bucket/*#sha256:{64 * 'b'}",
         f"docker-archive:/etc@sha256:{64 * 'a'} x",
     ],
 )

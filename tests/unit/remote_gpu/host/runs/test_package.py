@@ -11,6 +11,7 @@ import pytest
 
 from corekit.errors import AppError
 from remote_gpu.host.runs import package as packages
+from remote_gpu.host.runs.launch import owners_of
 from remote_gpu.host.runs.package import unpacked
 from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.wire.runs import Package
@@ -84,6 +85,12 @@ def test_anything_but_a_zip_is_refused(tmp_path: Path, data: bytes) -> None:
 def test_another_content_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AppError, match="another content"):
         got(tmp_path, zipped({"a": b"x"}), "0" * 64)
+
+
+def test_the_owner_of_a_bucket_is_that_of_the_runners_variables() -> None:
+    owner_of = owners_of({"ORCHGPU_ACCOUNT": "1", "ORCHGPU_BUCKET_OWNERS": '{"other": "2"}'})
+    assert (owner_of("state"), owner_of("other")) == ("1", "2")
+    assert owners_of({})("state") is None
 
 
 def test_packages_in_use_are_not_evicted(tmp_path: Path) -> None:

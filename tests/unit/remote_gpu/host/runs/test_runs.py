@@ -142,7 +142,7 @@ async def test_orders_that_this_host_cannot_follow_are_refused(tmp_path: Path) -
                 runs.order(install, replace(ORDER, image="registry/image@sha256:0"))
             assert refused.value.code == Refusal.NOT_READY
             aws = {"AWS_ENDPOINT_URL": "http://127.0.0.1:99999"}
-            with pytest.raises(Refused, match="is no URL") as refused:
+            with pytest.raises(Refused, match="is not a valid URL") as refused:
                 runs.order(install, replace(ORDER, aws=aws))
             assert refused.value.code == Refusal.PROTOCOL
 
