@@ -68,7 +68,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "lambda_functions/complete": (50, "the function that a completion queue calls"),
     "lambda_functions/orchestrate": (50, "the function that a job queue calls"),
     "lambda_functions/gpu_runner": (
-        4_600,
+        4_850,
         "the runner inside Lambda: session, script, outputs, commit",
     ),
     "local_cloud/*": (50, "entry point"),
@@ -84,7 +84,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/matrix": (350, "sgemm"),
     "operations/plugins": (1_400, "one module for each named operation"),
     "operations/recognition": (700, "images: text, and the outputs of given models"),
-    "orchgpu/*": (1_550, "declaration, map, settings and ports"),
+    "orchgpu/*": (1_600, "declaration, map, settings and ports"),
     "orchgpu/adapters": (6_800, "AWS behind the ports: queue, store, commands, deploy"),
     "orchgpu/cli": (10_200, "commands, `top`, live tables"),
     "orchgpu/core": (5_650, "what happens to a job: one table of phases and events"),
@@ -102,7 +102,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "remote_gpu/*": (50, "the public names for plug-ins"),
     "remote_gpu/client": (2_900, "what a script imports: session, lanes, graphs"),
     "remote_gpu/forwarder": (400, "relay for unmodified clients"),
-    "remote_gpu/host": (12_300, "gpud: gateway, leases, workers, warm workers, devices"),
+    "remote_gpu/host": (12_700, "gpud: gateway, leases, workers, warm workers, devices"),
     "remote_gpu/isolation": (2_450, "users, namespaces, Landlock, seccomp, cgroups (ADR 10)"),
     "remote_gpu/middleware": (800, "rules of the foreign middlewares"),
     "remote_gpu/wire": (1_600, "frames and proof, standard library only"),
@@ -111,7 +111,7 @@ PYTHON: dict[str, tuple[int, str]] = {
         10_500,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (124_350, "the guarantees"),
+    "tests": (124_850, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -119,7 +119,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_650, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (129_200, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (129_900, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache
