@@ -62,10 +62,8 @@ def function(
 
     With `values` it takes the value of its input and returns that of its one output instead, as
     `orchgpu.Executor` sends and receives them: JSON, bytes or a NumPy array, by the file's suffix.
-
-    `load` is called once in each process of it, and what it returns is the second argument of every
-    call there: a model, or an open database. With `execution="host", host={"warm": True}` such a
-    process serves one job after another.
+    `load` is called once in each process, and gives the second argument of every call there, such
+    as a model. With `execution="host", host={"warm": True}` a process serves many jobs.
 
     `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name,
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,

@@ -67,7 +67,8 @@ def check_place(function: Function, node: Node, reading: Reading) -> None:
     """Note the faults of a function that its place cannot run."""
     block = node.child("lambda") if isinstance(node, Mapping) else None
     place = node.child("execution") if isinstance(node, Mapping) else None
-    if function.host.warm and (function.execution != "host" or not function.function.handler):
+    kept = function.execution == "host" and function.function.handler
+    if function.host.warm and function.on_host and not kept:
         message = "warm keeps the process of a handler: write `execution: host` and `handler:`"
         reading.fault(node, f"{function.path}.host.warm", message)
     for key, message in place_faults(function):

@@ -88,7 +88,7 @@ def at_and_beyond(field: str, keyword: str, bound: Any) -> tuple[Any, Any]:
             return "Tesla K80 \u00e4", "a\x1b[2J"
         case "maxItems":
             items: dict[str, Any] = {"steps": STEP, "pools": POOL, "data": "x", "programs": "x"}
-            items["data_sets"] = {"name": "x", "source": "s3://b/x", "digest": "0" * 64}
+            items["data_sets"] = {"name": "x", "source": "s3://data/x", "digest": "0" * 64}
             item = items.get(field, "x>=1")  # else a constraint, or any text
             return [item] * bound, [item] * (bound + 1)
     raise AssertionError(keyword)
