@@ -155,6 +155,7 @@ OFFERS = {
     "demo": "anycrc awslambdaric numpy uvloop local_cloud.server.application",
     "local": "anycrc awslambdaric numpy pyopencl uvloop local_cloud.server.application",
     "moto": "moto flask anycrc awslambdaric orchgpu.local.moto",
+    "own": "psycopg orchgpu.adapters.own.queue",
     "otel": "corekit.tracing.opentelemetry",
     "simulate": "matplotlib simulator.workloads.plots",
     "top": "textual orchgpu.cli.top.app",
