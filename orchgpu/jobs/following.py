@@ -38,7 +38,7 @@ LOOKS_WITHOUT_RECORD = 10
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """The known facts about one job, for one who waits for it."""
+    """The known facts about one job whose end a caller waits for."""
 
     submitted: Submitted
     job_id: str

@@ -177,7 +177,7 @@ class RunContainer:
         self._inner.close()
 
     def abandon(self) -> None:
-        """There is no run: close what an order has opened. Idempotent."""
+        """Close what the order of a run that did not start has opened. Idempotent."""
         self._own.close()
         self._inner.close()
 

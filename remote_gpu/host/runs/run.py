@@ -142,7 +142,7 @@ class Run:
         return before
 
     def leave(self, parked: str = "") -> None:
-        """It is no more its lease's."""
+        """Detach the run from its lease, which has ended or continues without it."""
         if not self.left.done():
             self.left.set_result(parked)
 

@@ -402,7 +402,7 @@ async def _memory_mib(install: Install, pid: int, kept_bytes: int) -> dict[Devic
 
 async def _program_mib(install: Install, pids: list[int]) -> dict[DeviceId, int]:
     """The memory of each device that the end of a program frees, within its lease's shares: none on
-    an emulated device; on a card there is no program."""
+    an emulated device; a card never has a program."""
     sizes = await asyncio.to_thread(lambda: [private_bytes(pid) for pid in pids])
     used_mib = {DeviceKind.CPU: sum(sizes) >> 20}
     return {
