@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from gpu_scheduler.names import HOST_PROGRAMS
+
 NAMES_MAX = 64  #: data sets, or programs, of one request
 HOST_NAMES_MAX = 1024  #: data sets, or programs, of one host
 NAME_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
@@ -63,8 +65,9 @@ def host_text(host: str, data: Mapping[str, str], programs: Mapping[str, str]) -
 
 
 def offers_text(data: Mapping[str, str], programs: Mapping[str, str]) -> str:
-    """`data nr, proteins; programs blast`; "" without any."""
-    named = {"data": sorted(data), "programs": sorted(programs)}
+    """`data nr, proteins; programs blast`; "" without any. A host's own programs are not named."""
+    own = frozenset(HOST_PROGRAMS)
+    named = {"data": sorted(data), "programs": sorted(programs.keys() - own)}
     return "; ".join(f"{kind} {', '.join(names)}" for kind, names in named.items() if names)
 
 

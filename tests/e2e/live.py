@@ -43,14 +43,17 @@ READY_S = 60.0  #: two cores, loaded
 T = TypeVar("T")
 
 
-def until(what: str, look: Callable[[], T | None], within_s: float = 90.0) -> T:
+def until(
+    what: str, look: Callable[[], T | None], within_s: float = 90.0, *, weather: bool = False
+) -> T:
     """Poll until `look` returns a true value; fails with the name of the condition."""
+    pause_s = 0.2 if weather or chosen() else 0.02  # in weather S3 refuses a reader in haste
     deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:
         found = look()
         if found:
             return found
-        time.sleep(0.2 if chosen() else 0.02)  # in weather S3 refuses a reader in haste
+        time.sleep(pause_s)
     raise AssertionError(f"{what} did not come within {within_s:.0f} s")
 
 
@@ -277,7 +280,7 @@ class Live:
             body = get(s3, f"{function}-intermediate", result_key(job))
             return None if body is None else Result.from_json(body)
 
-        return until(f"result of {job}", look, within_s)
+        return until(f"result of {job}", look, within_s, weather=bool(self.weather))
 
     def report(self, function: str, job: str, attempt: int) -> Report | None:
         body = get(self.client("s3"), f"{function}-intermediate", report_key(job, attempt))

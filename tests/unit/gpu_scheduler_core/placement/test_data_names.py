@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from corekit.errors import AppError
 from corekit.ids import HostId
 from gpu_scheduler.core.inventory.devices import device_class_of, fits, permanent_mismatch
-from gpu_scheduler.data_names import first_missing, offered_of, reference_problem, short
+from gpu_scheduler.data_names import (
+    first_missing,
+    offered_of,
+    offers_text,
+    reference_problem,
+    short,
+)
 from gpu_scheduler.model import Request
+from gpu_scheduler.names import HOST_PROGRAMS
 from gpu_scheduler.protocol import answers, changes, ops
 from gpu_scheduler.request_text import request_text
 from gpu_scheduler.verdicts import NoFit
@@ -216,3 +223,9 @@ def test_no_grant_is_on_a_host_that_lacks_a_name(
         for lease in made.leases:
             if lease.attempt == f"j{number}":
                 assert {share.host for share in lease.shares} <= able
+
+
+def test_the_names_that_state_what_a_host_runs_are_not_offers() -> None:
+    own = dict.fromkeys(HOST_PROGRAMS, "")
+    assert offers_text({}, own) == ""
+    assert offers_text({"nr": ""}, {"blast": "", **own}) == "data nr; programs blast"
