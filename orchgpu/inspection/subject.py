@@ -96,6 +96,7 @@ def _declaration(served: Served, answer: Answer) -> Function:
                 Storage(path=Path(bucket=one.bucket, prefix=one.prefix)) for one in served.outputs
             ),
         ),
+        execution=served.execution,
         iam=Iam(role=str(answer["Role"])),
         secrets=_secrets(answer.get("Environment", {}).get("Variables", {})),
         gpu=Gpu(),

@@ -46,6 +46,11 @@ class JobSummary(Value):
         return self.received_s, self.job
 
     @property
+    def attempt_text(self) -> str:
+        """Its newest attempt, and where that runs if it has a choice, for lists."""
+        return attempt_text(self.attempt, self.place)
+
+    @property
     def input(self) -> str | None:
         return None if self.key is None else f"{self.bucket}/{self.key}"
 
@@ -103,6 +108,12 @@ def summary_of(record: Record) -> JobSummary:
         promised=promise,
         files_text=_text(of.get("files_text")) or "",
     )
+
+
+def attempt_text(attempt: object, place: object) -> str:
+    """The number of an attempt with its place as `place_of_record` gives it, without the reason."""
+    where = str(place or "").partition(": ")[0]
+    return f"{attempt} ({where})" if where else str(attempt)
 
 
 def place_of_record(record: Record) -> str:

@@ -180,13 +180,16 @@ class FunctionRuns:
             run.kill(why)
 
     def _cut(self, lease: LeaseId, run: Run, why: str) -> None:
-        if self._runs.get(lease) is run:  # else it is gone, or parked, or has another lease
+        # else it is gone, or parked, or has another lease
+        if self._runs.get(lease) is run and not run.parking:
             run.kill(why)
 
     def may_park(self, lease: LeaseId) -> bool:
         """Whether the process of a lease may stay: only what is frozen uses no processor while it
-        has no lease, and what it launched on a card is not frozen with it."""
+        has no lease, and neither what it launched on a card nor its container is frozen with it."""
         if (run := self._runs.get(lease)) is None or run.link is None or not self._warm.allowed:
+            return False
+        if run.container is not None:
             return False
         if any(share.kind is not DeviceKind.CPU for share in run.shares):
             return False
@@ -242,7 +245,7 @@ class FunctionRuns:
         booked_mib = sum(run.order.memory_mib for run in runs)
         if limit_mib is None or booked_mib + order.memory_mib <= limit_mib:
             return
-        idle = [run for run in runs if run.parked and (run.why_killed or self._is_idle(run))]
+        idle = [run for run in runs if self._warm.id_of(run) or (run.parked and run.why_killed)]
         excess_mib = booked_mib + order.memory_mib - limit_mib
         if excess_mib > sum(run.order.memory_mib for run in idle):
             has = f"this host has {limit_mib} MiB for runs, of which {booked_mib} MiB are booked"
@@ -250,11 +253,9 @@ class FunctionRuns:
         why = "another run needs its memory"
         for run in sorted(idle, key=lambda run: not run.why_killed):
             if excess_mib > 0:
-                self._leases.apply(self._leases.table.evict_warm((run.parked,), why))
+                names = (self._warm.id_of(run),)
+                self._leases.apply(self._leases.table.evict_warm(names, why))
                 excess_mib -= run.order.memory_mib
-
-    def _is_idle(self, run: Run) -> bool:
-        return self._leases.table.warm.find(run.parked) is not None
 
     async def _follow(
         self, install: Install, run: Run, begins: Callable[[], Awaitable[bool]]

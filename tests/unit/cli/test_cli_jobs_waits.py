@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from corekit.decode import encode
 from corekit.values import replace
 from orchgpu.cli.commands.jobs.jobs import _table, wait_lines
@@ -55,6 +57,17 @@ def test_reasons_without_leases_refer_to_no_lease() -> None:
 def test_a_job_without_a_reason_has_an_empty_cell() -> None:
     (_, row) = _table([waiting("j1", "NONE", "")], "no jobs")
     assert "NONE" not in "".join(map(str, row))
+
+
+def test_a_job_that_could_run_on_a_host_shows_where_it_does() -> None:
+    at_host = job_record(block={"place": "host", "place_why": "it is declared so"})
+    in_lambda = job_record(block={"place": "lambda", "place_why": "it fits Lambda"})
+    cells = [
+        "".join(map(str, _table([record_json(one)], "no jobs")[1]))
+        for one in (at_host, in_lambda, job_record())
+    ]
+    shown = [re.search(r" 1( \([^)]*\))? ", text) for text in cells]
+    assert [found and found[1] for found in shown] == [" (host h)", " (Lambda)", None]
 
 
 def test_a_job_of_a_step_names_its_run_and_shows_its_first_file() -> None:

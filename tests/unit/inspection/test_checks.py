@@ -199,6 +199,46 @@ def test_a_role_of_a_function_exists_and_trusts_lambda() -> None:
     assert (verdict, "Lambda may not assume" in message) == (WRONG, True)
 
 
+def trusting(**principal: Any) -> Account:
+    """An account whose roles trust this principal alone."""
+    statement = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal}
+    account, answer = Account(), Account._GetRole
+
+    def role(arguments: Any) -> Any:
+        found = answer(account, arguments)
+        found["Role"]["AssumeRolePolicyDocument"] = {"Statement": statement}
+        return found
+
+    account.answers["iam.GetRole"] = role
+    return account
+
+
+@pytest.mark.parametrize(
+    ("principal", "verdict"),
+    [
+        ({"AWS": "arn:aws:iam::123456789012:root"}, GOOD),
+        ({"AWS": ["arn:aws:iam::123456789012:role/orchgpu-orchestrator"]}, GOOD),
+        ({"AWS": "arn:aws:iam::123456789012:role/other"}, WRONG),
+        ({"Service": "lambda.amazonaws.com"}, WRONG),
+    ],
+)
+def test_the_orchestrator_assumes_the_role_of_a_function_on_hosts(
+    principal: dict[str, Any], verdict: Verdict
+) -> None:
+    role = "arn:aws:iam::123456789012:role/runner"
+    text = FDL.replace("{create: true}", f"{{role: '{role}'}}") + "    execution: host\n"
+    text = text.replace(
+        "      vpc: {SubnetIds: [subnet-a, subnet-b], SecurityGroupIds: [sg-functions]}\n", ""
+    )
+    functions = inspected(text, role=role)
+    found = trusting(**principal).findings("function_policy", subject(functions=functions))
+    assert max(found, key=lambda one: one.verdict is WRONG).verdict is verdict
+    if verdict is WRONG:
+        wrong = next(one for one in found if one.verdict is WRONG)
+        assert wrong.message.startswith(f"the orchestrator may not assume {role}")
+        assert wrong.remedy.startswith("add the AWS principal arn:aws:iam::123456789012:root")
+
+
 # ---------------------------------------------------------------------- networks
 
 
