@@ -102,6 +102,7 @@ class FunctionRuns:
         self._runs: dict[LeaseId, Run] = {}
         #: All of them, oldest first, the parked ones too, until their files are removed.
         self._kept: dict[Run, None] = {}
+        self._logs: set[asyncio.Task[None]] = set()  # that are sent
         self._storage = asyncio.Lock()  # no package is used while others are evicted
 
     def order(self, install: Install, order: RunOrder) -> bool:
@@ -209,14 +210,14 @@ class FunctionRuns:
         return self._detail(run) if run.exited.done() else detail
 
     async def close(self) -> None:
-        """Kill all runs, the parked ones too, and wait for the end of them and their files, or
-        `worker_cut_s`.
+        """Kill all runs, the parked ones too, and wait for the end of them, their files and logs,
+        or `worker_cut_s`.
 
         The files that are left then are removed by the next gpud.
         """
         for run in self._kept:
             run.kill("the host ends")
-        if ends := {run.removed for run in self._kept}:
+        if ends := {*(run.removed for run in self._kept), *self._logs}:
             await asyncio.wait(ends, timeout=self._budget.worker_cut_s)
 
     def _check(self, order: RunOrder) -> None:
@@ -271,6 +272,8 @@ class FunctionRuns:
             stream = f"host/{self._settings.host}/{lease}"
             sender = CloudWatchSender(functools.partial(_newest, run, run.order), stream)
             log = self._nursery.start(send(run.output, sender, over), "run's log")
+            self._logs.add(log)
+            log.add_done_callback(self._logs.discard)
         is_new = is_parked = False
         try:
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import sys
 import time
@@ -20,6 +19,7 @@ from lambda_functions.gpu_runner.on_host import HostContext
 from lambda_functions.gpu_runner.script import resident
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, handler_command, run
 from lambda_functions.gpu_runner.script.resident import Kept
+from remote_gpu.client.transport.readiness import readable
 
 MODULE = """
 import os, subprocess, sys, tempfile, threading
@@ -124,9 +124,9 @@ def test_what_it_started_ends_with_it(kept: Kept, tmp_path: Path) -> None:
     try:
         assert kept.idle is not None
         killed(kept.idle)
-        assert select.select([started], [], [], 0)[0] == []
+        assert not readable([started], 0.0)
         called(tmp_path, "two")
-        assert select.select([started], [], [], 10.0)[0] == [started]
+        assert readable([started], 10.0)
     finally:
         os.close(started)
 
