@@ -110,9 +110,13 @@ def summary_of(record: Record) -> JobSummary:
     )
 
 
+#: Of a place without a lease yet.
+_OF_ITS_DEVICE = " of its device"
+
+
 def attempt_text(attempt: object, place: object) -> str:
     """The number of an attempt with its place as `place_of_record` gives it, without the reason."""
-    where = str(place or "").partition(": ")[0]
+    where = str(place or "").partition(": ")[0].removesuffix(_OF_ITS_DEVICE)
     return f"{attempt} ({where})" if where else str(attempt)
 
 
@@ -122,7 +126,7 @@ def place_of_record(record: Record) -> str:
     if not isinstance(place, str):
         return ""
     leases = [one for one in record.leases if one.attempt == record.attempt and one.shares]
-    host = f" {leases[-1].shares[0].host}" if leases else " of its device"
+    host = f" {leases[-1].shares[0].host}" if leases else _OF_ITS_DEVICE
     where = f"host{host}" if place == Place.HOST else "Lambda"
     return f"{where}: {why}" if why else where
 

@@ -17,17 +17,8 @@ SLOW = """#!/bin/sh
 sleep 1
 cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
 """
-WARM = """
-functions:
-  aws:
-  - lambda: {name: warm, handler: prog.work, timeout: 60, output: [{path: warm-out}]}
-    job: {input: [{path: warm-in}]}
-    gpu: {memory: 64, kinds: [cpu]}
-    execution: host
-    host: {warm: true}
-"""
 LOADING_S = 2.0
-PROGRAM = f"""
+WARM = f"""# python
 import os, time
 import orchgpu
 
@@ -39,9 +30,13 @@ def load():
 def work(work, loaded):
     (work.output_folder / "pid.txt").write_text(str(loaded))
 """
+HANDLER = {"name": "warm", "handler": "warm.work", "memory": 512, "output": [{"path": "warm-out"}]}
 FUNCTIONS = {
     "host": FunctionSpec(DEVICE, timeout=1200, more={"execution": "host"}),
     "slow": FunctionSpec(SLOW, more={"execution": "auto"}),
+    "warm": FunctionSpec(
+        WARM, more={"lambda": HANDLER, "execution": "host", "host": {"warm": True}}
+    ),
 }
 
 
@@ -102,7 +97,6 @@ def residents(live: Live) -> list[object]:
 def test_the_second_job_starts_in_the_program_that_the_first_one_loaded(live: Live) -> None:
     if not probe.ask([]).cgroup:
         pytest.skip("NOT TESTED: this machine has no cgroups of version 2, which freeze programs")
-    live.deploy_text("warm", WARM, {"prog.py": PROGRAM})
     live.start("orchestrator")
 
     def served(key: str) -> tuple[float, bytes | None]:

@@ -88,18 +88,6 @@ def test_a_wait_that_the_scheduler_shortens_is_named(programs: Any) -> None:
         assert capacity_notes(parse(text % wait), address) == ()
 
 
-def test_auto_without_a_host_that_could_run_it_is_named(programs: Any) -> None:
-    text = TEXT.replace(HUGE, "{memory: 16GiB}") + "    execution: auto\n"
-    address = declared(programs, "{kind: cuda, model: T4, memory_mib: 16GiB}")
-    (note,) = capacity_notes(parse(text), address)
-    assert (note.severity, note.path) == (Severity.WARNING, "functions.aws[1].execution")
-    assert note.message.startswith("all its jobs run in Lambda: no known host could run it: ")
-    assert "function-runner" in note.message
-    huge = TEXT + "    execution: auto\n"
-    (error,) = capacity_notes(parse(huge), address)
-    assert (error.severity, error.path) == (Severity.ERROR, "functions.aws[1].gpu")
-
-
 def declared(programs: Any, *devices: str) -> str:
     """The address of a scheduler with this declared capacity."""
     file = programs.inventory("declared.yaml", *(line.strip("{}") for line in devices))

@@ -11,7 +11,14 @@ from corekit.values import replace
 from fdl.plan.resources import DeployTarget
 from orchgpu.core.function import HostRun
 from orchgpu.inspection.checks import installed
-from orchgpu.inspection.model import HostGateway, Inspected, Verdict
+from orchgpu.inspection.model import (
+    Answer,
+    HostGateway,
+    Inspected,
+    ReadCall,
+    Verdict,
+    examined,
+)
 from orchgpu.inspection.subject import deployed
 from orchgpu.permissions.model import Scope
 from orchgpu.permissions.roles import role_kind
@@ -213,20 +220,6 @@ def test_a_function_on_hosts_alone_is_inspected_without_lambda() -> None:
     assert account.verdicts("runtimes", subject(functions=(found,))) == [GOOD]
 
 
-def trusting(**principal: Any) -> Account:
-    """An account whose roles trust this principal alone."""
-    statement = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal}
-    account, answer = Account(), Account._GetRole
-
-    def role(arguments: Any) -> Any:
-        found = answer(account, arguments)
-        found["Role"]["AssumeRolePolicyDocument"] = {"Statement": statement}
-        return found
-
-    account.answers["iam.GetRole"] = role
-    return account
-
-
 @pytest.mark.parametrize(
     ("principal", "verdict"),
     [
@@ -245,7 +238,17 @@ def test_the_orchestrator_assumes_the_role_of_a_function_on_hosts(
         "      vpc: {SubnetIds: [subnet-a, subnet-b], SecurityGroupIds: [sg-functions]}\n", ""
     )
     functions = inspected(text, role=role)
-    found = trusting(**principal).findings("function_policy", subject(functions=functions))
+    account = Account()
+
+    def read(call: ReadCall) -> Answer:
+        """Boto3 decodes the document, which is text in the model."""
+        answer = account(call)
+        if call.operation == "GetRole":
+            trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal}
+            answer["Role"]["AssumeRolePolicyDocument"] = {"Statement": trust}
+        return answer
+
+    found = list(examined(installed()["function_policy"], subject(functions=functions), read))
     assert max(found, key=lambda one: one.verdict is WRONG).verdict is verdict
     if verdict is WRONG:
         wrong = next(one for one in found if one.verdict is WRONG)
