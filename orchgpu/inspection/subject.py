@@ -67,7 +67,7 @@ def deployed(served: Served, read: Read, workflow: Workflow | None = None) -> In
 
 
 def _on_host(served: Served) -> Answer:
-    """What Lambda would answer about a function that it does not have."""
+    """The answer of Lambda about a function, for one that it does not have."""
     run = served.host
     return {
         "MemorySize": served.memory_mib,
